@@ -3,7 +3,7 @@
 use clap::FromArgMatches;
 use clap_complete::CompleteEnv;
 use overnight::cli::{self, args::Cli, commands, exit, manual, out, version};
-use overnight::journal::own;
+use overnight::journal::chain_key;
 use overnight::process::{close_to_others, confine, proxy, use_helper};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     let started = Instant::now();
     CompleteEnv::with_factory(manual::command).complete();
     if let Err(error) = close_to_others() {
-        out::tell(&format!(
+        out::stderr(&format!(
             "warning: this process stays open to others of this user: {error}"
         ));
     }
@@ -49,15 +49,15 @@ fn main() -> ExitCode {
     if let Some(directory) = &cli.directory
         && let Err(error) = std::env::set_current_dir(directory)
     {
-        out::tell(&format!("error: -C {}: {error}", directory.display()));
+        out::stderr(&format!("error: -C {}: {error}", directory.display()));
         return ExitCode::from(exit::ENVIRONMENT);
     }
     let command = cli.command;
     if let Ok(own) = std::env::current_exe() {
         use_helper(own);
     }
-    own::use_own(own::Own::from_env(&cli::wire::set_variable));
-    proxy::use_rules(cli::wire::proxy_rules());
+    chain_key::use_own(chain_key::Own::from_env(&cli::bootstrap::set_variable));
+    proxy::use_rules(cli::bootstrap::proxy_rules());
     // Parsers that may panic on hostile text are caught where they are called; only other panics are reported here.
     std::panic::set_hook(Box::new(|panic| {
         let _ = LAST_PANIC.lock().map(|mut last| *last = Some(panic.to_string()));
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            out::tell(&format!("error: no runtime: {error}"));
+            out::stderr(&format!("error: no runtime: {error}"));
             return ExitCode::from(exit::ENVIRONMENT);
         }
     };
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
             .and_then(|mut last| last.take())
             .unwrap_or_default();
         let place = cli::commands::session::current().unwrap_or_else(|| "no run had begun".to_owned());
-        out::tell(&format!("error: this is a bug in overnight: {told}\n{place}"));
+        out::stderr(&format!("error: this is a bug in overnight: {told}\n{place}"));
         exit::BUG
     });
     runtime.shutdown_background();

@@ -1,7 +1,7 @@
 //! What a call would read, write, run or fetch, computed by the tool before it runs and judged by `policy`. Pure: no
 //! I/O.
 
-use super::call::Origin;
+use super::call::ToolOrigin;
 use serde::{Deserialize, Serialize};
 
 /// The effects of one call.
@@ -14,13 +14,13 @@ pub struct Access {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<CommandAccess>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reads: Vec<Place>,
+    pub reads: Vec<ResolvedPath>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub writes: Vec<Place>,
+    pub writes: Vec<ResolvedPath>,
     /// URLs that would be requested, as the caller wrote them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub urls: Vec<String>,
-    pub origin: Origin,
+    pub origin: ToolOrigin,
 }
 
 impl Access {
@@ -31,12 +31,12 @@ impl Access {
             reads: Vec::new(),
             writes: Vec::new(),
             urls: Vec::new(),
-            origin: Origin::Builtin,
+            origin: ToolOrigin::Builtin,
         }
     }
 
     /// An access that reads one place.
-    pub fn read(place: Place) -> Self {
+    pub fn read(place: ResolvedPath) -> Self {
         Self {
             reads: vec![place],
             ..Self::none()
@@ -44,7 +44,7 @@ impl Access {
     }
 
     /// An access that writes one place, which implies reading it.
-    pub fn write(place: Place) -> Self {
+    pub fn write(place: ResolvedPath) -> Self {
         Self {
             writes: vec![place],
             ..Self::none()
@@ -61,24 +61,24 @@ pub struct CommandAccess {
 
 /// A path after links were followed and `.`/`..` were resolved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct ResolvedPath {
     /// As the caller wrote it.
     pub asked: String,
     /// Relative to the workspace, `/`-separated, without `.` and `..`, when `inside`; else absolute.
     pub path: String,
     /// Whether the path, with links followed, is inside the workspace.
     pub inside: bool,
-    pub found: Found,
+    pub found: PathStatus,
 }
 
-impl Place {
+impl ResolvedPath {
     /// A file of the workspace, given by its path with links followed.
     pub fn of_tree(path: &str) -> Self {
         Self {
             asked: path.to_owned(),
             path: path.to_owned(),
             inside: true,
-            found: Found::File,
+            found: PathStatus::File,
         }
     }
 }
@@ -86,7 +86,7 @@ impl Place {
 /// The kind of file at a place at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Found {
+pub enum PathStatus {
     Nothing,
     File,
     /// A file with more than one hard link: another name of it may be outside the workspace.
@@ -101,9 +101,9 @@ pub enum Found {
 /// What the policy may look up in the tree while it judges a command's operands. Passed as functions so that `policy`
 /// itself does no I/O.
 #[derive(Clone, Copy)]
-pub struct Terrain<'a> {
+pub struct FsView<'a> {
     /// Resolves a path, absolute or relative to the workspace root; follows links.
-    pub locate: &'a dyn Fn(&str) -> Place,
+    pub locate: &'a dyn Fn(&str) -> ResolvedPath,
     /// The names that a shell glob (relative to the workspace root) matches at this moment; at most 1,000.
     pub expand: &'a dyn Fn(&str) -> Vec<String>,
 }

@@ -1,8 +1,8 @@
 //! Tool calls: the declaration of a tool, the states of a call, and its result.
 
-use super::grant::{Judged, Undone};
+use super::grant::{JudgedPrograms, Undone};
 use super::ids::CallId;
-use super::message::Content;
+use super::message::ToolContent;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ pub struct ToolCall {
 /// What a tool does. Policies refer to it as `kind:read`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ToolKind {
     Read,
     Search,
     Edit,
@@ -32,22 +32,22 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl ToolKind {
     /// Whether calls of this kind may run in parallel and may be repeated after an interruption.
     pub fn is_read_only(self) -> bool {
-        matches!(self, Kind::Read | Kind::Search | Kind::Fetch)
+        matches!(self, ToolKind::Read | ToolKind::Search | ToolKind::Fetch)
     }
 
     /// The word used in policies and listings.
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::Read => "read",
-            Kind::Search => "search",
-            Kind::Edit => "edit",
-            Kind::Execute => "execute",
-            Kind::Fetch => "fetch",
-            Kind::Plan => "plan",
-            Kind::Other => "other",
+            ToolKind::Read => "read",
+            ToolKind::Search => "search",
+            ToolKind::Edit => "edit",
+            ToolKind::Execute => "execute",
+            ToolKind::Fetch => "fetch",
+            ToolKind::Plan => "plan",
+            ToolKind::Other => "other",
         }
     }
 }
@@ -55,7 +55,7 @@ impl Kind {
 /// Where a tool comes from. Policies refer to it as `origin:discovered`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Origin {
+pub enum ToolOrigin {
     Builtin,
     Discovered,
     /// An MCP server, by its name in the recipe.
@@ -68,8 +68,8 @@ pub struct ToolSpec {
     pub name: String,
     pub display_name: String,
     pub description: String,
-    pub kind: Kind,
-    pub origin: Origin,
+    pub kind: ToolKind,
+    pub origin: ToolOrigin,
     /// JSON Schema of the arguments; an object.
     pub parameters: Value,
     /// Older names that are also accepted.
@@ -114,7 +114,7 @@ impl CallState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolOutput {
     /// For the model.
-    pub content: Vec<Content>,
+    pub content: Vec<ToolContent>,
     /// For people.
     pub display: Display,
     /// One line for people.
@@ -133,7 +133,7 @@ pub struct ToolOutput {
     pub exit: Option<ExitInfo>,
     /// For commands: programs that were judged at their exec. Recorded in a separate event.
     #[serde(skip)]
-    pub judged: Judged,
+    pub judged: JudgedPrograms,
     /// For commands: changes without a grant that were undone. Recorded in a separate event.
     #[serde(skip)]
     pub undone: Vec<Undone>,
@@ -144,7 +144,7 @@ impl ToolOutput {
     pub fn text(text: impl Into<String>, summary: impl Into<String>) -> Self {
         let text = text.into();
         Self {
-            content: vec![Content::text(text.clone())],
+            content: vec![ToolContent::text(text.clone())],
             display: Display::Text { text },
             summary: summary.into(),
             ..Self::default()
@@ -169,8 +169,8 @@ impl ToolOutput {
             .content
             .iter()
             .filter_map(|content| match content {
-                Content::Text { text } => Some(text.as_str()),
-                Content::Media(_) => None,
+                ToolContent::Text { text } => Some(text.as_str()),
+                ToolContent::Media(_) => None,
             })
             .collect();
         texts.join("\n")

@@ -5,11 +5,11 @@ use super::budget::Spent;
 use super::call::{CallState, ExitInfo, FileDiff, ToolOutput, ToolSpec};
 use super::grant::{JudgedExec, Undone};
 use super::ids::{BlobId, CallId, RunId, StepId};
-use super::message::{Content, Message, Reply};
-use super::outcome::{CheckResult, Outcome, StepResult};
+use super::message::{Message, Reply, ToolContent};
+use super::outcome::{CheckResult, RunOutcome, StepResult};
 use super::ruling::Ruling;
 use super::source::RecipeSource;
-pub use super::unruled::{Change, PutBack, Unruled};
+pub use super::unruled::{PathChange, PutBack, Unruled};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -41,7 +41,7 @@ pub enum EventKind {
     },
     /// What the model gets besides the messages; MCP servers and discovered tools after startup. Recorded before the
     /// first request.
-    Equipped(Equipped),
+    Equipped(ToolsetReady),
     StepStarted {
         step: StepId,
         index: usize,
@@ -167,7 +167,7 @@ pub enum EventKind {
         message: String,
     },
     RunFinished {
-        outcome: Outcome,
+        outcome: RunOutcome,
         spent: Spent,
     },
 }
@@ -207,7 +207,7 @@ pub struct RunStarted {
     /// For `--isolate`: the tree from which the temporary worktree was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolated_from: Option<String>,
-    pub base: Base,
+    pub base: PatchBase,
     /// Whether replies are recorded ones (`--sample`, `script:`, `replay:`).
     pub recorded: bool,
     /// Where the recipe came from. A journal without it is resumed as if its recipe were untrusted.
@@ -242,7 +242,7 @@ pub struct PolicyPart {
 
 /// The base of the patch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Base {
+pub struct PatchBase {
     /// `HEAD` at the start; `None` outside a git repository or before the first commit.
     pub commit: Option<String>,
 }
@@ -257,7 +257,7 @@ pub struct Confined {
 
 /// What was started or discovered in addition to the built-in tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Equipped {
+pub struct ToolsetReady {
     pub servers: Vec<ServerStatus>,
     pub discovered: Vec<String>,
     /// SHA-256 of all tool definitions as declared.
@@ -286,7 +286,7 @@ pub struct GivenPrompt {
     pub server: String,
     pub name: String,
     pub arguments: BTreeMap<String, String>,
-    pub content: Vec<Content>,
+    pub content: Vec<ToolContent>,
 }
 
 /// One MCP server.
@@ -395,7 +395,7 @@ pub struct FileChange {
 /// Live progress for a person who watches. Lossy; never stored in the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "live", rename_all = "snake_case")]
-pub enum Live {
+pub enum ProgressEvent {
     Text {
         delta: String,
     },
@@ -419,7 +419,7 @@ pub trait Sink: Send {
     /// Receives an event after it was written to the journal.
     fn on_event(&mut self, event: &Event) -> io::Result<()>;
     /// Receives live progress.
-    fn on_live(&mut self, _live: &Live) {}
+    fn on_live(&mut self, _live: &ProgressEvent) {}
     /// Called after the last event.
     fn finish(&mut self) -> io::Result<()> {
         Ok(())

@@ -1,7 +1,7 @@
 //! What a ruling grants to one command: the places it may write, the programs it may start, and the judge that decides
 //! each `execve`. Filled in by `policy`, enforced by `process`. Pure: data and two traits, no I/O.
 
-use super::unruled::Change;
+use super::unruled::PathChange;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -143,7 +143,7 @@ pub struct Undone {
     pub restored: bool,
     /// What had been done to the path.
     #[serde(default)]
-    pub change: Change,
+    pub change: PathChange,
 }
 
 /// The code of a denial whose change could not be undone: it ends the run.
@@ -273,7 +273,7 @@ pub trait ExecJudge: Send + Sync {
 
 /// The programs of one command that were judged at their exec, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Judged {
+pub struct JudgedPrograms {
     pub execs: Vec<JudgedExec>,
     /// Number of further programs that are not listed.
     pub omitted: u64,
@@ -301,7 +301,7 @@ mod tests {
             code: code.to_owned(),
             rule: rule.map(str::to_owned),
             restored,
-            change: Change::Modified,
+            change: PathChange::Modified,
         }
     }
 

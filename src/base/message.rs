@@ -92,12 +92,12 @@ pub struct Media {
 /// What a tool returns to the model: text or media.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Content {
+pub enum ToolContent {
     Text { text: String },
     Media(Media),
 }
 
-impl Content {
+impl ToolContent {
     /// A text result.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into() }
@@ -113,7 +113,7 @@ pub struct CallResult {
     /// The vendor's id of the call, echoed back if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire_id: Option<String>,
-    pub content: Vec<Content>,
+    pub content: Vec<ToolContent>,
     pub is_error: bool,
 }
 
@@ -121,7 +121,7 @@ pub struct CallResult {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     pub parts: Vec<Part>,
-    pub stop: Stop,
+    pub stop: StopReason,
     pub usage: Usage,
     /// The model that answered, as the vendor names it.
     pub model: String,
@@ -145,7 +145,7 @@ impl Reply {
 /// Why the model stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
-pub enum Stop {
+pub enum StopReason {
     /// The reply is complete.
     End,
     /// The model waits for the results of its calls.

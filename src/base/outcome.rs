@@ -54,7 +54,7 @@ impl Verdict {
 
 /// How and why a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct RunOutcome {
     pub verdict: Verdict,
     /// A reason for scripts, narrower than the verdict: `check`, `expect`, `response`, `stuck`, `replay_miss`,
     /// `limit:turns`, `auth`, `signal:15`, `on_deny`, …. Empty when the run passed.
@@ -70,7 +70,7 @@ pub struct Outcome {
     pub signal: Option<i32>,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// An outcome with this verdict, reason and message.
     pub fn new(verdict: Verdict, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
@@ -126,7 +126,7 @@ pub enum StepStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepResult {
     pub status: StepStatus,
-    /// As in `Outcome::reason`.
+    /// As in `RunOutcome::reason`.
     #[serde(default)]
     pub reason: String,
     #[serde(default)]

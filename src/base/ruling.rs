@@ -89,10 +89,10 @@ pub struct Considered {
 
 /// A call as the policy sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct PolicyInput<'a> {
     /// The canonical tool name.
     pub tool: &'a str,
-    pub kind: super::call::Kind,
-    pub origin: &'a super::call::Origin,
+    pub kind: super::call::ToolKind,
+    pub origin: &'a super::call::ToolOrigin,
     pub args: &'a Value,
 }

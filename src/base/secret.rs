@@ -9,7 +9,7 @@ mod names;
 mod windows;
 mod wraps;
 
-use self::encode::Pattern;
+use self::encode::SecretPattern;
 use self::encode::rare;
 use self::filter::{Filter, Starts};
 use self::windows::Rare;
@@ -40,7 +40,7 @@ struct Index {
     starts: Starts,
     automaton: AhoCorasick,
     /// In byte order; indices are the automaton's pattern ids.
-    patterns: Vec<Pattern>,
+    patterns: Vec<SecretPattern>,
     /// Length of the shortest and of the longest pattern.
     shortest: usize,
     longest: usize,
@@ -58,7 +58,7 @@ struct Hit {
 }
 
 impl Hit {
-    fn of(text: &[u8], bytes: Range<usize>, pattern: &Pattern) -> Self {
+    fn of(text: &[u8], bytes: Range<usize>, pattern: &SecretPattern) -> Self {
         Self {
             bytes: pattern.widened(text, bytes),
             name: pattern.name,
@@ -80,7 +80,7 @@ impl Redactor {
         let (mut patterns, mut rarely) = (Vec::new(), Vec::new());
         for (name, value) in values {
             let pieces = encode::pieces(&value);
-            let found: Vec<Pattern> = pieces
+            let found: Vec<SecretPattern> = pieces
                 .iter()
                 .flat_map(|piece| encode::patterns(piece, names.len()))
                 .collect();
@@ -192,9 +192,9 @@ impl Redactor {
 
 impl Index {
     /// `None` if there is nothing to search for.
-    fn new(names: Vec<String>, mut patterns: Vec<Pattern>, rare: Rare) -> Option<Self> {
+    fn new(names: Vec<String>, mut patterns: Vec<SecretPattern>, rare: Rare) -> Option<Self> {
         // A pattern that contains a line break is also searched for in the form that it has after joining.
-        let joined: Vec<Pattern> = Breaks::ALL
+        let joined: Vec<SecretPattern> = Breaks::ALL
             .iter()
             .flat_map(|breaks| patterns.iter().filter_map(|pattern| pattern.joined(*breaks)))
             .collect();

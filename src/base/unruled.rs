@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Unruled {
     /// Relative to the workspace. If a great many new files were found, their directory, with a trailing `/`.
     pub path: String,
-    pub change: Change,
+    pub change: PathChange,
     /// The rule that forbids it; `None` when no rule allows it.
     pub rule: Option<String>,
     /// `no_rule`, `deny_rule`, `protected_path`, …: a reason code.
@@ -33,7 +33,7 @@ impl Unruled {
 /// What happened to a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Change {
+pub enum PathChange {
     Added,
     #[default]
     Modified,
@@ -42,14 +42,14 @@ pub enum Change {
     Mode,
 }
 
-impl Change {
+impl PathChange {
     /// The word used in outputs.
     pub fn as_str(self) -> &'static str {
         match self {
-            Change::Added => "added",
-            Change::Modified => "modified",
-            Change::Deleted => "deleted",
-            Change::Mode => "mode",
+            PathChange::Added => "added",
+            PathChange::Modified => "modified",
+            PathChange::Deleted => "deleted",
+            PathChange::Mode => "mode",
         }
     }
 }

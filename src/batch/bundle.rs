@@ -5,7 +5,7 @@ use super::BatchError;
 use super::plan;
 use super::rows;
 use crate::base::ids::sha256_hex;
-use crate::journal::{artefacts, own};
+use crate::journal::{artefacts, chain_key};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -96,7 +96,7 @@ pub fn close(dir: &Path, mut seal: BundleSeal) -> Result<(), BatchError> {
         seal.files.insert(name.to_owned(), file);
     }
     seal.seal = None;
-    if let Some(key) = own::key()? {
+    if let Some(key) = chain_key::key()? {
         let text = serde_json::to_string(&seal).unwrap_or_default();
         seal.seal = Some(key.mac(&[SEAL, text.as_bytes()]));
     }
@@ -122,7 +122,7 @@ pub fn read(dir: &Path) -> Result<Option<BundleSeal>, String> {
         .map_err(|error| format!("{}: {error}", path.display()))?;
     let seal: BundleSeal =
         serde_json::from_str(&text).map_err(|error| format!("{} is cut or altered: {error}", path.display()))?;
-    if let Some(key) = own::key().map_err(|error| error.to_string())? {
+    if let Some(key) = chain_key::key().map_err(|error| error.to_string())? {
         let bare = BundleSeal {
             seal: None,
             ..seal.clone()

@@ -1,7 +1,7 @@
 //! Reads JSON Lines into trees with source positions, so that problems name file, line and column as those of a
 //! manifest do. One object per line.
 
-use crate::diag::{Diagnostic, Entry, FileId, Files, Node, Scalar, Shape, Span};
+use crate::diag::{Diagnostic, MapEntry, Scalar, Shape, SourceFiles, SourceId, Span, YamlNode};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::cell::Cell;
 use std::fmt;
@@ -12,7 +12,7 @@ pub const MAX_BYTES: usize = 64 << 20;
 const MAX_DEPTH: usize = 32;
 
 /// The object of each line that is not blank; lines that are not a JSON object or repeat a key become problems.
-pub fn parse(files: &Files, file: FileId) -> (Vec<Node>, Vec<Diagnostic>) {
+pub fn parse(files: &SourceFiles, file: SourceId) -> (Vec<YamlNode>, Vec<Diagnostic>) {
     let text = files.text(file);
     if text.len() > MAX_BYTES {
         let start = Span { file, start: 0, end: 0 };
@@ -43,7 +43,7 @@ pub fn parse(files: &Files, file: FileId) -> (Vec<Node>, Vec<Diagnostic>) {
     (nodes, problems)
 }
 
-fn object(text: &str, line: Span) -> Result<Node, Box<Diagnostic>> {
+fn object(text: &str, line: Span) -> Result<YamlNode, Box<Diagnostic>> {
     let seed = Seed {
         text,
         line,
@@ -98,12 +98,12 @@ impl<'a> Seed<'a> {
         }
     }
 
-    fn scalar(&self, text: String, plain: bool) -> Node {
+    fn scalar(&self, text: String, plain: bool) -> YamlNode {
         let span = match plain {
             true => self.find(&text),
             false => self.find(&format!("\"{text}\"")),
         };
-        Node {
+        YamlNode {
             span,
             shape: Shape::Scalar(Scalar { text, plain }),
         }
@@ -127,45 +127,45 @@ impl<'a> Seed<'a> {
 }
 
 impl<'de> DeserializeSeed<'de> for Seed<'_> {
-    type Value = Node;
+    type Value = YamlNode;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<YamlNode, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for Seed<'_> {
-    type Value = Node;
+    type Value = YamlNode;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_unit<E>(self) -> Result<Node, E> {
+    fn visit_unit<E>(self) -> Result<YamlNode, E> {
         Ok(self.scalar("null".to_owned(), true))
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
+    fn visit_bool<E>(self, value: bool) -> Result<YamlNode, E> {
         Ok(self.scalar(value.to_string(), true))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+    fn visit_i64<E>(self, value: i64) -> Result<YamlNode, E> {
         Ok(self.scalar(value.to_string(), true))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+    fn visit_u64<E>(self, value: u64) -> Result<YamlNode, E> {
         Ok(self.scalar(value.to_string(), true))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
+    fn visit_f64<E>(self, value: f64) -> Result<YamlNode, E> {
         Ok(self.scalar(value.to_string(), true))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
+    fn visit_str<E>(self, value: &str) -> Result<YamlNode, E> {
         Ok(self.scalar(value.to_owned(), false))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<YamlNode, A::Error> {
         let span = self.here();
         let mut list = Vec::new();
         loop {
@@ -177,15 +177,15 @@ impl<'de> Visitor<'de> for Seed<'_> {
                 None => break,
             }
         }
-        Ok(Node {
+        Ok(YamlNode {
             span,
             shape: Shape::List(list),
         })
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<YamlNode, A::Error> {
         let span = self.here();
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<MapEntry> = Vec::new();
         while let Some(key) = map.next_key::<String>()? {
             let key_span = self.find(&format!("\"{key}\""));
             if entries.iter().any(|entry| entry.key == key) {
@@ -195,9 +195,9 @@ impl<'de> Visitor<'de> for Seed<'_> {
                 .deeper()
                 .ok_or_else(|| serde::de::Error::custom("nested too deeply"))?;
             let value = map.next_value_seed(deeper)?;
-            entries.push(Entry { key, key_span, value });
+            entries.push(MapEntry { key, key_span, value });
         }
-        Ok(Node {
+        Ok(YamlNode {
             span,
             shape: Shape::Map(entries),
         })
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn lines_become_trees_with_places() {
-        let mut files = Files::new();
+        let mut files = SourceFiles::new();
         let text =
             "{\"id\": \"a\", \"params\": {\"n\": 3, \"t\": \"x\"}}\n\n{\"path\": \"b\", \"wrong\": [1, null, true]}\n";
         let file = files.add("jobs.jsonl", text);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn every_bad_line_is_named() {
-        let mut files = Files::new();
+        let mut files = SourceFiles::new();
         let file = files.add("jobs.jsonl", "[1]\n{\"a\": 1, \"a\": 2}\n{\"a\":\n{\"ok\": 1}\n");
         let (nodes, problems) = parse(&files, file);
         assert_eq!(nodes.len(), 1);

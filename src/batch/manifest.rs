@@ -3,7 +3,7 @@
 
 use crate::base::budget::Budget;
 use crate::diag::reader::Problems;
-use crate::diag::{Diagnostic, Entry, Files, Node, Reader, Shape, Span, Spanned, units};
+use crate::diag::{Diagnostic, MapEntry, Reader, Shape, SourceFiles, Span, Spanned, YamlNode, units};
 use crate::recipe::parse::micros;
 use std::time::Duration;
 
@@ -26,9 +26,9 @@ pub struct BatchManifest {
     /// Number of trials of each job.
     pub trials: u64,
     /// Parameters of all jobs: a map.
-    pub params: Option<Node>,
+    pub params: Option<YamlNode>,
     /// Parameters with several values each; every combination is a job.
-    pub matrix: Vec<(Entry, Vec<Node>)>,
+    pub matrix: Vec<(MapEntry, Vec<YamlNode>)>,
     pub targets: Vec<TargetSpec>,
     pub settings: BatchSettings,
     /// Position of the file's first key.
@@ -88,8 +88,8 @@ pub struct TargetSpec {
     pub recipe: Option<Spanned<String>>,
     pub git_ref: Option<Spanned<String>>,
     /// A map.
-    pub params: Option<Node>,
-    pub input: Option<Node>,
+    pub params: Option<YamlNode>,
+    pub input: Option<YamlNode>,
     pub model: Option<Spanned<String>>,
     /// Position of its first key.
     pub head: Span,
@@ -109,7 +109,7 @@ pub enum TargetSource {
 }
 
 /// Reads a YAML manifest. `fallback` is used as its name when it has none.
-pub fn parse(files: &Files, root: &Node, fallback: &str, problems: &mut Problems) -> Option<BatchManifest> {
+pub fn parse(files: &SourceFiles, root: &YamlNode, fallback: &str, problems: &mut Problems) -> Option<BatchManifest> {
     let mut reader = Reader::open(root, "the manifest", problems)?;
     reader.version(problems);
     let head = reader.head();
@@ -164,7 +164,7 @@ pub fn parse(files: &Files, root: &Node, fallback: &str, problems: &mut Problems
 }
 
 /// Reads a manifest of JSON Lines only: each line is a job.
-pub fn of_lines(nodes: &[Node], fallback: &str, start: Span, problems: &mut Problems) -> BatchManifest {
+pub fn of_lines(nodes: &[YamlNode], fallback: &str, start: Span, problems: &mut Problems) -> BatchManifest {
     BatchManifest {
         name: Spanned {
             value: fallback.to_owned(),
@@ -183,7 +183,7 @@ pub fn of_lines(nodes: &[Node], fallback: &str, start: Span, problems: &mut Prob
 }
 
 /// Reads one target, from a manifest or a line of JSON Lines.
-pub fn target(node: &Node, of_manifest: bool, problems: &mut Problems) -> Option<TargetSpec> {
+pub fn target(node: &YamlNode, of_manifest: bool, problems: &mut Problems) -> Option<TargetSpec> {
     let mut reader = Reader::open(node, "this target", problems)?;
     let head = reader.head();
     let id = reader.text("id", problems);
@@ -288,7 +288,7 @@ fn bad_id(key: &str, id: &Spanned<String>) -> Diagnostic {
     ))
 }
 
-fn map_only(node: Option<&Node>, key: &str, problems: &mut Problems) {
+fn map_only(node: Option<&YamlNode>, key: &str, problems: &mut Problems) {
     if let Some(node) = node
         && !matches!(node.shape, Shape::Map(_))
     {
@@ -296,7 +296,7 @@ fn map_only(node: Option<&Node>, key: &str, problems: &mut Problems) {
     }
 }
 
-fn duplicates(texts: &[Spanned<String>], what: &str, files: &Files, problems: &mut Problems) {
+fn duplicates(texts: &[Spanned<String>], what: &str, files: &SourceFiles, problems: &mut Problems) {
     for (at, text) in texts.iter().enumerate() {
         if let Some(first) = texts.iter().take(at).find(|first| first.value == text.value) {
             let message = format!("the {what} `{}` is named twice", text.value);
@@ -306,7 +306,7 @@ fn duplicates(texts: &[Spanned<String>], what: &str, files: &Files, problems: &m
     }
 }
 
-fn matrix(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<(Entry, Vec<Node>)> {
+fn matrix(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<(MapEntry, Vec<YamlNode>)> {
     let mut found = Vec::new();
     for entry in reader.entries("matrix", problems).unwrap_or_default() {
         match &entry.value.shape {
@@ -407,7 +407,7 @@ mod tests {
     use crate::diag;
 
     fn read(text: &str) -> (Option<BatchManifest>, Vec<String>) {
-        let mut files = Files::new();
+        let mut files = SourceFiles::new();
         let file = files.add("m.yaml", text);
         let root = diag::parse(&files, file).unwrap();
         let mut problems = Vec::new();

@@ -6,7 +6,7 @@ use super::sources::ResolvedSource;
 use crate::base::budget::Budget;
 use crate::base::ids::sha256_hex;
 use crate::diag::reader::Problems;
-use crate::diag::{Diagnostic, Entry, Files, Node, Shape, Span, Spanned};
+use crate::diag::{Diagnostic, MapEntry, Shape, SourceFiles, Span, Spanned, YamlNode};
 use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -76,7 +76,7 @@ pub struct PlannedJob {
     pub identity: JobIdentity,
     pub source: TreeSource,
     /// Parameters with their positions.
-    pub params: Option<Node>,
+    pub params: Option<YamlNode>,
     pub input: Option<Value>,
     /// Position in the manifest.
     pub head: Span,
@@ -115,7 +115,7 @@ pub trait RecipeReader {
     fn read<'a>(
         &'a mut self,
         job: &'a PlannedJob,
-        files: &'a mut Files,
+        files: &'a mut SourceFiles,
     ) -> LocalBoxFuture<'a, Result<JobInputs, Vec<Diagnostic>>>;
 }
 
@@ -231,15 +231,15 @@ struct Axes {
 }
 
 struct Combination<'a> {
-    matrix: &'a [(&'a Entry, &'a Node)],
+    matrix: &'a [(&'a MapEntry, &'a YamlNode)],
     /// The text, and whether it comes from the manifest.
     model: Option<&'a (String, bool)>,
     trial: u64,
 }
 
 /// Every combination of the matrix; one empty combination without a matrix.
-fn combinations(matrix: &[(Entry, Vec<Node>)]) -> Vec<Vec<(&Entry, &Node)>> {
-    let mut all: Vec<Vec<(&Entry, &Node)>> = vec![Vec::new()];
+fn combinations(matrix: &[(MapEntry, Vec<YamlNode>)]) -> Vec<Vec<(&MapEntry, &YamlNode)>> {
+    let mut all: Vec<Vec<(&MapEntry, &YamlNode)>> = vec![Vec::new()];
     for (entry, values) in matrix {
         let mut next = Vec::new();
         for done in &all {
@@ -295,11 +295,11 @@ fn job(
         target.head,
         problems,
     );
-    let values = match params.as_ref().map(Node::to_json) {
+    let values = match params.as_ref().map(YamlNode::to_json) {
         Some(Value::Object(values)) => values,
         _ => Map::new(),
     };
-    let input = target.input.as_ref().map(Node::to_json);
+    let input = target.input.as_ref().map(YamlNode::to_json);
     let model = one.model.map(|(name, _)| name.clone());
     let mut identity = JobIdentity {
         job: String::new(),
@@ -345,22 +345,22 @@ fn beside(base: &Path, name: &str) -> String {
 /// Merges the parameters of the manifest, the matrix and the target; later ones win, but a target must not set what the
 /// matrix varies.
 fn merged(
-    of_all: Option<&Node>,
-    matrix: &[(&Entry, &Node)],
-    of_target: Option<&Node>,
+    of_all: Option<&YamlNode>,
+    matrix: &[(&MapEntry, &YamlNode)],
+    of_target: Option<&YamlNode>,
     head: Span,
     problems: &mut Problems,
-) -> Option<Node> {
-    let mut entries: Vec<Entry> = match of_all.map(|node| &node.shape) {
+) -> Option<YamlNode> {
+    let mut entries: Vec<MapEntry> = match of_all.map(|node| &node.shape) {
         Some(Shape::Map(entries)) => entries.clone(),
         _ => Vec::new(),
     };
-    let mut set = |entry: Entry| match entries.iter_mut().find(|known| known.key == entry.key) {
+    let mut set = |entry: MapEntry| match entries.iter_mut().find(|known| known.key == entry.key) {
         Some(known) => *known = entry,
         None => entries.push(entry),
     };
     for (entry, value) in matrix {
-        set(Entry {
+        set(MapEntry {
             value: (*value).clone(),
             ..(*entry).clone()
         });
@@ -376,7 +376,7 @@ fn merged(
         }
     }
     let span = of_target.or(of_all).map_or(head, |node| node.span);
-    (!entries.is_empty()).then_some(Node {
+    (!entries.is_empty()).then_some(YamlNode {
         span,
         shape: Shape::Map(entries),
     })
@@ -576,7 +576,7 @@ mod tests {
     use crate::diag;
 
     fn plan(text: &str) -> (BatchPlan, Vec<&'static str>) {
-        let mut files = Files::new();
+        let mut files = SourceFiles::new();
         let file = files.add("m.yaml", text);
         let root = diag::parse(&files, file).unwrap();
         let mut problems = Vec::new();

@@ -3,7 +3,7 @@
 
 use super::BatchError;
 use super::rows::RunRow;
-use crate::journal::own::{self, Key};
+use crate::journal::chain_key::{self, JournalKey};
 use crate::journal::{format, writer};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
@@ -87,7 +87,7 @@ impl BatchState {
     ///
     /// # Errors
     /// As [`read_lines`].
-    pub fn read(&mut self, path: &Path, key: Option<&Key>) -> Result<(), BatchError> {
+    pub fn read(&mut self, path: &Path, key: Option<&JournalKey>) -> Result<(), BatchError> {
         read_lines(path, key, |event| self.apply(event)).map(|_| ())
     }
 
@@ -135,7 +135,7 @@ pub struct BatchRecord {
     file: File,
     chain: String,
     events: u64,
-    key: Option<&'static Key>,
+    key: Option<&'static JournalKey>,
     pub state: BatchState,
     dirty: bool,
 }
@@ -163,7 +163,7 @@ impl BatchRecord {
             )),
             error => error.into(),
         })?;
-        let key = own::key()?;
+        let key = chain_key::key()?;
         let mut state = BatchState::default();
         let read = read_lines(&path, key, |event| state.apply(event))?;
         file.set_len(read.bytes)
@@ -266,7 +266,11 @@ pub struct ReadRecord {
 ///
 /// # Errors
 /// A line was changed, or a key is set for a record without one, or missing for a record with one.
-pub fn read_lines(path: &Path, key: Option<&Key>, mut take: impl FnMut(BatchEvent)) -> Result<ReadRecord, BatchError> {
+pub fn read_lines(
+    path: &Path,
+    key: Option<&JournalKey>,
+    mut take: impl FnMut(BatchEvent),
+) -> Result<ReadRecord, BatchError> {
     let file = match File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(ReadRecord::default()),
         file => file.map_err(|error| BatchError::read(path, &error))?,
@@ -289,8 +293,10 @@ pub fn read_lines(path: &Path, key: Option<&Key>, mut take: impl FnMut(BatchEven
         let text = std::str::from_utf8(&line).map_err(|error| damaged(error.to_string()))?;
         let decoded =
             format::decode_line(&read.chain, text.trim_end_matches('\n'), key).map_err(|refused| match refused {
-                format::Refused::NoKey => damaged("it is written under a key: set OVERNIGHT_JOURNAL_KEY".to_owned()),
-                format::Refused::Damaged(why) => damaged(why),
+                format::LineRefused::NoKey => {
+                    damaged("it is written under a key: set OVERNIGHT_JOURNAL_KEY".to_owned())
+                }
+                format::LineRefused::Damaged(why) => damaged(why),
             })?;
         if key.is_some() && !decoded.keyed {
             return Err(damaged(

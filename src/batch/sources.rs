@@ -3,8 +3,8 @@
 
 use super::plan::TreeSource;
 use crate::base::ids::sha256_hex;
-use crate::process::held::{self, May};
-use crate::process::plain;
+use crate::process::own_git::{self, May};
+use crate::process::unsandboxed;
 use crate::workspace::patch::{self, Repository};
 use std::collections::HashMap;
 use std::fs::File;
@@ -123,12 +123,12 @@ impl SourceCache {
             .map_err(|error| error.to_string())?
             .map_err(said)?;
         if !dir.join("HEAD").exists() {
-            held::lay_out(&dir, false).map_err(said)?;
+            own_git::lay_out(&dir, false).map_err(said)?;
         }
         let mut fetched = fetch_into(&dir, &from, &REFSPECS).await?;
         if fetched.as_ref().is_err_and(|why| why.contains("algorithm")) {
             std::fs::remove_dir_all(&dir).map_err(said)?;
-            held::lay_out(&dir, true).map_err(said)?;
+            own_git::lay_out(&dir, true).map_err(said)?;
             fetched = fetch_into(&dir, &from, &REFSPECS).await?;
         }
         fetched.map_err(|why| format!("{url} cannot be fetched: {why}"))?;
@@ -189,7 +189,7 @@ async fn fetch_into(dir: &Path, from: &str, refspecs: &[&str]) -> Result<Result<
         from,
     ];
     args.extend(refspecs);
-    let printed = plain::git_as_user(&args, FETCH_TIME).await?;
+    let printed = unsandboxed::git_as_user(&args, FETCH_TIME).await?;
     Ok(match printed.ok {
         true => Ok(()),
         false => Err(printed.stderr),
@@ -219,7 +219,7 @@ async fn verified(repository: &Repository, name: &str) -> Result<Option<String>,
     let dir = repository.git_dir.to_string_lossy();
     let object = format!("{name}^{{commit}}");
     let args = ["--git-dir", dir.as_ref(), "rev-parse", "--verify", "--quiet", &object];
-    let printed = held::git(&args, Path::new("/"), &[], None, May::Read).await?;
+    let printed = own_git::git(&args, Path::new("/"), &[], None, May::Read).await?;
     let id = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
     Ok((printed.ok && !id.is_empty()).then_some(id))
 }

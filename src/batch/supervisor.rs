@@ -862,7 +862,7 @@ fn open_rows(dir: &Path, record: &BatchRecord) -> Result<File, BatchError> {
     };
     if held != Some(record.state.rows) {
         let mut text = String::new();
-        record::read_lines(&dir.join(record::FILE), crate::journal::own::key()?, |event| {
+        record::read_lines(&dir.join(record::FILE), crate::journal::chain_key::key()?, |event| {
             if let BatchEvent::JobEnded { row } = event {
                 text.push_str(&row.to_line());
             }

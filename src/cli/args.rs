@@ -1,7 +1,7 @@
 //! The command line as it was typed. Parses; looks at nothing else.
 
 use super::candidates;
-use crate::report::export::Format as Output;
+use crate::report::export::ReportFile as Output;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -109,7 +109,7 @@ pub enum Command {
 
 /// How stdout is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum StdoutFormat {
     /// The final answer
     #[default]
     Text,
@@ -121,7 +121,7 @@ pub enum Format {
 
 /// Flags that `run` and `resume` share.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Shared {
+pub struct RunFlags {
     /// Policy file, `builtin:NAME`, `git:REV:PATH` or `-` for stdin; all that are given must agree [env: OVERNIGHT_POLICY]
     #[arg(long, value_name = "FILE")]
     pub policy: Vec<String>,
@@ -148,7 +148,7 @@ pub struct Shared {
     pub transcript: Option<PathBuf>,
     /// What stdout carries [default: text] [env: OVERNIGHT_FORMAT]
     #[arg(long, value_enum)]
-    pub format: Option<Format>,
+    pub format: Option<StdoutFormat>,
     /// Replies asked of the model [env: OVERNIGHT_MAX_TURNS]
     #[arg(long, value_name = "N")]
     pub max_turns: Option<u64>,
@@ -198,9 +198,9 @@ pub enum Trusted {
     Recipe,
 }
 
-impl Shared {
+impl RunFlags {
     /// What stdout carries.
-    pub fn format(&self) -> Format {
+    pub fn format(&self) -> StdoutFormat {
         self.format.unwrap_or_default()
     }
 
@@ -229,7 +229,7 @@ pub struct RunArgs {
     #[arg(long, conflicts_with_all = ["prompt", "model", "workspace", "isolate", "policy"])]
     pub sample: bool,
     #[command(flatten)]
-    pub shared: Shared,
+    pub shared: RunFlags,
     /// Only these tools, in place of the recipe's `tools.include`: names, `kind:KIND`, `origin:ORIGIN`, `NAME*`
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub tools: Option<Vec<String>>,
@@ -269,7 +269,7 @@ pub struct ResumeArgs {
     #[arg(long, value_name = "CALL")]
     pub deny: Vec<String>,
     #[command(flatten)]
-    pub shared: Shared,
+    pub shared: RunFlags,
 }
 
 /// `overnight batch`.
@@ -670,7 +670,7 @@ pub enum ToolsCommand {
         #[arg(long, value_enum, value_name = "WHAT")]
         trust: Vec<Trusted>,
         #[arg(long, value_enum, default_value_t)]
-        format: Format,
+        format: StdoutFormat,
         #[arg(long, value_name = "DIR", default_value = ".")]
         workspace: PathBuf,
     },
@@ -698,7 +698,7 @@ pub struct CallArgs {
     #[arg(long, value_enum, value_name = "WHAT")]
     pub trust: Vec<Trusted>,
     #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
+    pub format: StdoutFormat,
 }
 
 /// `overnight doctor`.

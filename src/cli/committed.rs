@@ -1,11 +1,11 @@
 //! Reads files from a commit of the workspace's repository, and decides which commits the change under test cannot
 //! move. Reads no file of the working tree.
 
+use super::bootstrap;
 use super::inputs;
 use super::refusal::Refusal;
-use super::wire;
-use crate::process::held::{self, May};
-use crate::process::plain::Printed;
+use crate::process::own_git::{self, May};
+use crate::process::unsandboxed::Printed;
 use crate::workspace::patch::{self, Repository};
 use std::path::Path;
 
@@ -186,7 +186,7 @@ async fn full_name(revision: &str, repository: &Repository) -> Result<Result<Str
 
 /// Branch names from the CI system, without `refs/heads/`.
 fn targets() -> Vec<String> {
-    let named = TARGETS.iter().filter_map(|name| wire::variable(name));
+    let named = TARGETS.iter().filter_map(|name| bootstrap::variable(name));
     let plain = |name: String| name.strip_prefix("refs/heads/").unwrap_or(&name).to_owned();
     named.chain(default_of_event()).map(plain).collect()
 }
@@ -194,7 +194,7 @@ fn targets() -> Vec<String> {
 /// The default branch from the event file of GitHub's runner. The runner writes that field, not the person who caused
 /// the event.
 fn default_of_event() -> Option<String> {
-    let file = wire::variable("GITHUB_EVENT_PATH")?;
+    let file = bootstrap::variable("GITHUB_EVENT_PATH")?;
     let event: serde_json::Value = serde_json::from_str(&inputs::text(Path::new(&file)).ok()?).ok()?;
     let branch = event.get("repository")?.get("default_branch")?.as_str()?;
     Some(branch.to_owned())
@@ -224,7 +224,7 @@ async fn git(repository: &Repository, args: &[&str]) -> Result<Printed, Refusal>
     // Git must not fetch a missing object, and must not substitute another (git-replace(1)).
     let env = [("GIT_NO_LAZY_FETCH", "1"), ("GIT_NO_REPLACE_OBJECTS", "1")]
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
-    held::git(&all, &repository.top, &env, None, May::Read)
+    own_git::git(&all, &repository.top, &env, None, May::Read)
         .await
         .map_err(Refusal::Environment)
 }

@@ -1,6 +1,6 @@
 //! The exit codes, and the mapping from verdicts to them.
 
-use crate::base::outcome::{Outcome, Verdict};
+use crate::base::outcome::{RunOutcome, Verdict};
 
 /// Passed, or there was nothing to do.
 pub const PASSED: u8 = 0;
@@ -46,7 +46,7 @@ Exit codes:
   130, 143  cancelled by a signal";
 
 /// The exit code of an outcome.
-pub fn code(outcome: &Outcome) -> u8 {
+pub fn code(outcome: &RunOutcome) -> u8 {
     match outcome.verdict {
         Verdict::Passed | Verdict::NoChange => PASSED,
         Verdict::Failed => FAILED,

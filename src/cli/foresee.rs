@@ -5,7 +5,7 @@ use crate::diag::{Diagnostic, Spanned};
 use crate::policy::shell;
 use crate::provider::open::check_name;
 use crate::recipe::Recipe;
-use crate::recipe::model::{CheckKind, Work};
+use crate::recipe::model::{CheckKind, StepSource};
 use std::path::Path;
 
 /// The problems of a recipe; missing files are checked only if a workspace is given.
@@ -17,7 +17,7 @@ pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
         }
     }
     for step in &recipe.steps {
-        if let Work::Run { command, .. } = &step.work {
+        if let StepSource::Run { command, .. } = &step.work {
             found.extend(broken(command));
         }
         for check in &step.checks {

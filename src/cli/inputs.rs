@@ -5,9 +5,9 @@ use super::origin;
 use super::refusal::Refusal;
 use super::unread;
 use crate::base::event::{PolicyPart, PolicyText};
-use crate::diag::Files;
+use crate::diag::SourceFiles;
 use crate::policy::extends::{self, Extended};
-use crate::policy::{self, KnownTools, PolicySet, Source, presets};
+use crate::policy::{self, KnownTools, PolicySet, PolicySource, presets};
 use crate::workspace::toolchains;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Read;
@@ -98,7 +98,7 @@ pub fn json(value: &str, flag: &str) -> Result<serde_json::Value, Refusal> {
 /// Policy sources, with the files that they extend.
 #[derive(Debug, Default)]
 pub struct Policies {
-    pub sources: Vec<Source>,
+    pub sources: Vec<PolicySource>,
     pub extended: Extended,
 }
 
@@ -107,7 +107,7 @@ impl Policies {
     pub fn recorded(recorded: &PolicyText) -> Self {
         let part = |part: &PolicyPart| (part.name.clone(), Ok(part.text.clone()));
         Self {
-            sources: vec![Source {
+            sources: vec![PolicySource {
                 name: recorded.name.clone(),
                 text: recorded.text.clone(),
             }],
@@ -136,7 +136,7 @@ impl Policies {
     /// As [`policy::load`].
     pub fn load(
         &self,
-        files: &mut Files,
+        files: &mut SourceFiles,
     ) -> Result<(PolicySet, Vec<crate::diag::Diagnostic>), Vec<crate::diag::Diagnostic>> {
         policy::load_with(files, &self.sources, &KnownTools::builtin(), &self.extended)
     }
@@ -156,7 +156,7 @@ pub async fn policies(names: &[String], workspace: &Path, within: Option<&[PathB
     }
     for name in names {
         let text = reader.policy(name, &all.extended.tree).await?;
-        all.sources.push(Source {
+        all.sources.push(PolicySource {
             name: name.clone(),
             text,
         });
@@ -174,7 +174,7 @@ pub fn builtin(name: &str) -> Result<Policies, Refusal> {
         ))
     })?;
     Ok(Policies {
-        sources: vec![Source {
+        sources: vec![PolicySource {
             name: name.to_owned(),
             text,
         }],
@@ -273,7 +273,10 @@ impl Reader<'_> {
             };
         }
         let path = Path::new(name);
-        if self.within.is_some_and(|places| !super::places::ends_in(path, places)) {
+        if self
+            .within
+            .is_some_and(|places| !super::change_reach::ends_in(path, places))
+        {
             return Ok(Err(
                 "it lies outside the workspace's repository, and the recipe that names this policy is not trusted"
                     .to_owned(),

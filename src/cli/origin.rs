@@ -1,19 +1,19 @@
 //! Locates a recipe, reads it and the files that it names, and decides whether it is trusted.
 
+use super::change_reach::{ends_in, places, reaches};
 use super::committed::Commit;
 use super::inputs;
-use super::places::{ends_in, places, reaches};
 use super::refusal::Refusal;
 use super::settings::OwnPolicy;
 use super::shipped;
 use crate::diag::{Spanned, did_you_mean};
-use crate::recipe::{Recipe, Wanted, named};
+use crate::recipe::{DocumentUse, Recipe, named};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// A recipe as the command line names it.
 #[derive(Clone, Debug)]
-pub struct Origin {
+pub struct RecipeOrigin {
     /// As given: a path, `git:REV:PATH` or `-`.
     pub name: String,
     kind: Kind,
@@ -87,7 +87,7 @@ const HELP: &str = "write git:REV:PATH, as git:origin/main:ci/recipe.yaml";
 /// Resolves `git:REV:PATH` to a commit and a path relative to the top of the repository.
 ///
 /// # Errors
-/// As [`Origin::open`].
+/// As [`RecipeOrigin::open`].
 pub async fn committed(name: &str, workspace: &Path) -> Result<(Commit, String), Refusal> {
     let bad = |why: &str| invalid(name, "no-file", why, HELP);
     let spec = name.strip_prefix("git:").unwrap_or(name);
@@ -100,7 +100,7 @@ pub async fn committed(name: &str, workspace: &Path) -> Result<(Commit, String),
 /// The text of a file in a commit. `name` is for messages.
 ///
 /// # Errors
-/// As [`Origin::open`].
+/// As [`RecipeOrigin::open`].
 pub async fn text_of(name: &str, commit: &Commit, path: &str) -> Result<String, Refusal> {
     let bytes = commit
         .read(path)
@@ -109,7 +109,7 @@ pub async fn text_of(name: &str, commit: &Commit, path: &str) -> Result<String, 
     inputs::utf8(bytes, name)
 }
 
-impl Origin {
+impl RecipeOrigin {
     /// Locates a recipe and reads its text.
     ///
     /// # Errors
@@ -184,10 +184,10 @@ impl Origin {
     }
 
     /// The path of a file that the recipe names: next to the recipe, but settings files may also be in the workspace.
-    fn place(&self, wanted: Wanted, name: &str, workspace: &Path) -> PathBuf {
+    fn place(&self, wanted: DocumentUse, name: &str, workspace: &Path) -> PathBuf {
         let own = self.beside(name);
         match wanted {
-            Wanted::Settings if !own.is_file() => workspace.join(name),
+            DocumentUse::Settings if !own.is_file() => workspace.join(name),
             _ => own,
         }
     }
@@ -265,7 +265,7 @@ impl Origin {
             )));
         }
         if let Some(settings) = &recipe.tools.settings
-            && let Some(place) = reaches(&self.place(Wanted::Settings, &settings.value, workspace), &places)
+            && let Some(place) = reaches(&self.place(DocumentUse::Settings, &settings.value, workspace), &places)
         {
             return Ok(Trust::no(format!(
                 "its `tools.settings` lies in the workspace's repository ({})",
@@ -278,7 +278,7 @@ impl Origin {
     /// The policy that a recipe names, and the directories in which the files that it extends must be.
     ///
     /// # Errors
-    /// As [`Origin::policy`].
+    /// As [`RecipeOrigin::policy`].
     pub fn own_policy(&self, name: &str, trust: &Trust, workspace: &Path) -> Result<OwnPolicy, Refusal> {
         Ok(OwnPolicy {
             name: self.policy(name)?,
@@ -313,7 +313,7 @@ impl Origin {
 async fn committed_text(
     commit: &Commit,
     recipe: &str,
-    wanted: Wanted,
+    wanted: DocumentUse,
     name: &str,
     workspace: &Path,
 ) -> Result<Result<String, String>, Refusal> {
@@ -322,7 +322,7 @@ async fn committed_text(
         return Ok(Err(no_file()));
     };
     let mut read = commit.read(&path).await?;
-    if read.is_err() && wanted == Wanted::Settings {
+    if read.is_err() && wanted == DocumentUse::Settings {
         let root = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
         let below = root.strip_prefix(&commit.repository().top).unwrap_or(Path::new(""));
         if let Some(path) = within(&below.to_string_lossy(), name) {

@@ -112,7 +112,7 @@ impl Write for Stderr {
 }
 
 /// Prints a message on stderr. Errors of stderr are ignored.
-pub fn tell(text: &str) {
+pub fn stderr(text: &str) {
     let text = match is_shown(&io::stderr()) {
         true => inert(text),
         false => text.into(),

@@ -4,16 +4,16 @@ mod files;
 
 pub use files::Copy;
 
-use self::files::Files;
-use super::args::{Format as Stdout, Shared};
+use self::files::OutputFiles;
+use super::args::{RunFlags, StdoutFormat as Stdout};
 use super::{exit, out};
 use crate::base::ids::sha256_hex;
-use crate::base::outcome::{Outcome, Verdict};
-use crate::journal::{self, JournalError, artefacts, own, state};
-use crate::report::export::{self, Beside, Format};
+use crate::base::outcome::{RunOutcome, Verdict};
+use crate::journal::{self, JournalError, artefacts, chain_key, state};
+use crate::report::export::{self, Beside, ReportFile};
 use crate::report::result::{Ending, JournalHead, RunResult};
 use crate::report::summary::RunSummary;
-use crate::report::transcript::Declared;
+use crate::report::transcript::DeclaredPrompt;
 use crate::report::{junit, result, stream};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,8 +26,8 @@ pub struct Copies {
     pub transcript: Option<Copy>,
 }
 
-impl From<&Shared> for Copies {
-    fn from(shared: &Shared) -> Self {
+impl From<&RunFlags> for Copies {
+    fn from(shared: &RunFlags) -> Self {
         Self {
             patch: Copy::of(&shared.patch),
             junit: Copy::of(&shared.junit),
@@ -37,7 +37,7 @@ impl From<&Shared> for Copies {
 }
 
 /// The result of writing, with its exit code.
-pub struct Written {
+pub struct WrittenOutputs {
     pub result: RunResult,
     pub code: u8,
     /// Files that could not be written, and why.
@@ -46,10 +46,10 @@ pub struct Written {
 
 /// Writes all files of a run from its journal in `home`. If the journal was moved out of reach of commands, the files
 /// are also written to the run directory, and they name the paths there. `tree`: the user's workspace.
-pub fn write(home: &Path, tree: &Path, copies: &Copies) -> Result<Written, JournalError> {
+pub fn write(home: &Path, tree: &Path, copies: &Copies) -> Result<WrittenOutputs, JournalError> {
     let journal = journal::read(home)?;
     let sum = RunSummary::fold(&journal.events);
-    let mut files = Files::of(home, tree);
+    let mut files = OutputFiles::of(home, tree);
     let patch = patch_bytes(home, &sum).unwrap_or_else(|error| {
         files.problems.push(error.to_string());
         Vec::new()
@@ -59,9 +59,9 @@ pub fn write(home: &Path, tree: &Path, copies: &Copies) -> Result<Written, Journ
     for (format, _) in &wanted {
         files.name(*format);
     }
-    for format in [Format::Patch, Format::Suspension, Format::Review] {
+    for format in [ReportFile::Patch, ReportFile::Suspension, ReportFile::Review] {
         if !wanted.iter().any(|(wanted, _)| *wanted == format) {
-            let copy = copies.patch.as_ref().filter(|_| format == Format::Patch);
+            let copy = copies.patch.as_ref().filter(|_| format == ReportFile::Patch);
             files.remove_stale(format, copy);
         }
     }
@@ -76,7 +76,7 @@ pub fn write(home: &Path, tree: &Path, copies: &Copies) -> Result<Written, Journ
         declared: declared(&sum),
         patch: patch.as_deref(),
     };
-    for (format, copy) in wanted.iter().filter(|(format, _)| *format != Format::Result) {
+    for (format, copy) in wanted.iter().filter(|(format, _)| *format != ReportFile::Result) {
         match export::render(*format, &sum, beside(&ending)) {
             Ok(bytes) => files.put(*format, &bytes, *copy),
             Err(error) => files.problems.push(format!("{}: {error}", format.as_str())),
@@ -99,12 +99,12 @@ pub fn write(home: &Path, tree: &Path, copies: &Copies) -> Result<Written, Journ
         unwritten(&mut object, code, &files.problems);
     }
     seal(&mut object, journal.keyed)?;
-    files.put(Format::Result, object.to_pretty().as_bytes(), None);
+    files.put(ReportFile::Result, object.to_pretty().as_bytes(), None);
     if !files.problems.is_empty() && code != exit::OUTPUT {
         code = exit::stronger(code, exit::OUTPUT);
         unwritten(&mut object, code, &files.problems);
     }
-    Ok(Written {
+    Ok(WrittenOutputs {
         result: object,
         code,
         problems: files.problems,
@@ -122,7 +122,7 @@ pub fn head(journal: &journal::Journal) -> JournalHead {
 
 /// Adds a MAC over the result, including the digests, if the journal is keyed.
 pub fn seal(object: &mut RunResult, keyed: bool) -> Result<(), JournalError> {
-    if let Some(key) = own::key()?.filter(|_| keyed) {
+    if let Some(key) = chain_key::key()?.filter(|_| keyed) {
         let text = object.to_value().to_string();
         let seal = key.mac(&[SEAL, text.as_bytes()]);
         if let Some(journal) = &mut object.journal {
@@ -156,10 +156,10 @@ pub fn kept_digests(home: &Path) -> Result<BTreeMap<String, String>, JournalErro
 /// Digests of all files of a run except journal and result.
 pub fn digests(home: &Path) -> Result<BTreeMap<String, String>, JournalError> {
     let mut digests = kept_digests(home)?;
-    for file in Format::ALL
+    for file in ReportFile::ALL
         .into_iter()
-        .filter(|format| *format != Format::Result)
-        .filter_map(Format::file)
+        .filter(|format| *format != ReportFile::Result)
+        .filter_map(ReportFile::file)
     {
         let path = home.join(file);
         if std::fs::symlink_metadata(&path).is_ok() {
@@ -187,19 +187,19 @@ fn unreadable(path: &Path, source: std::io::Error) -> JournalError {
 }
 
 /// The files of this run, each with the additional copy that a flag names.
-fn wanted<'a>(sum: &RunSummary<'_>, copies: &'a Copies, changed: bool) -> Vec<(Format, Option<&'a Copy>)> {
+fn wanted<'a>(sum: &RunSummary<'_>, copies: &'a Copies, changed: bool) -> Vec<(ReportFile, Option<&'a Copy>)> {
     let mut wanted = vec![
-        (Format::Transcript, copies.transcript.as_ref()),
-        (Format::Junit, copies.junit.as_ref()),
-        (Format::Html, None),
-        (Format::Summary, None),
-        (Format::Result, None),
+        (ReportFile::Transcript, copies.transcript.as_ref()),
+        (ReportFile::Junit, copies.junit.as_ref()),
+        (ReportFile::Html, None),
+        (ReportFile::Summary, None),
+        (ReportFile::Result, None),
     ];
     if changed {
-        wanted.push((Format::Patch, copies.patch.as_ref()));
+        wanted.push((ReportFile::Patch, copies.patch.as_ref()));
     }
     if sum.suspended().next().is_some() {
-        wanted.extend([(Format::Suspension, None), (Format::Review, None)]);
+        wanted.extend([(ReportFile::Suspension, None), (ReportFile::Review, None)]);
     }
     wanted
 }
@@ -213,8 +213,8 @@ pub fn patch_bytes(dir: &Path, sum: &RunSummary<'_>) -> Result<Vec<u8>, JournalE
 }
 
 /// What the model receives besides messages: system prompt and tools.
-pub fn declared<'a>(sum: &RunSummary<'a>) -> Declared<'a> {
-    Declared {
+pub fn declared<'a>(sum: &RunSummary<'a>) -> DeclaredPrompt<'a> {
+    DeclaredPrompt {
         system: sum.equipped.map(|equipped| equipped.system.as_str()),
         tools: sum
             .equipped
@@ -224,13 +224,13 @@ pub fn declared<'a>(sum: &RunSummary<'a>) -> Declared<'a> {
 }
 
 /// The result of a command that could not start, for stdout only.
-pub fn unstarted(verdict: Verdict, recipe: &str, message: &str) -> Written {
-    let code = exit::code(&Outcome::new(verdict, verdict.as_str(), message));
+pub fn unstarted(verdict: Verdict, recipe: &str, message: &str) -> WrittenOutputs {
+    let code = exit::code(&RunOutcome::new(verdict, verdict.as_str(), message));
     let ending = Ending {
         exit_code: i32::from(code),
         ..Ending::default()
     };
-    Written {
+    WrittenOutputs {
         result: result::unstarted(verdict, recipe, message, &ending),
         code,
         problems: Vec::new(),
@@ -238,8 +238,14 @@ pub fn unstarted(verdict: Verdict, recipe: &str, message: &str) -> Written {
 }
 
 /// Writes the outputs of a run that never started: `result.json` and JUnit.
-pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, verdict: Verdict, message: &str) -> Written {
-    let outcome = Outcome::new(verdict, verdict.as_str(), message);
+pub fn write_unstarted(
+    dir: Option<&Path>,
+    copies: &Copies,
+    recipe: &str,
+    verdict: Verdict,
+    message: &str,
+) -> WrittenOutputs {
+    let outcome = RunOutcome::new(verdict, verdict.as_str(), message);
     let mut code = exit::code(&outcome);
     let mut problems = Vec::new();
     let mut ending = Ending {
@@ -279,7 +285,7 @@ pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, verdic
             object.verdict = Verdict::Output;
         }
     }
-    Written {
+    WrittenOutputs {
         result: object,
         code,
         problems,
@@ -287,9 +293,9 @@ pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, verdic
 }
 
 /// Prints the result in the given format. Returns the exit code, which is 9 if stdout fails.
-pub fn print(format: Stdout, written: &Written) -> u8 {
+pub fn print(format: Stdout, written: &WrittenOutputs) -> u8 {
     for problem in &written.problems {
-        out::tell(&format!("error: not written: {problem}"));
+        out::stderr(&format!("error: not written: {problem}"));
     }
     let text = match format {
         Stdout::Text => result::text(&written.result),
@@ -303,7 +309,7 @@ pub fn print(format: Stdout, written: &Written) -> u8 {
     match print(&text) {
         Ok(()) => written.code,
         Err(error) => {
-            out::tell(&format!("error: stdout: {error}"));
+            out::stderr(&format!("error: stdout: {error}"));
             exit::stronger(written.code, exit::OUTPUT)
         }
     }
@@ -312,7 +318,7 @@ pub fn print(format: Stdout, written: &Written) -> u8 {
 /// The output files that exist, by name.
 pub fn existing(home: &Path) -> BTreeMap<String, String> {
     let out = state::outputs_of(home).unwrap_or_else(|| home.to_owned());
-    let files = Format::ALL
+    let files = ReportFile::ALL
         .into_iter()
         .filter_map(|format| Some((format.as_str(), out.join(format.file()?))));
     files

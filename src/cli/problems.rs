@@ -3,14 +3,14 @@
 use super::args::ProblemFormat;
 use super::refusal::Refusal;
 use super::{exit, out};
-use crate::diag::{self, Diagnostic, Files, Severity};
+use crate::diag::{self, Diagnostic, Severity, SourceFiles};
 use serde_json::{Value, json};
 
 /// The result of checking one file.
 pub struct Checked {
     /// As given on the command line.
     pub name: String,
-    pub files: Files,
+    pub files: SourceFiles,
     pub problems: Vec<Diagnostic>,
     /// A problem without a location, already rendered: the file does not exist or cannot be read.
     pub refused: Option<String>,
@@ -35,11 +35,11 @@ pub fn print(all: &[Checked], format: ProblemFormat) -> Result<u8, Refusal> {
         ProblemFormat::Text => {
             for one in all {
                 if let Some(refused) = &one.refused {
-                    out::tell(refused);
+                    out::stderr(refused);
                 }
                 let problems = diag::render_all(&one.files, &one.problems);
                 if !problems.is_empty() {
-                    out::tell(&problems);
+                    out::stderr(&problems);
                 }
                 if one.is_valid() {
                     printed(&one.text)?;
@@ -103,7 +103,7 @@ fn one_json(one: &Checked) -> Value {
 
 /// One problem: `file`, `line`, `column`, `severity`, `code`, `message`, `help`; without location if it concerns the
 /// command line.
-fn problem_json(files: &Files, problem: &Diagnostic) -> Value {
+fn problem_json(files: &SourceFiles, problem: &Diagnostic) -> Value {
     let place = problem.span.map(|span| files.place(span));
     json!({
         "file": place.as_ref().map(|place| place.file.clone()),

@@ -1,13 +1,13 @@
 //! Selects the web search of a run: the model's own, a SearXNG server, a command of the user, or none.
 
-use super::wire::variable;
+use super::bootstrap::variable;
 use crate::net::client::{Client, Limits, Until, checked_base};
 use crate::net::retry::Schedule;
-use crate::process::plain;
+use crate::process::unsandboxed;
 use crate::provider::RequestSettings;
 use crate::provider::grounding::{self, Grounded};
 use crate::provider::open::{OpenWith, service};
-use crate::tools::web::{Answer, Mark, Search, Source};
+use crate::tools::web::{Citation, Search, SearchAnswer, WebSource};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -71,10 +71,13 @@ fn within(deadline: Instant, cancel: &CancellationToken) -> Until<'_> {
     }
 }
 
-fn from_grounded(found: Grounded) -> Answer {
-    let sources = found.sources.into_iter().map(|(title, url)| Source { title, url });
-    let marks = found.supports.into_iter().map(|(end, sources)| Mark { end, sources });
-    Answer {
+fn from_grounded(found: Grounded) -> SearchAnswer {
+    let sources = found.sources.into_iter().map(|(title, url)| WebSource { title, url });
+    let marks = found
+        .supports
+        .into_iter()
+        .map(|(end, sources)| Citation { end, sources });
+    SearchAnswer {
         text: found.text,
         sources: sources.collect(),
         marks: marks.collect(),
@@ -117,7 +120,7 @@ fn by_command(command: String) -> Search {
                 .saturating_duration_since(Instant::now());
             let printed = tokio::select! {
                 () = cancel.cancelled() => return Err("the run is ending".to_owned()),
-                printed = plain::own_command(&command, query.as_bytes(), time) => printed?,
+                printed = unsandboxed::own_command(&command, query.as_bytes(), time) => printed?,
             };
             if !printed.ok {
                 return Err(format!("the command of {COMMAND} failed: {}", printed.stderr));
@@ -126,9 +129,9 @@ fn by_command(command: String) -> Search {
             let text = String::from_utf8_lossy(printed.stdout.get(..end).unwrap_or_default()).into_owned();
             Ok(match serde_json::from_str(&text) {
                 Ok(results @ Value::Array(_)) => listed(&results),
-                _ => Answer {
+                _ => SearchAnswer {
                     text,
-                    ..Answer::default()
+                    ..SearchAnswer::default()
                 },
             })
         })
@@ -136,17 +139,17 @@ fn by_command(command: String) -> Search {
 }
 
 /// A list of `{title, url, content}` as text with its sources.
-fn listed(results: &Value) -> Answer {
-    let mut answer = Answer::default();
+fn listed(results: &Value) -> SearchAnswer {
+    let mut answer = SearchAnswer::default();
     for result in results.as_array().into_iter().flatten().take(RESULTS) {
         let word = |name: &str| result[name].as_str().unwrap_or_default().trim().to_owned();
         answer.text.push_str(&word("content"));
-        answer.marks.push(Mark {
+        answer.marks.push(Citation {
             end: answer.text.len(),
             sources: vec![answer.sources.len()],
         });
         answer.text.push('\n');
-        answer.sources.push(Source {
+        answer.sources.push(WebSource {
             title: word("title"),
             url: word("url"),
         });
@@ -178,7 +181,7 @@ mod tests {
         assert_eq!(answer.text, "One thing.\n\n");
         assert_eq!(answer.marks.iter().map(|mark| mark.end).collect::<Vec<_>>(), [10, 11]);
         assert_eq!(answer.sources[1].url, "https://b.test");
-        assert_eq!(listed(&Value::Null), Answer::default());
+        assert_eq!(listed(&Value::Null), SearchAnswer::default());
     }
 
     #[test]

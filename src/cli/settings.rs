@@ -1,18 +1,18 @@
 //! Turns the command line and the user's files into a plan and its policies.
 
-use super::args::{RunArgs, Shared};
-use super::asks::{self, Look};
+use super::args::{RunArgs, RunFlags};
+use super::bootstrap;
 use super::inputs;
-use super::origin::{Named, Origin, Trust};
+use super::origin::{Named, RecipeOrigin, Trust};
+use super::recipe_requests::{self, Look};
 use super::refusal::Refusal;
 use super::secrets::Secrets;
-use super::wire;
 use crate::base::budget::Budget;
 use crate::base::source::RecipeSource;
-use crate::diag::{self, Diagnostic, Files};
+use crate::diag::{self, Diagnostic, SourceFiles};
 use crate::policy::PolicySet;
 use crate::recipe::plan::{Expect, ModelSettings};
-use crate::recipe::{self, Given, Overrides, Plan, Recipe};
+use crate::recipe::{self, Overrides, Plan, Recipe, RecipeArguments};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ pub struct Settings {
     /// What the recipe asks for and is not granted, rendered. Set only in a dry run; otherwise it is an error.
     pub refused: Option<Refusal>,
     /// The texts of recipe and policies, for source locations.
-    pub files: Files,
+    pub files: SourceFiles,
     /// Rendered warnings for stderr.
     pub warnings: Vec<String>,
 }
@@ -33,7 +33,7 @@ pub struct Settings {
 /// The settings from all files of a run, or every problem in them.
 pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusal> {
     one_stdin(args)?;
-    let mut files = Files::default();
+    let mut files = SourceFiles::default();
     let mut warnings = Vec::new();
     let mut own_policy = None;
     let (mut plan, read) = match (&args.recipe, &args.prompt) {
@@ -88,8 +88,8 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
         )));
     }
     plan.budget = plan.budget.lowered_by(&policies.limits());
-    let secrets = Secrets::of(wire::environment());
-    let mut refused = asks::passed_keys(&policies, &secrets);
+    let secrets = Secrets::of(bootstrap::environment());
+    let mut refused = recipe_requests::passed_keys(&policies, &secrets);
     let mut source = RecipeSource {
         trusted: true,
         why: "a prompt of the command line".to_owned(),
@@ -104,7 +104,9 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
         .iter()
         .flat_map(|text| std::iter::once(&text.name).chain(text.extends.iter().map(|part| &part.name)));
     for name in named.filter_map(|name| own_file(name, workspace)) {
-        source.files.push(wire::absolute(&name).to_string_lossy().into_owned());
+        source
+            .files
+            .push(bootstrap::absolute(&name).to_string_lossy().into_owned());
     }
     let refused = (!refused.is_empty()).then(|| refuse(&refused, &files));
     if let Some(refusal) = refused.as_ref().filter(|_| !args.dry_run) {
@@ -177,15 +179,15 @@ fn one_stdin(args: &RunArgs) -> Result<(), Refusal> {
 }
 
 /// A parsed recipe with its plan.
-pub struct Read {
-    pub origin: Origin,
+pub struct LoadedRecipe {
+    pub origin: RecipeOrigin,
     pub recipe: Recipe,
     pub plan: Plan,
     pub trust: Trust,
     named: Named,
 }
 
-impl Read {
+impl LoadedRecipe {
     /// Everything that the recipe asks for and is not granted.
     pub fn refused(
         &self,
@@ -211,7 +213,7 @@ impl Read {
     pub fn policy_outside(&self, workspace: &Path) -> Option<Diagnostic> {
         let outside = self.origin.policy_outside(&self.recipe, workspace);
         let name = outside.filter(|_| !self.trust.trusted)?;
-        Some(asks::outside(
+        Some(recipe_requests::outside(
             &format!("policy `{}`", name.value),
             Some(name.span),
             &self.trust,
@@ -227,7 +229,7 @@ impl Read {
             trusted: self.trust.trusted,
             why: self.trust.why.clone(),
             files: files
-                .map(|file| wire::absolute(&file).to_string_lossy().into_owned())
+                .map(|file| bootstrap::absolute(&file).to_string_lossy().into_owned())
                 .collect(),
         }
     }
@@ -311,7 +313,7 @@ fn overrides(args: &RunArgs) -> Overrides {
 }
 
 /// The request settings from the flags.
-pub fn flags_settings(shared: &Shared) -> ModelSettings {
+pub fn flags_settings(shared: &RunFlags) -> ModelSettings {
     ModelSettings {
         max_output_tokens: shared.max_output_tokens,
         first_byte_timeout_ms: shared.first_byte_timeout,
@@ -319,7 +321,7 @@ pub fn flags_settings(shared: &Shared) -> ModelSettings {
 }
 
 /// The limits from the flags.
-pub fn flags_budget(shared: &Shared) -> Budget {
+pub fn flags_budget(shared: &RunFlags) -> Budget {
     Budget {
         turns: shared.max_turns,
         tokens: shared.max_tokens,
@@ -334,10 +336,10 @@ pub async fn recipe_plan(
     path: &Path,
     typed: &Typed,
     workspace: &Path,
-    files: &mut Files,
+    files: &mut SourceFiles,
     warnings: &mut Vec<String>,
-) -> Result<Read, Refusal> {
-    let (origin, text) = Origin::open(path, workspace).await?;
+) -> Result<LoadedRecipe, Refusal> {
+    let (origin, text) = RecipeOrigin::open(path, workspace).await?;
     let file = files.add(origin.name.clone(), text);
     let mut noted = Vec::new();
     let recipe = recipe::parse(files, file, &mut noted).map_err(|problems| refuse(&problems, files))?;
@@ -350,7 +352,7 @@ pub async fn recipe_plan(
     };
     let trust = origin.trust(typed.trusted, &recipe, workspace).await?;
     let named = origin.read_named(&recipe, &trust, workspace).await?;
-    let given = Given {
+    let given = RecipeArguments {
         params: &typed.params,
         params_file: params_node.as_ref(),
         input: typed.input.as_ref(),
@@ -360,7 +362,7 @@ pub async fn recipe_plan(
     let read = |_, name: &str| named.text(name);
     let plan = recipe::lower(files, &recipe, &given, &read, &mut noted).map_err(|problems| refuse(&problems, files))?;
     warnings.extend(noted.iter().map(|warning| diag::render(files, warning)));
-    Ok(Read {
+    Ok(LoadedRecipe {
         origin,
         recipe,
         plan,
@@ -383,7 +385,7 @@ pub async fn rulers(
     named: &[String],
     narrowing: Option<&OwnPolicy>,
     workspace: &Path,
-    files: &mut Files,
+    files: &mut SourceFiles,
     warnings: &mut Vec<String>,
 ) -> Result<PolicySet, Refusal> {
     let ours = load(&inputs::policies(named, workspace, None).await?, files, warnings)?;
@@ -397,14 +399,14 @@ pub async fn rulers(
 pub async fn own_rulers(
     own: &OwnPolicy,
     workspace: &Path,
-    files: &mut Files,
+    files: &mut SourceFiles,
     warnings: &mut Vec<String>,
 ) -> Result<PolicySet, Refusal> {
     let read = inputs::policies(std::slice::from_ref(&own.name), workspace, own.within.as_deref()).await?;
     load(&read, files, warnings)
 }
 
-fn load(read: &inputs::Policies, files: &mut Files, warnings: &mut Vec<String>) -> Result<PolicySet, Refusal> {
+fn load(read: &inputs::Policies, files: &mut SourceFiles, warnings: &mut Vec<String>) -> Result<PolicySet, Refusal> {
     match read.load(files) {
         Ok((set, noted)) => {
             warnings.extend(noted.iter().map(|warning| diag::render(files, warning)));
@@ -415,6 +417,6 @@ fn load(read: &inputs::Policies, files: &mut Files, warnings: &mut Vec<String>) 
 }
 
 /// Renders the problems of the user's files.
-pub fn refuse(problems: &[Diagnostic], files: &Files) -> Refusal {
+pub fn refuse(problems: &[Diagnostic], files: &SourceFiles) -> Refusal {
     Refusal::Invalid(diag::render_all(files, problems))
 }

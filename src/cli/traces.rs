@@ -1,11 +1,11 @@
 //! Sends the spans of a finished session to the collector in the `OTEL_*` variables. A failure is a warning: it changes
 //! neither verdict nor exit code.
 
-use super::{out, wire};
+use super::{bootstrap, out};
 use crate::base::event::{Event, EventKind};
 use crate::base::secret::Redactor;
 use crate::journal;
-use crate::net::otlp::{self, Encoding};
+use crate::net::otlp::{self, OtlpEncoding};
 use crate::report::traces;
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Sends the spans of the session that has just ended, if configured. `ended`: cancelled if the run is interrupted; it
 /// shortens the wait.
 pub async fn export(dir: &Path, ended: &CancellationToken) {
-    let wish = match Wish::of(wire::variable) {
+    let wish = match Wish::of(bootstrap::variable) {
         Ok(Some(wish)) => wish,
         Ok(None) => return,
         Err(why) => return warn(&why),
@@ -32,7 +32,7 @@ pub async fn export(dir: &Path, ended: &CancellationToken) {
     if is_replay(&events) {
         return;
     }
-    let parent = wire::variable("TRACEPARENT").and_then(|text| traces::parent(&text));
+    let parent = bootstrap::variable("TRACEPARENT").and_then(|text| traces::parent(&text));
     if parent.as_ref().is_some_and(|parent| !parent.is_sampled()) {
         return;
     }
@@ -58,8 +58,8 @@ pub async fn export(dir: &Path, ended: &CancellationToken) {
 }
 
 fn warn(why: &str) {
-    let redactor = Redactor::from_env(wire::environment());
-    out::tell(&redactor.redact(&format!("warning: the spans of this run were not sent: {why}")));
+    let redactor = Redactor::from_env(bootstrap::environment());
+    out::stderr(&redactor.redact(&format!("warning: the spans of this run were not sent: {why}")));
 }
 
 fn is_replay(events: &[Event]) -> bool {
@@ -73,7 +73,7 @@ fn is_replay(events: &[Event]) -> bool {
 /// The settings from the variables.
 #[derive(Debug, PartialEq)]
 struct Wish {
-    encoding: Encoding,
+    encoding: OtlpEncoding,
     endpoint: Option<String>,
     patience: Duration,
 }
@@ -97,8 +97,8 @@ impl Wish {
             return Ok(None);
         }
         let encoding = match either("PROTOCOL").as_deref() {
-            None | Some("http/protobuf") => Encoding::Protobuf,
-            Some("http/json") => Encoding::Json,
+            None | Some("http/protobuf") => OtlpEncoding::Protobuf,
+            Some("http/json") => OtlpEncoding::Json,
             Some(other) => {
                 return Err(format!(
                     "OTEL_EXPORTER_OTLP_PROTOCOL is `{other}`; write http/protobuf or http/json"
@@ -164,14 +164,14 @@ mod tests {
         ]);
         let wish = found.unwrap().unwrap();
         assert_eq!(wish.endpoint.as_deref(), Some("http://traces:4318/v1/traces"));
-        assert_eq!(wish.encoding, Encoding::Json);
+        assert_eq!(wish.encoding, OtlpEncoding::Json);
         assert_eq!(wish.patience, Duration::from_millis(250));
         let bare = super::tests::wish(&[("OTEL_TRACES_EXPORTER", "otlp")])
             .unwrap()
             .unwrap();
         assert_eq!(
             (bare.endpoint, bare.encoding, bare.patience),
-            (None, Encoding::Protobuf, PATIENCE)
+            (None, OtlpEncoding::Protobuf, PATIENCE)
         );
     }
 

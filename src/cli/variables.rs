@@ -1,6 +1,6 @@
 //! The environment variables that replace flags, and the list of all variables that this program reads, for the manual.
 
-use super::args::{Format, RunArgs, Shared, dollars, duration, whole};
+use super::args::{RunArgs, RunFlags, StdoutFormat, dollars, duration, whole};
 use super::refusal::Refusal;
 use clap::ValueEnum;
 use std::path::PathBuf;
@@ -122,18 +122,18 @@ fn number(text: &str) -> Result<u64, String> {
 }
 
 /// The output format from the environment; an invalid value is reported later, together with the flags.
-pub fn format() -> Option<Format> {
+pub fn format() -> Option<StdoutFormat> {
     set("OVERNIGHT_FORMAT")
         .ok()
         .flatten()
-        .and_then(|text| Format::from_str(&text, true).ok())
+        .and_then(|text| StdoutFormat::from_str(&text, true).ok())
 }
 
 /// Sets the options that no flag sets. Flags have precedence.
 ///
 /// # Errors
 /// A value that its flag would refuse.
-pub fn fill(shared: &mut Shared) -> Result<(), Refusal> {
+pub fn fill(shared: &mut RunFlags) -> Result<(), Refusal> {
     let text = |text: &str| Ok(text.to_owned());
     let or = |given: &mut Option<PathBuf>, name: &str| -> Result<(), Refusal> {
         if given.is_none() {
@@ -156,7 +156,7 @@ pub fn fill(shared: &mut Shared) -> Result<(), Refusal> {
     or(&mut shared.transcript, "OVERNIGHT_TRANSCRIPT")?;
     if shared.format.is_none() {
         shared.format = read("OVERNIGHT_FORMAT", |text| {
-            Format::from_str(text, true).map_err(|_| "write text, json or stream-json".to_owned())
+            StdoutFormat::from_str(text, true).map_err(|_| "write text, json or stream-json".to_owned())
         })?;
     }
     let limits: [(&mut Option<u64>, &str, fn(&str) -> Result<u64, String>); 4] = [

@@ -3,8 +3,8 @@
 use super::outputs;
 use crate::base::event::EventKind;
 use crate::base::ids::sha256_hex;
-use crate::journal::{self, Journal, JournalError, artefacts, own, state};
-use crate::report::export::{self, Beside, Format};
+use crate::journal::{self, Journal, JournalError, artefacts, chain_key, state};
+use crate::report::export::{self, Beside, ReportFile};
 use crate::report::result::{self, Ending, JournalHead};
 use crate::report::summary::RunSummary;
 use serde_json::{Map, Value};
@@ -161,7 +161,9 @@ fn of_result(
         journal: Some(head),
     };
     for (name, path) in &ending.artefacts {
-        let file = Format::named(name).and_then(Format::file).unwrap_or("journal.jsonl");
+        let file = ReportFile::named(name)
+            .and_then(ReportFile::file)
+            .unwrap_or("journal.jsonl");
         if Path::new(path).file_name().is_none_or(|last| last != file) {
             problems.push(format!("result.json: the {name} is said to be {path}"));
         }
@@ -189,7 +191,7 @@ fn strings(value: Option<&Value>) -> BTreeMap<String, String> {
 }
 
 fn sealed(value: &Value, head: &JournalHead, keyed: bool, problems: &mut Vec<String>) -> Result<(), JournalError> {
-    let Some(key) = own::key()?.filter(|_| keyed) else {
+    let Some(key) = chain_key::key()?.filter(|_| keyed) else {
         return Ok(());
     };
     let mut open = value.clone();
@@ -266,7 +268,10 @@ fn rendered(home: &Path, sum: &RunSummary<'_>, ending: &Ending, problems: &mut V
         declared: outputs::declared(sum),
         patch: (!patch.is_empty()).then_some(patch.as_slice()),
     };
-    for format in Format::ALL.into_iter().filter(|format| *format != Format::Result) {
+    for format in ReportFile::ALL
+        .into_iter()
+        .filter(|format| *format != ReportFile::Result)
+    {
         let Some(file) = format.file().filter(|file| home.join(file).is_file()) else {
             continue;
         };

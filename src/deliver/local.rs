@@ -2,8 +2,8 @@
 
 use super::DeliverStop;
 use super::store::{DeliveryStore, is_id};
-use crate::process::held::{self, May, Scratch};
-use crate::process::plain::Printed;
+use crate::process::own_git::{self, May, Scratch};
+use crate::process::unsandboxed::Printed;
 use crate::workspace::patch::Repository;
 
 async fn git(repository: &Repository, args: &[&str], may: May<'_>) -> Result<Printed, DeliverStop> {
@@ -11,7 +11,7 @@ async fn git(repository: &Repository, args: &[&str], may: May<'_>) -> Result<Pri
     let mut all = vec!["--git-dir", &dir];
     all.extend(args);
     let env = [("GIT_NO_REPLACE_OBJECTS".to_owned(), "1".to_owned())];
-    held::git(&all, &repository.top, &env, None, may)
+    own_git::git(&all, &repository.top, &env, None, may)
         .await
         .map_err(DeliverStop::Environment)
 }
@@ -95,7 +95,7 @@ pub async fn set_branch(
     ));
     let places = [objects];
     let args = ["unpack-objects", "-q"];
-    let unpacked = held::git(&args, scratch.path(), &env, Some(&pack), May::Write(&places)).await;
+    let unpacked = own_git::git(&args, scratch.path(), &env, Some(&pack), May::Write(&places)).await;
     let unpacked = unpacked.map_err(DeliverStop::Environment)?;
     if !unpacked.ok {
         return Err(DeliverStop::Environment(format!(

@@ -3,7 +3,7 @@
 
 use super::deliverable::Deliverable;
 use super::inert;
-use crate::recipe::template::{self, Scope, StepOutputs};
+use crate::recipe::template::{self, StepOutputs, TemplateScope};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -88,7 +88,7 @@ pub fn texts(of: &Deliverable, wording: &Wording) -> Result<Texts, String> {
     let render = |key: &str, text: &str, make: fn(&str) -> String| {
         let values = scope(of, make);
         let input = of.plan.input.as_ref().map(|input| inert::value(input, make));
-        let scope = Scope {
+        let scope = TemplateScope {
             values: &values,
             input: input.as_ref(),
             steps: &none,

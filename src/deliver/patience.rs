@@ -1,7 +1,7 @@
 //! The limit on the time that all waits of a delivery for services take together.
 
 use super::DeliverStop;
-use crate::net::retry::{self, Next, Pace, Schedule, Steps};
+use crate::net::retry::{self, Pace, RetryDecision, Schedule, Steps};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -49,9 +49,9 @@ impl Patience {
             total: self.most,
         };
         let wait = match schedule.next(Pace::Service, failed, asked, waited, retry::chance()) {
-            Next::Wait(wait) => wait,
-            Next::Exhausted => return Err(DeliverStop::Service(format!("{why} ({failed} attempts)"))),
-            Next::TooLong(wait) => {
+            RetryDecision::Wait(wait) => wait,
+            RetryDecision::Exhausted => return Err(DeliverStop::Service(format!("{why} ({failed} attempts)"))),
+            RetryDecision::TooLong(wait) => {
                 return Err(DeliverStop::Service(format!(
                     "{why}; waiting {} s more would exceed --max-wall ({} s)",
                     wait.as_secs().max(1),

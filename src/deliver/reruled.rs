@@ -119,15 +119,15 @@ pub fn measure(rulers: &Rulers, files: u64, lines: u64) -> Result<(), DeliverSto
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diag::Files;
-    use crate::policy::{KnownTools, Source, load};
+    use crate::diag::SourceFiles;
+    use crate::policy::{KnownTools, PolicySource, load};
 
     fn set(text: &str) -> PolicySet {
-        let source = Source {
+        let source = PolicySource {
             name: "p.yaml".to_owned(),
             text: text.to_owned(),
         };
-        load(&mut Files::default(), &[source], &KnownTools::builtin())
+        load(&mut SourceFiles::default(), &[source], &KnownTools::builtin())
             .unwrap()
             .0
     }

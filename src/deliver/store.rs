@@ -4,8 +4,8 @@
 use super::DeliverStop;
 use super::address::RemoteAddress;
 use super::ours::{BranchState, HeldPatch, RawCommit};
-use crate::process::held::{self, May, Scratch};
-use crate::process::plain::Printed;
+use crate::process::own_git::{self, May, Scratch};
+use crate::process::unsandboxed::Printed;
 use crate::process::user_git;
 use crate::workspace::patch::Repository;
 use jiff::Timestamp;
@@ -132,7 +132,7 @@ impl DeliveryStore {
     /// Runs git on the store alone: it starts no program, opens no connection and writes nowhere else.
     async fn git(&self, args: &[&str], stdin: Option<&[u8]>) -> Result<Printed, DeliverStop> {
         let places = [self.scratch.path().to_owned()];
-        let done = held::git(args, self.scratch.path(), &self.env(), stdin, May::Write(&places)).await;
+        let done = own_git::git(args, self.scratch.path(), &self.env(), stdin, May::Write(&places)).await;
         done.map_err(DeliverStop::Environment)
     }
 

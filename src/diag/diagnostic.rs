@@ -1,6 +1,6 @@
 //! One problem in a user's file: what is wrong, where, and what to do about it. Pure.
 
-use super::source::{Files, Span};
+use super::source::{SourceFiles, Span};
 
 /// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -158,7 +158,7 @@ pub fn settle<T>(
 }
 
 /// The identity of a rule or step by its place: `FILE:LINE`.
-pub fn file_line(files: &Files, span: Span) -> String {
+pub fn file_line(files: &SourceFiles, span: Span) -> String {
     let place = files.place(span);
     format!("{}:{}", place.file, place.line)
 }

@@ -11,6 +11,6 @@ pub mod yaml;
 pub use diagnostic::{Diagnostic, Label, Severity, any_error, did_you_mean, file_line, settle};
 pub use reader::Reader;
 pub use render::{data as github_data, github, property as github_property, render, render_all};
-pub use source::{FileId, Files, Place, Span, Spanned};
-pub use tree::{Entry, Node, Scalar, Shape};
+pub use source::{SourceFiles, SourceId, SourcePlace, Span, Spanned};
+pub use tree::{MapEntry, Scalar, Shape, YamlNode};
 pub use yaml::parse;

@@ -5,14 +5,14 @@
 
 use super::diagnostic::{Diagnostic, did_you_mean, list};
 use super::source::{Span, Spanned};
-use super::tree::{Entry, Node, Scalar, Shape};
+use super::tree::{MapEntry, Scalar, Shape, YamlNode};
 use super::units;
 use serde_json::Value;
 
 /// A reader of one map's keys.
 #[derive(Debug)]
 pub struct Reader<'a> {
-    entries: &'a [Entry],
+    entries: &'a [MapEntry],
     /// Position of the whole map.
     pub span: Span,
     /// How messages name the map: `the recipe`, `this rule`.
@@ -25,7 +25,7 @@ pub type Problems = Vec<Diagnostic>;
 
 impl<'a> Reader<'a> {
     /// A reader of a map; reports a problem when `node` is something else.
-    pub fn open(node: &'a Node, what: &'static str, problems: &mut Problems) -> Option<Self> {
+    pub fn open(node: &'a YamlNode, what: &'static str, problems: &mut Problems) -> Option<Self> {
         match &node.shape {
             Shape::Map(entries) => Some(Self {
                 entries,
@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The entry of a key. A key without a value counts as absent.
-    pub fn entry(&mut self, key: &'static str) -> Option<&'a Entry> {
+    pub fn entry(&mut self, key: &'static str) -> Option<&'a MapEntry> {
         if !self.asked.contains(&key) {
             self.asked.push(key);
         }
@@ -55,12 +55,12 @@ impl<'a> Reader<'a> {
     }
 
     /// The value of a key.
-    pub fn node(&mut self, key: &'static str) -> Option<&'a Node> {
+    pub fn node(&mut self, key: &'static str) -> Option<&'a YamlNode> {
         self.entry(key).map(|entry| &entry.value)
     }
 
     /// The value of a required key.
-    pub fn need(&mut self, key: &'static str, problems: &mut Problems) -> Option<&'a Node> {
+    pub fn need(&mut self, key: &'static str, problems: &mut Problems) -> Option<&'a YamlNode> {
         let found = self.node(key);
         if found.is_none() {
             self.missing(key, problems);
@@ -165,7 +165,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The items of a list.
-    pub fn items(&mut self, key: &'static str, problems: &mut Problems) -> Option<&'a [Node]> {
+    pub fn items(&mut self, key: &'static str, problems: &mut Problems) -> Option<&'a [YamlNode]> {
         let node = self.node(key)?;
         match &node.shape {
             Shape::List(items) => Some(items),
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The entries of a map whose keys the user chooses.
-    pub fn entries(&mut self, key: &'static str, problems: &mut Problems) -> Option<&'a [Entry]> {
+    pub fn entries(&mut self, key: &'static str, problems: &mut Problems) -> Option<&'a [MapEntry]> {
         let node = self.node(key)?;
         match &node.shape {
             Shape::Map(entries) => Some(entries),
@@ -226,25 +226,25 @@ fn ticked(key: &str) -> String {
     format!("`{key}`")
 }
 
-fn at<T>(node: &Node, value: T) -> Spanned<T> {
+fn at<T>(node: &YamlNode, value: T) -> Spanned<T> {
     Spanned { value, span: node.span }
 }
 
-fn scalar(node: &Node) -> Option<&Scalar> {
+fn scalar(node: &YamlNode) -> Option<&Scalar> {
     match &node.shape {
         Shape::Scalar(scalar) => Some(scalar),
         _ => None,
     }
 }
 
-fn plain(node: &Node) -> Option<&str> {
+fn plain(node: &YamlNode) -> Option<&str> {
     scalar(node)
         .filter(|scalar| scalar.plain)
         .map(|scalar| scalar.text.as_str())
 }
 
 /// The problem of a value of the wrong type. `what` comes first in the message.
-pub fn wrong_type(node: &Node, what: &str, expected: &str) -> Diagnostic {
+pub fn wrong_type(node: &YamlNode, what: &str, expected: &str) -> Diagnostic {
     let span = match node.shape {
         Shape::Scalar(_) => node.span,
         _ => node.span.point(),
@@ -254,7 +254,7 @@ pub fn wrong_type(node: &Node, what: &str, expected: &str) -> Diagnostic {
 }
 
 /// The string of a node; reports a problem when it is a list, a map or empty.
-pub fn text(node: &Node, key: &str, problems: &mut Problems) -> Option<Spanned<String>> {
+pub fn text(node: &YamlNode, key: &str, problems: &mut Problems) -> Option<Spanned<String>> {
     match scalar(node) {
         Some(scalar) if !scalar.is_null() => Some(at(node, scalar.text.clone())),
         _ => {
@@ -265,7 +265,7 @@ pub fn text(node: &Node, key: &str, problems: &mut Problems) -> Option<Spanned<S
 }
 
 /// The whole number of a node.
-pub fn whole(node: &Node, key: &str, problems: &mut Problems) -> Option<Spanned<u64>> {
+pub fn whole(node: &YamlNode, key: &str, problems: &mut Problems) -> Option<Spanned<u64>> {
     let value = plain(node).and_then(units::whole);
     if value.is_none() {
         problems.push(wrong_type(node, &ticked(key), "a whole number, as `40` or `2_000_000`"));
@@ -275,7 +275,7 @@ pub fn whole(node: &Node, key: &str, problems: &mut Problems) -> Option<Spanned<
 
 /// The word of a node, if it is one of `words`.
 pub fn choice<T: Copy>(
-    node: &Node,
+    node: &YamlNode,
     key: &str,
     words: &[(&'static str, T)],
     problems: &mut Problems,

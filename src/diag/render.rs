@@ -1,14 +1,14 @@
 //! Renders diagnostics as text: for terminals and logs, and as GitHub workflow commands. Pure.
 
 use super::diagnostic::{Diagnostic, Label, Severity};
-use super::source::{Files, Span};
+use super::source::{SourceFiles, Span};
 use std::fmt::Write as _;
 
 /// Limit of a source line that is shown, in characters; the rest is cut around the caret.
 const WIDTH: usize = 160;
 
 /// One problem: `FILE:LINE:COLUMN: error[code]: message`, the line, a caret line, and `help: …`. Ends with a newline.
-pub fn render(files: &Files, problem: &Diagnostic) -> String {
+pub fn render(files: &SourceFiles, problem: &Diagnostic) -> String {
     let mut out = String::new();
     if let Some(span) = problem.span {
         let _ = write!(out, "{}: ", escape(&files.place(span).to_string()));
@@ -39,12 +39,12 @@ pub fn render(files: &Files, problem: &Diagnostic) -> String {
 }
 
 /// All problems, one after the other.
-pub fn render_all(files: &Files, problems: &[Diagnostic]) -> String {
+pub fn render_all(files: &SourceFiles, problems: &[Diagnostic]) -> String {
     problems.iter().map(|problem| render(files, problem)).collect()
 }
 
 /// The workflow command that shows the problem beside the file on GitHub. One line, without a newline.
-pub fn github(files: &Files, problem: &Diagnostic) -> String {
+pub fn github(files: &SourceFiles, problem: &Diagnostic) -> String {
     let level = match problem.severity {
         Severity::Error => "error",
         Severity::Warning => "warning",
@@ -77,7 +77,7 @@ pub fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }
 
-fn snippet(out: &mut String, files: &Files, span: Span, mark: &str) {
+fn snippet(out: &mut String, files: &SourceFiles, span: Span, mark: &str) {
     let (line, within) = files.line(span);
     let before = escape(line.get(..within.start).unwrap_or_default());
     let marked = escape(line.get(within.clone()).unwrap_or_default());
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn first_line_snippet_caret_and_help() {
-        let mut files = Files::new();
+        let mut files = SourceFiles::new();
         let id = files.add("p.yaml", "rules:\n  - alow: x\n");
         let span = Span {
             file: id,
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn control_characters_are_shown_not_sent() {
-        let mut files = Files::new();
+        let mut files = SourceFiles::new();
         let id = files.add("a", "x: \u{1b}[31m\u{202e}y");
         let problem = Diagnostic::error("c", files.whole(id), "saw \u{7}");
         let text = render(&files, &problem);
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn long_lines_are_cut_around_the_caret() {
-        let mut files = Files::new();
+        let mut files = SourceFiles::new();
         let id = files.add("a", format!("{}!{}", "a".repeat(500), "b".repeat(500)));
         let span = Span {
             file: id,
@@ -167,7 +167,7 @@ mod tests {
     fn a_problem_without_a_place_has_no_snippet() {
         let problem = Diagnostic::unplaced("unknown-parameter", "no parameter `x`");
         assert_eq!(
-            render(&Files::new(), &problem),
+            render(&SourceFiles::new(), &problem),
             "error[unknown-parameter]: no parameter `x`\n"
         );
     }

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// Identifies one text among [`Files`].
+/// Identifies one text among [`SourceFiles`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileId(u32);
+pub struct SourceId(u32);
 
 /// A range of one text, in bytes. `start <= end`; an empty range marks a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
-    pub file: FileId,
+    pub file: SourceId,
     pub start: usize,
     pub end: usize,
 }
@@ -43,13 +43,13 @@ impl<T> Spanned<T> {
 
 /// `FILE:LINE:COLUMN`; line and column count from 1, columns in characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct SourcePlace {
     pub file: String,
     pub line: usize,
     pub column: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourcePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.file, self.line, self.column)
     }
@@ -57,7 +57,7 @@ impl fmt::Display for Place {
 
 /// All texts that diagnostics may refer to.
 #[derive(Clone, Debug, Default)]
-pub struct Files {
+pub struct SourceFiles {
     files: Vec<SourceFile>,
 }
 
@@ -69,21 +69,21 @@ struct SourceFile {
     lines: Vec<usize>,
 }
 
-impl Files {
+impl SourceFiles {
     /// An empty collection.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds a text under the name that people see: the path as the user gave it. A byte order mark is removed.
-    pub fn add(&mut self, name: impl Into<String>, text: impl Into<String>) -> FileId {
+    pub fn add(&mut self, name: impl Into<String>, text: impl Into<String>) -> SourceId {
         let mut text: String = text.into();
         if text.starts_with('\u{feff}') {
             text.drain(..'\u{feff}'.len_utf8());
         }
         let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let lines = std::iter::once(0).chain(breaks.map(|(at, _)| at + 1)).collect();
-        let id = FileId(u32::try_from(self.files.len()).unwrap_or(u32::MAX));
+        let id = SourceId(u32::try_from(self.files.len()).unwrap_or(u32::MAX));
         self.files.push(SourceFile {
             name: name.into(),
             text,
@@ -92,17 +92,17 @@ impl Files {
         id
     }
 
-    fn file(&self, id: FileId) -> Option<&SourceFile> {
+    fn file(&self, id: SourceId) -> Option<&SourceFile> {
         self.files.get(id.0 as usize)
     }
 
-    /// The name under which a text was added; empty for an id of other `Files`.
-    pub fn name(&self, id: FileId) -> &str {
+    /// The name under which a text was added; empty for an id of other `SourceFiles`.
+    pub fn name(&self, id: SourceId) -> &str {
         self.file(id).map_or("", |file| &file.name)
     }
 
-    /// A text; empty for an id of other `Files`.
-    pub fn text(&self, id: FileId) -> &str {
+    /// A text; empty for an id of other `SourceFiles`.
+    pub fn text(&self, id: SourceId) -> &str {
         self.file(id).map_or("", |file| &file.text)
     }
 
@@ -112,7 +112,7 @@ impl Files {
     }
 
     /// The span of a whole text.
-    pub fn whole(&self, id: FileId) -> Span {
+    pub fn whole(&self, id: SourceId) -> Span {
         Span {
             file: id,
             start: 0,
@@ -121,9 +121,9 @@ impl Files {
     }
 
     /// Line and column where a span begins. An offset past the end counts as the end.
-    pub fn place(&self, span: Span) -> Place {
+    pub fn place(&self, span: Span) -> SourcePlace {
         let Some(file) = self.file(span.file) else {
-            return Place {
+            return SourcePlace {
                 file: String::new(),
                 line: 1,
                 column: 1,
@@ -131,7 +131,7 @@ impl Files {
         };
         let line = file.line_at(span.start);
         let before = file.text.get(file.start_of(line)..span.start).unwrap_or_default();
-        Place {
+        SourcePlace {
             file: file.name.clone(),
             line: line + 1,
             column: before.chars().count() + 1,
@@ -169,13 +169,13 @@ impl SourceFile {
 mod tests {
     use super::*;
 
-    fn span(file: FileId, start: usize, end: usize) -> Span {
+    fn span(file: SourceId, start: usize, end: usize) -> Span {
         Span { file, start, end }
     }
 
     #[test]
     fn places_count_characters_from_one() {
-        let mut files = Files::new();
+        let mut files = SourceFiles::new();
         let id = files.add("a.yaml", "ä: 1\r\nöö: ü\n");
         assert_eq!(files.place(span(id, 0, 2)).to_string(), "a.yaml:1:1");
         assert_eq!(files.place(span(id, 2, 3)).to_string(), "a.yaml:1:2");
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_span_over_lines_ends_with_its_first() {
-        let mut files = Files::new();
+        let mut files = SourceFiles::new();
         let id = files.add("a", "one\ntwo\n");
         assert_eq!(files.line(span(id, 1, 6)), ("one", 1..3));
         assert_eq!(files.slice(span(id, 1, 6)), "ne\ntw");

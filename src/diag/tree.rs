@@ -1,11 +1,11 @@
 //! A YAML document in which every key and value has its source position.
 
-use super::source::{Files, Span, Spanned};
+use super::source::{SourceFiles, Span, Spanned};
 use serde_json::{Map, Value};
 
 /// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub struct YamlNode {
     pub span: Span,
     pub shape: Shape,
 }
@@ -14,8 +14,8 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
     Scalar(Scalar),
-    List(Vec<Node>),
-    Map(Vec<Entry>),
+    List(Vec<YamlNode>),
+    Map(Vec<MapEntry>),
 }
 
 /// A scalar whose type is not decided yet.
@@ -28,10 +28,10 @@ pub struct Scalar {
 
 /// A key and its value.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct MapEntry {
     pub key: String,
     pub key_span: Span,
-    pub value: Node,
+    pub value: YamlNode,
 }
 
 impl Scalar {
@@ -81,12 +81,12 @@ fn number(text: &str) -> Option<Value> {
     serde_json::Number::from_f64(value).map(Value::Number)
 }
 
-impl Node {
+impl YamlNode {
     /// The value without positions.
     pub fn to_json(&self) -> Value {
         match &self.shape {
             Shape::Scalar(scalar) => scalar.value(),
-            Shape::List(items) => Value::Array(items.iter().map(Node::to_json).collect()),
+            Shape::List(items) => Value::Array(items.iter().map(YamlNode::to_json).collect()),
             Shape::Map(entries) => {
                 let pairs = entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json()));
                 Value::Object(pairs.collect::<Map<_, _>>())
@@ -100,7 +100,7 @@ impl Node {
     }
 
     /// The value of a key of a map.
-    pub fn get(&self, key: &str) -> Option<&Node> {
+    pub fn get(&self, key: &str) -> Option<&YamlNode> {
         match &self.shape {
             Shape::Map(entries) => entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value),
             _ => None,
@@ -126,7 +126,7 @@ impl Spanned<String> {
     /// The source range of the bytes `within` of this scalar, despite escapes, folding and indentation.
     ///
     /// Found by counting how often the same text occurs before it; falls back to the whole scalar.
-    pub fn locate(&self, files: &Files, within: std::ops::Range<usize>) -> Span {
+    pub fn locate(&self, files: &SourceFiles, within: std::ops::Range<usize>) -> Span {
         let Some(wanted) = self.value.get(within.clone()).filter(|wanted| !wanted.is_empty()) else {
             return self.span;
         };

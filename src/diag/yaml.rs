@@ -4,8 +4,8 @@
 //! directives; one document; keys are strings and must be unique. YAML 1.1 booleans (`yes`, `off`) are strings.
 
 use super::diagnostic::Diagnostic;
-use super::source::{FileId, Files, Span};
-use super::tree::{Entry, Node, Scalar, Shape};
+use super::source::{SourceFiles, SourceId, Span};
+use super::tree::{MapEntry, Scalar, Shape, YamlNode};
 use serde_saphyr::granit_parser::{Event, Options, Parser, ScalarStyle, Span as Stretch, StrInput};
 
 /// Size limit of a file, in bytes.
@@ -19,7 +19,7 @@ const MAX_NODES: usize = 100_000;
 ///
 /// # Errors
 /// Every independent problem: all duplicate keys, anchors and tags; the first syntax error.
-pub fn parse(files: &Files, file: FileId) -> Result<Node, Vec<Diagnostic>> {
+pub fn parse(files: &SourceFiles, file: SourceId) -> Result<YamlNode, Vec<Diagnostic>> {
     let text = files.text(file);
     let start = Span { file, start: 0, end: 0 };
     if text.len() > MAX_BYTES {
@@ -38,7 +38,7 @@ pub fn parse(files: &Files, file: FileId) -> Result<Node, Vec<Diagnostic>> {
     let mut parser = Parser::new_from_str_with_options(text, options());
     builder.read(&mut parser);
     if builder.problems.is_empty() {
-        Ok(builder.root.unwrap_or(Node {
+        Ok(builder.root.unwrap_or(YamlNode {
             span: start,
             shape: Shape::Scalar(Scalar {
                 text: String::new(),
@@ -61,19 +61,19 @@ fn options() -> Options {
 
 /// A list or map that is still open.
 enum Open {
-    List(Span, Vec<Node>),
+    List(Span, Vec<YamlNode>),
     Map {
         span: Span,
-        entries: Vec<Entry>,
+        entries: Vec<MapEntry>,
         /// A key whose value has not been read. `None` when the key itself was refused.
         key: Option<(Option<String>, Span)>,
     },
 }
 
 struct Builder {
-    file: FileId,
+    file: SourceId,
     open: Vec<Open>,
-    root: Option<Node>,
+    root: Option<YamlNode>,
     documents: usize,
     nodes: usize,
     /// Set when the rest cannot be interpreted any more.
@@ -177,11 +177,11 @@ impl Builder {
 
     fn close(&mut self, end: Span) {
         let node = match self.open.pop() {
-            Some(Open::List(span, items)) => Node {
+            Some(Open::List(span, items)) => YamlNode {
                 span: Span { end: end.end, ..span },
                 shape: Shape::List(items),
             },
-            Some(Open::Map { span, entries, .. }) => Node {
+            Some(Open::Map { span, entries, .. }) => YamlNode {
                 span: Span { end: end.end, ..span },
                 shape: Shape::Map(entries),
             },
@@ -196,7 +196,7 @@ impl Builder {
         if let Some(Open::Map { key: None, .. }) = self.open.last() {
             return self.key(text, plain, span);
         }
-        self.value(Node {
+        self.value(YamlNode {
             span,
             shape: Shape::Scalar(Scalar { text, plain }),
         });
@@ -234,13 +234,13 @@ impl Builder {
         }
     }
 
-    fn value(&mut self, node: Node) {
+    fn value(&mut self, node: YamlNode) {
         match self.open.last_mut() {
             None => self.root = Some(node),
             Some(Open::List(_, items)) => items.push(node),
             Some(Open::Map { entries, key, .. }) => {
                 if let Some((Some(name), key_span)) = key.take() {
-                    entries.push(Entry {
+                    entries.push(MapEntry {
                         key: name,
                         key_span,
                         value: node,

@@ -4,21 +4,21 @@
 mod ruled;
 
 use super::deps::Deps;
-use super::effects::{Ground, Stop};
+use super::effects::{Preconditions, RunError};
 use super::ledger::Ledger;
-use super::state::State;
+use super::state::RunState;
 use super::verdict::first_names;
 use crate::base::event::{EventKind, PatchTaken, PutBack};
-use crate::base::outcome::{Outcome, Verdict};
+use crate::base::outcome::{RunOutcome, Verdict};
 use crate::journal::{JournalError, artefacts};
 use crate::workspace::patch::Snapshot;
 use std::collections::BTreeSet;
 
 /// Takes a snapshot, checks the changes against the policy, and records the patch of those that are allowed.
-pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> Result<(), Stop> {
+pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions) -> Result<(), RunError> {
     ground.prepare_for_effects(deps, ledger).await?;
     let Some(baseline) = &ground.baseline else {
-        return Err(Stop::Environment(
+        return Err(RunError::Environment(
             "there is no baseline to compare the tree with".to_owned(),
         ));
     };
@@ -76,7 +76,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> R
         })?;
     }
     if let Some(name) = secret {
-        return Err(Stop::Ended(Outcome::new(
+        return Err(RunError::Ended(RunOutcome::new(
             Verdict::Denied,
             "secret_hit",
             format!("the changes hold the value of {name}; the patch is withheld"),
@@ -85,7 +85,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> R
     // A pipe or socket has no content to lose. A changed regular file that the patch cannot hold makes the patch
     // incomplete, so the run fails.
     match unpatched.iter().find(|one| one.why.starts_with("a file")) {
-        Some(one) => Err(Stop::Ended(Outcome::new(
+        Some(one) => Err(RunError::Ended(RunOutcome::new(
             Verdict::Failed,
             "unpatched",
             format!("{} was changed and is {}, which no patch holds", one.path, one.why),
@@ -95,7 +95,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> R
 }
 
 /// Restores the files whose changes are not allowed, then verifies that they are restored.
-pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
+pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
     let due: BTreeSet<String> = ledger.state.due().map(|unruled| unruled.path.clone()).collect();
     let Some(tree) = ledger.state.own_tree() else {
         return Ok(());
@@ -121,7 +121,7 @@ pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
 
 /// At the end of the run: restores what is not allowed and takes the final patch. `wrote`: something may have written
 /// to the tree that the record does not show.
-pub async fn settle(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wrote: bool) -> Result<(), Stop> {
+pub async fn settle(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, wrote: bool) -> Result<(), RunError> {
     if ledger.state.due().next().is_some() {
         put_back(deps, ledger).await?;
     }
@@ -135,8 +135,8 @@ pub async fn settle(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wrote
     Ok(())
 }
 
-fn trouble(why: String) -> Stop {
-    Stop::Environment(format!("the changes cannot be read: {why}"))
+fn trouble(why: String) -> RunError {
+    RunError::Environment(format!("the changes cannot be read: {why}"))
 }
 
 fn snapshot(tree: Option<&str>, base: &Snapshot) -> Snapshot {
@@ -145,7 +145,12 @@ fn snapshot(tree: Option<&str>, base: &Snapshot) -> Snapshot {
 
 /// The paths in `now` that only checks changed: changed while nothing but checks ran, and not changed by the run before
 /// or after. If a background command runs beside the checks, all changes count as the run's.
-async fn left_behind(deps: &Deps, state: &State, base: &Snapshot, now: &Snapshot) -> Result<BTreeSet<String>, String> {
+async fn left_behind(
+    deps: &Deps,
+    state: &RunState,
+    base: &Snapshot,
+    now: &Snapshot,
+) -> Result<BTreeSet<String>, String> {
     let shadow = &deps.shadow;
     let mut left = state.patch.as_ref().map(|patch| patch.left.clone()).unwrap_or_default();
     let theirs = state.littered && !state.touched && !deps.scope.jobs.any_running();
@@ -169,7 +174,11 @@ async fn left_behind(deps: &Deps, state: &State, base: &Snapshot, now: &Snapshot
 
 /// Warns at the end about files that the patch leaves out: files that only checks changed, and files that the run
 /// edited although git ignores them.
-pub async fn unseen(deps: &Deps, ledger: &mut Ledger, outcome: &mut Outcome) -> Result<(), JournalError> {
+pub async fn warn_left_out_of_patch(
+    deps: &Deps,
+    ledger: &mut Ledger,
+    outcome: &mut RunOutcome,
+) -> Result<(), JournalError> {
     let left = ledger
         .state
         .patch

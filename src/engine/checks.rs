@@ -1,12 +1,12 @@
 //! Runs the checks of a step: commands, bounds on the changes, and files. No model takes part.
 
 use super::deps::Deps;
-use super::effects::{Stop, confinement};
+use super::effects::{RunError, confinement};
 use super::ledger::Ledger;
 use crate::base::event::PatchTaken;
 use crate::base::grant::described;
 use crate::base::outcome::CheckResult;
-use crate::process::{self, Finished, Program, Spawn};
+use crate::process::{self, Finished, Invocation, Spawn};
 use crate::recipe::plan::{Changed, CheckWhat};
 use crate::workspace::Workspace;
 use globset::{Glob, GlobSet, GlobSetBuilder};
@@ -24,7 +24,7 @@ const STRICT: &str = "set -euo pipefail; ";
 
 /// Runs a command that the recipe's author wrote: no policy rule applies to it, but the sandbox confines it. A command
 /// of several lines ends at the first line that fails.
-pub async fn command(deps: &Deps, ledger: &mut Ledger, text: &str, time: Duration) -> Result<Finished, Stop> {
+pub async fn command(deps: &Deps, ledger: &mut Ledger, text: &str, time: Duration) -> Result<Finished, RunError> {
     let program = match text.trim().contains('\n') {
         // The prefix goes on the first line, so that line numbers in the shell's messages stay right.
         true => format!("{STRICT}{text}"),
@@ -32,7 +32,7 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, text: &str, time: Duratio
     };
     let left = deps.deadline.saturating_duration_since(Instant::now());
     let spawn = Spawn {
-        program: Program::Shell(program),
+        program: Invocation::Shell(program),
         dir: deps.workspace.root().to_owned(),
         env: Vec::new(),
         stdin: None,
@@ -46,7 +46,7 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, text: &str, time: Duratio
         judge: None,
     };
     let done = ledger.watch(process::run(spawn, confinement(deps)?)).await;
-    done.map_err(|error| Stop::Environment(format!("the command `{text}` could not be run: {error}")))
+    done.map_err(|error| RunError::Environment(format!("the command `{text}` could not be run: {error}")))
 }
 
 /// Performs a check that starts no program.

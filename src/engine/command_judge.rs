@@ -1,9 +1,9 @@
 //! Decides about each program of a command at its `execve`, using the policy and this run's tree.
 
 use crate::base::access::Access;
-use crate::base::call::{Kind, Origin};
+use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::grant::{Exec, ExecAnswer, ExecJudge};
-use crate::base::ruling::Asked;
+use crate::base::ruling::PolicyInput;
 use crate::policy::exec::{self, Setting};
 use crate::policy::{PolicySet, ruled_commands};
 use crate::process::Confinement;
@@ -17,8 +17,8 @@ pub struct CommandJudge {
     policies: Arc<PolicySet>,
     workspace: Arc<Workspace>,
     tool: String,
-    kind: Kind,
-    origin: Origin,
+    kind: ToolKind,
+    origin: ToolOrigin,
     args: Value,
     setting: Setting,
 }
@@ -29,7 +29,7 @@ impl CommandJudge {
         policies: &Arc<PolicySet>,
         workspace: &Arc<Workspace>,
         confinement: &Confinement,
-        asked: &Asked<'_>,
+        asked: &PolicyInput<'_>,
         access: &Access,
     ) -> Self {
         let (ruled, activates) = workspace.with_terrain(|terrain| ruled_commands(policies, asked, access, terrain));
@@ -64,7 +64,7 @@ impl CommandJudge {
 
 impl ExecJudge for CommandJudge {
     fn judge(&self, exec: &Exec) -> ExecAnswer {
-        let asked = Asked {
+        let asked = PolicyInput {
             tool: &self.tool,
             kind: self.kind,
             origin: &self.origin,

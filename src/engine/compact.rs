@@ -5,9 +5,9 @@
 //! bytes and corrected by the counts that the service reports.
 
 use super::prompt::excerpt;
-use super::state::State;
+use super::state::RunState;
 use crate::base::ids::CallId;
-use crate::base::message::{Content, Media, Message, Part, Role, text_of};
+use crate::base::message::{Media, Message, Part, Role, ToolContent, text_of};
 use crate::tools::results;
 
 /// Context window in tokens, for a model that reports none.
@@ -64,10 +64,10 @@ pub fn size(message: &Message) -> u64 {
     said.max(opaque.max().unwrap_or(0)) + 20
 }
 
-fn content_size(content: &Content) -> u64 {
+fn content_size(content: &ToolContent) -> u64 {
     match content {
-        Content::Text { text } => text.len() as u64,
-        Content::Media(media) => media_size(media),
+        ToolContent::Text { text } => text.len() as u64,
+        ToolContent::Media(media) => media_size(media),
     }
 }
 
@@ -88,7 +88,7 @@ pub fn estimate(bytes: u64, reported: Option<Reported>) -> u64 {
 }
 
 /// Estimated tokens of a part of the history: from its bytes, or from its share of the reported count if that is more.
-fn tokens(bytes: u64, state: &State) -> u64 {
+fn tokens(bytes: u64, state: &RunState) -> u64 {
     let share = match state.reported {
         Some(reported) if reported.bytes > 0 => bytes.saturating_mul(reported.input) / reported.bytes,
         _ => 0,
@@ -98,7 +98,7 @@ fn tokens(bytes: u64, state: &State) -> u64 {
 }
 
 /// What to do before the next request, if anything.
-pub fn due(state: &State) -> Option<Compaction> {
+pub fn due(state: &RunState) -> Option<Compaction> {
     let window = state.window.unwrap_or(DEFAULT_WINDOW);
     if estimate(state.bytes, state.reported) * 100 < window * THRESHOLD {
         return None;
@@ -114,14 +114,14 @@ pub fn due(state: &State) -> Option<Compaction> {
 }
 
 /// What to do when the service refuses a request as too long.
-pub fn forced(state: &State) -> Option<Compaction> {
+pub fn forced(state: &RunState) -> Option<Compaction> {
     let window = state.window.unwrap_or(DEFAULT_WINDOW);
     let room = (window * NEWEST / 200).min(tokens(state.bytes, state) / 5);
     summarisable(state, newest(state, room))
 }
 
 /// None if only the task itself precedes `from`: the summary would be longer.
-fn summarisable(state: &State, from: usize) -> Option<Compaction> {
+fn summarisable(state: &RunState, from: usize) -> Option<Compaction> {
     let older = state.history.get(..from).unwrap_or_default();
     let turns = older.iter().filter(|message| message.role == Role::Assistant).count();
     (turns > 0).then_some(Compaction::Summarise(from))
@@ -129,7 +129,7 @@ fn summarisable(state: &State, from: usize) -> Option<Compaction> {
 
 /// Index of the first message that is kept: as many of the newest as fit in `room` tokens, at least the last turn.
 /// Never a message of results, because results must follow their calls.
-fn newest(state: &State, room: u64) -> usize {
+fn newest(state: &RunState, room: u64) -> usize {
     let history = &state.history;
     let mut held = 0;
     let mut from = history.len();
@@ -159,7 +159,7 @@ fn long_results(message: &Message) -> impl Iterator<Item = (&CallId, &str)> {
     });
     results.flat_map(|result| {
         let texts = result.content.iter().filter_map(|content| match content {
-            Content::Text { text } if text.len() > SMALL => Some(text.as_str()),
+            ToolContent::Text { text } if text.len() > SMALL => Some(text.as_str()),
             _ => None,
         });
         texts.map(|text| (&result.call, text))
@@ -179,7 +179,7 @@ pub fn shrunk(messages: &[Message]) -> Vec<Message> {
             continue;
         };
         for content in &mut result.content {
-            if let Content::Text { text } = content
+            if let ToolContent::Text { text } = content
                 && text.len() > SMALL
             {
                 *text = results::head_and_tail(text, SHRUNK, Some(result.call.as_str()));
@@ -195,7 +195,7 @@ pub const SUMMARY_SYSTEM: &str = "You keep the notes of an automation agent whos
 
 /// The user message of a request for a summary: the history as text, at most `room` bytes, and the instructions.
 pub fn summary_request(older: &[Message], room: usize) -> Message {
-    let record: Vec<String> = older.iter().map(told).collect();
+    let record: Vec<String> = older.iter().map(message_text).collect();
     let record = excerpt(&record.join("\n\n"), room);
     Message::user(format!(
         "The record of the work so far:\n\n<record>\n{record}\n</record>\n\nWrite the notes that let the agent go on \
@@ -205,7 +205,7 @@ pub fn summary_request(older: &[Message], room: usize) -> Message {
     ))
 }
 
-fn told(message: &Message) -> String {
+fn message_text(message: &Message) -> String {
     let mut lines = Vec::new();
     for part in &message.parts {
         match part {
@@ -232,10 +232,10 @@ fn told(message: &Message) -> String {
     format!("{who}:\n{}", lines.join("\n"))
 }
 
-fn text_only(content: &Content) -> Option<&str> {
+fn text_only(content: &ToolContent) -> Option<&str> {
     match content {
-        Content::Text { text } => Some(text),
-        Content::Media(_) => None,
+        ToolContent::Text { text } => Some(text),
+        ToolContent::Media(_) => None,
     }
 }
 

@@ -5,13 +5,13 @@ mod plan;
 
 use super::compact::{self, Compaction};
 use super::next::{Next, next};
-use super::state::State;
+use super::state::RunState;
 use crate::base::access::Access;
 use crate::base::call::{CallState, ExitInfo, ToolCall, ToolOutput};
 use crate::base::event::{Decided, EventKind, PatchTaken, PutBack, RunStarted};
 use crate::base::ids::{BlobId, CallId};
-use crate::base::message::{Message, Part, Reply, Stop, Usage};
-use crate::base::outcome::{CheckResult, Outcome, Verdict};
+use crate::base::message::{Message, Part, Reply, StopReason, Usage};
+use crate::base::outcome::{CheckResult, RunOutcome, Verdict};
 use crate::base::ruling::{Decision, Ruling};
 use crate::recipe::Plan;
 use plan::{act, plan, stray, worlds};
@@ -63,7 +63,11 @@ impl World {
         });
         Reply {
             parts: std::iter::once(Part::text("text")).chain(calls).collect(),
-            stop: if acts.is_empty() { Stop::End } else { Stop::Calls },
+            stop: if acts.is_empty() {
+                StopReason::End
+            } else {
+                StopReason::Calls
+            },
             usage: Usage {
                 input: 10,
                 output: 1,
@@ -77,14 +81,14 @@ impl World {
 /// The journal, and the event after which the process is to die.
 struct Record {
     events: Vec<EventKind>,
-    state: State,
+    state: RunState,
     dies_at: Option<usize>,
     /// Whether it dies after an effect and before recording it.
     unrecorded: bool,
 }
 
 /// The state of each call of the last reply.
-fn states(state: &State) -> BTreeMap<CallId, CallState> {
+fn states(state: &RunState) -> BTreeMap<CallId, CallState> {
     let all = state.calls.iter();
     all.map(|(id, record)| (id.clone(), record.state)).collect()
 }
@@ -282,7 +286,7 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
         Next::StepDone(result) => record.put(EventKind::StepFinished { step: id, result }),
         Next::Suspend(calls) => {
             record.put(EventKind::Suspended { calls })?;
-            let outcome = Outcome::new(Verdict::Suspended, "approval", "");
+            let outcome = RunOutcome::new(Verdict::Suspended, "approval", "");
             record.put(EventKind::RunFinished {
                 outcome,
                 spent: record.state.spent.clone(),
@@ -296,7 +300,7 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
 }
 
 /// Runs to the end; the reviewer of a suspended call approves it and resumes.
-fn drive(record: &mut Record, world: &mut World, plan: &Plan) -> Result<Outcome, Died> {
+fn drive(record: &mut Record, world: &mut World, plan: &Plan) -> Result<RunOutcome, Died> {
     for _ in 0..2000 {
         let outcome = match next(&record.state, plan) {
             Next::Done(outcome) => outcome,
@@ -341,17 +345,17 @@ fn begin() -> EventKind {
         replays: None,
         workspace: String::new(),
         isolated_from: None,
-        base: crate::base::event::Base { commit: None },
+        base: crate::base::event::PatchBase { commit: None },
         recorded: true,
         source: None,
     }))
 }
 
-fn whole(world: &World, plan: &Plan) -> (usize, Outcome, World) {
+fn whole(world: &World, plan: &Plan) -> (usize, RunOutcome, World) {
     let mut world = world.clone();
     let mut record = Record {
         events: Vec::new(),
-        state: State::default(),
+        state: RunState::default(),
         dies_at: None,
         unrecorded: false,
     };
@@ -369,12 +373,12 @@ proptest! {
         let (length, outcome, straight) = whole(&world, &plan);
         for (stop, unrecorded) in (2..length).flat_map(|stop| [(stop, false), (stop, true)]) {
             let mut broken = world.clone();
-            let mut record = Record { events: Vec::new(), state: State::default(), dies_at: Some(stop), unrecorded };
+            let mut record = Record { events: Vec::new(), state: RunState::default(), dies_at: Some(stop), unrecorded };
             record.put(begin()).unwrap();
             let died = drive(&mut record, &mut broken, &plan);
             prop_assert!(died.is_err(), "it was to die at {stop} of {length}");
             let mut resumed = Record {
-                state: record.events.iter().fold(State::default(), |mut state, event| {
+                state: record.events.iter().fold(RunState::default(), |mut state, event| {
                     state.apply(event);
                     state
                 }),

@@ -8,7 +8,7 @@ pub const REFUSED: &str = "Denied (not_approved): a reviewer refused this call.\
 
 /// The result of a denied call: rule, code, reason, and what would be allowed. It names the policy file without its
 /// directory, because the text must be the same when a recording is replayed elsewhere.
-pub fn told<'a>(ruling: &Ruling, policies: impl IntoIterator<Item = &'a str>) -> String {
+pub fn denial_text<'a>(ruling: &Ruling, policies: impl IntoIterator<Item = &'a str>) -> String {
     let rule = ruling
         .rule
         .as_deref()
@@ -55,12 +55,12 @@ mod tests {
             reason: "denied by /home/ci/policies/rust.yaml:7".to_owned(),
             ..secret()
         };
-        let text = told(&ruling, ["builtin:edit", "/home/ci/policies/rust.yaml"]);
+        let text = denial_text(&ruling, ["builtin:edit", "/home/ci/policies/rust.yaml"]);
         assert!(
             text.starts_with("Denied by rule rust.yaml:7 (secret_hit): denied by rust.yaml:7\n"),
             "{text}"
         );
-        let plain = told(&secret(), []);
+        let plain = denial_text(&secret(), []);
         assert!(plain.starts_with("Denied (secret_hit): "), "{plain}");
     }
 }

@@ -1,14 +1,14 @@
 //! The dependencies of the loop, built by `cli`.
 
 use crate::base::message::Usage;
-use crate::base::moved::Moved;
-use crate::base::outcome::{Outcome, Verdict};
+use crate::base::outcome::{RunOutcome, Verdict};
+use crate::base::replaceable::Moved;
 use crate::base::secret::Redactor;
 use crate::policy::PolicySet;
 use crate::process::Confinement;
 use crate::provider::Provider;
 use crate::recipe::Plan;
-use crate::tools::{Registry, Scope};
+use crate::tools::{Registry, ToolScope};
 use crate::workspace::Workspace;
 use crate::workspace::patch::{Shadow, Snapshot};
 use futures_util::future::BoxFuture;
@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Computes the price of a reply from the model's name and usage.
-pub type Price = Box<dyn Fn(&str, Usage) -> Option<u64> + Send + Sync>;
+pub type PriceFunction = Box<dyn Fn(&str, Usage) -> Option<u64> + Send + Sync>;
 
 /// The dependencies of one run.
 pub struct Deps {
@@ -29,9 +29,9 @@ pub struct Deps {
     pub tools: Registry,
     pub provider: Arc<dyn Provider>,
     /// Price of a reply in millionths of a US dollar; `None` if the price of the model is not known.
-    pub price: Price,
+    pub price: PriceFunction,
     pub workspace: Arc<Workspace>,
-    pub scope: Arc<Scope>,
+    pub scope: Arc<ToolScope>,
     pub redactor: Arc<Redactor>,
     /// Directory of journal, blobs and results; changes when they are moved out of reach of commands.
     pub run_dir: Moved<PathBuf>,
@@ -50,7 +50,7 @@ pub struct Deps {
 impl Deps {
     /// The outcome if a signal or the wall clock ended the run. Checks the clock too, because a wait that ends at the
     /// deadline may return before the task that watches the clock has run.
-    pub fn interrupted(&self) -> Option<Outcome> {
+    pub fn interrupted(&self) -> Option<RunOutcome> {
         if Instant::now() >= self.deadline {
             self.interrupt.wall();
         }
@@ -62,7 +62,7 @@ impl Deps {
 pub type Baseline = JoinHandle<Result<(Snapshot, bool), String>>;
 
 /// Builds the sandbox of commands at the best available level; also returns the details for the record.
-pub type Sandbox = Box<dyn FnOnce() -> BoxFuture<'static, Result<(Confinement, String), String>> + Send>;
+pub type SandboxMaker = Box<dyn FnOnce() -> BoxFuture<'static, Result<(Confinement, String), String>> + Send>;
 
 /// Why a run must stop, set from outside. Its token cancels whatever is waiting.
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ impl Interrupt {
     }
 
     /// The outcome of the interruption, if there was one.
-    pub fn outcome(&self, plan: &Plan) -> Option<Outcome> {
+    pub fn outcome(&self, plan: &Plan) -> Option<RunOutcome> {
         match self.cause.load(Ordering::SeqCst) {
             0 => None,
             number if number > 0 => {
@@ -98,7 +98,7 @@ impl Interrupt {
                     1 => "SIGHUP",
                     _ => "a signal",
                 };
-                let mut outcome = Outcome::new(
+                let mut outcome = RunOutcome::new(
                     Verdict::Cancelled,
                     format!("signal:{number}"),
                     format!("cancelled by {name}"),
@@ -113,7 +113,7 @@ impl Interrupt {
                     spent: allowed,
                     allowed,
                 };
-                Some(Outcome::limit(&hit))
+                Some(RunOutcome::limit(&hit))
             }
         }
     }

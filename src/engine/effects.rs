@@ -2,34 +2,34 @@
 
 use super::changes;
 use super::checks;
-use super::deps::{Baseline, Deps, Sandbox};
+use super::deps::{Baseline, Deps, SandboxMaker};
 use super::exec;
-use super::home;
+use super::journal_place;
 use super::ledger::Ledger;
 use super::next::Next;
 use super::prompt;
-use super::replayed;
+use super::replayed_results;
 use super::response;
-use super::state::State;
+use super::state::RunState;
 use super::verdict;
-use crate::base::access::Place;
-use crate::base::call::Kind;
+use crate::base::access::ResolvedPath;
+use crate::base::call::ToolKind;
 use crate::base::event::{Confined, EventKind, PromptReason};
 use crate::base::grant::{codes, described};
 use crate::base::ids::CallId;
 use crate::base::message::{self, Message, Part, Role};
-use crate::base::outcome::{Outcome, Verdict};
+use crate::base::outcome::{RunOutcome, Verdict};
 use crate::journal::JournalError;
 use crate::process::{self, Confinement};
 use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
 use crate::recipe::template;
+use crate::workspace::at_references;
 use crate::workspace::patch::Snapshot;
-use crate::workspace::refs;
 use std::time::{Duration, Instant};
 
 /// Why the loop stops early.
 #[derive(Debug, thiserror::Error)]
-pub enum Stop {
+pub enum RunError {
     /// The journal cannot be written. The run ends at once with exit code 9.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -38,26 +38,26 @@ pub enum Stop {
     Environment(String),
     /// The run has ended with this outcome.
     #[error("{}", .0.message)]
-    Ended(Outcome),
+    Ended(RunOutcome),
 }
 
 /// What must be ready before anything may change the tree: the baseline, and for commands also the sandbox.
-pub struct Ground {
+pub struct Preconditions {
     pending: Option<Baseline>,
     pub(super) baseline: Option<Snapshot>,
-    sandbox: Option<Sandbox>,
+    sandbox: Option<SandboxMaker>,
     tested: bool,
 }
 
 /// The sandbox of commands.
-pub fn confinement(deps: &Deps) -> Result<&Confinement, Stop> {
-    let missing = || Stop::Environment("the sandbox is not ready".to_owned());
+pub fn confinement(deps: &Deps) -> Result<&Confinement, RunError> {
+    let missing = || RunError::Environment("the sandbox is not ready".to_owned());
     deps.scope.confinement.get().ok_or_else(missing)
 }
 
-impl Ground {
+impl Preconditions {
     /// For a new run, whose baseline is still being taken.
-    pub fn new(pending: Baseline, sandbox: Sandbox) -> Self {
+    pub fn new(pending: Baseline, sandbox: SandboxMaker) -> Self {
         Self {
             pending: Some(pending),
             baseline: None,
@@ -67,7 +67,7 @@ impl Ground {
     }
 
     /// For a resumed run, with the baseline from the record.
-    pub fn resumed(tree: String, sandbox: Sandbox) -> Self {
+    pub fn resumed(tree: String, sandbox: SandboxMaker) -> Self {
         Self {
             pending: None,
             baseline: Some(Snapshot { tree }),
@@ -77,7 +77,7 @@ impl Ground {
     }
 
     /// Waits until the baseline is taken and recorded.
-    pub async fn prepare_for_effects(&mut self, _deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
+    pub async fn prepare_for_effects(&mut self, _deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
         let Some(pending) = self.pending.take() else {
             return Ok(());
         };
@@ -85,7 +85,8 @@ impl Ground {
             Ok(taken) => taken,
             Err(error) => Err(error.to_string()),
         };
-        let (snapshot, dirty) = taken.map_err(|why| Stop::Environment(format!("no baseline of the tree: {why}")))?;
+        let (snapshot, dirty) =
+            taken.map_err(|why| RunError::Environment(format!("no baseline of the tree: {why}")))?;
         ledger.record(EventKind::Baseline {
             tree: snapshot.tree.clone(),
             dirty,
@@ -95,18 +96,19 @@ impl Ground {
     }
 
     /// Waits until the sandbox of commands is chosen and recorded.
-    pub async fn confine(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
+    pub async fn confine(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
         let Some(make) = self.sandbox.take() else {
             return Ok(());
         };
-        let (confinement, detail) = make().await.map_err(Stop::Environment)?;
+        let (confinement, detail) = make().await.map_err(RunError::Environment)?;
         let run = ledger.state.started.as_ref().map(|started| started.run.clone());
         if let Some(run) = run
-            && let Some(to) = home::elsewhere(&confinement, &run, &deps.run_dir).map_err(Stop::Environment)?
+            && let Some(to) =
+                journal_place::elsewhere(&confinement, &run, &deps.run_dir).map_err(RunError::Environment)?
         {
             // Background work must not use the old directory while it is moved.
             self.prepare_for_effects(deps, ledger).await?;
-            home::move_out(deps, ledger, &to)?;
+            journal_place::move_out(deps, ledger, &to)?;
         }
         ledger.record(EventKind::Confined(Confined {
             level: confinement.level.as_str().to_owned(),
@@ -118,7 +120,7 @@ impl Ground {
     }
 
     /// Waits for baseline and sandbox, and for the sandbox's self-test.
-    pub async fn prepare_for_commands(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
+    pub async fn prepare_for_commands(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
         self.prepare_for_effects(deps, ledger).await?;
         if self.tested {
             return Ok(());
@@ -128,14 +130,14 @@ impl Ground {
         let level = confinement.level.as_str();
         process::self_test(confinement)
             .await
-            .map_err(|why| Stop::Environment(format!("the sandbox level {level} does not hold here: {why}")))?;
+            .map_err(|why| RunError::Environment(format!("the sandbox level {level} does not hold here: {why}")))?;
         self.tested = true;
         Ok(())
     }
 }
 
 /// Records that a step begins.
-pub fn begin(deps: &Deps, ledger: &mut Ledger, index: usize) -> Result<(), Stop> {
+pub fn begin(deps: &Deps, ledger: &mut Ledger, index: usize) -> Result<(), RunError> {
     let step = step(deps, index)?;
     let run = match &step.work {
         // If the command cannot be rendered, the error is reported when the command runs.
@@ -150,37 +152,37 @@ pub fn begin(deps: &Deps, ledger: &mut Ledger, index: usize) -> Result<(), Stop>
     })?)
 }
 
-fn step(deps: &Deps, index: usize) -> Result<&PlanStep, Stop> {
+fn step(deps: &Deps, index: usize) -> Result<&PlanStep, RunError> {
     let step = deps.plan.steps.get(index);
-    step.ok_or_else(|| Stop::Environment(format!("the plan has no step {index}")))
+    step.ok_or_else(|| RunError::Environment(format!("the plan has no step {index}")))
 }
 
 /// A command's text with the outputs of earlier steps filled in, quoted for the shell.
-fn command_text(deps: &Deps, ledger: &Ledger, text: &str) -> Result<String, Stop> {
+fn command_text(deps: &Deps, ledger: &Ledger, text: &str) -> Result<String, RunError> {
     template::render_command(text, &scope(deps, &ledger.state)).map_err(unrendered)
 }
 
 /// The variables that a step's templates may use.
-fn scope<'a>(deps: &'a Deps, state: &'a State) -> template::Scope<'a> {
-    template::Scope {
+fn scope<'a>(deps: &'a Deps, state: &'a RunState) -> template::TemplateScope<'a> {
+    template::TemplateScope {
         values: &deps.plan.values,
         input: deps.plan.input.as_ref(),
         steps: &state.outputs,
     }
 }
 
-fn unrendered(error: template::TemplateError) -> Stop {
-    Stop::Ended(Outcome::new(Verdict::Invalid, "template", error.to_string()))
+fn unrendered(error: template::TemplateError) -> RunError {
+    RunError::Ended(RunOutcome::new(Verdict::Invalid, "template", error.to_string()))
 }
 
 /// Runs the command of a `run` step.
-pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> Result<(), Stop> {
+pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions) -> Result<(), RunError> {
     let step = step(deps, ledger.state.step)?;
     let StepWork::Run {
         command, timeout_ms, ..
     } = &step.work
     else {
-        return Err(Stop::Environment("a prompt step has no command".to_owned()));
+        return Err(RunError::Environment("a prompt step has no command".to_owned()));
     };
     ground.prepare_for_commands(deps, ledger).await?;
     ledger.sync()?;
@@ -188,7 +190,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) 
     let finished = checks::command(deps, ledger, &command, Duration::from_millis(*timeout_ms)).await?;
     stop_if_interrupted(deps)?;
     let printed = format!("{}{}", finished.stdout.text, finished.stderr.text);
-    let (output, differs) = replayed::step_output(deps.provider.recorded(), &step.id, printed);
+    let (output, differs) = replayed_results::step_output(deps.provider.recorded(), &step.id, printed);
     warn_of(ledger, differs)?;
     let mut exit = finished.exit.clone();
     if !finished.undone.is_empty() {
@@ -212,7 +214,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) 
 
 /// If the program of a command is missing, its failure says nothing about the task: the run ends and names what to
 /// install or allow.
-fn stop_if_missing(deps: &Deps, what: &str, finished: &process::Finished) -> Result<(), Stop> {
+fn stop_if_missing(deps: &Deps, what: &str, finished: &process::Finished) -> Result<(), RunError> {
     if !finished.undone.is_empty() {
         return Ok(());
     }
@@ -223,7 +225,7 @@ fn stop_if_missing(deps: &Deps, what: &str, finished: &process::Finished) -> Res
         "{what} could not run: {program} is not there for commands, or cannot be executed; install it on this machine, name its \
          toolchain under `sandbox.toolchains` in the policy, or for an isolated run its directory under `isolate.keep` in the recipe"
     );
-    Err(Stop::Ended(Outcome::new(
+    Err(RunError::Ended(RunOutcome::new(
         Verdict::Environment,
         "program_missing",
         message,
@@ -231,26 +233,26 @@ fn stop_if_missing(deps: &Deps, what: &str, finished: &process::Finished) -> Res
 }
 
 /// If the end of the run cut a wait short, the result is meaningless and must not be recorded.
-fn stop_if_interrupted(deps: &Deps) -> Result<(), Stop> {
+fn stop_if_interrupted(deps: &Deps) -> Result<(), RunError> {
     match deps.interrupted() {
-        Some(outcome) => Err(Stop::Ended(outcome)),
+        Some(outcome) => Err(RunError::Ended(outcome)),
         None => Ok(()),
     }
 }
 
 /// Adds a message to the model and records it.
-pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), Stop> {
+pub fn record_prompt(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), RunError> {
     let state = &ledger.state;
     let text = match why {
         PromptReason::Task => {
             let step = step(deps, state.step)?;
             let StepWork::Prompt { template, mcp } = &step.work else {
-                return Err(Stop::Environment("a command step has no prompt".to_owned()));
+                return Err(RunError::Environment("a command step has no prompt".to_owned()));
             };
             let text = template::render(template, &scope(deps, state)).map_err(unrendered)?;
             let author = template::render_author(template, &scope(deps, state)).map_err(unrendered)?;
             let given = state.prompts.iter().find(|given| given.step == step.id);
-            let parts = prompt::task(mcp.as_ref(), given, text).map_err(Stop::Environment)?;
+            let parts = prompt::task(mcp.as_ref(), given, text).map_err(RunError::Environment)?;
             return task(deps, ledger, parts, &author);
         }
         PromptReason::Feedback => {
@@ -285,7 +287,7 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
         PromptReason::Empty => prompt::EMPTY.to_owned(),
         PromptReason::Retry => {
             let call = match &state.stop {
-                Some(message::Stop::Length { call }) => call.as_deref(),
+                Some(message::StopReason::Length { call }) => call.as_deref(),
                 _ => None,
             };
             prompt::shorter(call, state.replies.output_tokens)
@@ -300,9 +302,10 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
 }
 
 /// Gives the model its task, with the files that the author's text refers to.
-fn task(deps: &Deps, ledger: &mut Ledger, mut parts: Vec<Part>, author: &str) -> Result<(), Stop> {
-    let may_read = |place: &Place| place.inside && !deps.policies.unreadable("read_file", Kind::Read, &place.path);
-    let attached = refs::attach(&deps.workspace, author, &may_read);
+fn task(deps: &Deps, ledger: &mut Ledger, mut parts: Vec<Part>, author: &str) -> Result<(), RunError> {
+    let may_read =
+        |place: &ResolvedPath| place.inside && !deps.policies.unreadable("read_file", ToolKind::Read, &place.path);
+    let attached = at_references::attach(&deps.workspace, author, &may_read);
     for message in attached.warnings {
         ledger.record(EventKind::Warned {
             code: "reference".to_owned(),
@@ -318,19 +321,19 @@ fn task(deps: &Deps, ledger: &mut Ledger, mut parts: Vec<Part>, author: &str) ->
 }
 
 /// Records a warning where a replay printed something else than the recording.
-fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), Stop> {
+fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), RunError> {
     let Some(message) = differs else { return Ok(()) };
     Ok(ledger.record(EventKind::Warned {
-        code: replayed::WARNING.to_owned(),
+        code: replayed_results::WARNING.to_owned(),
         message,
     })?)
 }
 
 /// Performs the check with this index.
-pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, index: usize) -> Result<(), Stop> {
+pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, index: usize) -> Result<(), RunError> {
     let step = step(deps, ledger.state.step)?;
     let Some(check) = step.checks.get(index) else {
-        return Err(Stop::Environment(format!("step {} has no check {index}", step.id)));
+        return Err(RunError::Environment(format!("step {} has no check {index}", step.id)));
     };
     let mut ran = None;
     let result = match &check.what {
@@ -343,7 +346,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, index:
             exec::record_undone(ledger, (None, Some(&step.id), true), &finished.undone)?;
             let made = checks::of_command(&check.name, &text, &finished);
             let attempt = ledger.state.attempt;
-            let (made, differs) = replayed::check(deps.provider.recorded(), &step.id, attempt, made);
+            let (made, differs) = replayed_results::check(deps.provider.recorded(), &step.id, attempt, made);
             warn_of(ledger, differs)?;
             ran = Some(finished);
             made
@@ -363,7 +366,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, index:
 }
 
 /// Validates the answer against the response schema.
-pub fn judge(deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
+pub fn judge(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
     let schema = deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Bool(true));
     let judged = response::judge(&ledger.state.answer, schema);
     Ok(ledger.record(EventKind::ResponseJudged {
@@ -375,7 +378,7 @@ pub fn judge(deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
 
 /// Settles a call that was running when the process ended: the model receives an error, and the call is never run
 /// again.
-pub fn interrupted(ledger: &mut Ledger, call: CallId) -> Result<(), Stop> {
+pub fn interrupted(ledger: &mut Ledger, call: CallId) -> Result<(), RunError> {
     let message = "interrupted; effect unknown. Look at the state of things before you do it again.";
     Ok(ledger.record(EventKind::CallFinished {
         call,
@@ -400,8 +403,8 @@ pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
 pub async fn finish(
     deps: &Deps,
     ledger: &mut Ledger,
-    ground: &mut Ground,
-    outcome: Outcome,
+    ground: &mut Preconditions,
+    outcome: RunOutcome,
 ) -> Result<(), JournalError> {
     deps.scope.jobs.kill_all().await;
     deps.scope.servers.close().await;
@@ -411,15 +414,15 @@ pub async fn finish(
     let wrote = !deps.scope.jobs.list().is_empty() || deps.plan.tools.starts_programs();
     match changes::settle(deps, ledger, ground, wrote).await {
         Ok(()) => {}
-        Err(Stop::Journal(error)) => return Err(error),
-        Err(Stop::Ended(other)) => outcome = other,
-        Err(Stop::Environment(why)) => {
+        Err(RunError::Journal(error)) => return Err(error),
+        Err(RunError::Ended(other)) => outcome = other,
+        Err(RunError::Environment(why)) => {
             ledger.record(EventKind::Warned {
                 code: "patch".to_owned(),
                 message: why.clone(),
             })?;
             if outcome.verdict.is_success() {
-                outcome = Outcome::new(Verdict::Environment, "patch", why);
+                outcome = RunOutcome::new(Verdict::Environment, "patch", why);
             }
         }
     }
@@ -431,7 +434,7 @@ pub async fn finish(
     if let Some(refused) = verdict::refused_end(&ledger.state) {
         outcome = refused;
     }
-    changes::unseen(deps, ledger, &mut outcome).await?;
+    changes::warn_left_out_of_patch(deps, ledger, &mut outcome).await?;
     let spent = ledger.state.spent.clone();
     ledger.record(EventKind::RunFinished { outcome, spent })?;
     ledger.sync()

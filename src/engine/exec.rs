@@ -2,13 +2,13 @@
 
 use super::command_judge::CommandJudge;
 use super::deps::Deps;
-use super::effects::Stop;
+use super::effects::RunError;
 use super::ledger::Ledger;
-use crate::base::call::{Origin, ToolOutput};
+use crate::base::call::{ToolOrigin, ToolOutput};
 use crate::base::event::{Decided, EventKind};
 use crate::base::grant::{ExecJudge, Undone, Writes};
 use crate::base::ids::{CallId, StepId};
-use crate::base::ruling::Asked;
+use crate::base::ruling::PolicyInput;
 use crate::policy::WishedLevel;
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub struct Bounds {
 
 /// The limits for an allowed call: what the ruling granted, and a judge for its programs if programs can be judged in
 /// this run. A call that is no command of the built-in shell is limited by the check of the patch alone.
-pub fn bounds(deps: &Deps, decided: &Decided, asked: &Asked<'_>) -> Bounds {
-    let commands = !decided.access.commands.is_empty() && *asked.origin == Origin::Builtin;
+pub fn bounds(deps: &Deps, decided: &Decided, asked: &PolicyInput<'_>) -> Bounds {
+    let commands = !decided.access.commands.is_empty() && *asked.origin == ToolOrigin::Builtin;
     let confinement = deps.scope.confinement.get().filter(|_| commands);
     let Some(confinement) = confinement else {
         return Bounds {
@@ -54,7 +54,7 @@ pub fn is_witnessed(deps: &Deps) -> bool {
 const MOST_UNDONE: usize = 1_000;
 
 /// Records the programs of a call that were judged, and the changes of its command that were not granted.
-pub fn record(ledger: &mut Ledger, call: &CallId, output: &ToolOutput) -> Result<(), Stop> {
+pub fn record(ledger: &mut Ledger, call: &CallId, output: &ToolOutput) -> Result<(), RunError> {
     let judged = &output.judged;
     if !judged.execs.is_empty() || judged.omitted > 0 {
         ledger.record(EventKind::Executed {
@@ -72,7 +72,7 @@ pub fn record_undone(
     ledger: &mut Ledger,
     (call, step, check): (Option<&CallId>, Option<&StepId>, bool),
     undone: &[Undone],
-) -> Result<(), Stop> {
+) -> Result<(), RunError> {
     if undone.is_empty() {
         return Ok(());
     }

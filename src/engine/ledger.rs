@@ -1,9 +1,9 @@
 //! The only writer of events: timestamp, redact, append to the journal, apply to the state, send to the sinks.
 
-use super::state::State;
-use crate::base::event::{Event, EventKind, Live, Sink};
+use super::state::RunState;
+use crate::base::event::{Event, EventKind, ProgressEvent, Sink};
 use crate::base::secret::Redactor;
-use crate::journal::{JournalError, Writer};
+use crate::journal::{JournalError, JournalWriter};
 use crate::tools::LiveSender;
 use jiff::Timestamp;
 use std::future::Future;
@@ -16,13 +16,13 @@ const LIVE_WAITING: usize = 256;
 
 /// The record of a run in progress.
 pub struct Ledger {
-    writer: Writer,
+    writer: JournalWriter,
     /// The state after all recorded events.
-    pub state: State,
+    pub state: RunState,
     seq: u64,
     sinks: Vec<Box<dyn Sink>>,
     redactor: Arc<Redactor>,
-    lives: mpsc::Receiver<Live>,
+    lives: mpsc::Receiver<ProgressEvent>,
     sender: LiveSender,
     /// The first error of a sink, reported at the end.
     sink_error: Option<std::io::Error>,
@@ -44,7 +44,7 @@ impl Ledger {
                 kind: first,
             },
         );
-        let writer = Writer::create(dir, &event)?;
+        let writer = JournalWriter::create(dir, &event)?;
         let mut ledger = Self::over(writer, sinks, redactor);
         ledger.take(&event);
         Ok(ledger)
@@ -52,14 +52,14 @@ impl Ledger {
 
     /// Continues an existing journal.
     pub fn reopen(dir: &Path, sinks: Vec<Box<dyn Sink>>, redactor: Arc<Redactor>) -> Result<Self, JournalError> {
-        let (writer, events) = Writer::reopen(dir)?;
+        let (writer, events) = JournalWriter::reopen(dir)?;
         let mut ledger = Self::over(writer, sinks, redactor);
-        ledger.state = State::fold(&events);
+        ledger.state = RunState::fold(&events);
         ledger.seq = events.len() as u64;
         Ok(ledger)
     }
 
-    fn over(writer: Writer, sinks: Vec<Box<dyn Sink>>, redactor: Arc<Redactor>) -> Self {
+    fn over(writer: JournalWriter, sinks: Vec<Box<dyn Sink>>, redactor: Arc<Redactor>) -> Self {
         let (sender, lives) = mpsc::channel(LIVE_WAITING);
         let sender = LiveSender::new(move |live| {
             // If the channel is full the event is dropped, so that a slow reader never delays the run.
@@ -67,7 +67,7 @@ impl Ledger {
         });
         Self {
             writer,
-            state: State::default(),
+            state: RunState::default(),
             seq: 0,
             sinks,
             redactor,
@@ -150,14 +150,14 @@ impl Ledger {
         }
     }
 
-    fn show(&mut self, live: &Live) {
+    fn show(&mut self, live: &ProgressEvent) {
         for sink in &mut self.sinks {
             sink.on_live(live);
         }
     }
 
     /// Closes the sinks. The error is the first one that any of them had.
-    pub fn finish(mut self) -> (State, Result<(), std::io::Error>) {
+    pub fn finish(mut self) -> (RunState, Result<(), std::io::Error>) {
         self.writer.tidy();
         for sink in &mut self.sinks {
             if let Err(error) = sink.finish() {

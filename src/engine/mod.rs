@@ -2,7 +2,6 @@
 //!
 //! Start reading at `run.rs`. `state` and `next` are pure; `ledger` is the only writer.
 
-pub mod ask;
 pub mod changes;
 pub mod checks;
 pub mod command_judge;
@@ -11,20 +10,21 @@ pub mod denial;
 pub mod deps;
 pub mod effects;
 pub mod exec;
-pub mod home;
+pub mod journal_place;
 pub mod ledger;
+pub mod model_request;
 pub mod modify;
 pub mod next;
 pub mod printed_call;
 pub mod prompt;
 pub mod recording;
 pub mod repeated_read;
-pub mod replayed;
+pub mod replayed_results;
 pub mod response;
 pub mod run;
-pub mod sameness;
 pub mod scheduler;
 pub mod state;
+pub mod stuck_detection;
 pub mod verdict;
 
 #[cfg(test)]

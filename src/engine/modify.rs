@@ -1,11 +1,11 @@
 //! Applies a `modify` rule: an external program rewrites the proposed file content, or the arguments as JSON.
 
 use super::deps::Deps;
-use super::effects::{self, Stop};
+use super::effects::{self, RunError};
 use crate::base::ruling::{Decision, Ruling};
 use crate::base::secret::Redactor;
-use crate::process::{self, Confinement, Program, Spawn};
-use crate::tools::{Prepared, Registry, Tool, ToolError};
+use crate::process::{self, Confinement, Invocation, Spawn};
+use crate::tools::{PreparedCall, Registry, Tool, ToolError};
 use crate::workspace::Workspace;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Pipe<'a> {
 
 impl<'a> Pipe<'a> {
     /// Built from the dependencies of the run.
-    pub fn of(deps: &'a Deps) -> Result<Self, Stop> {
+    pub fn of(deps: &'a Deps) -> Result<Self, RunError> {
         Ok(Self {
             workspace: &deps.workspace,
             confinement: effects::confinement(deps)?,
@@ -44,12 +44,12 @@ impl<'a> Pipe<'a> {
         &self,
         tool: &Arc<dyn Tool>,
         args: &Value,
-        prepared: &Prepared,
+        prepared: &PreparedCall,
         ruling: &Ruling,
     ) -> Result<Value, String> {
         let program = ruling.pipe.as_deref().ok_or("the rule names no program")?;
         let proposed = prepared.preview.as_ref().and_then(|preview| preview.new.clone());
-        let is_edit = tool.spec().kind == crate::base::call::Kind::Edit;
+        let is_edit = tool.spec().kind == crate::base::call::ToolKind::Edit;
         let input = match &proposed {
             Some(content) if is_edit => content.clone(),
             _ if is_edit => return Err("the proposed content cannot be shown to the program".to_owned()),
@@ -68,7 +68,7 @@ impl<'a> Pipe<'a> {
 
     async fn run(&self, program: &str, input: &str) -> Result<String, String> {
         let spawn = Spawn {
-            program: Program::Shell(format!("{{ {program}\n}} 2>/dev/null")),
+            program: Invocation::Shell(format!("{{ {program}\n}} 2>/dev/null")),
             dir: self.workspace.root().to_owned(),
             env: Vec::new(),
             stdin: Some(input.as_bytes().to_vec()),
@@ -104,7 +104,7 @@ pub fn prepare(
     workspace: &Arc<Workspace>,
     tool: &Arc<dyn Tool>,
     args: &Value,
-) -> Result<Prepared, ToolError> {
+) -> Result<PreparedCall, ToolError> {
     let whole = args.get("content").is_some() && tool.spec().name != "write_file";
     match tools.find("write_file") {
         Some(found) if whole => found.tool.prepare(args, workspace),

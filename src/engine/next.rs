@@ -2,14 +2,14 @@
 
 use super::compact::{self, Compaction};
 use super::prompt;
-use super::state::{Phase, State};
+use super::state::{Phase, RunState};
 use super::verdict::{denied_end, failed_step, finish, refused_end};
 use crate::base::budget::LimitHit;
-use crate::base::call::{CallState, Kind, Origin, ToolSpec};
+use crate::base::call::{CallState, ToolKind, ToolOrigin, ToolSpec};
 use crate::base::event::PromptReason;
 use crate::base::ids::CallId;
-use crate::base::message::Stop;
-use crate::base::outcome::{Outcome, StepResult, StepStatus, Verdict};
+use crate::base::message::StopReason;
+use crate::base::outcome::{RunOutcome, StepResult, StepStatus, Verdict};
 use crate::policy::Author;
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, Expect, PlanStep, StepWork};
@@ -58,13 +58,13 @@ pub enum Next {
     /// Suspend the run until these calls are approved.
     Suspend(Vec<CallId>),
     /// End the run with this outcome.
-    Finish(Outcome),
+    Finish(RunOutcome),
     /// The run has ended with this outcome.
-    Done(Outcome),
+    Done(RunOutcome),
 }
 
 /// The next action.
-pub fn next(state: &State, plan: &Plan) -> Next {
+pub fn next(state: &RunState, plan: &Plan) -> Next {
     if let Some(outcome) = &state.outcome {
         return Next::Done(outcome.clone());
     }
@@ -96,17 +96,17 @@ pub fn next(state: &State, plan: &Plan) -> Next {
     }
 }
 
-fn executing(state: &State) -> bool {
+fn executing(state: &RunState) -> bool {
     let mut calls = state.calls.values();
     calls.any(|record| record.state == CallState::Executing)
 }
 
 /// Whether an earlier denial ends the run at once.
-pub fn ends_the_run(state: &State, plan: &Plan) -> bool {
+pub fn ends_the_run(state: &RunState, plan: &Plan) -> bool {
     denied_end(state, plan).is_some()
 }
 
-fn open(state: &State, step: &PlanStep) -> Next {
+fn open(state: &RunState, step: &PlanStep) -> Next {
     if let StepWork::Run { .. } = step.work {
         // Changes of the step count as the author's, so the changes made before it are measured first.
         return if state.stale() { Next::Measure } else { Next::Run };
@@ -136,7 +136,7 @@ fn open(state: &State, step: &PlanStep) -> Next {
 /// Performs the check with this index. Before the first check, the tree is measured and changes that no rule allows are
 /// put back. It is measured again after the last one, so that changes made by the checks' commands are not attributed
 /// to the run.
-fn check(state: &State, step: &PlanStep, index: usize) -> Next {
+fn check(state: &RunState, step: &PlanStep, index: usize) -> Next {
     let look = match step.checks.get(index).map(|check| &check.what) {
         Some(CheckWhat::Changed(_)) => state.stale(),
         Some(CheckWhat::Run { .. } | CheckWhat::File { .. }) => state.touched,
@@ -145,7 +145,7 @@ fn check(state: &State, step: &PlanStep, index: usize) -> Next {
     if look { Next::Measure } else { Next::Check(index) }
 }
 
-fn ask(state: &State, plan: &Plan, step: &PlanStep) -> Next {
+fn ask(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
     if let Some(next) = stuck(state, plan, step) {
         return next;
     }
@@ -157,17 +157,17 @@ fn ask(state: &State, plan: &Plan, step: &PlanStep) -> Next {
     if capped && state.spent.unpriced {
         let message = "budget reached: a model without a known price answered, and the cost is limited; name its price in \
                        the file of OVERNIGHT_PRICES";
-        return Next::Finish(Outcome::new(Verdict::Budget, "limit:cost", message));
+        return Next::Finish(RunOutcome::new(Verdict::Budget, "limit:cost", message));
     }
     match state.spent.exhausted(&plan.budget).or(own) {
-        Some(hit) => Next::Finish(Outcome::limit(&hit)),
+        Some(hit) => Next::Finish(RunOutcome::limit(&hit)),
         None => compact::due(state).map_or(Next::Ask, Next::Compact),
     }
 }
 
 /// A model that repeats itself is warned once; then the run ends.
-fn stuck(state: &State, plan: &Plan, step: &PlanStep) -> Option<Next> {
-    let end = |message: String| Some(Next::Finish(Outcome::new(Verdict::Failed, "stuck", message)));
+fn stuck(state: &RunState, plan: &Plan, step: &PlanStep) -> Option<Next> {
+    let end = |message: String| Some(Next::Finish(RunOutcome::new(Verdict::Failed, "stuck", message)));
     if state.repeats >= REPEATS_ENDED {
         return end(format!(
             "the same calls gave the same results {} times in a row",
@@ -196,11 +196,11 @@ fn stuck(state: &State, plan: &Plan, step: &PlanStep) -> Option<Next> {
 }
 
 /// Whether the current step must leave a change in the tree.
-fn must_change(state: &State, plan: &Plan, step: &PlanStep) -> bool {
+fn must_change(state: &RunState, plan: &Plan, step: &PlanStep) -> bool {
     step.expect == Expect::Change || (plan.expect == Expect::Change && is_last_prompt(state, plan))
 }
 
-fn call(state: &State, plan: &Plan) -> Next {
+fn call(state: &RunState, plan: &Plan) -> Next {
     let mut waiting = state.calls.values().filter(|record| !record.state.is_final());
     let Some(first) = waiting.next() else {
         return Next::Ask;
@@ -212,7 +212,7 @@ fn call(state: &State, plan: &Plan) -> Next {
         CallState::Scheduled if !first.refused && (first.approved || first.tool.is_some()) => {
             let tool = first.tool.as_deref().unwrap_or(&first.call.tool);
             match call_limit(state, plan, tool, 0) {
-                Some(hit) => Next::Finish(Outcome::limit(&hit)),
+                Some(hit) => Next::Finish(RunOutcome::limit(&hit)),
                 None => Next::Call(unsettled(state)),
             }
         }
@@ -221,7 +221,7 @@ fn call(state: &State, plan: &Plan) -> Next {
 }
 
 /// The limit that one more call of `tool` would exceed; `more`: calls of this batch that are about to start already.
-pub fn call_limit(state: &State, plan: &Plan, tool: &str, more: u64) -> Option<LimitHit> {
+pub fn call_limit(state: &RunState, plan: &Plan, tool: &str, more: u64) -> Option<LimitHit> {
     let own = plan.steps.get(state.step).and_then(|step| step.budget.as_ref());
     let spents = [(&state.spent, Some(&plan.budget)), (&state.step_spent, own)];
     spents.into_iter().find_map(|(spent, budget)| {
@@ -235,33 +235,33 @@ pub fn call_limit(state: &State, plan: &Plan, tool: &str, more: u64) -> Option<L
     })
 }
 
-fn unsettled(state: &State) -> Vec<CallId> {
+fn unsettled(state: &RunState) -> Vec<CallId> {
     let open = state.calls.values().filter(|record| !record.state.is_final());
     open.map(|record| record.call.id.clone()).collect()
 }
 
-fn answered(state: &State, plan: &Plan, step: &PlanStep) -> Next {
+fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
     match &state.stop {
-        Some(Stop::Length { .. }) if state.echoes > 0 => {
+        Some(StopReason::Length { .. }) if state.echoes > 0 => {
             return match stuck(state, plan, step) {
                 Some(next) => next,
                 None => Next::Prompt(PromptReason::Echo),
             };
         }
-        Some(Stop::Length { .. }) if !state.replies.cut_told => return Next::Prompt(PromptReason::Retry),
-        Some(Stop::Length { call }) => {
+        Some(StopReason::Length { .. }) if !state.replies.cut_told => return Next::Prompt(PromptReason::Retry),
+        Some(StopReason::Length { call }) => {
             let message = format!(
                 "{} again after it was told; raise the limit with --max-output-tokens, or `model_settings: {{ max_output_tokens: … }}` \
                  in the recipe, or at the server",
                 prompt::cut(call.as_deref(), state.replies.output_tokens)
             );
-            return Next::Finish(Outcome::new(Verdict::Provider, "length", message));
+            return Next::Finish(RunOutcome::new(Verdict::Provider, "length", message));
         }
-        Some(Stop::Refused { reason }) => {
+        Some(StopReason::Refused { reason }) => {
             let message = format!("the model service refused: {reason}");
-            return Next::Finish(Outcome::new(Verdict::Provider, "blocked", message));
+            return Next::Finish(RunOutcome::new(Verdict::Provider, "blocked", message));
         }
-        Some(Stop::End | Stop::Calls) | None => {}
+        Some(StopReason::End | StopReason::Calls) | None => {}
     }
     if must_change(state, plan, step) && !state.nudged && is_question(&state.answer) {
         if state.touched {
@@ -297,7 +297,7 @@ fn answered(state: &State, plan: &Plan, step: &PlanStep) -> Next {
 
 /// What follows a reply that is no answer: a call written as text, or an empty reply. The model is told once. If it
 /// happens again, the turn is over: the checks decide, and without checks the changes stand.
-fn no_answer(state: &State, step: &PlanStep, printed: bool) -> Option<Next> {
+fn no_answer(state: &RunState, step: &PlanStep, printed: bool) -> Option<Next> {
     if printed {
         return Some(Next::Prompt(PromptReason::Printed));
     }
@@ -322,13 +322,13 @@ fn no_answer(state: &State, step: &PlanStep, printed: bool) -> Option<Next> {
         }
         None => {
             let message = "the model sent two empty replies and changed nothing";
-            Next::Finish(Outcome::new(Verdict::Provider, "unusable", message))
+            Next::Finish(RunOutcome::new(Verdict::Provider, "unusable", message))
         }
     })
 }
 
 /// Performs the remaining checks, then ends the attempt.
-fn checked(state: &State, step: &PlanStep) -> Next {
+fn checked(state: &RunState, step: &PlanStep) -> Next {
     if state.checks.len() < step.checks.len() {
         return check(state, step, state.checks.len());
     }
@@ -371,7 +371,7 @@ fn checked(state: &State, step: &PlanStep) -> Next {
     }
 }
 
-fn ran(state: &State, step: &PlanStep) -> Next {
+fn ran(state: &RunState, step: &PlanStep) -> Next {
     let StepWork::Run { allow_failure, .. } = &step.work else {
         return done(
             state,
@@ -395,7 +395,7 @@ fn ran(state: &State, step: &PlanStep) -> Next {
     checked(state, step)
 }
 
-fn done(state: &State, status: StepStatus, reason: &str, message: String) -> Next {
+fn done(state: &RunState, status: StepStatus, reason: &str, message: String) -> Next {
     let output = match &state.ran {
         Some((_, output)) => output.clone(),
         None => state.answer.clone(),
@@ -409,7 +409,7 @@ fn done(state: &State, status: StepStatus, reason: &str, message: String) -> Nex
     })
 }
 
-fn changed_in_step(state: &State) -> bool {
+fn changed_in_step(state: &RunState) -> bool {
     match (&state.patch, &state.step_tree) {
         (Some(patch), Some(before)) => patch.own_tree() != before,
         (Some(patch), None) => patch.blob.is_some(),
@@ -417,7 +417,7 @@ fn changed_in_step(state: &State) -> bool {
     }
 }
 
-fn is_last_prompt(state: &State, plan: &Plan) -> bool {
+fn is_last_prompt(state: &RunState, plan: &Plan) -> bool {
     let later = plan.steps.iter().skip(state.step + 1);
     !later
         .into_iter()
@@ -430,7 +430,7 @@ fn is_question(answer: &str) -> bool {
 
 /// Whether a call of this tool sends its arguments out of the run: into files, commands or requests.
 pub fn is_outgoing(spec: &ToolSpec) -> bool {
-    let stays =
-        matches!(spec.kind, Kind::Read | Kind::Plan) || (spec.kind == Kind::Search && !spec.name.contains("web"));
-    !stays || spec.origin != Origin::Builtin || spec.name == "read_mcp_resource"
+    let stays = matches!(spec.kind, ToolKind::Read | ToolKind::Plan)
+        || (spec.kind == ToolKind::Search && !spec.name.contains("web"));
+    !stays || spec.origin != ToolOrigin::Builtin || spec.name == "read_mcp_resource"
 }

@@ -1,13 +1,13 @@
 //! The texts that the model receives, and the digest of each request. Pure: no I/O, independent of any provider's
 //! format.
 
-use super::state::State;
+use super::state::RunState;
 use super::state::replies::Attempt;
 use super::verdict::first_names;
 use crate::base::call::ToolSpec;
 use crate::base::event::GivenPrompt;
 use crate::base::ids::sha256_hex;
-use crate::base::message::{Content, Message, Part};
+use crate::base::message::{Message, Part, ToolContent};
 use crate::base::outcome::CheckResult;
 use crate::recipe::Plan;
 use crate::recipe::plan::McpPrompt;
@@ -60,17 +60,17 @@ pub fn task(mcp: Option<&McpPrompt>, given: Option<&GivenPrompt>, text: String) 
 }
 
 /// Appends the text to the server's content; adjacent texts are joined into one part.
-fn below(given: &[Content], text: &str) -> Vec<Part> {
-    let own = (!text.trim().is_empty()).then(|| Content::text(text));
+fn below(given: &[ToolContent], text: &str) -> Vec<Part> {
+    let own = (!text.trim().is_empty()).then(|| ToolContent::text(text));
     let mut parts: Vec<Part> = Vec::new();
     for content in given.iter().cloned().chain(own) {
         match (parts.last_mut(), content) {
-            (Some(Part::Text { text: before }), Content::Text { text }) => {
+            (Some(Part::Text { text: before }), ToolContent::Text { text }) => {
                 before.push_str("\n\n");
                 before.push_str(&text);
             }
-            (_, Content::Text { text }) => parts.push(Part::Text { text }),
-            (_, Content::Media(media)) => parts.push(Part::Media(media)),
+            (_, ToolContent::Text { text }) => parts.push(Part::Text { text }),
+            (_, ToolContent::Media(media)) => parts.push(Part::Media(media)),
         }
     }
     parts
@@ -111,7 +111,7 @@ pub fn feedback(checks: &[CheckResult], put_back: &[&str], before: Option<&Attem
 }
 
 /// The message for a model that asked a question or repeats itself.
-pub fn nudge(state: &State) -> String {
+pub fn nudge(state: &RunState) -> String {
     if state.repeats > 1 {
         return format!(
             "You made the same call {} times and it gave the same result each time. Doing it again changes nothing: \
@@ -256,7 +256,11 @@ mod tests {
             data: "AAAA".to_owned(),
             name: None,
         };
-        let given = [Content::text("a"), Content::text("b"), Content::Media(picture.clone())];
+        let given = [
+            ToolContent::text("a"),
+            ToolContent::text("b"),
+            ToolContent::Media(picture.clone()),
+        ];
         let parts = below(&given, "c");
         assert_eq!(parts, [Part::text("a\n\nb"), Part::Media(picture), Part::text("c")]);
         assert_eq!(below(&given[..1], " \n"), [Part::text("a")]);

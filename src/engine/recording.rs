@@ -1,9 +1,9 @@
 //! Extracts the requests and replies of a recorded run from its journal, for replay.
 
-use super::state::State;
+use super::state::RunState;
 use crate::base::call::ToolSpec;
 use crate::base::event::{Event, EventKind};
-use crate::provider::replay::{Recorded, RecordedRequest, RecordedTurn};
+use crate::provider::replay::{RecordedRequest, RecordedRun, RecordedTurn};
 
 /// Requests and replies of a journal.
 pub struct Recording {
@@ -47,8 +47,8 @@ impl Recording {
     }
 
     /// What is recorded besides the turns: the model and the results of calls.
-    pub fn beside(&self) -> Recorded {
-        let mut beside = Recorded::default();
+    pub fn beside(&self) -> RecordedRun {
+        let mut beside = RecordedRun::default();
         for event in &self.events {
             match &event.kind {
                 EventKind::RunStarted(head) => {
@@ -81,7 +81,7 @@ impl Recording {
 
     /// The request of a turn, rebuilt from the events before its reply.
     pub fn request(&self, turn: u64) -> Option<RecordedRequest> {
-        let mut state = State::default();
+        let mut state = RunState::default();
         let mut told: (String, Option<Vec<ToolSpec>>) = (String::new(), None);
         for event in &self.events {
             match &event.kind {

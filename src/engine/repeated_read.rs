@@ -1,9 +1,9 @@
 //! Replaces the result of a read that repeats an earlier one by a note that it is unchanged, to save tokens. Pure.
 
-use super::state::State;
+use super::state::RunState;
 use crate::base::call::ToolOutput;
 use crate::base::ids::CallId;
-use crate::base::message::{CallResult, Content, Part};
+use crate::base::message::{CallResult, Part, ToolContent};
 use serde_json::Value;
 
 /// Results up to this many bytes are given in full again.
@@ -11,8 +11,8 @@ const SHORT: usize = 1_000;
 
 /// `output`, or a note that it is unchanged if the history holds the same call of the same tool with the same full
 /// text. Depends on the history alone, so that resume and replay give the same result.
-pub fn shortened(state: &State, id: &CallId, output: ToolOutput) -> ToolOutput {
-    let (Some(record), [Content::Text { text }]) = (state.calls.get(id), output.content.as_slice()) else {
+pub fn shortened(state: &RunState, id: &CallId, output: ToolOutput) -> ToolOutput {
+    let (Some(record), [ToolContent::Text { text }]) = (state.calls.get(id), output.content.as_slice()) else {
         return output;
     };
     if output.error.is_some() || text.len() <= SHORT {
@@ -44,7 +44,7 @@ pub fn shortened(state: &State, id: &CallId, output: ToolOutput) -> ToolOutput {
         record.call.tool
     );
     ToolOutput {
-        content: vec![Content::text(told)],
+        content: vec![ToolContent::text(told)],
         ..output
     }
 }
@@ -54,10 +54,10 @@ mod tests {
     use super::*;
     use crate::base::call::{CallState, ToolCall};
     use crate::base::event::EventKind;
-    use crate::base::message::{Reply, Stop, Usage};
+    use crate::base::message::{Reply, StopReason, Usage};
     use serde_json::json;
 
-    fn asks(state: &mut State, id: &str, args: Value) {
+    fn asks(state: &mut RunState, id: &str, args: Value) {
         state.apply(&EventKind::Replied {
             turn: 1,
             reply: Reply {
@@ -67,7 +67,7 @@ mod tests {
                     args,
                     wire_id: None,
                 })],
-                stop: Stop::Calls,
+                stop: StopReason::Calls,
                 usage: Usage::default(),
                 model: String::new(),
             },
@@ -77,7 +77,7 @@ mod tests {
         });
     }
 
-    fn gives(state: &mut State, id: &str, text: &str) -> String {
+    fn gives(state: &mut RunState, id: &str, text: &str) -> String {
         let id = CallId::from(id);
         let output = shortened(state, &id, ToolOutput::text(text, ""));
         state.apply(&EventKind::CallFinished {
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn only_the_same_call_with_the_same_long_text_is_shortened() {
-        let mut state = State::default();
+        let mut state = RunState::default();
         let long = "a line of the file\n".repeat(100);
         let path = json!({"file_path": "a"});
         asks(&mut state, "c1", path.clone());

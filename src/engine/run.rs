@@ -1,22 +1,22 @@
 //! The loop: asks `next` what to do, does it, records what happened, until the run is done.
 
-use super::ask::Asking;
 use super::changes;
 use super::deps::Deps;
-use super::effects::{self, Ground, Stop};
+use super::effects::{self, Preconditions, RunError};
 use super::ledger::Ledger;
+use super::model_request::RequestContext;
 use super::next::{Next, next};
 use super::scheduler;
 use crate::base::event::EventKind;
 use crate::base::ids::CallId;
-use crate::base::outcome::{Outcome, Verdict};
+use crate::base::outcome::{RunOutcome, Verdict};
 use crate::journal::JournalError;
 use std::collections::BTreeSet;
 
 /// Runs to the end, from the recorded state.
-pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Ground) -> Result<Outcome, JournalError> {
+pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Preconditions) -> Result<RunOutcome, JournalError> {
     let mut turn = Turn {
-        asking: Asking::new(deps),
+        asking: RequestContext::new(deps),
         secret: BTreeSet::new(),
     };
     loop {
@@ -25,15 +25,15 @@ pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Ground) -> Result
             return Ok(outcome);
         }
         let done = match deps.interrupted() {
-            Some(outcome) => Err(Stop::Ended(outcome)),
+            Some(outcome) => Err(RunError::Ended(outcome)),
             None => turn.perform(deps, ledger, &mut ground, step).await,
         };
         match done {
             Ok(()) => {}
-            Err(Stop::Journal(error)) => return Err(error),
-            Err(Stop::Ended(outcome)) => effects::finish(deps, ledger, &mut ground, outcome).await?,
-            Err(Stop::Environment(why)) => {
-                let outcome = Outcome::new(Verdict::Environment, "environment", why);
+            Err(RunError::Journal(error)) => return Err(error),
+            Err(RunError::Ended(outcome)) => effects::finish(deps, ledger, &mut ground, outcome).await?,
+            Err(RunError::Environment(why)) => {
+                let outcome = RunOutcome::new(Verdict::Environment, "environment", why);
                 effects::finish(deps, ledger, &mut ground, outcome).await?;
             }
         }
@@ -42,13 +42,19 @@ pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Ground) -> Result
 
 /// Data that lasts from one turn to the next and is not recorded.
 struct Turn {
-    asking: Asking,
+    asking: RequestContext,
     /// Calls of the last reply whose arguments hold a secret; in the record they are redacted.
     secret: BTreeSet<CallId>,
 }
 
 impl Turn {
-    async fn perform(&mut self, deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, step: Next) -> Result<(), Stop> {
+    async fn perform(
+        &mut self,
+        deps: &Deps,
+        ledger: &mut Ledger,
+        ground: &mut Preconditions,
+        step: Next,
+    ) -> Result<(), RunError> {
         match step {
             Next::Begin(index) => effects::begin(deps, ledger, index),
             Next::Run => effects::run_command(deps, ledger, ground).await,
@@ -57,7 +63,7 @@ impl Turn {
                 let fresh = n > 1 && deps.plan.steps.get(ledger.state.step).is_some_and(|step| step.fresh);
                 Ok(ledger.record(EventKind::AttemptStarted { step, n, why, fresh })?)
             }
-            Next::Prompt(why) => effects::tell(deps, ledger, why),
+            Next::Prompt(why) => effects::record_prompt(deps, ledger, why),
             Next::Ask => {
                 let asked = self.asking.ask(deps, ledger).await;
                 // Determined while the first request is under way; a run that cannot have its sandbox stops here.
@@ -80,9 +86,13 @@ impl Turn {
                 let names: Vec<&str> = calls.iter().map(CallId::as_str).collect();
                 let message = format!("waiting for approval of {}", names.join(", "));
                 ledger.record(EventKind::Suspended { calls })?;
-                Err(Stop::Ended(Outcome::new(Verdict::Suspended, "approval", message)))
+                Err(RunError::Ended(RunOutcome::new(
+                    Verdict::Suspended,
+                    "approval",
+                    message,
+                )))
             }
-            Next::Finish(outcome) | Next::Done(outcome) => Err(Stop::Ended(outcome)),
+            Next::Finish(outcome) | Next::Done(outcome) => Err(RunError::Ended(outcome)),
         }
     }
 }

@@ -3,20 +3,20 @@
 
 use super::denial;
 use super::deps::Deps;
-use super::effects::{Ground, Stop};
+use super::effects::{Preconditions, RunError};
 use super::exec::{self, Bounds};
 use super::ledger::Ledger;
 use super::modify;
 use super::next::{call_limit, ends_the_run, is_outgoing};
 use super::repeated_read;
-use super::replayed;
+use super::replayed_results;
 use super::state::CallRecord;
-use crate::base::call::{CallState, Kind, Origin, ToolOutput};
+use crate::base::call::{CallState, ToolKind, ToolOrigin, ToolOutput};
 use crate::base::event::{Decided, EventKind};
 use crate::base::ids::CallId;
-use crate::base::ruling::{Asked, Decision, Ruling};
+use crate::base::ruling::{Decision, PolicyInput, Ruling};
 use crate::policy::{self, Uses};
-use crate::tools::{Prepared, Tool, ToolContext, ToolError, results};
+use crate::tools::{PreparedCall, Tool, ToolContext, ToolError, results};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ pub const WAVE: usize = 8;
 /// A call that may run now.
 struct Ready {
     id: CallId,
-    prepared: Prepared,
-    kind: Kind,
+    prepared: PreparedCall,
+    kind: ToolKind,
     builtin: bool,
     bounds: Bounds,
 }
@@ -47,10 +47,10 @@ enum Ruled {
 pub async fn settle(
     deps: &Deps,
     ledger: &mut Ledger,
-    ground: &mut Ground,
+    ground: &mut Preconditions,
     calls: &[CallId],
     secret: &BTreeSet<CallId>,
-) -> Result<(), Stop> {
+) -> Result<(), RunError> {
     let mut wave: Vec<Ready> = Vec::new();
     for id in calls {
         let Some(record) = ledger.state.calls.get(id).cloned() else {
@@ -95,12 +95,12 @@ fn asks_to_wait(record: &CallRecord) -> bool {
 async fn rule(
     deps: &Deps,
     ledger: &mut Ledger,
-    ground: &mut Ground,
+    ground: &mut Preconditions,
     record: &CallRecord,
     tool: &Arc<dyn Tool>,
     secret: bool,
     in_wave: usize,
-) -> Result<Ruled, Stop> {
+) -> Result<Ruled, RunError> {
     let id = &record.call.id;
     let asked = record.modified.as_ref().unwrap_or(&record.call.args);
     let accepted = match deps.tools.find(&record.call.tool).map(|found| found.accept(asked)) {
@@ -152,7 +152,7 @@ async fn rule(
         ruling.decision = Decision::Allow;
     }
     let decision = ruling.decision;
-    let told = denial::told(&ruling, deps.policies.names());
+    let told = denial::denial_text(&ruling, deps.policies.names());
     let decided = record_ruling(ledger, record, tool, &prepared, ruling, None)?;
     match decision {
         Decision::Deny => {
@@ -171,13 +171,13 @@ async fn rule(
             let recorded = deps.provider.recorded();
             Ok(Ruled::Ready(Box::new(Ready {
                 id: id.clone(),
-                prepared: replayed::prepared(recorded, id, tool.spec(), &args, prepared),
+                prepared: replayed_results::prepared(recorded, id, tool.spec(), &args, prepared),
                 kind: tool.spec().kind,
-                builtin: tool.spec().origin == Origin::Builtin,
+                builtin: tool.spec().origin == ToolOrigin::Builtin,
                 bounds: exec::bounds(
                     deps,
                     &decided,
-                    &Asked {
+                    &PolicyInput {
                         tool: &tool.spec().name,
                         kind: tool.spec().kind,
                         origin: &tool.spec().origin,
@@ -189,9 +189,15 @@ async fn rule(
     }
 }
 
-fn judge(deps: &Deps, ledger: &Ledger, tool: &Arc<dyn Tool>, args: &serde_json::Value, prepared: &Prepared) -> Ruling {
+fn judge(
+    deps: &Deps,
+    ledger: &Ledger,
+    tool: &Arc<dyn Tool>,
+    args: &serde_json::Value,
+    prepared: &PreparedCall,
+) -> Ruling {
     let spec = tool.spec();
-    let asked = Asked {
+    let asked = PolicyInput {
         tool: &spec.name,
         kind: spec.kind,
         origin: &spec.origin,
@@ -209,10 +215,10 @@ fn record_ruling(
     ledger: &mut Ledger,
     record: &CallRecord,
     tool: &Arc<dyn Tool>,
-    prepared: &Prepared,
+    prepared: &PreparedCall,
     ruling: Ruling,
     modified: Option<serde_json::Value>,
-) -> Result<Box<Decided>, Stop> {
+) -> Result<Box<Decided>, RunError> {
     let spec = tool.spec();
     let decided = Box::new(Decided {
         call: record.call.id.clone(),
@@ -231,11 +237,11 @@ fn record_ruling(
     Ok(decided)
 }
 
-async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wave: Vec<Ready>) -> Result<(), Stop> {
+async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, wave: Vec<Ready>) -> Result<(), RunError> {
     let Some(first) = wave.first() else {
         return Ok(());
     };
-    if !first.builtin || matches!(first.kind, Kind::Execute) {
+    if !first.builtin || matches!(first.kind, ToolKind::Execute) {
         ground.prepare_for_commands(deps, ledger).await?;
     } else if !first.kind.is_read_only() {
         ground.prepare_for_effects(deps, ledger).await?;
@@ -260,7 +266,7 @@ async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wave: Vec<Re
         };
         async move {
             let begun = Instant::now();
-            let reads = ready.builtin && matches!(ready.kind, Kind::Read | Kind::Search);
+            let reads = ready.builtin && matches!(ready.kind, ToolKind::Read | ToolKind::Search);
             let result = one(ready.prepared, context).await;
             (ready.id, result, begun.elapsed().as_millis() as u64, reads)
         }
@@ -277,7 +283,7 @@ async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wave: Vec<Re
 }
 
 /// Runs one call. A tool that does not return soon after its cancellation is abandoned.
-async fn one(prepared: Prepared, context: ToolContext) -> Result<ToolOutput, ToolError> {
+async fn one(prepared: PreparedCall, context: ToolContext) -> Result<ToolOutput, ToolError> {
     let deadline = context.deadline + std::time::Duration::from_secs(2);
     let cancel = context.cancel.clone();
     let fitted = context.clone();
@@ -298,7 +304,12 @@ async fn cancelled_for_long(cancel: &tokio_util::sync::CancellationToken) {
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
 }
 
-fn finish(ledger: &mut Ledger, id: &CallId, result: Result<ToolOutput, ToolError>, took_ms: u64) -> Result<(), Stop> {
+fn finish(
+    ledger: &mut Ledger,
+    id: &CallId,
+    result: Result<ToolOutput, ToolError>,
+    took_ms: u64,
+) -> Result<(), RunError> {
     let (state, output) = match result {
         Ok(output) if output.error.is_none() => (CallState::Success, output),
         Ok(output) => (CallState::Error, output),
@@ -315,7 +326,7 @@ fn finish(ledger: &mut Ledger, id: &CallId, result: Result<ToolOutput, ToolError
                 output: Box::new(output),
                 took_ms,
             })?;
-            return Err(Stop::Environment(message));
+            return Err(RunError::Environment(message));
         }
     };
     exec::record(ledger, id, &output)?;

@@ -5,14 +5,14 @@ mod changes;
 pub mod replies;
 
 use super::compact::{Reported, size};
-use super::sameness::{Sameness, echoes};
+use super::stuck_detection::{Sameness, echoes};
 use crate::base::budget::Spent;
 use crate::base::call::{CallState, ToolCall, ToolOutput, ToolSpec};
 use crate::base::event::{Event, EventKind, GivenPrompt, PatchTaken, PromptReason, RunStarted};
 use crate::base::grant::{ExecDenial, Undone};
 use crate::base::ids::{CallId, StepId};
-use crate::base::message::{Message, Part, Reply, Role, Stop};
-use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus};
+use crate::base::message::{Message, Part, Reply, Role, StopReason};
+use crate::base::outcome::{CheckResult, RunOutcome, StepResult, StepStatus};
 use crate::policy::Author;
 use crate::recipe::Plan;
 use indexmap::IndexMap;
@@ -62,7 +62,7 @@ pub struct CallRecord {
 
 /// A denied call, kept for the verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denial {
+pub struct DeniedCall {
     pub call: CallId,
     pub tool: String,
     pub code: String,
@@ -85,7 +85,7 @@ pub struct ApprovedFailure {
 
 /// Everything that decides what comes next.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub struct RunState {
     pub started: Option<Box<RunStarted>>,
     pub phase: Phase,
     /// Index of the current or next step.
@@ -113,7 +113,7 @@ pub struct State {
     pub step_spent: Spent,
     /// Text of the last reply and how it ended.
     pub answer: String,
-    pub stop: Option<Stop>,
+    pub stop: Option<StopReason>,
     /// Schema errors of the last answer; empty if it is valid.
     pub judged: Option<Vec<String>>,
     pub repairs: u32,
@@ -133,7 +133,7 @@ pub struct State {
     /// Results of the checks of this attempt so far.
     pub checks: Vec<CheckResult>,
     pub ran: Option<(crate::base::call::ExitInfo, String)>,
-    pub denials: Vec<Denial>,
+    pub denials: Vec<DeniedCall>,
     /// Approved calls that failed, and no step's checks have passed since.
     pub approved_failures: Vec<ApprovedFailure>,
     /// Number of uses of each rule with `times`.
@@ -164,10 +164,10 @@ pub struct State {
     /// Whether the model was warned that it changes nothing.
     pub idle_told: bool,
     pub confined: Option<String>,
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<RunOutcome>,
 }
 
-impl State {
+impl RunState {
     /// The state after these events.
     pub fn fold<'a>(events: impl IntoIterator<Item = &'a Event>) -> Self {
         let mut state = Self::default();
@@ -428,7 +428,7 @@ impl State {
             .or(self.baseline.as_deref())
     }
 
-    /// As [`State::tree`], without the changes that checks left behind.
+    /// As [`RunState::tree`], without the changes that checks left behind.
     pub fn own_tree(&self) -> Option<&str> {
         self.patch
             .as_ref()

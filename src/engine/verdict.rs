@@ -1,16 +1,16 @@
 //! Determines the outcome of a run whose steps are done or whose calls were denied; the strictest reason wins. Pure.
 
 use super::next::Next;
-use super::state::{Denial, State};
+use super::state::{DeniedCall, RunState};
 use crate::base::grant::{NOT_RESTORED, Undone, described};
-use crate::base::outcome::{Outcome, StepResult, StepStatus, Verdict};
+use crate::base::outcome::{RunOutcome, StepResult, StepStatus, Verdict};
 use crate::recipe::Plan;
 use crate::recipe::plan::{Expect, OnDeny};
 
 /// The outcome if a denial ends the run at once: a secret would have left the run, a change could not be undone, or
 /// `on_deny: stop`.
-pub fn denied_end(state: &State, plan: &Plan) -> Option<Outcome> {
-    let ending = |denial: &&Denial| denial.code == "secret_hit" || denial.code == NOT_RESTORED;
+pub fn denied_end(state: &RunState, plan: &Plan) -> Option<RunOutcome> {
+    let ending = |denial: &&DeniedCall| denial.code == "secret_hit" || denial.code == NOT_RESTORED;
     let secret = state.denials.iter().find(ending);
     let first = match plan.on_deny {
         OnDeny::Stop => state.denials.first(),
@@ -23,18 +23,18 @@ pub fn denied_end(state: &State, plan: &Plan) -> Option<Outcome> {
         None => "on_deny",
     };
     let message = format!("call {} of {} was denied: {}", denial.call, denial.tool, denial.reason);
-    Some(Outcome::new(Verdict::Denied, reason, message))
+    Some(RunOutcome::new(Verdict::Denied, reason, message))
 }
 
 /// The outcome if a change that no tool was allowed to make ends the run: it violates a deny rule or a protected path,
 /// or could not be put back.
-pub fn refused_end(state: &State) -> Option<Outcome> {
+pub fn refused_end(state: &RunState) -> Option<RunOutcome> {
     if !state.not_put_back.is_empty() {
         let message = format!(
             "changes that no rule allows could not be put back: {}; look at these files before the tree is used",
             first_names(state.not_put_back.iter().map(String::as_str))
         );
-        return Some(Outcome::new(Verdict::Denied, "not_put_back", message));
+        return Some(RunOutcome::new(Verdict::Denied, "not_put_back", message));
     }
     if let Some((step, _)) = state.refused_commands.first() {
         let undone: Vec<Undone> = state
@@ -47,7 +47,7 @@ pub fn refused_end(state: &State) -> Option<Outcome> {
             false => "not_put_back",
         };
         let message = format!("step {step} changed what the policy denies: {}", described(&undone));
-        return Some(Outcome::new(Verdict::Denied, reason, message));
+        return Some(RunOutcome::new(Verdict::Denied, reason, message));
     }
     let denied = || {
         let unruled = state.patch.iter().flat_map(|patch| &patch.unruled);
@@ -62,7 +62,7 @@ pub fn refused_end(state: &State) -> Option<Outcome> {
         "the run changed {}, which {by}; the change was put back and is in no patch",
         first_names(denied().map(|unruled| unruled.path.as_str()))
     );
-    Some(Outcome::new(Verdict::Denied, first.code.clone(), message))
+    Some(RunOutcome::new(Verdict::Denied, first.code.clone(), message))
 }
 
 /// Upper limit for the file names in one sentence.
@@ -79,7 +79,7 @@ pub fn first_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// The first step that failed.
-pub fn failed_step(state: &State) -> Option<(&str, &StepResult)> {
+pub fn failed_step(state: &RunState) -> Option<(&str, &StepResult)> {
     let failed = state
         .results
         .iter()
@@ -88,7 +88,7 @@ pub fn failed_step(state: &State) -> Option<(&str, &StepResult)> {
 }
 
 /// Ends a run whose steps are done; the strictest reason wins. If the tree may have changed, it is measured first.
-pub fn finish(state: &State, plan: &Plan) -> Next {
+pub fn finish(state: &RunState, plan: &Plan) -> Next {
     if state.stale() {
         return Next::Measure;
     }
@@ -99,12 +99,12 @@ pub fn finish(state: &State, plan: &Plan) -> Next {
                 "{what}; call {} of {} was denied: {}",
                 denial.call, denial.tool, denial.reason
             );
-            Outcome::new(Verdict::Denied, "denied", message)
+            RunOutcome::new(Verdict::Denied, "denied", message)
         })
     };
     if let Some((step, result)) = failed_step(state) {
         let what = format!("step {step}: {}", result.message);
-        let failed = Outcome::new(Verdict::Failed, result.reason.clone(), what.clone());
+        let failed = RunOutcome::new(Verdict::Failed, result.reason.clone(), what.clone());
         return Next::Finish(refused(&what).unwrap_or(failed));
     }
     let has_checks = plan.steps.iter().any(|step| !step.checks.is_empty());
@@ -116,30 +116,30 @@ pub fn finish(state: &State, plan: &Plan) -> Next {
             "call {} of {} was approved and {}, and no check shows that the task was done",
             failure.call, failure.tool, failure.how
         );
-        return Next::Finish(Outcome::new(Verdict::Failed, "approved_call_failed", what));
+        return Next::Finish(RunOutcome::new(Verdict::Failed, "approved_call_failed", what));
     }
     match (plan.expect, state.changed()) {
         (Expect::Change, false) if !state.was_green() => {
             let what = "a change was expected and nothing changed";
-            let failed = Outcome::new(Verdict::Failed, "expect", what);
+            let failed = RunOutcome::new(Verdict::Failed, "expect", what);
             return Next::Finish(refused(what).unwrap_or(failed));
         }
         (Expect::NoChange, true) => {
             let what = "no change was expected and files changed";
-            return Next::Finish(Outcome::new(Verdict::Failed, "expect", what));
+            return Next::Finish(RunOutcome::new(Verdict::Failed, "expect", what));
         }
         _ => {}
     }
     Next::Finish(match state.changed() {
-        true => Outcome::new(Verdict::Passed, "", "every step and check passed"),
-        false => Outcome::new(Verdict::NoChange, "", "passed; nothing was changed"),
+        true => RunOutcome::new(Verdict::Passed, "", "every step and check passed"),
+        false => RunOutcome::new(Verdict::NoChange, "", "passed; nothing was changed"),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::event::{Change, EventKind};
+    use crate::base::event::{EventKind, PathChange};
     use crate::base::ids::CallId;
 
     fn undone(code: &str, restored: bool) -> Undone {
@@ -148,12 +148,12 @@ mod tests {
             code: code.to_owned(),
             rule: Some("p:4".to_owned()),
             restored,
-            change: Change::Modified,
+            change: PathChange::Modified,
         }
     }
 
     fn end(call: Option<&str>, check: bool, undone: Undone) -> Option<String> {
-        let mut state = State::default();
+        let mut state = RunState::default();
         state.apply(&EventKind::Undone {
             call: call.map(|_| CallId::nth(1)),
             step: call.is_none().then(|| "build".into()),

@@ -1,7 +1,7 @@
 //! The line format of `journal.jsonl`: `{"chain":HEX,"entry":EVENT}`, or `{"mac":HEX,"entry":EVENT}` with a key. Pure.
 //! The hash chain reveals changed or missing lines; with a key, only its holder can write a valid chain.
 
-use super::own::Key;
+use super::chain_key::JournalKey;
 use crate::base::event::Event;
 use crate::base::ids::sha256_hex;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ struct Line<'a> {
 
 /// Why a line is not accepted.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum LineRefused {
     /// It was written with a key, and no key is set.
     NoKey,
     /// It was changed, or is not a journal line.
@@ -34,7 +34,7 @@ pub enum Refused {
 
 /// The content of a line.
 #[derive(Debug, PartialEq)]
-pub struct Decoded {
+pub struct DecodedEvent {
     pub event: Event,
     /// The line's hash in the chain: 64 hex digits.
     pub chain: String,
@@ -42,13 +42,13 @@ pub struct Decoded {
     pub keyed: bool,
 }
 
-fn link(previous: &str, entry: &str, key: Option<&Key>) -> String {
+fn link(previous: &str, entry: &str, key: Option<&JournalKey>) -> String {
     let pieces = [previous.as_bytes(), entry.as_bytes()];
     key.map_or_else(|| sha256_hex(&pieces), |key| key.mac(&pieces))
 }
 
 /// The line for a serialized event, without the newline, and its hash in the chain.
-pub fn encode(previous: &str, entry: &str, key: Option<&Key>) -> (String, String) {
+pub fn encode(previous: &str, entry: &str, key: Option<&JournalKey>) -> (String, String) {
     let chain = link(previous, entry, key);
     let name = if key.is_some() { "mac" } else { "chain" };
     let line = format!("{{\"{name}\":\"{chain}\",\"entry\":{entry}}}");
@@ -67,11 +67,11 @@ pub struct DecodedLine<'a> {
 }
 
 /// The content of a line, after its hash was checked.
-pub fn decode(previous: &str, line: &str, key: Option<&Key>) -> Result<Decoded, Refused> {
+pub fn decode(previous: &str, line: &str, key: Option<&JournalKey>) -> Result<DecodedEvent, LineRefused> {
     let decoded = decode_line(previous, line, key)?;
     let event =
-        serde_json::from_str(decoded.entry).map_err(|error| Refused::Damaged(format!("unknown event: {error}")))?;
-    Ok(Decoded {
+        serde_json::from_str(decoded.entry).map_err(|error| LineRefused::Damaged(format!("unknown event: {error}")))?;
+    Ok(DecodedEvent {
         event,
         chain: decoded.chain.to_owned(),
         keyed: decoded.keyed,
@@ -82,15 +82,19 @@ pub fn decode(previous: &str, line: &str, key: Option<&Key>) -> Result<Decoded, 
 ///
 /// # Errors
 /// The line was changed, is not in this format, or needs a key.
-pub fn decode_line<'a>(previous: &str, line: &'a str, key: Option<&Key>) -> Result<DecodedLine<'a>, Refused> {
-    let damaged = |why: String| Refused::Damaged(why);
+pub fn decode_line<'a>(
+    previous: &str,
+    line: &'a str,
+    key: Option<&JournalKey>,
+) -> Result<DecodedLine<'a>, LineRefused> {
+    let damaged = |why: String| LineRefused::Damaged(why);
     let parsed: Line = serde_json::from_str(line).map_err(|error| damaged(format!("not a journal line: {error}")))?;
     let entry = parsed.entry.get();
     let pieces = [previous.as_bytes(), entry.as_bytes()];
     let (chain, keyed, holds) = match (parsed.chain, parsed.mac) {
         (Some(chain), None) => (chain, false, sha256_hex(&pieces) == chain),
         (None, Some(mac)) => {
-            let key = key.ok_or(Refused::NoKey)?;
+            let key = key.ok_or(LineRefused::NoKey)?;
             (mac, true, key.verifies(&pieces, mac))
         }
         _ => return Err(damaged("not a journal line: it needs `chain` or `mac`".to_owned())),
@@ -133,7 +137,7 @@ mod tests {
     #[test]
     fn a_line_round_trips_and_a_changed_one_is_refused() {
         let (event, entry) = entry();
-        let key = Key::new("a key of the tests").unwrap();
+        let key = JournalKey::new("a key of the tests").unwrap();
         for key in [None, Some(&key)] {
             let (line, chain) = encode("", &entry, key);
             let keyed = key.is_some();
@@ -160,12 +164,14 @@ mod tests {
     fn a_key_is_asked_for_and_another_one_does_not_do() {
         let (_, entry) = entry();
         let (key, other) = (
-            Key::new("a key of the tests").unwrap(),
-            Key::new("another key of tests").unwrap(),
+            JournalKey::new("a key of the tests").unwrap(),
+            JournalKey::new("another key of tests").unwrap(),
         );
         let (line, chain) = encode("", &entry, Some(&key));
-        assert_eq!(decode("", &line, None), Err(Refused::NoKey));
-        assert!(matches!(decode("", &line, Some(&other)), Err(Refused::Damaged(why)) if why.contains("another key")));
+        assert_eq!(decode("", &line, None), Err(LineRefused::NoKey));
+        assert!(
+            matches!(decode("", &line, Some(&other)), Err(LineRefused::Damaged(why)) if why.contains("another key"))
+        );
         let stripped = line.replace("\"mac\"", "\"chain\"");
         assert!(
             decode("", &stripped, Some(&key)).is_err() && decode("", &stripped, None).is_err(),
@@ -176,7 +182,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_line_is_refused_or_is_as_it_was_written(previous in "[0-9a-f]{0,64}", line in any_line()) {
-            let key = Key::new("a key of the tests").unwrap();
+            let key = JournalKey::new("a key of the tests").unwrap();
             for key in [None, Some(&key)] {
                 if let Ok(found) = decode(&previous, &line, key) {
                     proptest::prop_assert!(line.contains(&found.chain), "{line}");
@@ -191,7 +197,7 @@ mod tests {
         use proptest::prelude::*;
         let json = r#"[\[{]("(seq|at|kind|type|warned|code)":([0-9]{1,3}|"[a-z0-9:TZ-]{0,30}"|\{\}|null),?){0,4}[\]}]"#;
         let linked = (json, any::<bool>()).prop_map(|(entry, keyed)| {
-            let key = Key::new("a key of the tests").unwrap();
+            let key = JournalKey::new("a key of the tests").unwrap();
             encode("", &entry, keyed.then_some(&key)).0
         });
         prop_oneof![any::<String>(), linked]

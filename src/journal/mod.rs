@@ -1,11 +1,11 @@
 //! Reads and writes run directories: the append-only journal of a run and the files beside it.
 
 pub mod artefacts;
-mod behind;
+mod background_sync;
+pub mod chain_key;
 pub mod deliveries;
 pub mod format;
 pub mod output_lock;
-pub mod own;
 pub mod place;
 pub mod reader;
 pub mod state;
@@ -13,7 +13,7 @@ pub mod store;
 pub mod writer;
 
 pub use reader::{Journal, read, read_strictly};
-pub use writer::Writer;
+pub use writer::JournalWriter;
 
 /// Why a run directory cannot be used.
 #[derive(Debug, thiserror::Error)]

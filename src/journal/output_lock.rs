@@ -1,7 +1,7 @@
 //! Locks output files named by flags, so that two runs never write the same file. The locks are in the user's state
 //! directory, because the outputs are replaced by rename, and a lock on a file does not survive that.
 
-use super::{JournalError, own, place};
+use super::{JournalError, chain_key, place};
 use crate::base::ids::sha256_hex;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -55,7 +55,7 @@ pub fn hold(output: &Path) -> Result<File, JournalError> {
 
 /// In the state directory; without one, in a directory of this user in the temporary directory.
 fn directory() -> io::Result<PathBuf> {
-    let base = match own::state() {
+    let base = match chain_key::state() {
         Ok(state) => {
             place::private_dir(state)?;
             state.to_owned()

@@ -1,8 +1,8 @@
 //! Reads a journal: checks the chain, ignores a torn last line, and compares the journal with the head recorded in this
 //! user's state directory. Writes nothing.
 
-use super::format::{self, Refused};
-use super::own::{self, Key};
+use super::chain_key::{self, JournalKey};
+use super::format::{self, LineRefused};
 use super::state::{self, Head};
 use super::{JournalError, writer};
 use crate::base::event::{Event, EventKind};
@@ -55,13 +55,13 @@ impl Journal {
 /// Reads the journal of a run directory. An error when the chain is broken, when it needs a key that this process does
 /// not have, or when this user's state directory records that the journal was longer or different.
 pub fn read(dir: &Path) -> Result<Journal, JournalError> {
-    let mut journal = read_alone(dir, own::key()?)?;
+    let mut journal = read_alone(dir, chain_key::key()?)?;
     let Some(head) = journal.run().and_then(state::head) else {
         return Ok(journal);
     };
     if journal.lacks(&head).is_some() {
         // A running session may have appended more between the two reads.
-        journal = read_alone(dir, own::key()?)?;
+        journal = read_alone(dir, chain_key::key()?)?;
     }
     if let Some(why) = journal.lacks(&head) {
         return Err(JournalError::Damaged {
@@ -76,11 +76,11 @@ pub fn read(dir: &Path) -> Result<Journal, JournalError> {
 /// As [`read`], but when a key is set, the journal must have been written with it: for commands that verify.
 pub fn read_strictly(dir: &Path) -> Result<Journal, JournalError> {
     let journal = read(dir)?;
-    match own::key()? {
+    match chain_key::key()? {
         Some(_) if !journal.keyed => Err(JournalError::Key(format!(
             "{} is set, and the journal in {} was written without a key: anybody could have written it. Unset the variable to \
              take it all the same",
-            own::KEY_VARIABLE,
+            chain_key::KEY_VARIABLE,
             dir.display()
         ))),
         _ => Ok(journal),
@@ -88,7 +88,7 @@ pub fn read_strictly(dir: &Path) -> Result<Journal, JournalError> {
 }
 
 /// Reads a journal without comparing it with the state directory.
-pub fn read_alone(dir: &Path, key: Option<&Key>) -> Result<Journal, JournalError> {
+pub fn read_alone(dir: &Path, key: Option<&JournalKey>) -> Result<Journal, JournalError> {
     let path = dir.join(writer::FILE);
     let bytes = std::fs::read(&path).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
@@ -119,11 +119,11 @@ pub fn read_alone(dir: &Path, key: Option<&Key>) -> Result<Journal, JournalError
         };
         let text = std::str::from_utf8(text).map_err(|error| damaged(error.to_string()))?;
         let decoded = format::decode(&journal.chain, text, key).map_err(|refused| match refused {
-            Refused::Damaged(why) => damaged(why),
-            Refused::NoKey => JournalError::Key(format!(
+            LineRefused::Damaged(why) => damaged(why),
+            LineRefused::NoKey => JournalError::Key(format!(
                 "the journal {} was written under a key: set {} to it",
                 path.display(),
-                own::KEY_VARIABLE
+                chain_key::KEY_VARIABLE
             )),
         })?;
         if decoded.event.seq != journal.events.len() as u64 {

@@ -7,7 +7,7 @@
 //! ```
 
 use super::JournalError;
-use super::own;
+use super::chain_key;
 use super::place;
 use crate::base::ids::RunId;
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ pub fn is_plain(run: &str) -> bool {
 
 /// The recorded head of a run.
 pub fn head(run: &RunId) -> Option<Head> {
-    let path = own::state()
+    let path = chain_key::state()
         .ok()?
         .join(HEADS)
         .join(is_plain(run.as_str()).then_some(run.as_str())?);
@@ -133,7 +133,7 @@ impl HeadFile {
 
 /// Removes the oldest heads beyond the limit.
 pub(super) fn tidy() {
-    let Ok(dir) = own::state().map(|dir| dir.join(HEADS)) else {
+    let Ok(dir) = chain_key::state().map(|dir| dir.join(HEADS)) else {
         return;
     };
     let Ok(entries) = std::fs::read_dir(&dir) else {
@@ -154,7 +154,7 @@ pub(super) fn tidy() {
 
 /// Forgets the head of a run.
 pub(super) fn forget(run: &RunId) {
-    if let (true, Ok(state)) = (is_plain(run.as_str()), own::state()) {
+    if let (true, Ok(state)) = (is_plain(run.as_str()), chain_key::state()) {
         // A file that remains does no harm.
         let _ = std::fs::remove_file(state.join(HEADS).join(run.as_str()));
         let _ = std::fs::remove_dir_all(state.join(MOVED).join(run.as_str()));
@@ -163,7 +163,7 @@ pub(super) fn forget(run: &RunId) {
 
 /// A directory below the state directory, created for this user only; a link in the path is refused.
 fn directory(name: &str) -> Result<PathBuf, String> {
-    let state = own::state()?;
+    let state = chain_key::state()?;
     let made = || -> io::Result<PathBuf> {
         place::private_dir(state)?;
         let dir = state.join(name);
@@ -189,7 +189,7 @@ pub fn directory_of(run: &RunId, out: &Path) -> Result<PathBuf, String> {
 
 /// The run directory that receives the outputs of a journal directory, if the latter is in the state directory.
 pub fn outputs_of(dir: &Path) -> Option<PathBuf> {
-    let moved = own::state().ok()?.join(MOVED);
+    let moved = chain_key::state().ok()?.join(MOVED);
     if dir.parent() != Some(&moved) {
         return None;
     }
@@ -199,7 +199,7 @@ pub fn outputs_of(dir: &Path) -> Option<PathBuf> {
 
 /// The directory of the journal of this run, if it was moved out of reach.
 pub fn moved_run(run: &str) -> Option<PathBuf> {
-    let dir = own::state().ok()?.join(MOVED).join(is_plain(run).then_some(run)?);
+    let dir = chain_key::state().ok()?.join(MOVED).join(is_plain(run).then_some(run)?);
     dir.join(super::writer::FILE).is_file().then_some(dir)
 }
 
@@ -218,7 +218,7 @@ pub fn moved_from(out: &Path) -> Option<PathBuf> {
 
 /// All moved journals, each with its run directory.
 pub fn moved() -> Vec<(PathBuf, PathBuf)> {
-    let entries = own::state()
+    let entries = chain_key::state()
         .ok()
         .and_then(|dir| std::fs::read_dir(dir.join(MOVED)).ok());
     let dirs = entries

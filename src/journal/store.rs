@@ -95,7 +95,7 @@ pub fn hold_workspace(workspace: &Path) -> Result<File, JournalError> {
 
 /// A run in a listing.
 #[derive(Debug)]
-pub struct Listed {
+pub struct RunListing {
     pub dir: PathBuf,
     pub run: RunId,
     pub started: Option<Timestamp>,
@@ -106,7 +106,7 @@ pub struct Listed {
 }
 
 /// The runs of a workspace, oldest first.
-pub fn list(workspace: &Path) -> Result<Vec<Listed>, JournalError> {
+pub fn list(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
     let root = workspace.join(RUNS);
     refuse_link(workspace, &root)?;
     let entries = match std::fs::read_dir(&root) {
@@ -124,7 +124,7 @@ pub fn list(workspace: &Path) -> Result<Vec<Listed>, JournalError> {
     let moved = moved.filter(|(_, out)| out.parent().is_some_and(|parent| place::settled(parent) == here));
     let moved: Vec<PathBuf> = moved.map(|(dir, _)| dir).collect();
     let known = |dir: &PathBuf| moved.iter().any(|moved| moved.file_name() == dir.file_name());
-    let mut runs: Vec<Listed> = entries
+    let mut runs: Vec<RunListing> = entries
         .filter_map(Result::ok)
         .map(|entry| entry.path())
         .filter(|dir| dir.join(writer::FILE).is_file() && !known(dir))
@@ -135,9 +135,9 @@ pub fn list(workspace: &Path) -> Result<Vec<Listed>, JournalError> {
     Ok(runs)
 }
 
-fn describe(dir: &Path) -> Listed {
+fn describe(dir: &Path) -> RunListing {
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
-    let mut listed = Listed {
+    let mut listed = RunListing {
         dir: dir.to_owned(),
         run: RunId(name.unwrap_or_default()),
         started: None,
@@ -158,7 +158,7 @@ fn describe(dir: &Path) -> Listed {
     listed
 }
 
-fn note(listed: &mut Listed, event: &Event) {
+fn note(listed: &mut RunListing, event: &Event) {
     match &event.kind {
         EventKind::RunStarted(started) => listed.recipe.clone_from(&started.recipe),
         EventKind::RunFinished { outcome, .. } => outcome.verdict.as_str().clone_into(&mut listed.verdict),

@@ -1,7 +1,7 @@
 //! Appends events to `journal.jsonl`. The only writer of that file.
 
-use super::behind::Behind;
-use super::own::{self, Key};
+use super::background_sync::Behind;
+use super::chain_key::{self, JournalKey};
 use super::state::{self, HeadFile};
 use super::{JournalError, format, place, reader};
 use crate::base::event::{Event, EventKind};
@@ -19,13 +19,13 @@ const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// An open journal, locked against other writers until it is dropped.
 #[derive(Debug)]
-pub struct Writer {
+pub struct JournalWriter {
     path: PathBuf,
     file: File,
     chain: String,
     /// Number of lines.
     events: u64,
-    key: Option<&'static Key>,
+    key: Option<&'static JournalKey>,
     /// The head file in this user's state directory.
     head: Option<HeadFile>,
     /// Why there is no head file.
@@ -36,7 +36,7 @@ pub struct Writer {
     behind: Option<Behind>,
 }
 
-impl Writer {
+impl JournalWriter {
     /// Creates the run directory and its journal with `first`; the journal appears complete or not at all.
     pub fn create(dir: &Path, first: &Event) -> Result<Self, JournalError> {
         let path = dir.join(FILE);
@@ -52,7 +52,7 @@ impl Writer {
         place::write_new(&dir.join(".gitignore"), b"*\n").map_err(wrap)?;
         let draft = dir.join("journal.jsonl.new");
         let entry = serde_json::to_string(first).map_err(|error| wrap(error.into()))?;
-        let key = own::key()?;
+        let key = chain_key::key()?;
         let (line, chain) = format::encode("", &entry, key);
         let mut file = OpenOptions::new()
             .create(true)
@@ -77,7 +77,7 @@ impl Writer {
         path: PathBuf,
         file: File,
         (chain, events): (String, u64),
-        key: Option<&'static Key>,
+        key: Option<&'static JournalKey>,
         run: Option<&RunId>,
     ) -> Self {
         let dir = path.parent().unwrap_or_else(|| Path::new("."));
@@ -115,7 +115,7 @@ impl Writer {
             .map_err(|_| JournalError::Missing(dir.display().to_string()))?;
         lock(&file, dir)?;
         let journal = reader::read_strictly(dir)?;
-        let key = own::key()?.filter(|_| journal.keyed);
+        let key = chain_key::key()?.filter(|_| journal.keyed);
         file.set_len(journal.whole_bytes)
             .map_err(|source| JournalError::Write {
                 path: path.display().to_string(),

@@ -44,7 +44,7 @@ pub struct Until<'a> {
 
 /// Why an exchange failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub enum HttpError {
     #[error("ended from outside")]
     Ended(Pause),
     /// No connection was established: refused, no such host, TLS.
@@ -70,7 +70,7 @@ pub struct Client {
 
 /// A request header; its value may be a secret.
 #[derive(Clone, Copy)]
-pub enum Header<'a> {
+pub enum RequestHeader<'a> {
     Plain(&'static str, &'a str),
     /// Name, prefix before the secret, the secret.
     Secret(&'static str, &'static str, &'a SecretString),
@@ -88,14 +88,14 @@ impl Client {
     /// Sends `body` as JSON and waits for the response head.
     ///
     /// # Errors
-    /// [`Trouble`]. A response with any status is not an error here; redirects are not followed.
+    /// [`HttpError`]. A response with any status is not an error here; redirects are not followed.
     pub async fn post(
         &self,
         url: &str,
-        headers: &[Header<'_>],
+        headers: &[RequestHeader<'_>],
         body: Vec<u8>,
         until: Until<'_>,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<ResponseHead, HttpError> {
         self.send(http::Method::POST, url, headers, Some(body), until).await
     }
 
@@ -103,7 +103,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::post`].
-    pub async fn get(&self, url: &str, until: Until<'_>) -> Result<Answer, Trouble> {
+    pub async fn get(&self, url: &str, until: Until<'_>) -> Result<ResponseHead, HttpError> {
         self.send(http::Method::GET, url, &[], None, until).await
     }
 
@@ -115,10 +115,10 @@ impl Client {
         &self,
         method: http::Method,
         url: &str,
-        headers: &[Header<'_>],
+        headers: &[RequestHeader<'_>],
         body: Option<Vec<u8>>,
         until: Until<'_>,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<ResponseHead, HttpError> {
         self.send(method, url, headers, body, until).await
     }
 
@@ -126,11 +126,11 @@ impl Client {
         &self,
         method: http::Method,
         url: &str,
-        headers: &[Header<'_>],
+        headers: &[RequestHeader<'_>],
         body: Option<Vec<u8>>,
         until: Until<'_>,
-    ) -> Result<Answer, Trouble> {
-        let url = reqwest::Url::parse(url).map_err(|error| Trouble::Unusable(format!("bad address: {error}")))?;
+    ) -> Result<ResponseHead, HttpError> {
+        let url = reqwest::Url::parse(url).map_err(|error| HttpError::Unusable(format!("bad address: {error}")))?;
         let headers = header_map(headers)?;
         let client = self.built(&url).await?;
         let started = Instant::now();
@@ -141,10 +141,10 @@ impl Client {
         let sent = tokio::time::timeout(self.limits.first_byte, request.send());
         let response = bounded(sent, until.deadline, until.cancel)
             .await
-            .map_err(Trouble::Ended)?
-            .map_err(|_| Trouble::Late(self.limits.first_byte))?
+            .map_err(HttpError::Ended)?
+            .map_err(|_| HttpError::Late(self.limits.first_byte))?
             .map_err(|error| trouble(&error))?;
-        Ok(Answer {
+        Ok(ResponseHead {
             status: response.status().as_u16(),
             response,
             limits: self.limits,
@@ -153,14 +153,14 @@ impl Client {
         })
     }
 
-    async fn built(&self, url: &reqwest::Url) -> Result<&reqwest::Client, Trouble> {
+    async fn built(&self, url: &reqwest::Url) -> Result<&reqwest::Client, HttpError> {
         let (limits, url) = (self.limits, url.clone());
         self.built
             .get_or_try_init(|| async move {
                 // Reading the system's certificates takes milliseconds of file access.
                 tokio::task::spawn_blocking(move || build(&url, limits))
                     .await
-                    .map_err(|error| Trouble::Unusable(error.to_string()))?
+                    .map_err(|error| HttpError::Unusable(error.to_string()))?
             })
             .await
     }
@@ -168,7 +168,7 @@ impl Client {
 
 /// The head of a response; its body is read chunk by chunk.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ResponseHead {
     pub status: u16,
     response: reqwest::Response,
     limits: Limits,
@@ -176,7 +176,7 @@ pub struct Answer {
     first_byte: Option<Duration>,
 }
 
-impl Answer {
+impl ResponseHead {
     /// A header as text. `name` must be in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.response.headers().get(name)?.to_str().ok()
@@ -185,23 +185,23 @@ impl Answer {
     /// The next chunk of the body, `None` at its end.
     ///
     /// # Errors
-    /// [`Trouble`]: a lost or idle connection, or a body over the limit.
-    pub async fn piece(&mut self, until: Until<'_>) -> Result<Option<Vec<u8>>, Trouble> {
+    /// [`HttpError`]: a lost or idle connection, or a body over the limit.
+    pub async fn piece(&mut self, until: Until<'_>) -> Result<Option<Vec<u8>>, HttpError> {
         let first = self.first_byte.take();
         let patience = first.unwrap_or(self.limits.silence);
         let next = tokio::time::timeout(patience, self.response.chunk());
         let piece = bounded(next, until.deadline, until.cancel)
             .await
-            .map_err(Trouble::Ended)?
+            .map_err(HttpError::Ended)?
             .map_err(|_| match first {
-                Some(_) => Trouble::Late(self.limits.first_byte),
-                None => Trouble::Broken(format!("the answer fell silent for {}", seconds(patience))),
+                Some(_) => HttpError::Late(self.limits.first_byte),
+                None => HttpError::Broken(format!("the answer fell silent for {}", seconds(patience))),
             })?
             .map_err(|error| trouble(&error))?;
         let Some(piece) = piece else { return Ok(None) };
         self.taken = self.taken.saturating_add(piece.len());
         if self.taken > self.limits.body {
-            return Err(Trouble::Broken(format!(
+            return Err(HttpError::Broken(format!(
                 "the answer is longer than {} bytes",
                 self.limits.body
             )));
@@ -212,13 +212,13 @@ impl Answer {
     /// The rest of the body as text, cut after `most` bytes. If the connection is lost, returns what was received.
     ///
     /// # Errors
-    /// Only [`Trouble::Ended`].
-    pub async fn text(&mut self, most: usize, until: Until<'_>) -> Result<String, Trouble> {
+    /// Only [`HttpError::Ended`].
+    pub async fn text(&mut self, most: usize, until: Until<'_>) -> Result<String, HttpError> {
         let mut bytes = Vec::new();
         while bytes.len() < most {
             match self.piece(until).await {
                 Ok(Some(piece)) => bytes.extend_from_slice(&piece),
-                Err(ended @ Trouble::Ended(_)) => return Err(ended),
+                Err(ended @ HttpError::Ended(_)) => return Err(ended),
                 Ok(None) | Err(_) => break,
             }
         }
@@ -247,7 +247,7 @@ fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64())
 }
 
-fn header_map(headers: &[Header<'_>]) -> Result<HeaderMap, Trouble> {
+fn header_map(headers: &[RequestHeader<'_>]) -> Result<HeaderMap, HttpError> {
     let mut map = HeaderMap::new();
     map.insert(
         reqwest::header::CONTENT_TYPE,
@@ -255,8 +255,8 @@ fn header_map(headers: &[Header<'_>]) -> Result<HeaderMap, Trouble> {
     );
     for header in headers {
         let (name, value) = match header {
-            Header::Plain(name, value) => (*name, HeaderValue::from_str(value)),
-            Header::Secret(name, before, secret) => {
+            RequestHeader::Plain(name, value) => (*name, HeaderValue::from_str(value)),
+            RequestHeader::Secret(name, before, secret) => {
                 let value = HeaderValue::from_str(&format!("{before}{}", secret.expose_secret()));
                 (
                     *name,
@@ -267,14 +267,14 @@ fn header_map(headers: &[Header<'_>]) -> Result<HeaderMap, Trouble> {
                 )
             }
         };
-        let value = value.map_err(|_| Trouble::Unusable(format!("the value of header {name} is not a legal one")))?;
+        let value = value.map_err(|_| HttpError::Unusable(format!("the value of header {name} is not a legal one")))?;
         map.insert(HeaderName::from_static(name), value);
     }
     Ok(map)
 }
 
 /// The innermost cause says what happened; the outer ones repeat the address.
-fn trouble(error: &reqwest::Error) -> Trouble {
+fn trouble(error: &reqwest::Error) -> HttpError {
     let mut cause = error.source();
     let mut said = None;
     while let Some(inner) = cause {
@@ -288,15 +288,15 @@ fn trouble(error: &reqwest::Error) -> Trouble {
         } else {
             said
         };
-        Trouble::Connect(said)
+        HttpError::Connect(said)
     } else if error.is_builder() {
-        Trouble::Unusable(said)
+        HttpError::Unusable(said)
     } else {
-        Trouble::Broken(format!("the connection broke: {said}"))
+        HttpError::Broken(format!("the connection broke: {said}"))
     }
 }
 
-fn build(url: &reqwest::Url, limits: Limits) -> Result<reqwest::Client, Trouble> {
+fn build(url: &reqwest::Url, limits: Limits) -> Result<reqwest::Client, HttpError> {
     let loopback = url.host_str().is_some_and(is_loopback);
     let tls = tls(url.scheme() == "https" || !loopback)?;
     let mut builder = reqwest::Client::builder()
@@ -315,18 +315,18 @@ fn build(url: &reqwest::Url, limits: Limits) -> Result<reqwest::Client, Trouble>
     if loopback {
         builder = builder.no_proxy();
     }
-    builder.build().map_err(|error| Trouble::Unusable(error.to_string()))
+    builder.build().map_err(|error| HttpError::Unusable(error.to_string()))
 }
 
 /// A client as the MCP library needs it: our TLS settings, no redirects, and no time limit except for connecting,
 /// because its streams stay open. Reads the system's certificates.
 ///
 /// # Errors
-/// [`Trouble::Unusable`]: the address is not a URL, or is not `http` or `https`.
-pub fn plain(url: &str, connect: Duration) -> Result<reqwest::Client, Trouble> {
-    let url = reqwest::Url::parse(url).map_err(|error| Trouble::Unusable(format!("bad address: {error}")))?;
+/// [`HttpError::Unusable`]: the address is not a URL, or is not `http` or `https`.
+pub fn plain(url: &str, connect: Duration) -> Result<reqwest::Client, HttpError> {
+    let url = reqwest::Url::parse(url).map_err(|error| HttpError::Unusable(format!("bad address: {error}")))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(Trouble::Unusable(format!("`{}` is not http or https", url.scheme())));
+        return Err(HttpError::Unusable(format!("`{}` is not http or https", url.scheme())));
     }
     let limits = Limits {
         connect,
@@ -376,8 +376,8 @@ pub fn is_nearby(base: &str) -> bool {
 /// TLS with the bundled roots and, with `system`, those of the machine (`SSL_CERT_FILE` and `SSL_CERT_DIR` honoured).
 ///
 /// # Errors
-/// [`Trouble::Unusable`] when the TLS library refuses its own defaults.
-pub fn tls(system: bool) -> Result<ClientConfig, Trouble> {
+/// [`HttpError::Unusable`] when the TLS library refuses its own defaults.
+pub fn tls(system: bool) -> Result<ClientConfig, HttpError> {
     let mut roots = RootCertStore::empty();
     if system {
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
@@ -387,7 +387,7 @@ pub fn tls(system: bool) -> Result<ClientConfig, Trouble> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| Trouble::Unusable(error.to_string()))?
+        .map_err(|error| HttpError::Unusable(error.to_string()))?
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -444,11 +444,11 @@ mod tests {
     #[test]
     fn secrets_in_headers_are_marked_and_bad_ones_refused() {
         let key = SecretString::from("k");
-        let map = header_map(&[Header::Secret("authorization", "Bearer ", &key)]).unwrap();
+        let map = header_map(&[RequestHeader::Secret("authorization", "Bearer ", &key)]).unwrap();
         assert_eq!(map["authorization"], "Bearer k");
         assert!(map["authorization"].is_sensitive());
         let bad = SecretString::from("k\nx: y");
-        let refused = header_map(&[Header::Secret("x-api-key", "", &bad)]).unwrap_err();
+        let refused = header_map(&[RequestHeader::Secret("x-api-key", "", &bad)]).unwrap_err();
         assert!(!refused.to_string().contains("x: y"), "{refused}");
     }
 }

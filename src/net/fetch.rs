@@ -2,7 +2,7 @@
 //! checked, and size and time are bounded.
 
 use super::addresses::address_is_public;
-use super::client::{Trouble, tls};
+use super::client::{HttpError, tls};
 use super::wait::{Pause, bounded};
 use futures_util::future::BoxFuture;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
@@ -28,19 +28,19 @@ const PER_HOST: usize = 10;
 const SPAN: Duration = Duration::from_secs(60);
 
 /// Judges a URL; the error is a sentence that says why it may not be requested.
-pub type Judge = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+pub type UrlCheck = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// Resolves a host and port to addresses.
 pub type Resolve = Arc<dyn Fn(String, u16) -> BoxFuture<'static, std::io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
 /// How names are resolved, and which addresses may be connected to.
 #[derive(Clone)]
-pub struct Reach {
+pub struct NetworkReach {
     pub resolve: Resolve,
     pub admits: fn(IpAddr) -> bool,
 }
 
-impl Default for Reach {
+impl Default for NetworkReach {
     /// The machine's resolver; public addresses only.
     fn default() -> Self {
         Self {
@@ -95,14 +95,14 @@ impl From<Pause> for FetchError {
 /// Fetches for one run: counts the requests to each host.
 #[derive(Default)]
 pub struct Fetcher {
-    reach: Reach,
+    reach: NetworkReach,
     asked: Mutex<HashMap<String, VecDeque<Instant>>>,
     tls: OnceCell<ClientConfig>,
 }
 
 impl Fetcher {
     /// A fetcher with another resolver and address check.
-    pub fn new(reach: Reach) -> Self {
+    pub fn new(reach: NetworkReach) -> Self {
         Self {
             reach,
             ..Self::default()
@@ -117,7 +117,7 @@ impl Fetcher {
     pub async fn get(
         &self,
         url: &str,
-        judge: Option<&Judge>,
+        judge: Option<&UrlCheck>,
         cancel: &CancellationToken,
         deadline: Instant,
     ) -> Result<Fetched, FetchError> {
@@ -125,7 +125,7 @@ impl Fetcher {
         bounded(self.follow(url, judge), deadline, cancel).await?
     }
 
-    async fn follow(&self, url: &str, judge: Option<&Judge>) -> Result<Fetched, FetchError> {
+    async fn follow(&self, url: &str, judge: Option<&UrlCheck>) -> Result<Fetched, FetchError> {
         let mut url = parse(url)?;
         let begins_here = names_this_machine(&url, judge);
         for hop in 0..=HOPS {
@@ -175,7 +175,7 @@ impl Fetcher {
     async fn tls(&self, used: bool) -> Result<ClientConfig, FetchError> {
         let failed = |error: String| FetchError::Failed(error);
         if !used {
-            return tls(false).map_err(|error: Trouble| failed(error.to_string()));
+            return tls(false).map_err(|error: HttpError| failed(error.to_string()));
         }
         let made = self.tls.get_or_try_init(|| async {
             let made = tokio::task::spawn_blocking(|| tls(true)).await;
@@ -225,13 +225,13 @@ fn parse(text: &str) -> Result<Url, FetchError> {
 
 /// Whether the policy names this very machine. A rule for every host covers https on port 443 only, so that `localhost`
 /// on another port, or by http, is only allowed by name.
-fn names_this_machine(url: &Url, judge: Option<&Judge>) -> bool {
+fn names_this_machine(url: &Url, judge: Option<&UrlCheck>) -> bool {
     let by_name = url.host_str() == Some("localhost") && url.port_or_known_default() != Some(443);
     by_name && judge.is_some_and(|judge| judge(url.as_str()).is_ok())
 }
 
 /// The judged target of a redirect.
-fn next(from: &Url, response: &Response, judge: Option<&Judge>) -> Result<Url, FetchError> {
+fn next(from: &Url, response: &Response, judge: Option<&UrlCheck>) -> Result<Url, FetchError> {
     let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
     let location = location.ok_or_else(|| FetchError::Failed(format!("{from} redirects to nowhere")))?;
     let joined = from.join(location);

@@ -16,7 +16,7 @@ const DEFAULT_ENDPOINT: &str = "http://localhost:4318";
 
 /// The encoding of spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub enum OtlpEncoding {
     Protobuf,
     Json,
 }
@@ -26,14 +26,14 @@ pub enum Encoding {
 ///
 /// # Errors
 /// A sentence: the configuration is invalid, or the collector did not accept a batch. Earlier batches were sent.
-pub async fn send(mut spans: Vec<SpanData>, encoding: Encoding, endpoint: Option<&str>) -> Result<(), String> {
+pub async fn send(mut spans: Vec<SpanData>, encoding: OtlpEncoding, endpoint: Option<&str>) -> Result<(), String> {
     let client = client::plain(endpoint.unwrap_or(DEFAULT_ENDPOINT), CONNECT).map_err(|error| error.to_string())?;
     let mut exporter = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
         .with_http_client(client)
         .with_protocol(match encoding {
-            Encoding::Protobuf => Protocol::HttpBinary,
-            Encoding::Json => Protocol::HttpJson,
+            OtlpEncoding::Protobuf => Protocol::HttpBinary,
+            OtlpEncoding::Json => Protocol::HttpJson,
         })
         .build()
         .map_err(|error| error.to_string())?;

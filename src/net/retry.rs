@@ -54,7 +54,7 @@ impl Default for Schedule {
 
 /// What to do after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum RetryDecision {
     Wait(Duration),
     /// The attempt limit was reached.
     Exhausted,
@@ -65,18 +65,25 @@ pub enum Next {
 impl Schedule {
     /// Decides after `failed` attempts (at least one) that waited `waited` in all. `asked` is the wait that the service
     /// requested; `chance`, in 0..1, spreads the wait: up by at most a fifth when it was requested, otherwise by ±30 %.
-    pub fn next(&self, pace: Pace, failed: u32, asked: Option<Duration>, waited: Duration, chance: f64) -> Next {
+    pub fn next(
+        &self,
+        pace: Pace,
+        failed: u32,
+        asked: Option<Duration>,
+        waited: Duration,
+        chance: f64,
+    ) -> RetryDecision {
         let steps = match pace {
             Pace::Connect => self.connect,
             Pace::Service => self.service,
             Pace::Answer => self.answer,
         };
         if failed >= steps.attempts {
-            return Next::Exhausted;
+            return RetryDecision::Exhausted;
         }
         let chance = chance.clamp(0.0, 1.0);
         let wait = match asked {
-            Some(asked) if asked > self.asked_most => return Next::TooLong(asked),
+            Some(asked) if asked > self.asked_most => return RetryDecision::TooLong(asked),
             Some(asked) => asked.mul_f64(1.0 + chance / 5.0),
             None => {
                 let doubled = steps.first.saturating_mul(1 << failed.saturating_sub(1).min(20));
@@ -84,9 +91,9 @@ impl Schedule {
             }
         };
         if waited.saturating_add(wait) > self.total {
-            return Next::TooLong(wait);
+            return RetryDecision::TooLong(wait);
         }
-        Next::Wait(wait)
+        RetryDecision::Wait(wait)
     }
 }
 
@@ -169,19 +176,19 @@ mod tests {
     #[test]
     fn waits_double_up_to_a_bound_and_end() {
         let schedule = Schedule::default();
-        let waits: Vec<Next> = (1..=8)
+        let waits: Vec<RetryDecision> = (1..=8)
             .map(|failed| schedule.next(Pace::Service, failed, None, Duration::ZERO, 0.5))
             .collect();
-        let seconds: Vec<Next> = [1, 2, 4, 8, 16, 30, 30].map(|n| Next::Wait(SECOND * n)).into();
+        let seconds: Vec<RetryDecision> = [1, 2, 4, 8, 16, 30, 30].map(|n| RetryDecision::Wait(SECOND * n)).into();
         assert_eq!(waits[..7], seconds);
-        assert_eq!(waits[7], Next::Exhausted);
+        assert_eq!(waits[7], RetryDecision::Exhausted);
         assert_eq!(
             schedule.next(Pace::Answer, 4, None, Duration::ZERO, 0.5),
-            Next::Exhausted
+            RetryDecision::Exhausted
         );
         assert_eq!(
             schedule.next(Pace::Connect, 5, None, Duration::ZERO, 0.5),
-            Next::Exhausted
+            RetryDecision::Exhausted
         );
     }
 
@@ -189,9 +196,9 @@ mod tests {
     fn what_is_asked_for_is_kept_to_but_bounded() {
         let schedule = Schedule::default();
         let next = |asked, waited| schedule.next(Pace::Service, 1, Some(asked), waited, 1.0);
-        assert_eq!(next(SECOND * 40, Duration::ZERO), Next::Wait(SECOND * 48));
-        assert_eq!(next(SECOND * 301, Duration::ZERO), Next::TooLong(SECOND * 301));
-        assert_eq!(next(SECOND * 300, SECOND * 600), Next::TooLong(SECOND * 360));
+        assert_eq!(next(SECOND * 40, Duration::ZERO), RetryDecision::Wait(SECOND * 48));
+        assert_eq!(next(SECOND * 301, Duration::ZERO), RetryDecision::TooLong(SECOND * 301));
+        assert_eq!(next(SECOND * 300, SECOND * 600), RetryDecision::TooLong(SECOND * 360));
     }
 
     #[test]
@@ -246,9 +253,9 @@ mod tests {
             let schedule = Schedule::default();
             let waited = SECOND * u32::try_from(waited).unwrap();
             match schedule.next(Pace::Service, failed, asked.map(Duration::from_secs), waited, chance) {
-                Next::Wait(wait) => prop_assert!(waited + wait <= schedule.total && wait <= schedule.asked_most.mul_f64(1.2)),
-                Next::Exhausted => prop_assert!(failed >= 8),
-                Next::TooLong(_) => {}
+                RetryDecision::Wait(wait) => prop_assert!(waited + wait <= schedule.total && wait <= schedule.asked_most.mul_f64(1.2)),
+                RetryDecision::Exhausted => prop_assert!(failed >= 8),
+                RetryDecision::TooLong(_) => {}
             }
         }
 

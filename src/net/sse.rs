@@ -16,7 +16,7 @@ pub struct TooLong(pub usize);
 
 /// A decoder for a stream of bytes.
 #[derive(Debug)]
-pub struct Decoder {
+pub struct SseDecoder {
     most: usize,
     line: Vec<u8>,
     event: String,
@@ -26,7 +26,7 @@ pub struct Decoder {
     at_start: bool,
 }
 
-impl Decoder {
+impl SseDecoder {
     /// A decoder that buffers at most `most` bytes of one event.
     pub fn new(most: usize) -> Self {
         Self {
@@ -146,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn all(pieces: &[&[u8]]) -> Vec<(String, String)> {
-        let mut decoder = Decoder::new(1 << 16);
+        let mut decoder = SseDecoder::new(1 << 16);
         let mut out = Vec::new();
         for piece in pieces {
             decoder.push(piece, &mut out).unwrap();
@@ -187,9 +187,9 @@ mod tests {
 
     #[test]
     fn long_lines_are_refused() {
-        let mut decoder = Decoder::new(8);
+        let mut decoder = SseDecoder::new(8);
         assert_eq!(decoder.push(b"data: 0123456789", &mut Vec::new()), Err(TooLong(8)));
-        let mut decoder = Decoder::new(8);
+        let mut decoder = SseDecoder::new(8);
         let many = b"data: a\n".repeat(9);
         assert_eq!(decoder.push(&many, &mut Vec::new()), Err(TooLong(8)));
     }

@@ -4,23 +4,23 @@
 use super::closed::closes;
 use super::files::PathPattern;
 use super::hosts;
-use super::model::{Effect, Policy, PolicySet, Rule};
+use super::model::{Policy, PolicySet, Rule, RuleEffect};
 use super::names::{fold, fold_path, is_deceptive, is_invisible};
 use super::needs::{Need, shown};
 use super::protected::{self, Below};
 use super::secrets_like::{secret_like, secret_like_dir};
-use super::shell::Refusal;
-use crate::base::access::{Found, Place, Terrain};
-use crate::base::ruling::Asked;
+use super::shell::CommandRefusal;
+use crate::base::access::{FsView, PathStatus, ResolvedPath};
+use crate::base::ruling::PolicyInput;
 
 /// The bound that an access violates, whatever the rules say.
 pub fn refuse(
     need: &Need<'_>,
     policy: &Policy,
     set: &PolicySet,
-    asked: &Asked<'_>,
-    terrain: &Terrain<'_>,
-) -> Option<Refusal> {
+    asked: &PolicyInput<'_>,
+    terrain: &FsView<'_>,
+) -> Option<CommandRefusal> {
     if let Need::ShellWrite(used, _) = need
         && used.place.is_none()
     {
@@ -53,21 +53,21 @@ pub fn refuse(
         .or_else(|| secret(place, writing, need, policy, asked))
 }
 
-fn stop(code: &str, reason: String, fix: String) -> Refusal {
-    Refusal {
+fn stop(code: &str, reason: String, fix: String) -> CommandRefusal {
+    CommandRefusal {
         code: code.to_owned(),
         reason,
         fix,
     }
 }
 
-fn refuse_url(url: &str) -> Option<Refusal> {
+fn refuse_url(url: &str) -> Option<CommandRefusal> {
     let why = hosts::target(url).err()?;
     let fix = "ask for a plain https URL with a host name and without a user part".to_owned();
     Some(stop(&format!("url_refused:{}", why.as_str()), why.to_string(), fix))
 }
 
-fn plain_bounds(place: &Place, writing: bool, set: &PolicySet) -> Option<Refusal> {
+fn plain_bounds(place: &ResolvedPath, writing: bool, set: &PolicySet) -> Option<CommandRefusal> {
     let path = shown(place);
     if is_deceptive(&place.path) || is_deceptive(&place.asked) {
         let reason = format!("the name {:?} holds control or bidirectional characters", place.asked);
@@ -89,11 +89,11 @@ fn plain_bounds(place: &Place, writing: bool, set: &PolicySet) -> Option<Refusal
             "read results as `overnight:result/ID`".to_owned(),
         ));
     }
-    if place.found == Found::Special {
+    if place.found == PathStatus::Special {
         let reason = format!("{path} is a device, socket or pipe");
         return Some(stop("special_file", reason, "use a regular file".to_owned()));
     }
-    if writing && place.found == Found::HardLinked {
+    if writing && place.found == PathStatus::HardLinked {
         let reason = format!("{path} has a second name that may lie outside the workspace");
         let fix = format!("remove {path} and create it anew");
         return Some(stop("hard_link", reason, fix));
@@ -101,8 +101,14 @@ fn plain_bounds(place: &Place, writing: bool, set: &PolicySet) -> Option<Refusal
     None
 }
 
-fn secret(place: &Place, writing: bool, need: &Need<'_>, policy: &Policy, asked: &Asked<'_>) -> Option<Refusal> {
-    let why = if matches!(place.found, Found::Dir | Found::NewDir) {
+fn secret(
+    place: &ResolvedPath,
+    writing: bool,
+    need: &Need<'_>,
+    policy: &Policy,
+    asked: &PolicyInput<'_>,
+) -> Option<CommandRefusal> {
+    let why = if matches!(place.found, PathStatus::Dir | PathStatus::NewDir) {
         secret_like_dir(&place.path)?
     } else {
         // A link's name may differ from its target's.
@@ -122,13 +128,13 @@ fn secret(place: &Place, writing: bool, need: &Need<'_>, policy: &Policy, asked:
 }
 
 fn written(
-    place: &Place,
+    place: &ResolvedPath,
     need: &Need<'_>,
     policy: &Policy,
     set: &PolicySet,
-    asked: &Asked<'_>,
-    terrain: &Terrain<'_>,
-) -> Option<Refusal> {
+    asked: &PolicyInput<'_>,
+    terrain: &FsView<'_>,
+) -> Option<CommandRefusal> {
     let path = shown(place);
     let last = place.path.rsplit('/').next().unwrap_or_default();
     if place.path.chars().any(|c| is_invisible(c) || c == '\u{fffd}') {
@@ -145,7 +151,7 @@ fn written(
     if need.is_git_repository() {
         return None;
     }
-    let below = if matches!(place.found, Found::Dir | Found::NewDir) {
+    let below = if matches!(place.found, PathStatus::Dir | PathStatus::NewDir) {
         below(place, set, terrain)
     } else {
         None
@@ -160,12 +166,12 @@ fn written(
 
 /// Whether a written path is, or is below, a protected name that no rule opens, or is a file of the run itself.
 pub(super) fn protects(
-    place: &Place,
+    place: &ResolvedPath,
     need: &Need<'_>,
     policy: &Policy,
     set: &PolicySet,
-    asked: &Asked<'_>,
-) -> Option<Refusal> {
+    asked: &PolicyInput<'_>,
+) -> Option<CommandRefusal> {
     let path = shown(place);
     let fix = |name: &str| format!("only a rule that names {name} itself in `paths` opens it for writing");
     if let Some(entry) = protected::entry_of(&place.path)
@@ -209,7 +215,7 @@ const TESTS: [&str; 6] = [
 ];
 
 /// A protected path below a directory that is changed as a whole.
-fn below(place: &Place, set: &PolicySet, terrain: &Terrain<'_>) -> Option<String> {
+fn below(place: &ResolvedPath, set: &PolicySet, terrain: &FsView<'_>) -> Option<String> {
     let dir = fold_path(&place.path);
     let ours = set.protect.iter().filter(|path| fold_path(path).starts_with(&dir));
     if let Some(path) = ours.into_iter().next() {
@@ -217,23 +223,23 @@ fn below(place: &Place, set: &PolicySet, terrain: &Terrain<'_>) -> Option<String
     }
     protected::below(&place.path).into_iter().find_map(|look| match look {
         Below::Always(path) => Some(path),
-        Below::Path(path) => ((terrain.locate)(&path).found != Found::Nothing).then_some(path),
+        Below::Path(path) => ((terrain.locate)(&path).found != PathStatus::Nothing).then_some(path),
         Below::Pattern(pattern) => (terrain.expand)(&pattern).into_iter().next(),
     })
 }
 
 /// Whether an allow rule for this access has a path pattern with the property.
-fn names(policy: &Policy, need: &Need<'_>, asked: &Asked<'_>, has: impl Fn(&PathPattern) -> bool) -> bool {
+fn names(policy: &Policy, need: &Need<'_>, asked: &PolicyInput<'_>, has: impl Fn(&PathPattern) -> bool) -> bool {
     let writing = matches!(need, Need::Write(_) | Need::ShellWrite(..));
     policy
         .rules
         .iter()
-        .filter(|rule| rule.effect == Effect::Allow && concerns(rule, need, asked, writing))
+        .filter(|rule| rule.effect == RuleEffect::Allow && concerns(rule, need, asked, writing))
         .any(|rule| rule.paths.iter().flatten().any(&has))
 }
 
 /// Whether a rule applies to an access: to the called tool or, for a command's files, to the tool with the same effect.
-pub fn concerns(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>, writing: bool) -> bool {
+pub fn concerns(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>, writing: bool) -> bool {
     let same = if writing { "write_file" } else { "read_file" };
     rule.is_about(asked.tool, asked.kind, asked.origin) || (need.is_shell() && rule.is_about_builtin(same))
 }
@@ -241,10 +247,10 @@ pub fn concerns(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>, writing: bool) 
 impl Policy {
     /// The directories in which some allow rule lets a command or `write_file` write, from the literal prefixes of its
     /// paths.
-    pub(super) fn writable_dirs(&self, asked: &Asked<'_>) -> Vec<String> {
+    pub(super) fn writable_dirs(&self, asked: &PolicyInput<'_>) -> Vec<String> {
         let about = |rule: &&Rule| {
             let by_command = rule.is_about(asked.tool, asked.kind, asked.origin) && rule.paths.is_some();
-            rule.effect == Effect::Allow
+            rule.effect == RuleEffect::Allow
                 && (by_command
                     || (rule.is_about_builtin("write_file") && rule.with.is_empty() && rule.commands.is_none()))
         };
@@ -264,7 +270,7 @@ impl Policy {
 
 impl PolicySet {
     /// The directories in which every file lets something be written, from the literal prefixes of the rules' paths.
-    pub(super) fn writable_dirs(&self, asked: &Asked<'_>) -> Vec<String> {
+    pub(super) fn writable_dirs(&self, asked: &PolicyInput<'_>) -> Vec<String> {
         let inside = |path: &str, dir: &str| dir.is_empty() || path == dir || path.starts_with(&format!("{dir}/"));
         let mut lists = self.files.iter().map(|file| file.writable_dirs(asked));
         let first = lists.next().unwrap_or_default();

@@ -6,8 +6,8 @@
 //! separately.
 
 use super::files::PathPattern;
-use super::model::{Effect, FREE_TOOLS, Policy, PolicySet, Rule, SHELL, builtin_kind};
-use crate::base::call::{Kind, Origin};
+use super::model::{FREE_TOOLS, Policy, PolicySet, Rule, RuleEffect, SHELL, builtin_kind};
+use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::ruling::Decision;
 use crate::diag::render::escape;
 use std::fmt::Write as _;
@@ -42,9 +42,9 @@ enum Touches {
 fn touches(tool: &str) -> Touches {
     match (tool, builtin_kind(tool)) {
         (SHELL, _) => Touches::Commands,
-        (_, Some(Kind::Fetch)) => Touches::Urls,
+        (_, Some(ToolKind::Fetch)) => Touches::Urls,
         ("google_web_search" | "save_memory" | "list_mcp_resources" | "read_mcp_resource", _) => Touches::Nothing,
-        (_, Some(Kind::Read | Kind::Search | Kind::Edit)) => Touches::Paths,
+        (_, Some(ToolKind::Read | ToolKind::Search | ToolKind::Edit)) => Touches::Paths,
         _ => Touches::Nothing,
     }
 }
@@ -54,10 +54,10 @@ impl PolicySet {
     /// is useful.
     ///
     /// An undeclared tool can still be called; the call is ruled on like any other.
-    pub fn may_allow(&self, tool: &str, kind: Kind, origin: &Origin) -> bool {
-        if *origin == Origin::Builtin && FREE_TOOLS.contains(&tool) {
+    pub fn may_allow(&self, tool: &str, kind: ToolKind, origin: &ToolOrigin) -> bool {
+        if *origin == ToolOrigin::Builtin && FREE_TOOLS.contains(&tool) {
             // These tools show commands that this run left running.
-            return self.may_allow(SHELL, Kind::Execute, &Origin::Builtin);
+            return self.may_allow(SHELL, ToolKind::Execute, &ToolOrigin::Builtin);
         }
         self.files.iter().all(|policy| may_allow(policy, tool, kind, origin))
     }
@@ -248,12 +248,12 @@ impl PolicySet {
     }
 }
 
-fn may_allow(policy: &Policy, tool: &str, kind: Kind, origin: &Origin) -> bool {
+fn may_allow(policy: &Policy, tool: &str, kind: ToolKind, origin: &ToolOrigin) -> bool {
     let about = |rule: &&Rule| rule.is_about(tool, kind, origin);
     let mut rules = policy.rules.iter().filter(about);
     let whole_denial = |rule: &Rule| {
         let except = &rule.except;
-        rule.effect == Effect::Deny
+        rule.effect == RuleEffect::Deny
             && !rule.is_narrowed()
             && rule.with.is_empty()
             && except.paths.is_empty()
@@ -266,12 +266,12 @@ fn may_allow(policy: &Policy, tool: &str, kind: Kind, origin: &Origin) -> bool {
     if policy.default == Decision::Suspend {
         return true;
     }
-    rules.any(|rule| matches!(rule.effect, Effect::Allow | Effect::Suspend) && could_fit(rule, tool, origin))
+    rules.any(|rule| matches!(rule.effect, RuleEffect::Allow | RuleEffect::Suspend) && could_fit(rule, tool, origin))
 }
 
 /// Whether a rule's narrowing can apply to what the tool touches. For tools that are not built in this is unknown.
-fn could_fit(rule: &Rule, tool: &str, origin: &Origin) -> bool {
-    if *origin != Origin::Builtin || !rule.is_narrowed() {
+fn could_fit(rule: &Rule, tool: &str, origin: &ToolOrigin) -> bool {
+    if *origin != ToolOrigin::Builtin || !rule.is_narrowed() {
         return true;
     }
     match touches(tool) {
@@ -288,8 +288,8 @@ fn of_rules(policy: &Policy, tool: &str, entries: impl Fn(&Rule) -> Option<Vec<S
     let allows = policy
         .rules
         .iter()
-        .filter(|rule| rule.effect == Effect::Allow && rule.is_about_builtin(tool));
-    for rule in allows.filter(|rule| could_fit(rule, tool, &Origin::Builtin)) {
+        .filter(|rule| rule.effect == RuleEffect::Allow && rule.is_about_builtin(tool));
+    for rule in allows.filter(|rule| could_fit(rule, tool, &ToolOrigin::Builtin)) {
         match entries(rule) {
             None => return Granted::Any,
             Some(more) => {
@@ -346,20 +346,22 @@ pub(super) fn limited(entries: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diag::Files;
-    use crate::policy::load::{Source, load};
+    use crate::diag::SourceFiles;
+    use crate::policy::load::{PolicySource, load};
     use crate::policy::model::KnownTools;
 
     fn set(files: &[&str]) -> PolicySet {
-        let sources: Vec<Source> = files
+        let sources: Vec<PolicySource> = files
             .iter()
             .enumerate()
-            .map(|(n, text)| Source {
+            .map(|(n, text)| PolicySource {
                 name: format!("/somewhere/{n}.yaml"),
                 text: format!("version: 1\n{text}"),
             })
             .collect();
-        load(&mut Files::new(), &sources, &KnownTools::builtin()).unwrap().0
+        load(&mut SourceFiles::new(), &sources, &KnownTools::builtin())
+            .unwrap()
+            .0
     }
 
     fn declared(set: &PolicySet) -> Vec<&'static str> {
@@ -376,7 +378,7 @@ mod tests {
             "save_memory",
             "write_todos",
         ];
-        let told = |name: &&str| set.may_allow(name, known.kind(name).unwrap(), &Origin::Builtin);
+        let told = |name: &&str| set.may_allow(name, known.kind(name).unwrap(), &ToolOrigin::Builtin);
         names.into_iter().filter(told).collect()
     }
 
@@ -495,8 +497,10 @@ rules:
             declared(&set(&["extends: [builtin:edit]", "rules: [{ allow: read_file }]"])),
             ["read_file"]
         );
-        let mcp = Origin::Mcp("docs".to_owned());
+        let mcp = ToolOrigin::Mcp("docs".to_owned());
         let docs = set(&["rules: [{ allow: 'docs__*' }]"]);
-        assert!(docs.may_allow("docs__find", Kind::Other, &mcp) && !docs.may_allow("git__log", Kind::Other, &mcp));
+        assert!(
+            docs.may_allow("docs__find", ToolKind::Other, &mcp) && !docs.may_allow("git__log", ToolKind::Other, &mcp)
+        );
     }
 }

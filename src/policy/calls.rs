@@ -3,28 +3,28 @@
 
 use super::load::lexical;
 use super::model::{KnownTools, SHELL};
-use crate::base::access::{Access, CommandAccess, Found, Place, Terrain};
-use crate::base::call::{Kind, Origin};
+use crate::base::access::{Access, CommandAccess, FsView, PathStatus, ResolvedPath};
+use crate::base::call::{ToolKind, ToolOrigin};
 use serde_json::Value;
 
 /// The canonical name, kind, origin and access of a call, judged by names alone because no tree is read.
 ///
 /// For an unknown tool no accesses are known: `SERVER__TOOL` counts as an MCP tool, any other name as a discovered one.
-pub fn by_name(tool: &str, args: &Value) -> (String, Kind, Origin, Access) {
+pub fn by_name(tool: &str, args: &Value) -> (String, ToolKind, ToolOrigin, Access) {
     let known = KnownTools::builtin();
     let Some(name) = known.canonical(tool) else {
         let origin = match tool.split_once("__") {
-            Some((server, _)) => Origin::Mcp(server.to_owned()),
-            None => Origin::Discovered,
+            Some((server, _)) => ToolOrigin::Mcp(server.to_owned()),
+            None => ToolOrigin::Discovered,
         };
         let access = Access {
             origin: origin.clone(),
             ..Access::none()
         };
-        return (tool.to_owned(), Kind::Other, origin, access);
+        return (tool.to_owned(), ToolKind::Other, origin, access);
     };
-    let kind = known.kind(name).unwrap_or(Kind::Other);
-    (name.to_owned(), kind, Origin::Builtin, access(name, args))
+    let kind = known.kind(name).unwrap_or(ToolKind::Other);
+    (name.to_owned(), kind, ToolOrigin::Builtin, access(name, args))
 }
 
 fn text<'a>(args: &'a Value, names: &[&str]) -> Option<&'a str> {
@@ -64,11 +64,11 @@ fn access(tool: &str, args: &Value) -> Access {
     }
 }
 
-fn lexical_dir(path: &str) -> Place {
+fn lexical_dir(path: &str) -> ResolvedPath {
     if path.starts_with('/') {
         return lexical(path);
     }
-    Place {
+    ResolvedPath {
         asked: path.to_owned(),
         ..lexical(&format!("./{}/", path.trim_end_matches('/')))
     }
@@ -87,13 +87,13 @@ fn urls(args: &Value) -> Vec<String> {
 }
 
 /// A terrain without a tree: paths alone decide what is inside, nothing exists yet, and no glob matches anything.
-pub fn without_tree<T>(then: impl FnOnce(&Terrain<'_>) -> T) -> T {
+pub fn without_tree<T>(then: impl FnOnce(&FsView<'_>) -> T) -> T {
     let expand = |_: &str| Vec::new();
-    let locate = |path: &str| Place {
-        found: Found::Nothing,
+    let locate = |path: &str| ResolvedPath {
+        found: PathStatus::Nothing,
         ..lexical(path)
     };
-    then(&Terrain {
+    then(&FsView {
         locate: &locate,
         expand: &expand,
     })

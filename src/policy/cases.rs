@@ -18,12 +18,12 @@ use super::parse::string;
 use crate::base::ruling::Ruling;
 use crate::diag::diagnostic::{any_error, sort};
 use crate::diag::reader::Problems;
-use crate::diag::{Diagnostic, FileId, Files, Node, Reader, Span, parse as parse_yaml};
+use crate::diag::{Diagnostic, Reader, SourceFiles, SourceId, Span, YamlNode, parse as parse_yaml};
 use serde_json::{Value, json};
 
 /// One case of the table.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct PolicyCase {
     /// For people: its `name`, or else the call.
     pub title: String,
     pub tool: String,
@@ -67,7 +67,7 @@ const DECISIONS: [(&str, &str); 5] = [
 ///
 /// # Errors
 /// All problems of the file.
-pub fn parse(files: &Files, file: FileId) -> Result<Vec<Case>, Vec<Diagnostic>> {
+pub fn parse(files: &SourceFiles, file: SourceId) -> Result<Vec<PolicyCase>, Vec<Diagnostic>> {
     let root = parse_yaml(files, file)?;
     let mut problems = Vec::new();
     let mut cases = Vec::new();
@@ -85,7 +85,7 @@ pub fn parse(files: &Files, file: FileId) -> Result<Vec<Case>, Vec<Diagnostic>> 
 
 const CALLS: [&str; 6] = ["command", "read", "write", "list", "fetch", "tool"];
 
-fn case(node: &Node, problems: &mut Problems) -> Option<Case> {
+fn case(node: &YamlNode, problems: &mut Problems) -> Option<PolicyCase> {
     let mut reader = Reader::open(node, "this case", problems)?;
     let head = reader.head();
     let calls = CALLS.map(|key| (key, reader.node(key)));
@@ -93,7 +93,7 @@ fn case(node: &Node, problems: &mut Problems) -> Option<Case> {
         .into_iter()
         .filter_map(|(key, node)| node.map(|node| (key, node)))
         .collect();
-    let args = reader.node("args").map(Node::to_json);
+    let args = reader.node("args").map(YamlNode::to_json);
     let dir = reader.text("dir", problems).map(|dir| dir.value);
     let expect = match reader.need("expect", problems) {
         Some(_) => reader.choice("expect", &DECISIONS, problems),
@@ -121,7 +121,7 @@ fn case(node: &Node, problems: &mut Problems) -> Option<Case> {
         "fetch" => ("web_fetch", json!({ "url": text })),
         _ => (text.as_str(), args.unwrap_or_else(|| json!({}))),
     };
-    Some(Case {
+    Some(PolicyCase {
         title,
         tool: tool.to_owned(),
         args,
@@ -133,7 +133,7 @@ fn case(node: &Node, problems: &mut Problems) -> Option<Case> {
 }
 
 /// Judges every case. A case that the judge cannot prepare (an unknown tool, bad arguments) fails.
-pub fn run(cases: &[Case], mut judge: impl FnMut(&Case) -> Result<Ruling, String>) -> Report {
+pub fn run(cases: &[PolicyCase], mut judge: impl FnMut(&PolicyCase) -> Result<Ruling, String>) -> Report {
     let failed = cases.iter().filter_map(|case| match judge(case) {
         Ok(ruling) => mismatch(case, &ruling),
         Err(why) => {
@@ -147,7 +147,7 @@ pub fn run(cases: &[Case], mut judge: impl FnMut(&Case) -> Result<Ruling, String
     }
 }
 
-fn mismatch(case: &Case, ruling: &Ruling) -> Option<Diagnostic> {
+fn mismatch(case: &PolicyCase, ruling: &Ruling) -> Option<Diagnostic> {
     let found = ruling.rule.as_deref().unwrap_or("no rule");
     let word = super::explain::decision_word(ruling);
     let wrong = if word != case.expect {
@@ -177,8 +177,8 @@ mod tests {
     use super::*;
     use crate::base::ruling::Decision;
 
-    fn table(text: &str) -> Result<Vec<Case>, Vec<Diagnostic>> {
-        let mut files = Files::new();
+    fn table(text: &str) -> Result<Vec<PolicyCase>, Vec<Diagnostic>> {
+        let mut files = SourceFiles::new();
         let id = files.add("c.yaml", text);
         parse(&files, id)
     }

@@ -1,13 +1,13 @@
 //! Rules on a changed path as if a tool had written it.
 
 use super::bounds::{protects, refuse};
-use super::fit::{allows, forbids, path_fits};
-use super::model::{Effect, Policy, PolicySet, Rule, SHELL};
+use super::model::{Policy, PolicySet, Rule, RuleEffect, SHELL};
 use super::needs::Need;
-use super::shell::{FileUse, Refusal};
-use crate::base::access::{Found, Place, Terrain};
-use crate::base::call::{Kind, Origin};
-use crate::base::ruling::Asked;
+use super::rule_match::{allows, forbids, path_fits};
+use super::shell::{CommandRefusal, FileUse};
+use crate::base::access::{FsView, PathStatus, ResolvedPath};
+use crate::base::call::{ToolKind, ToolOrigin};
+use crate::base::ruling::PolicyInput;
 use serde_json::Value;
 
 /// The author of a change.
@@ -39,17 +39,17 @@ pub enum ChangeRuling {
 }
 
 /// The tools that could have made a change.
-const WRITERS: [(&str, Kind); 3] = [
-    ("write_file", Kind::Edit),
-    ("replace", Kind::Edit),
-    (SHELL, Kind::Execute),
+const WRITERS: [(&str, ToolKind); 3] = [
+    ("write_file", ToolKind::Edit),
+    ("replace", ToolKind::Edit),
+    (SHELL, ToolKind::Execute),
 ];
 
 /// Rules on one changed path, relative to the workspace, as on a write of that path by `write_file`, by `replace`, or
 /// by a command whose rule covers it by its `paths`. The change is allowed if one of these tools may make it under all
 /// files; a deny rule with `paths` counts whichever tool it names. `times` and conditions on arguments are ignored.
 pub fn rule_change(set: &PolicySet, path: &str, by: Author) -> ChangeRuling {
-    let place = Place::of_tree(path);
+    let place = ResolvedPath::of_tree(path);
     let used = FileUse::of_tree(path);
     let by_tool = WRITERS.map(|(tool, kind)| {
         let need = if tool == SHELL {
@@ -57,10 +57,10 @@ pub fn rule_change(set: &PolicySet, path: &str, by: Author) -> ChangeRuling {
         } else {
             Need::Write(&place)
         };
-        let asked = Asked {
+        let asked = PolicyInput {
             tool,
             kind,
-            origin: &Origin::Builtin,
+            origin: &ToolOrigin::Builtin,
             args: &Value::Null,
         };
         Writer { asked, need }
@@ -71,8 +71,8 @@ pub fn rule_change(set: &PolicySet, path: &str, by: Author) -> ChangeRuling {
             code: "protected_path".to_owned(),
         };
     }
-    let named = |effect: Effect| by_tool.iter().find_map(|writer| writer.named(set, &effect));
-    if let Some(rule) = named(Effect::Deny) {
+    let named = |effect: RuleEffect| by_tool.iter().find_map(|writer| writer.named(set, &effect));
+    if let Some(rule) = named(RuleEffect::Deny) {
         return ChangeRuling::Denied {
             rule: Some(rule.name.clone()),
             code: "deny_rule".to_owned(),
@@ -85,11 +85,11 @@ pub fn rule_change(set: &PolicySet, path: &str, by: Author) -> ChangeRuling {
         rule: rule.map(|rule| rule.name.clone()),
         code: code.to_owned(),
     };
-    if let Some(rule) = named(Effect::Suspend) {
+    if let Some(rule) = named(RuleEffect::Suspend) {
         return unruled(Some(rule), "suspend_rule");
     }
-    let refusals: Vec<Option<Refusal>> = by_tool.iter().map(|writer| writer.refused(set)).collect();
-    let may = |(writer, refusal): (&Writer<'_>, &Option<Refusal>)| {
+    let refusals: Vec<Option<CommandRefusal>> = by_tool.iter().map(|writer| writer.refused(set)).collect();
+    let may = |(writer, refusal): (&Writer<'_>, &Option<CommandRefusal>)| {
         refusal.is_none() && set.files.iter().all(|policy| writer.is_allowed(policy))
     };
     if by_tool.iter().zip(&refusals).any(may) {
@@ -103,20 +103,20 @@ pub fn rule_change(set: &PolicySet, path: &str, by: Author) -> ChangeRuling {
 
 /// One tool and the write that it would have made.
 struct Writer<'a> {
-    asked: Asked<'a>,
+    asked: PolicyInput<'a>,
     need: Need<'a>,
 }
 
 impl Writer<'_> {
     /// The bound of some file that the write violates, whatever the rules say.
-    fn refused(&self, set: &PolicySet) -> Option<Refusal> {
-        let locate = |path: &str| Place {
+    fn refused(&self, set: &PolicySet) -> Option<CommandRefusal> {
+        let locate = |path: &str| ResolvedPath {
             asked: path.to_owned(),
             path: path.to_owned(),
             inside: true,
-            found: Found::Nothing,
+            found: PathStatus::Nothing,
         };
-        let terrain = Terrain {
+        let terrain = FsView {
             locate: &locate,
             expand: &|_| Vec::new(),
         };
@@ -126,13 +126,13 @@ impl Writer<'_> {
     }
 
     /// Whether some file protects the path from the tool.
-    fn is_protected(&self, set: &PolicySet, place: &Place) -> bool {
+    fn is_protected(&self, set: &PolicySet, place: &ResolvedPath) -> bool {
         let by = |policy| protects(place, &self.need, policy, set, &self.asked).is_some() || set.is_hidden(&place.path);
         set.files.iter().any(by)
     }
 
     /// The first rule with this effect that names the path.
-    fn named<'s>(&self, set: &'s PolicySet, effect: &Effect) -> Option<&'s Rule> {
+    fn named<'s>(&self, set: &'s PolicySet, effect: &RuleEffect) -> Option<&'s Rule> {
         let rules = set.files.iter().flat_map(|policy| &policy.rules);
         rules
             .filter(|rule| rule.effect == *effect && rule.paths.is_some())
@@ -141,13 +141,13 @@ impl Writer<'_> {
 
     /// Whether a file allows the tool to make the write.
     fn is_allowed(&self, policy: &Policy) -> bool {
-        let strict = |rule: &&Rule| matches!(rule.effect, Effect::Deny | Effect::Suspend);
+        let strict = |rule: &&Rule| matches!(rule.effect, RuleEffect::Deny | RuleEffect::Suspend);
         let held = policy
             .rules
             .iter()
             .filter(strict)
             .any(|rule| forbids(rule, &self.need, &self.asked).is_ok());
-        let mut allow = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+        let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
         !held && allow.any(|rule| self.is_covered(rule))
     }
 

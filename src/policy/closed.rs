@@ -4,10 +4,10 @@
 
 use super::bounds::TEST_HOOK;
 use super::files::build;
-use super::model::{Effect, PolicySet, Rule, SHELL};
+use super::model::{PolicySet, Rule, RuleEffect, SHELL};
 use super::names::fold_path;
-use super::protected::{self, Entry};
-use crate::base::access::Place;
+use super::protected::{self, ProtectedName};
+use crate::base::access::ResolvedPath;
 use crate::base::grant::ClosedPaths;
 use globset::{GlobSet, GlobSetBuilder};
 use std::cell::RefCell;
@@ -152,7 +152,7 @@ impl Closed {
         };
         let opened = || {
             self.set.files.iter().all(|policy| {
-                let mut allow = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+                let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
                 allow.any(|rule| {
                     let writes = rule.is_about_builtin("write_file") || rule.is_about_builtin(SHELL);
                     writes && rule.paths.iter().flatten().any(named)
@@ -164,10 +164,10 @@ impl Closed {
 
     /// Whether every file has an allow rule for writing that names the protected name literally and covers the path.
     /// For a directory it is enough that something below it may be opened.
-    fn opens(&self, entry: &Entry, path: &str, is_dir: bool) -> bool {
-        let place = Place::of_tree(path);
+    fn opens(&self, entry: &ProtectedName, path: &str, is_dir: bool) -> bool {
+        let place = ResolvedPath::of_tree(path);
         self.set.files.iter().all(|policy| {
-            let mut allow = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+            let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
             allow.any(|rule| {
                 let writes = rule.is_about_builtin("write_file") || rule.is_about_builtin(SHELL);
                 let mut patterns = rule.paths.iter().flatten();
@@ -202,7 +202,7 @@ fn opens_below_git(path: &str) -> bool {
 /// Whether a rule closes the paths that it names: commands must not write what is denied or suspended for writing.
 pub(super) fn closes(rule: &Rule) -> bool {
     let writes = ["write_file", "replace", SHELL];
-    matches!(rule.effect, Effect::Deny | Effect::Suspend)
+    matches!(rule.effect, RuleEffect::Deny | RuleEffect::Suspend)
         && rule.paths.is_some()
         && rule.commands.is_none()
         && rule.with.is_empty()
@@ -247,7 +247,7 @@ impl ClosedPaths for Closed {
             }
             let rule = self.rule(path, folded, false).or_else(|| self.rule(path, folded, true));
             match rule {
-                Some(rule) if rule.effect == Effect::Suspend => ("suspend_rule", Some(rule.name.clone())),
+                Some(rule) if rule.effect == RuleEffect::Suspend => ("suspend_rule", Some(rule.name.clone())),
                 Some(rule) => ("deny_rule", Some(rule.name.clone())),
                 None => ("protected_path", None),
             }
@@ -311,7 +311,7 @@ struct Names {
 }
 
 impl Names {
-    fn of(list: &'static [Entry]) -> Self {
+    fn of(list: &'static [ProtectedName]) -> Self {
         let mut names = Self {
             lengths: Box::new([0; 256]),
             whole: HashSet::new(),

@@ -4,20 +4,20 @@
 mod coverage;
 
 use super::bounds::refuse;
-use super::fit::{allows, forbids, modifies};
 use super::installed;
-use super::model::{Effect, Policy, PolicySet, Rule, RuleRuns, RuleWrites, Uses};
+use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, Uses};
 use super::nearest;
 use super::needs::{MAX_NEEDS, Need, gather, prefix_of, shown};
-use super::shell::{self, FileUse, Grants, Reading, Refusal, Simple};
-use crate::base::access::{Access, Found, Terrain};
+use super::rule_match::{allows, forbids, modifies};
+use super::shell::{self, CommandReading, CommandRefusal, FileUse, Grants, Simple};
+use crate::base::access::{Access, FsView, PathStatus};
 use crate::base::grant::{Starts, WriteKind, WritePath, Writes};
-use crate::base::ruling::{Asked, Considered, Decision, Deferred, Ruling};
+use crate::base::ruling::{Considered, Decision, Deferred, PolicyInput, Ruling};
 use coverage::Coverage;
 
 /// Rules on one call like [`decide_with`]; programs count as judged at their exec unless a file requests the sandbox
 /// level `none`.
-pub fn decide(set: &PolicySet, asked: &Asked<'_>, access: &Access, terrain: &Terrain<'_>, uses: &Uses) -> Ruling {
+pub fn decide(set: &PolicySet, asked: &PolicyInput<'_>, access: &Access, terrain: &FsView<'_>, uses: &Uses) -> Ruling {
     let witness = set.sandbox().level != super::WishedLevel::None;
     decide_with(set, asked, access, terrain, uses, witness)
 }
@@ -30,9 +30,9 @@ pub fn decide(set: &PolicySet, asked: &Asked<'_>, access: &Access, terrain: &Ter
 /// unknown before can be left to that.
 pub fn decide_with(
     set: &PolicySet,
-    asked: &Asked<'_>,
+    asked: &PolicyInput<'_>,
     access: &Access,
-    terrain: &Terrain<'_>,
+    terrain: &FsView<'_>,
     uses: &Uses,
     witness: bool,
 ) -> Ruling {
@@ -84,9 +84,9 @@ fn agreed(rulings: Vec<Ruling>) -> Ruling {
 /// (`source .venv/bin/activate`).
 pub fn ruled_commands(
     set: &PolicySet,
-    asked: &Asked<'_>,
+    asked: &PolicyInput<'_>,
     access: &Access,
-    terrain: &Terrain<'_>,
+    terrain: &FsView<'_>,
 ) -> (Vec<super::exec::RuledCommand>, bool) {
     let Some(groups) = set.by_profiles() else {
         return ruled_by(set, asked, access, terrain);
@@ -110,9 +110,9 @@ pub fn ruled_commands(
 
 fn ruled_by(
     set: &PolicySet,
-    asked: &Asked<'_>,
+    asked: &PolicyInput<'_>,
     access: &Access,
-    terrain: &Terrain<'_>,
+    terrain: &FsView<'_>,
 ) -> (Vec<super::exec::RuledCommand>, bool) {
     let uses = Uses::default();
     let context = Context {
@@ -124,22 +124,23 @@ fn ruled_by(
     };
     let readings = read_commands(&context, access).unwrap_or_default();
     let mut ruled = Vec::new();
-    let exact = |words: &[shell::Word]| -> Option<Vec<String>> {
+    let exact = |words: &[shell::ShellWord]| -> Option<Vec<String>> {
         words.iter().map(|word| word.exact().map(str::to_owned)).collect()
     };
-    let wrapper = |words: &[shell::Word], dirs: &Option<Vec<String>>, ruled: &mut Vec<super::exec::RuledCommand>| {
-        let (Some(words), Some(dirs)) = (exact(words), dirs.clone()) else {
-            return;
+    let wrapper =
+        |words: &[shell::ShellWord], dirs: &Option<Vec<String>>, ruled: &mut Vec<super::exec::RuledCommand>| {
+            let (Some(words), Some(dirs)) = (exact(words), dirs.clone()) else {
+                return;
+            };
+            let name = words.first().map_or("", String::as_str);
+            ruled.push(super::exec::RuledCommand {
+                program: name.rsplit('/').next().unwrap_or_default().to_owned(),
+                rest: words.into_iter().skip(1).collect(),
+                dirs,
+                starts: Starts::Judged,
+                launched: false,
+            });
         };
-        let name = words.first().map_or("", String::as_str);
-        ruled.push(super::exec::RuledCommand {
-            program: name.rsplit('/').next().unwrap_or_default().to_owned(),
-            rest: words.into_iter().skip(1).collect(),
-            dirs,
-            starts: Starts::Judged,
-            launched: false,
-        });
-    };
     for reading in &readings {
         for simple in &reading.commands {
             if let (Some(words), Some(dirs), None) = (exact(&simple.words), simple.dirs.clone(), &simple.deferred) {
@@ -180,14 +181,14 @@ fn ruled_by(
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub set: &'a PolicySet,
-    pub asked: &'a Asked<'a>,
-    pub terrain: &'a Terrain<'a>,
+    pub asked: &'a PolicyInput<'a>,
+    pub terrain: &'a FsView<'a>,
     pub uses: &'a Uses,
     pub witness: bool,
 }
 
 /// Rules on accesses whose commands have already been read.
-pub(super) fn rule_on(context: &Context<'_>, access: &Access, readings: &[Reading]) -> Ruling {
+pub(super) fn rule_on(context: &Context<'_>, access: &Access, readings: &[CommandReading]) -> Ruling {
     let words: Vec<Vec<String>> = readings.iter().flat_map(shell::texts).collect();
     let mut needs = gather(access, readings);
     if !readings.is_empty() {
@@ -195,7 +196,7 @@ pub(super) fn rule_on(context: &Context<'_>, access: &Access, readings: &[Readin
         needs.retain(|need| !matches!(need, Need::Tool));
     }
     if needs.len() > MAX_NEEDS {
-        return denied(Refusal {
+        return denied(CommandRefusal {
             code: "limit:accesses".to_owned(),
             reason: format!("the call touches {} places; {MAX_NEEDS} are judged", needs.len()),
             fix: "do it in several calls".to_owned(),
@@ -227,7 +228,7 @@ pub(super) fn rule_on(context: &Context<'_>, access: &Access, readings: &[Readin
 
 /// What the commands may write together, computed for each from its profile, its operands and redirects, and the rules
 /// that cover it.
-fn writes(context: &Context<'_>, readings: &[Reading]) -> Writes {
+fn writes(context: &Context<'_>, readings: &[CommandReading]) -> Writes {
     let mut all = Writes::Nothing;
     for reading in readings {
         for simple in reading.commands.iter() {
@@ -253,7 +254,7 @@ fn places(context: &Context<'_>, uses: &[FileUse]) -> Writes {
         .filter(|(place, _)| place.inside)
         .map(|(place, in_place)| WritePath {
             path: place.path.clone(),
-            kind: match in_place && place.found == Found::File {
+            kind: match in_place && place.found == PathStatus::File {
                 true => WriteKind::InPlace,
                 false => WriteKind::Entry,
             },
@@ -267,12 +268,12 @@ fn places(context: &Context<'_>, uses: &[FileUse]) -> Writes {
 }
 
 /// The commands that are ruled on at their exec.
-fn deferred(context: &Context<'_>, readings: &[Reading]) -> Vec<Deferred> {
+fn deferred(context: &Context<'_>, readings: &[CommandReading]) -> Vec<Deferred> {
     let mut found = Vec::new();
     for simple in readings.iter().flat_map(|reading| &reading.commands) {
         let Some(refusal) = &simple.deferred else { continue };
         let rule = context.set.files.iter().find_map(|policy| {
-            let mut rules = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+            let mut rules = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
             rules.find(|rule| allows(rule, &Need::Command(simple), context.asked).is_ok())
         });
         found.push(Deferred {
@@ -286,14 +287,14 @@ fn deferred(context: &Context<'_>, readings: &[Reading]) -> Vec<Deferred> {
 
 /// What a command does besides its operands: according to its profile, as lifted or narrowed by the covering rules of
 /// every file.
-pub(super) fn effect_by_rules(set: &PolicySet, asked: &Asked<'_>, simple: &Simple) -> shell::Effect {
-    let mut least: Option<shell::Effect> = None;
+pub(super) fn effect_by_rules(set: &PolicySet, asked: &PolicyInput<'_>, simple: &Simple) -> shell::SideEffects {
+    let mut least: Option<shell::SideEffects> = None;
     for policy in &set.files {
         let mut here = simple.effect.clone();
         let covering = policy
             .rules
             .iter()
-            .filter(|rule| rule.effect == Effect::Allow && allows(rule, &Need::Command(simple), asked).is_ok());
+            .filter(|rule| rule.effect == RuleEffect::Allow && allows(rule, &Need::Command(simple), asked).is_ok());
         for rule in covering {
             let launched = launched_as(rule, simple);
             if launched && !simple.profiled {
@@ -318,7 +319,7 @@ pub(super) fn effect_by_rules(set: &PolicySet, asked: &Asked<'_>, simple: &Simpl
         }
         least = Some(match least {
             None => here,
-            Some(before) => shell::Effect {
+            Some(before) => shell::SideEffects {
                 tree: before.tree && here.tree,
                 starts: narrower(before.starts, here.starts),
             },
@@ -355,7 +356,7 @@ pub(super) fn narrower(first: Starts, second: Starts) -> Starts {
     if rank(&second) < rank(&first) { second } else { first }
 }
 
-fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<Reading>, Refusal> {
+fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandReading>, CommandRefusal> {
     let granted = context.set.env_pass();
     let grants = Grants {
         witness: context.witness,
@@ -366,7 +367,7 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<Reading>,
     for command in &access.commands {
         let reading = shell::read(&command.text, &command.dir, context.terrain, &grants)?;
         if reading.commands.is_empty() && reading.writes.is_empty() {
-            return Err(Refusal {
+            return Err(CommandRefusal {
                 code: "empty_command".to_owned(),
                 reason: "the command holds no program".to_owned(),
                 fix: "write a command".to_owned(),
@@ -377,7 +378,7 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<Reading>,
     Ok(readings)
 }
 
-fn denied(refusal: Refusal) -> Ruling {
+fn denied(refusal: CommandRefusal) -> Ruling {
     Ruling {
         decision: Decision::Deny,
         rule: None,
@@ -414,7 +415,7 @@ fn strictest(rulings: Vec<Ruling>) -> Ruling {
     pipes.sort();
     pipes.dedup();
     let mut ruling = found.unwrap_or_else(|| {
-        denied(Refusal {
+        denied(CommandRefusal {
             code: "no_rule".to_owned(),
             reason: "there is no policy".to_owned(),
             fix: "name one with --policy".to_owned(),
@@ -432,7 +433,7 @@ fn strictest(rulings: Vec<Ruling>) -> Ruling {
 }
 
 fn conflict(pipes: &[String]) -> Ruling {
-    denied(Refusal {
+    denied(CommandRefusal {
         code: "modify_conflict".to_owned(),
         reason: format!("modify rules with different programs match: `{}`", pipes.join("`, `")),
         fix: "narrow the modify rules so that one matches".to_owned(),
@@ -442,9 +443,9 @@ fn conflict(pipes: &[String]) -> Ruling {
 /// The inputs for judging one file's rules.
 struct Judge<'a> {
     set: &'a PolicySet,
-    asked: &'a Asked<'a>,
+    asked: &'a PolicyInput<'a>,
     needs: &'a [Need<'a>],
-    terrain: &'a Terrain<'a>,
+    terrain: &'a FsView<'a>,
     uses: &'a Uses,
 }
 
@@ -455,8 +456,8 @@ impl Judge<'_> {
                 refuse(need, policy, self.set, self.asked, self.terrain).or_else(|| installed::refuse(need, policy))?;
             Some((need, refusal))
         });
-        let (deny, mut considered) = self.forbidding(policy, &Effect::Deny);
-        let (suspend, more) = self.forbidding(policy, &Effect::Suspend);
+        let (deny, mut considered) = self.forbidding(policy, &RuleEffect::Deny);
+        let (suspend, more) = self.forbidding(policy, &RuleEffect::Suspend);
         considered.extend(more);
         let coverage = self.coverage(policy, suspend.map(|(rule, _)| rule));
         considered.extend(coverage.considered.iter().cloned());
@@ -475,7 +476,11 @@ impl Judge<'_> {
     }
 
     /// The first deny (or suspend) rule that matches, with the access, and the result of matching each of them.
-    fn forbidding<'p>(&self, policy: &'p Policy, effect: &Effect) -> (Option<(&'p Rule, Need<'_>)>, Vec<Considered>) {
+    fn forbidding<'p>(
+        &self,
+        policy: &'p Policy,
+        effect: &RuleEffect,
+    ) -> (Option<(&'p Rule, Need<'_>)>, Vec<Considered>) {
         let mut first = None;
         let mut considered = Vec::new();
         for rule in policy.rules.iter().filter(|rule| rule.effect == *effect) {
@@ -498,7 +503,7 @@ impl Judge<'_> {
 
     fn forbidden(&self, rule: &Rule, need: Need<'_>) -> Ruling {
         let what = need.describe(self.asked);
-        let suspends = rule.effect == Effect::Suspend;
+        let suspends = rule.effect == RuleEffect::Suspend;
         let reason = match (&rule.because, suspends) {
             (Some(because), _) => format!("{what}: {because}"),
             (None, true) => format!("{what} waits for approval by rule {}", rule.name),
@@ -513,7 +518,7 @@ impl Judge<'_> {
         Ruling {
             decision: rule.effect.decision(),
             rule: Some(rule.name.clone()),
-            ..denied(Refusal {
+            ..denied(CommandRefusal {
                 code: if suspends { "suspend_rule" } else { "deny_rule" }.to_owned(),
                 reason,
                 fix,
@@ -521,7 +526,7 @@ impl Judge<'_> {
         }
     }
 
-    fn uncovered(&self, policy: &Policy, need: &Need<'_>, near: Option<Refusal>) -> Ruling {
+    fn uncovered(&self, policy: &Policy, need: &Need<'_>, near: Option<CommandRefusal>) -> Ruling {
         let what = need.describe(self.asked);
         // The model reads this text, and a recording should not depend on where the file is: only the file name is
         // shown.
@@ -531,7 +536,7 @@ impl Judge<'_> {
             Some(_) => nearest::known(self.set, need),
             None => nearest::instead(self.set, need),
         };
-        let refusal = near.unwrap_or_else(|| Refusal {
+        let refusal = near.unwrap_or_else(|| CommandRefusal {
             code: uncovered_code(need).to_owned(),
             reason: format!("no rule of {file} allows: {what}"),
             fix: self.missing_rule(need),
@@ -569,7 +574,7 @@ impl Judge<'_> {
     fn allowed(&self, policy: &Policy, coverage: &Coverage<'_>, considered: &mut Vec<Considered>) -> Ruling {
         let mut pipes: Vec<(&Rule, &String)> = Vec::new();
         for rule in &policy.rules {
-            let Effect::Modify { pipe } = &rule.effect else {
+            let RuleEffect::Modify { pipe } = &rule.effect else {
                 continue;
             };
             let matched = modifies(rule, self.needs, self.asked);
@@ -592,7 +597,7 @@ impl Judge<'_> {
             decision: Decision::Allow,
             rule: by,
             uses: coverage.counted.clone(),
-            ..denied(Refusal {
+            ..denied(CommandRefusal {
                 code: "allowed".to_owned(),
                 reason,
                 fix: String::new(),
@@ -616,13 +621,13 @@ impl Judge<'_> {
 }
 
 /// A refusal that names first what the model can do, then what the policy's author could write.
-fn with_instead(refusal: Refusal, instead: Option<String>) -> Refusal {
+fn with_instead(refusal: CommandRefusal, instead: Option<String>) -> CommandRefusal {
     let fix = match (instead, refusal.fix.as_str()) {
         (None, _) => return refusal,
         (Some(instead), "") => instead,
         (Some(instead), fix) => format!("{instead}; {fix}"),
     };
-    Refusal { fix, ..refusal }
+    CommandRefusal { fix, ..refusal }
 }
 
 fn uncovered_code(need: &Need<'_>) -> &'static str {

@@ -2,14 +2,14 @@
 //! it, and the engine passes in access to the tree.
 
 use super::decide::{Context, narrower, rule_on};
-use super::fit::forbids;
 use super::helpers;
-use super::model::{Effect as RuleEffect, PolicySet};
+use super::model::{PolicySet, RuleEffect};
 use super::needs::Need;
-use super::shell::{self, Grants, Reading, Simple};
-use crate::base::access::Terrain;
+use super::rule_match::forbids;
+use super::shell::{self, CommandReading, Grants, Simple};
+use crate::base::access::FsView;
 use crate::base::grant::{Exec, ExecAnswer, ExecDenial, Starts, WritePath, Writes};
-use crate::base::ruling::{Asked, Decision};
+use crate::base::ruling::{Decision, PolicyInput};
 use std::path::{Component, Path, PathBuf};
 
 /// The data that is the same for all execs of one command.
@@ -45,7 +45,13 @@ pub struct RuledCommand {
 }
 
 /// Judges one exec.
-pub fn judge(set: &PolicySet, asked: &Asked<'_>, setting: &Setting, exec: &Exec, terrain: &Terrain<'_>) -> ExecAnswer {
+pub fn judge(
+    set: &PolicySet,
+    asked: &PolicyInput<'_>,
+    setting: &Setting,
+    exec: &Exec,
+    terrain: &FsView<'_>,
+) -> ExecAnswer {
     let Some(groups) = set.by_profiles() else {
         return judge_by(set, asked, setting, exec, terrain);
     };
@@ -66,7 +72,13 @@ pub fn judge(set: &PolicySet, asked: &Asked<'_>, setting: &Setting, exec: &Exec,
     agreed.unwrap_or_else(|| ExecAnswer::Deny(not_granted(exec)))
 }
 
-fn judge_by(set: &PolicySet, asked: &Asked<'_>, setting: &Setting, exec: &Exec, terrain: &Terrain<'_>) -> ExecAnswer {
+fn judge_by(
+    set: &PolicySet,
+    asked: &PolicyInput<'_>,
+    setting: &Setting,
+    exec: &Exec,
+    terrain: &FsView<'_>,
+) -> ExecAnswer {
     let names = identities(setting, exec);
     if let Some(denial) = denied_by_rule(set, asked, exec, &names, terrain, setting) {
         return ExecAnswer::Deny(denial);
@@ -175,8 +187,8 @@ fn read(
     exec: &Exec,
     program: &str,
     dir: &str,
-    terrain: &Terrain<'_>,
-) -> Result<Reading, shell::Refusal> {
+    terrain: &FsView<'_>,
+) -> Result<CommandReading, shell::CommandRefusal> {
     let granted = set.env_pass();
     let grants = Grants {
         witness: true,
@@ -189,10 +201,10 @@ fn read(
 /// Applies deny rules on commands that name the program, whoever starts it.
 fn denied_by_rule(
     set: &PolicySet,
-    asked: &Asked<'_>,
+    asked: &PolicyInput<'_>,
     exec: &Exec,
     names: &[String],
-    terrain: &Terrain<'_>,
+    terrain: &FsView<'_>,
     setting: &Setting,
 ) -> Option<ExecDenial> {
     let rules: Vec<_> = set
@@ -218,9 +230,9 @@ fn denied_by_rule(
             ..exec.clone()
         };
         // Arguments that cannot be interpreted are judged as plain words.
-        let reading = read(set, exec, name, &dir, terrain).unwrap_or_else(|_| Reading {
+        let reading = read(set, exec, name, &dir, terrain).unwrap_or_else(|_| CommandReading {
             commands: vec![shell::plain_words(&exec.argv, name)],
-            ..Reading::default()
+            ..CommandReading::default()
         });
         for simple in &reading.commands {
             let hit = rules
@@ -260,10 +272,10 @@ const MOST_LOADED: usize = 16;
 /// A program that another one starts as its helper: it must be on that program's list and have harmless arguments.
 fn helper(
     set: &PolicySet,
-    asked: &Asked<'_>,
+    asked: &PolicyInput<'_>,
     setting: &Setting,
     exec: &Exec,
-    terrain: &Terrain<'_>,
+    terrain: &FsView<'_>,
     list: &str,
 ) -> ExecAnswer {
     let known = helpers::of(list).is_some_and(|helpers| helpers.include(&exec.real));
@@ -303,10 +315,10 @@ fn helper(
 
 fn judged(
     set: &PolicySet,
-    asked: &Asked<'_>,
+    asked: &PolicyInput<'_>,
     setting: &Setting,
     exec: &Exec,
-    terrain: &Terrain<'_>,
+    terrain: &FsView<'_>,
     names: &[String],
 ) -> ExecAnswer {
     let rest = exec.argv.get(1..).unwrap_or_default();
@@ -364,7 +376,7 @@ fn installed_as<'a>(set: &PolicySet, name: &'a str) -> Option<&'a str> {
 }
 
 /// Whether the path from a runner to the installed program is still as it was when it was ruled on.
-fn is_vouched(set: &PolicySet, exec: &Exec, program: &str, dir: &str, terrain: &Terrain<'_>) -> bool {
+fn is_vouched(set: &PolicySet, exec: &Exec, program: &str, dir: &str, terrain: &FsView<'_>) -> bool {
     let reading = read(set, exec, program, dir, terrain);
     reading.is_ok_and(|reading| {
         let mut launches = reading.commands.iter().flat_map(|simple| &simple.launches);
@@ -374,11 +386,11 @@ fn is_vouched(set: &PolicySet, exec: &Exec, program: &str, dir: &str, terrain: &
 
 fn by_name(
     set: &PolicySet,
-    asked: &Asked<'_>,
+    asked: &PolicyInput<'_>,
     exec: &Exec,
     name: &str,
     dir: &str,
-    terrain: &Terrain<'_>,
+    terrain: &FsView<'_>,
 ) -> Result<ExecAnswer, ExecDenial> {
     let denial = |rule: Option<String>, reason: String, fix: String| ExecDenial {
         rule,
@@ -386,7 +398,7 @@ fn by_name(
         reason,
         fix,
     };
-    let refused = |refusal: shell::Refusal| {
+    let refused = |refusal: shell::CommandRefusal| {
         let reason = format!("run `{}`: {}", shown(exec), refusal.reason);
         denial(None, reason, refusal.fix)
     };
@@ -426,7 +438,7 @@ fn by_name(
 
 /// What the program may start: a wrapper's command is judged; otherwise according to its profile and the rules that
 /// cover it.
-pub(super) fn starts_of(set: &PolicySet, asked: &Asked<'_>, reading: &Reading, name: &str) -> Starts {
+pub(super) fn starts_of(set: &PolicySet, asked: &PolicyInput<'_>, reading: &CommandReading, name: &str) -> Starts {
     let wrapper = shell::is_wrapper(name);
     let lifted = |simple: &Simple| super::decide::effect_by_rules(set, asked, simple).starts;
     match reading.commands.first() {

@@ -1,7 +1,7 @@
 //! Renders rulings for people and scripts: a trace, a JSON line, and the differences between two policies.
 
 use crate::base::grant::Writes;
-use crate::base::ruling::{Asked, Decision, Deferred, Ruling};
+use crate::base::ruling::{Decision, Deferred, PolicyInput, Ruling};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -150,7 +150,7 @@ fn quoted(words: &[String]) -> String {
 }
 
 /// A title for a call: the command, path or URL of its arguments.
-pub fn title(asked: &Asked<'_>) -> String {
+pub fn title(asked: &PolicyInput<'_>) -> String {
     let what = ["command", "file_path", "dir_path", "url", "pattern", "prompt"];
     match what.iter().find_map(|key| asked.args.get(key).and_then(Value::as_str)) {
         Some(what) => format!("{} {what}", asked.tool),

@@ -6,14 +6,14 @@
 //! strictest level and `default` apply, and hosts and variables accumulate.
 
 use super::model::DeliveryLimits;
-use super::model::Sandbox;
+use super::model::SandboxSection;
 use super::names::tidy;
 use super::profiles::Own;
 use super::rule::Rule;
 use crate::base::budget::Budget;
 use crate::base::event::{PolicyPart, PolicyText};
 use crate::base::ruling::Decision;
-use crate::diag::{Files, Node, Shape, parse as parse_yaml};
+use crate::diag::{Shape, SourceFiles, YamlNode, parse as parse_yaml};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,12 +84,12 @@ pub fn depends_on_tree(preset: &str) -> bool {
 }
 
 fn written(text: &str) -> Vec<String> {
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     let file = files.add("policy", text);
     let Ok(root) = parse_yaml(&files, file) else {
         return Vec::new();
     };
-    let text_of = |node: &Node| match &node.shape {
+    let text_of = |node: &YamlNode| match &node.shape {
         Shape::Scalar(scalar) => Some(scalar.text.clone()),
         _ => None,
     };
@@ -105,7 +105,7 @@ fn written(text: &str) -> Vec<String> {
 pub(super) struct Body {
     pub default: Option<Decision>,
     pub rules: Vec<Rule>,
-    pub sandbox: Sandbox,
+    pub sandbox: SandboxSection,
     pub limits: Option<Budget>,
     pub delivery: DeliveryLimits,
     pub env_pass: Option<Vec<String>>,

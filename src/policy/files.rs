@@ -3,9 +3,9 @@
 
 use super::names::fold_path;
 pub use super::names::tidy;
-use super::protected::Entry;
+use super::protected::ProtectedName;
 use super::secrets_like::secret_like;
-use crate::base::access::{Found, Place};
+use crate::base::access::{PathStatus, ResolvedPath};
 use globset::{Glob, GlobBuilder, GlobMatcher};
 use std::sync::OnceLock;
 
@@ -95,8 +95,8 @@ impl PathPattern {
 
     /// For an allow rule: whether the resolved path matches as it is. A directory that is written to must match with
     /// everything below it.
-    pub fn covers(&self, place: &Place, writing: bool) -> bool {
-        let dir = matches!(place.found, Found::Dir | Found::NewDir);
+    pub fn covers(&self, place: &ResolvedPath, writing: bool) -> bool {
+        let dir = matches!(place.found, PathStatus::Dir | PathStatus::NewDir);
         if dir && writing {
             return self.covers_tree(&place.path);
         }
@@ -119,7 +119,7 @@ impl PathPattern {
     /// For a deny rule: whether the path, as written or as resolved, may match on some file system (case,
     /// normalisation). A directory that is written to matches if something below it may match; a directory that is only
     /// created has nothing below it.
-    pub fn touches(&self, place: &Place, writing: bool) -> bool {
+    pub fn touches(&self, place: &ResolvedPath, writing: bool) -> bool {
         if self.all {
             return true;
         }
@@ -128,7 +128,7 @@ impl PathPattern {
             let folded = fold_path(path).join("/");
             self.hits(path, false) || self.hits(&folded, true)
         });
-        hit || (writing && place.found == Found::Dir && self.may_fit_below(&place.path))
+        hit || (writing && place.found == PathStatus::Dir && self.may_fit_below(&place.path))
     }
 
     /// Like [`PathPattern::touches`] for a file of a tree whose path is already normalised and folded.
@@ -214,7 +214,7 @@ impl PathPattern {
 
     /// Whether it names a protected path literally: no wildcard except a leading `**/`, and the protected name is
     /// spelled out.
-    pub fn names_protected(&self, entry: &Entry) -> bool {
+    pub fn names_protected(&self, entry: &ProtectedName) -> bool {
         self.spelled().is_some_and(|text| entry.holds(&fold_path(text)))
     }
 
@@ -300,8 +300,8 @@ fn fold_pattern(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn place(path: &str, found: Found) -> Place {
-        Place {
+    fn place(path: &str, found: PathStatus) -> ResolvedPath {
+        ResolvedPath {
             asked: path.to_owned(),
             path: path.to_owned(),
             inside: true,
@@ -327,7 +327,7 @@ mod tests {
             ("**", "a", true),
         ] {
             assert_eq!(
-                pattern(text).covers(&place(path, Found::File), true),
+                pattern(text).covers(&place(path, PathStatus::File), true),
                 covered,
                 "{text} {path}"
             );
@@ -336,24 +336,24 @@ mod tests {
 
     #[test]
     fn directories() {
-        assert!(pattern("src/**").covers(&place("src", Found::Dir), false));
-        assert!(pattern("src/**").covers(&place("src/a", Found::Dir), true));
-        assert!(!pattern("src/*").covers(&place("src/a", Found::Dir), true));
-        assert!(pattern("**").covers(&place("", Found::Dir), false));
-        assert!(pattern(".").covers(&place("", Found::Dir), false));
-        assert!(pattern("src/gen/**").touches(&place("src", Found::Dir), true));
-        assert!(!pattern("src/gen/**").touches(&place("src", Found::Dir), false));
-        assert!(!pattern("src/gen/**").touches(&place("src", Found::NewDir), true));
-        assert!(pattern("src/gen/**").touches(&place("src/gen", Found::NewDir), true));
-        assert!(pattern("src/**").covers(&place("src/a", Found::NewDir), true));
-        assert!(!pattern("docs/**").touches(&place("src", Found::Dir), true));
+        assert!(pattern("src/**").covers(&place("src", PathStatus::Dir), false));
+        assert!(pattern("src/**").covers(&place("src/a", PathStatus::Dir), true));
+        assert!(!pattern("src/*").covers(&place("src/a", PathStatus::Dir), true));
+        assert!(pattern("**").covers(&place("", PathStatus::Dir), false));
+        assert!(pattern(".").covers(&place("", PathStatus::Dir), false));
+        assert!(pattern("src/gen/**").touches(&place("src", PathStatus::Dir), true));
+        assert!(!pattern("src/gen/**").touches(&place("src", PathStatus::Dir), false));
+        assert!(!pattern("src/gen/**").touches(&place("src", PathStatus::NewDir), true));
+        assert!(pattern("src/gen/**").touches(&place("src/gen", PathStatus::NewDir), true));
+        assert!(pattern("src/**").covers(&place("src/a", PathStatus::NewDir), true));
+        assert!(!pattern("docs/**").touches(&place("src", PathStatus::Dir), true));
     }
 
     #[test]
     fn denials_fold_names() {
-        assert!(pattern("secrets/**").touches(&place("Secrets/a", Found::File), false));
-        assert!(pattern("**/*.pem").touches(&place("a/K.PEM", Found::File), false));
-        assert!(pattern("a.txt").touches(&place("a.txt.", Found::Nothing), true));
+        assert!(pattern("secrets/**").touches(&place("Secrets/a", PathStatus::File), false));
+        assert!(pattern("**/*.pem").touches(&place("a/K.PEM", PathStatus::File), false));
+        assert!(pattern("a.txt").touches(&place("a.txt.", PathStatus::Nothing), true));
     }
 
     #[test]

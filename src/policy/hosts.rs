@@ -19,7 +19,7 @@ pub struct HostPattern {
 
 /// The target of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct UrlTarget {
     pub secure: bool,
     /// Lower case, without a trailing dot.
     pub host: String,
@@ -28,7 +28,7 @@ pub struct Target {
 
 /// Why a URL is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum UrlRefused {
     TooLong,
     Characters,
     Shape,
@@ -42,37 +42,37 @@ pub enum Refused {
     NotListed,
 }
 
-impl Refused {
+impl UrlRefused {
     /// The last part of the reason code `url_refused:…`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Refused::TooLong => "length",
-            Refused::Characters => "characters",
-            Refused::Shape => "shape",
-            Refused::Scheme => "scheme",
-            Refused::UserPart => "user_part",
-            Refused::Host => "host",
-            Refused::Address => "address",
-            Refused::NotAscii => "not_ascii",
-            Refused::Port => "port",
-            Refused::NotListed => "not_listed",
+            UrlRefused::TooLong => "length",
+            UrlRefused::Characters => "characters",
+            UrlRefused::Shape => "shape",
+            UrlRefused::Scheme => "scheme",
+            UrlRefused::UserPart => "user_part",
+            UrlRefused::Host => "host",
+            UrlRefused::Address => "address",
+            UrlRefused::NotAscii => "not_ascii",
+            UrlRefused::Port => "port",
+            UrlRefused::NotListed => "not_listed",
         }
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for UrlRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Refused::TooLong => "the URL is longer than 2,048 bytes",
-            Refused::Characters => "the URL holds a blank, a control character or a backslash",
-            Refused::Shape => "the URL is not of the form https://HOST/PATH",
-            Refused::Scheme => "only https is asked for",
-            Refused::UserPart => "the URL holds a user part",
-            Refused::Host => "the host name has characters other than letters, digits, dashes and dots, or an empty or overlong label",
-            Refused::Address => "the host is an address, not a name",
-            Refused::NotAscii => "the host name is not ASCII",
-            Refused::Port => "the port is no number from 1 to 65535",
-            Refused::NotListed => "no rule lists the host",
+            UrlRefused::TooLong => "the URL is longer than 2,048 bytes",
+            UrlRefused::Characters => "the URL holds a blank, a control character or a backslash",
+            UrlRefused::Shape => "the URL is not of the form https://HOST/PATH",
+            UrlRefused::Scheme => "only https is asked for",
+            UrlRefused::UserPart => "the URL holds a user part",
+            UrlRefused::Host => "the host name has characters other than letters, digits, dashes and dots, or an empty or overlong label",
+            UrlRefused::Address => "the host is an address, not a name",
+            UrlRefused::NotAscii => "the host name is not ASCII",
+            UrlRefused::Port => "the port is no number from 1 to 65535",
+            UrlRefused::NotListed => "no rule lists the host",
         })
     }
 }
@@ -83,54 +83,54 @@ const MAX_URL: usize = 2048;
 ///
 /// # Errors
 /// The first problem.
-pub fn target(url: &str) -> Result<Target, Refused> {
+pub fn target(url: &str) -> Result<UrlTarget, UrlRefused> {
     if url.len() > MAX_URL {
-        return Err(Refused::TooLong);
+        return Err(UrlRefused::TooLong);
     }
     if url
         .chars()
         .any(|c| c.is_control() || c.is_whitespace() || c == '\\' || super::names::is_invisible(c))
     {
-        return Err(Refused::Characters);
+        return Err(UrlRefused::Characters);
     }
-    let (scheme, rest) = url.split_once("://").ok_or(Refused::Shape)?;
+    let (scheme, rest) = url.split_once("://").ok_or(UrlRefused::Shape)?;
     let secure = match scheme.to_ascii_lowercase().as_str() {
         "https" => true,
         "http" => false,
-        _ => return Err(Refused::Scheme),
+        _ => return Err(UrlRefused::Scheme),
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let authority = rest.get(..end).unwrap_or_default();
     if authority.contains('@') {
-        return Err(Refused::UserPart);
+        return Err(UrlRefused::UserPart);
     }
     let (name, port) = split_port(authority, secure)?;
-    Ok(Target {
+    Ok(UrlTarget {
         secure,
         host: host_name(name)?,
         port,
     })
 }
 
-fn split_port(authority: &str, secure: bool) -> Result<(&str, u16), Refused> {
+fn split_port(authority: &str, secure: bool) -> Result<(&str, u16), UrlRefused> {
     let standard = if secure { 443 } else { 80 };
     if authority.starts_with('[') {
-        return Err(Refused::Address);
+        return Err(UrlRefused::Address);
     }
     match authority.split_once(':') {
         None => Ok((authority, standard)),
         Some((name, digits)) => {
             let plain = !digits.is_empty() && digits.len() <= 5 && digits.bytes().all(|b| b.is_ascii_digit());
             let port = digits.parse::<u16>().ok().filter(|port| plain && *port > 0);
-            Ok((name, port.ok_or(Refused::Port)?))
+            Ok((name, port.ok_or(UrlRefused::Port)?))
         }
     }
 }
 
 /// The name in lower case without a trailing dot.
-fn host_name(name: &str) -> Result<String, Refused> {
+fn host_name(name: &str) -> Result<String, UrlRefused> {
     if !name.is_ascii() {
-        return Err(Refused::NotAscii);
+        return Err(UrlRefused::NotAscii);
     }
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     let label_ok = |label: &str| {
@@ -138,7 +138,7 @@ fn host_name(name: &str) -> Result<String, Refused> {
         (1..=63).contains(&label.len()) && inner && !label.starts_with('-') && !label.ends_with('-')
     };
     if name.len() > 253 || !name.split('.').all(label_ok) {
-        return Err(Refused::Host);
+        return Err(UrlRefused::Host);
     }
     // URL parsers and resolvers read a last label of digits, or of `0x…`, as an IPv4 address.
     let last = name.rsplit('.').next().unwrap_or_default();
@@ -146,7 +146,7 @@ fn host_name(name: &str) -> Result<String, Refused> {
         .strip_prefix("0x")
         .is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_hexdigit()));
     if hex || last.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(Refused::Address);
+        return Err(UrlRefused::Address);
     }
     Ok(name)
 }
@@ -182,8 +182,8 @@ impl HostPattern {
             return Err("`*` stands only for the whole first part, as `*.example.org`".to_owned());
         }
         let name = host_name(name).map_err(|why| match why {
-            Refused::NotAscii => "write the name in its ASCII form (`xn--…`)".to_owned(),
-            Refused::Address => "addresses cannot be listed; write a name".to_owned(),
+            UrlRefused::NotAscii => "write the name in its ASCII form (`xn--…`)".to_owned(),
+            UrlRefused::Address => "addresses cannot be listed; write a name".to_owned(),
             why => why.to_string(),
         })?;
         if below && !name.contains('.') {
@@ -210,7 +210,7 @@ impl HostPattern {
     }
 
     /// Whether a target matches: scheme, port, and the name exactly or as a subdomain.
-    pub fn fits(&self, target: &Target) -> bool {
+    pub fn fits(&self, target: &UrlTarget) -> bool {
         if self.is_local() && target.host == self.name {
             return true;
         }
@@ -231,8 +231,8 @@ impl HostPattern {
     }
 
     /// Whether a target's host matches, whatever its scheme and port; used for denials.
-    pub fn touches(&self, target: &Target) -> bool {
-        let any = Target {
+    pub fn touches(&self, target: &UrlTarget) -> bool {
+        let any = UrlTarget {
             secure: self.secure,
             port: self.port,
             host: target.host.clone(),
@@ -285,15 +285,15 @@ impl fmt::Display for HostPattern {
 /// Whether `patterns` grant `url`; returns its target if they do.
 ///
 /// # Errors
-/// The problem with the URL, or [`Refused::NotListed`]. An `http` URL without an entry that says `http` is a wrong
+/// The problem with the URL, or [`UrlRefused::NotListed`]. An `http` URL without an entry that says `http` is a wrong
 /// scheme.
-pub fn judge(url: &str, patterns: &[HostPattern]) -> Result<Target, Refused> {
+pub fn judge(url: &str, patterns: &[HostPattern]) -> Result<UrlTarget, UrlRefused> {
     let target = target(url)?;
     if patterns.iter().any(|pattern| pattern.fits(&target)) {
         return Ok(target);
     }
     if !target.secure && !patterns.iter().any(|pattern| !pattern.secure) {
-        return Err(Refused::Scheme);
+        return Err(UrlRefused::Scheme);
     }
-    Err(Refused::NotListed)
+    Err(UrlRefused::NotListed)
 }

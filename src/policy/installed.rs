@@ -1,10 +1,10 @@
 //! Programs that package managers install into the workspace. Nothing else may write their directories, so that a rule
 //! for `eslint` can cover `node_modules/.bin/eslint`.
 
-use super::model::{Effect, Policy, Rule, SHELL};
+use super::model::{Policy, Rule, RuleEffect, SHELL};
 use super::needs::{Need, shown};
-use super::shell::{INSTALLED_DIRS, Refusal, Simple};
-use crate::base::access::{Found, Place};
+use super::shell::{CommandRefusal, INSTALLED_DIRS, Simple};
+use crate::base::access::{PathStatus, ResolvedPath};
 
 /// The package managers' directory that is, or contains, a path. Caches below `node_modules` contain no programs.
 fn is_installed(path: &str) -> Option<&'static str> {
@@ -15,7 +15,7 @@ fn is_installed(path: &str) -> Option<&'static str> {
 
 /// Refuses writes into such a directory by an editing tool, or by a command that names the file. Removing is allowed,
 /// and so are writes by a package manager. A rule whose pattern names the directory (`node_modules/x/**`) opens it.
-pub(super) fn refuse(need: &Need<'_>, policy: &Policy) -> Option<Refusal> {
+pub(super) fn refuse(need: &Need<'_>, policy: &Policy) -> Option<CommandRefusal> {
     let (place, true) = need.place()? else {
         return None;
     };
@@ -29,7 +29,7 @@ pub(super) fn refuse(need: &Need<'_>, policy: &Policy) -> Option<Refusal> {
         return None;
     }
     let path = shown(place);
-    Some(Refusal {
+    Some(CommandRefusal {
         code: "installed_path".to_owned(),
         reason: format!(
             "{path} lies in {dir}, which package managers fill: programs there run under the rules for their names"
@@ -38,9 +38,9 @@ pub(super) fn refuse(need: &Need<'_>, policy: &Policy) -> Option<Refusal> {
     })
 }
 
-fn opens(rule: &Rule, dir: &str, place: &Place) -> bool {
+fn opens(rule: &Rule, dir: &str, place: &ResolvedPath) -> bool {
     let spells = |text: &str| text.split('/').any(|part| part.eq_ignore_ascii_case(dir));
-    rule.effect == Effect::Allow
+    rule.effect == RuleEffect::Allow
         && (rule.is_about_builtin("write_file") || rule.is_about_builtin(SHELL))
         && rule
             .paths
@@ -51,7 +51,7 @@ fn opens(rule: &Rule, dir: &str, place: &Place) -> bool {
 
 /// Why a rule for an installed program does not cover the way in which it is started here: this policy's own rules
 /// allow writing a file that decides what runs. Irrelevant for programs that run code of the tree anyway.
-pub(super) fn replaceable(policy: &Policy, simple: &Simple) -> Option<Refusal> {
+pub(super) fn replaceable(policy: &Policy, simple: &Simple) -> Option<CommandRefusal> {
     let runs_code = simple.runs_tree_code && simple.effect.starts == crate::base::grant::Starts::Anything;
     if runs_code {
         return None;
@@ -60,7 +60,7 @@ pub(super) fn replaceable(policy: &Policy, simple: &Simple) -> Option<Refusal> {
     let (path, rule) = paths.filter_map(|path| Some((path, writer(policy, path)?))).next()?;
     let started = simple.launches.first().map_or("", |launch| launch.program.as_str());
     let name = &simple.program;
-    Some(Refusal {
+    Some(CommandRefusal {
         code: "program_argument".to_owned(),
         reason: format!("`{path}` decides what `{started}` starts as `{name}`, and rule {rule} lets it be written"),
         fix: format!("run `{name}` itself, or name the command in the rule as it is typed"),
@@ -69,17 +69,17 @@ pub(super) fn replaceable(policy: &Policy, simple: &Simple) -> Option<Refusal> {
 
 /// The rule that allows a tool or a command to write a path.
 fn writer<'p>(policy: &'p Policy, path: &str) -> Option<&'p str> {
-    let place = Place {
+    let place = ResolvedPath {
         asked: path.to_owned(),
         path: path.to_owned(),
         inside: true,
-        found: Found::File,
+        found: PathStatus::File,
     };
     let dir = is_installed(path);
     let writes = |rule: &&Rule| {
         let about = rule.is_about_builtin("write_file") || rule.is_about_builtin("replace");
         let by_command = rule.is_about_builtin(SHELL) && rule.paths.is_some();
-        rule.effect == Effect::Allow
+        rule.effect == RuleEffect::Allow
             && (about && rule.commands.is_none() && rule.hosts.is_none() || by_command)
             && !rule.except.paths.iter().any(|pattern| pattern.touches(&place, true))
             && match (&rule.paths, dir) {
@@ -89,7 +89,7 @@ fn writer<'p>(policy: &'p Policy, path: &str) -> Option<&'p str> {
             }
     };
     let denied = policy.rules.iter().any(|rule| {
-        rule.effect == Effect::Deny
+        rule.effect == RuleEffect::Deny
             && rule.is_about_builtin("write_file")
             && rule.with.is_empty()
             && rule.commands.is_none()

@@ -2,7 +2,7 @@
 
 mod shadow;
 
-use super::model::{Effect, Policy, PolicySet, Prefix, Rule, SHELL, ToolPattern};
+use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, SHELL, ToolPattern};
 use super::secrets_like::secret_like;
 use super::shell::PrefixWord;
 use crate::diag::Diagnostic;
@@ -122,7 +122,7 @@ pub fn lint(set: &PolicySet) -> Vec<Diagnostic> {
             patterns(rule, &mut found);
             profile(rule, &mut found);
             programs(policy, rule, &mut found);
-            if let Effect::Modify { .. } = rule.effect {
+            if let RuleEffect::Modify { .. } = rule.effect {
                 unused_modify(policy, rule, &mut found);
             }
             shadowed(policy, rule, &mut found);
@@ -138,7 +138,7 @@ fn warn(found: &mut Vec<Diagnostic>, code: &'static str, span: crate::diag::Span
     found.push(Diagnostic::warning(code, span, message).help(help));
 }
 
-fn begins(prefix: &Prefix, list: &[&'static str]) -> Option<&'static str> {
+fn begins(prefix: &CommandPrefix, list: &[&'static str]) -> Option<&'static str> {
     let text = prefix.text.as_str();
     let known =
         |known: &&&'static str| text == **known || text.strip_prefix(**known).is_some_and(|rest| rest.starts_with(' '));
@@ -146,7 +146,7 @@ fn begins(prefix: &Prefix, list: &[&'static str]) -> Option<&'static str> {
 }
 
 fn code_execution(rule: &Rule, found: &mut Vec<Diagnostic>) {
-    if rule.effect != Effect::Allow || !rule.is_about_builtin(SHELL) {
+    if rule.effect != RuleEffect::Allow || !rule.is_about_builtin(SHELL) {
         return;
     }
     let Some(prefixes) = &rule.commands else {
@@ -187,7 +187,7 @@ fn code_execution(rule: &Rule, found: &mut Vec<Diagnostic>) {
 }
 
 /// Whether no word after the program says what it runs, unlike in `python -m pytest` and `node --test`.
-fn bare(prefix: &Prefix, program: &str) -> bool {
+fn bare(prefix: &CommandPrefix, program: &str) -> bool {
     let rest: Vec<&str> = prefix
         .text
         .split_whitespace()
@@ -200,7 +200,7 @@ fn bare(prefix: &Prefix, program: &str) -> bool {
 }
 
 fn network(rule: &Rule, found: &mut Vec<Diagnostic>) {
-    if rule.effect != Effect::Allow {
+    if rule.effect != RuleEffect::Allow {
         return;
     }
     for prefix in rule.commands.iter().flatten() {
@@ -292,7 +292,12 @@ fn never(rule: &Rule, found: &mut Vec<Diagnostic>) {
 fn patterns(rule: &Rule, found: &mut Vec<Diagnostic>) {
     for pattern in rule.paths.iter().flatten() {
         let text = pattern.text();
-        if rule.effect == Effect::Deny && text.starts_with('*') && !text.contains('/') && text != "**" && text != "*" {
+        if rule.effect == RuleEffect::Deny
+            && text.starts_with('*')
+            && !text.contains('/')
+            && text != "**"
+            && text != "*"
+        {
             let message = format!("`{text}` fits only at the top of the workspace");
             warn(
                 found,
@@ -303,7 +308,7 @@ fn patterns(rule: &Rule, found: &mut Vec<Diagnostic>) {
             );
         }
         let protected = super::protected::entry_of(text).is_some_and(|entry| pattern.names_protected(entry));
-        if rule.effect == Effect::Allow && (protected || pattern.names_secret()) {
+        if rule.effect == RuleEffect::Allow && (protected || pattern.names_secret()) {
             let what = if secret_like(text).is_some() {
                 "a secret-like file"
             } else {
@@ -325,7 +330,7 @@ fn is_mcp(tool: &ToolPattern) -> bool {
 }
 
 fn profile(rule: &Rule, found: &mut Vec<Diagnostic>) {
-    if rule.any_args && rule.effect == Effect::Allow {
+    if rule.any_args && rule.effect == RuleEffect::Allow {
         let message =
             "`args: any` lifts the argument profile: options that write files or run programs pass".to_owned();
         warn(
@@ -340,7 +345,7 @@ fn profile(rule: &Rule, found: &mut Vec<Diagnostic>) {
 
 /// Warns about programs without a profile, and programs of the workspace that the model may write itself.
 fn programs(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
-    if rule.effect != Effect::Allow {
+    if rule.effect != RuleEffect::Allow {
         return;
     }
     for prefix in rule.commands.iter().flatten() {
@@ -380,14 +385,14 @@ fn is_builtin(program: &str) -> bool {
 
 /// The rule that lets `write_file` write a path.
 fn writes_to<'p>(policy: &'p Policy, path: &str) -> Option<&'p str> {
-    let place = crate::base::access::Place {
+    let place = crate::base::access::ResolvedPath {
         asked: path.to_owned(),
         path: path.to_owned(),
         inside: true,
-        found: crate::base::access::Found::File,
+        found: crate::base::access::PathStatus::File,
     };
     let writes = |rule: &&Rule| {
-        rule.effect == Effect::Allow
+        rule.effect == RuleEffect::Allow
             && rule.is_about_builtin("write_file")
             && !rule.except.paths.iter().any(|pattern| pattern.touches(&place, true))
             && rule
@@ -399,7 +404,7 @@ fn writes_to<'p>(policy: &'p Policy, path: &str) -> Option<&'p str> {
 }
 
 fn unused_modify(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
-    let allows = policy.rules.iter().filter(|other| other.effect == Effect::Allow);
+    let allows = policy.rules.iter().filter(|other| other.effect == RuleEffect::Allow);
     let mut useful = allows.filter(|other| {
         let mine = |tool: &ToolPattern| match tool {
             ToolPattern::Name(name) => other.tools.contains(tool) || other.is_about_builtin(name),
@@ -423,12 +428,12 @@ fn unused_modify(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
 fn profiles(policy: &Policy, found: &mut Vec<Diagnostic>) {
     for (name, profile) in policy.profiles.iter().flat_map(|own| own.iter()) {
         let Some(span) = profile.span else { continue };
-        let names = |prefix: &Prefix| {
+        let names = |prefix: &CommandPrefix| {
             let first = prefix.words.first();
             matches!(first, Some(PrefixWord::Text(program)) if program.rsplit('/').next() == Some(name))
         };
-        let starts_it = |prefix: &Prefix| prefix.text.split_whitespace().any(|word| word == name);
-        let mut allows = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+        let starts_it = |prefix: &CommandPrefix| prefix.text.split_whitespace().any(|word| word == name);
+        let mut allows = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
         let used = allows.any(|rule| match &rule.commands {
             Some(prefixes) => prefixes.iter().any(|prefix| names(prefix) || starts_it(prefix)),
             None => rule.is_about_builtin(SHELL),

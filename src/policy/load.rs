@@ -2,22 +2,22 @@
 //! the caller reads the files.
 
 use super::extends::{Extended, depends_on_tree, looks_at_tree};
-use super::fit::{forbids, modifies};
-use super::model::{Effect, KnownTools, Policy, PolicySet, Rule, SHELL, ToolPattern, Uses};
+use super::model::{KnownTools, Policy, PolicySet, Rule, RuleEffect, SHELL, ToolPattern, Uses};
 use super::names::tidy;
 use super::needs::gather;
 use super::parse;
+use super::rule_match::{forbids, modifies};
 use super::shell::{self, Grants};
-use crate::base::access::{Access, CommandAccess, Found, Place, Terrain};
-use crate::base::call::{Kind, Origin};
-use crate::base::ruling::{Asked, Decision};
+use crate::base::access::{Access, CommandAccess, FsView, PathStatus, ResolvedPath};
+use crate::base::call::{ToolKind, ToolOrigin};
+use crate::base::ruling::{Decision, PolicyInput};
 use crate::diag::diagnostic::{any_error, sort};
-use crate::diag::{Diagnostic, Files, Span};
+use crate::diag::{Diagnostic, SourceFiles, Span};
 use serde_json::{Value, json};
 
 /// A policy text and its name: the path as it was given on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct PolicySource {
     pub name: String,
     pub text: String,
 }
@@ -32,8 +32,8 @@ pub const DEFAULT: &str = "builtin:read-only";
 /// # Errors
 /// All problems of all files, sorted, if any of them is an error.
 pub fn load(
-    files: &mut Files,
-    sources: &[Source],
+    files: &mut SourceFiles,
+    sources: &[PolicySource],
     known: &KnownTools,
 ) -> Result<(PolicySet, Vec<Diagnostic>), Vec<Diagnostic>> {
     load_with(files, sources, known, &Extended::default())
@@ -44,12 +44,12 @@ pub fn load(
 /// # Errors
 /// Like [`load`].
 pub fn load_with(
-    files: &mut Files,
-    sources: &[Source],
+    files: &mut SourceFiles,
+    sources: &[PolicySource],
     known: &KnownTools,
     extended: &Extended,
 ) -> Result<(PolicySet, Vec<Diagnostic>), Vec<Diagnostic>> {
-    let builtin = [Source {
+    let builtin = [PolicySource {
         name: DEFAULT.to_owned(),
         text: super::presets::text(DEFAULT, None, &[]).unwrap_or_default(),
     }];
@@ -105,7 +105,7 @@ fn without_toolchain(span: Span, policy: &Policy) -> Option<Diagnostic> {
     Some(Diagnostic::warning("no-toolchain", span, message).help(help))
 }
 
-fn duplicate_ids(files: &Files, policies: &[Policy], problems: &mut Vec<Diagnostic>) {
+fn duplicate_ids(files: &SourceFiles, policies: &[Policy], problems: &mut Vec<Diagnostic>) {
     let mut seen: Vec<(&str, Span)> = Vec::new();
     for rule in policies.iter().flat_map(|policy| &policy.rules) {
         if rule.name.starts_with("builtin:") {
@@ -129,7 +129,7 @@ fn duplicate_ids(files: &Files, policies: &[Policy], problems: &mut Vec<Diagnost
 
 /// Warns about names of MCP and discovered tools that do not exist. Call it when all tools are known, before the first
 /// request. Tools of the servers in `absent` cannot be checked.
-pub fn check_names(set: &PolicySet, tools: &[(String, Kind, Origin)], absent: &[String]) -> Vec<Diagnostic> {
+pub fn check_names(set: &PolicySet, tools: &[(String, ToolKind, ToolOrigin)], absent: &[String]) -> Vec<Diagnostic> {
     let mut problems = Vec::new();
     for rule in set.files.iter().flat_map(|policy| &policy.rules) {
         for pattern in &rule.tools {
@@ -194,15 +194,15 @@ fn example(policy: &Policy, rule: &Rule, text: &str) -> Result<(), String> {
     super::calls::without_tree(|terrain| example_on(policy, rule, text, terrain))
 }
 
-fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &Terrain<'_>) -> Result<(), String> {
+fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &FsView<'_>) -> Result<(), String> {
     let (tool, kind, access, args) = example_call(rule, text);
-    let asked = Asked {
+    let asked = PolicyInput {
         tool,
         kind,
-        origin: &Origin::Builtin,
+        origin: &ToolOrigin::Builtin,
         args: &args,
     };
-    if rule.effect == Effect::Allow {
+    if rule.effect == RuleEffect::Allow {
         let alone = PolicySet {
             files: vec![Policy {
                 rules: vec![Rule {
@@ -234,7 +234,7 @@ fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &Terrain<'_>) -
     }
     let needs = gather(&access, &readings);
     let hit = match rule.effect {
-        Effect::Modify { .. } => modifies(rule, &needs, &asked),
+        RuleEffect::Modify { .. } => modifies(rule, &needs, &asked),
         _ => needs.iter().any(|need| forbids(rule, need, &asked).is_ok()),
     };
     if hit {
@@ -245,7 +245,7 @@ fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &Terrain<'_>) -
 }
 
 /// The call that an example stands for: a command, a URL or a path, depending on what narrows the rule.
-fn example_call(rule: &Rule, text: &str) -> (&'static str, Kind, Access, Value) {
+fn example_call(rule: &Rule, text: &str) -> (&'static str, ToolKind, Access, Value) {
     let about = |tool: &str| rule.is_about_builtin(tool);
     if rule.commands.is_some() || (!rule.is_narrowed() && about(SHELL)) {
         let command = CommandAccess {
@@ -256,22 +256,22 @@ fn example_call(rule: &Rule, text: &str) -> (&'static str, Kind, Access, Value) 
             commands: vec![command],
             ..Access::none()
         };
-        return (SHELL, Kind::Execute, access, json!({ "command": text }));
+        return (SHELL, ToolKind::Execute, access, json!({ "command": text }));
     }
     if (rule.hosts.is_some() && rule.paths.is_none()) || (!rule.is_narrowed() && about("web_fetch")) {
         let access = Access {
             urls: vec![text.to_owned()],
             ..Access::none()
         };
-        return ("web_fetch", Kind::Fetch, access, json!({ "url": text }));
+        return ("web_fetch", ToolKind::Fetch, access, json!({ "url": text }));
     }
     let place = lexical(text);
     let reading = ["read_file", "read_many_files", "list_directory", "grep_search", "glob"];
     if let Some(tool) = reading.into_iter().find(|tool| about(tool)) {
         let kind = if tool == "glob" || tool == "grep_search" {
-            Kind::Search
+            ToolKind::Search
         } else {
-            Kind::Read
+            ToolKind::Read
         };
         return (tool, kind, Access::read(place), json!({ "file_path": text }));
     }
@@ -280,20 +280,20 @@ fn example_call(rule: &Rule, text: &str) -> (&'static str, Kind, Access, Value) 
     } else {
         "write_file"
     };
-    (tool, Kind::Edit, Access::write(place), json!({ "file_path": text }))
+    (tool, ToolKind::Edit, Access::write(place), json!({ "file_path": text }))
 }
 
 /// A place computed from the path alone: a path that does not lead outside is a file in the workspace, `dir/` a
 /// directory.
-pub fn lexical(path: &str) -> Place {
+pub fn lexical(path: &str) -> ResolvedPath {
     let tidied = tidy(path);
     let inside = !path.starts_with('/') && tidied != ".." && !tidied.starts_with("../");
     let found = if tidied.is_empty() || path.ends_with('/') {
-        Found::Dir
+        PathStatus::Dir
     } else {
-        Found::File
+        PathStatus::File
     };
-    Place {
+    ResolvedPath {
         asked: path.to_owned(),
         path: if inside { tidied } else { path.to_owned() },
         inside,

@@ -6,7 +6,7 @@ use super::names::wild;
 use super::profiles::Own;
 use super::shell::PrefixWord;
 use crate::base::budget::Budget;
-use crate::base::call::{Kind, Origin};
+use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::PolicyText;
 use crate::base::ruling::{Decision, Ruling};
 use crate::diag::Span;
@@ -31,7 +31,7 @@ pub struct Policy {
     /// The decision when no rule matches: [`Decision::Deny`] or [`Decision::Suspend`].
     pub(super) default: Decision,
     pub(super) rules: Vec<Rule>,
-    pub(super) sandbox: Sandbox,
+    pub(super) sandbox: SandboxSection,
     pub(super) limits: Budget,
     pub(super) delivery: DeliveryLimits,
     pub(super) env_pass: Option<Vec<String>>,
@@ -65,7 +65,7 @@ impl DeliveryLimits {
 
 /// The `sandbox` block as it was written.
 #[derive(Clone, Debug, Default)]
-pub struct Sandbox {
+pub struct SandboxSection {
     pub level: Option<WishedLevel>,
     pub network: Option<Vec<HostPattern>>,
     pub toolchains: Option<Vec<String>>,
@@ -110,21 +110,21 @@ pub struct SandboxWish {
 
 /// The effect of a rule on matching calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum RuleEffect {
     Allow,
     Deny,
     Suspend,
     Modify { pipe: String },
 }
 
-impl Effect {
+impl RuleEffect {
     /// As a decision.
     pub fn decision(&self) -> Decision {
         match self {
-            Effect::Allow => Decision::Allow,
-            Effect::Deny => Decision::Deny,
-            Effect::Suspend => Decision::Suspend,
-            Effect::Modify { .. } => Decision::Modify,
+            RuleEffect::Allow => Decision::Allow,
+            RuleEffect::Deny => Decision::Deny,
+            RuleEffect::Suspend => Decision::Suspend,
+            RuleEffect::Modify { .. } => Decision::Modify,
         }
     }
 }
@@ -135,10 +135,10 @@ pub struct Rule {
     /// Its `id`, or `FILE:LINE`.
     pub name: String,
     pub span: Span,
-    pub effect: Effect,
+    pub effect: RuleEffect,
     pub tools: Vec<ToolPattern>,
     pub paths: Option<Vec<PathPattern>>,
-    pub commands: Option<Vec<Prefix>>,
+    pub commands: Option<Vec<CommandPrefix>>,
     pub hosts: Option<Vec<HostPattern>>,
     pub with: Vec<(String, ValuePattern)>,
     pub except: Except,
@@ -177,7 +177,7 @@ pub enum RuleRuns {
 #[derive(Clone, Debug, Default)]
 pub struct Except {
     pub paths: Vec<PathPattern>,
-    pub commands: Vec<Prefix>,
+    pub commands: Vec<CommandPrefix>,
     pub hosts: Vec<HostPattern>,
 }
 
@@ -190,7 +190,7 @@ pub struct Examples {
 
 /// One entry of `commands`.
 #[derive(Clone, Debug)]
-pub struct Prefix {
+pub struct CommandPrefix {
     pub text: String,
     pub words: Vec<PrefixWord>,
     pub span: Span,
@@ -210,21 +210,22 @@ pub enum ToolPattern {
     Name(String),
     /// A name with `*`, such as `docs__*`.
     Glob(String),
-    Kind(Kind),
+    Kind(ToolKind),
     /// `builtin`, `discovered` or `mcp`.
     Origin(&'static str),
 }
 
 impl ToolPattern {
     /// Whether the pattern matches a tool. `discovered_tool_NAME` also matches the discovered tool `NAME`.
-    pub fn fits(&self, tool: &str, kind: Kind, origin: &Origin) -> bool {
-        let bare = |name: &str| name == tool || (*origin == Origin::Discovered && discovered(name) == discovered(tool));
+    pub fn fits(&self, tool: &str, kind: ToolKind, origin: &ToolOrigin) -> bool {
+        let bare =
+            |name: &str| name == tool || (*origin == ToolOrigin::Discovered && discovered(name) == discovered(tool));
         match self {
             ToolPattern::Any => true,
             ToolPattern::Name(name) => bare(name),
             ToolPattern::Glob(pattern) => {
                 wild(pattern, tool)
-                    || (*origin == Origin::Discovered && wild(pattern, &format!("discovered_tool_{tool}")))
+                    || (*origin == ToolOrigin::Discovered && wild(pattern, &format!("discovered_tool_{tool}")))
             }
             ToolPattern::Kind(wanted) => *wanted == kind,
             ToolPattern::Origin(word) => *word == origin_word(origin),
@@ -247,23 +248,23 @@ fn discovered(name: &str) -> &str {
 }
 
 /// The name of an origin in policies.
-pub fn origin_word(origin: &Origin) -> &'static str {
+pub fn origin_word(origin: &ToolOrigin) -> &'static str {
     match origin {
-        Origin::Builtin => "builtin",
-        Origin::Discovered => "discovered",
-        Origin::Mcp(_) => "mcp",
+        ToolOrigin::Builtin => "builtin",
+        ToolOrigin::Discovered => "discovered",
+        ToolOrigin::Mcp(_) => "mcp",
     }
 }
 
 impl Rule {
     /// Whether the rule applies to a tool.
-    pub fn is_about(&self, tool: &str, kind: Kind, origin: &Origin) -> bool {
+    pub fn is_about(&self, tool: &str, kind: ToolKind, origin: &ToolOrigin) -> bool {
         self.tools.iter().any(|pattern| pattern.fits(tool, kind, origin))
     }
 
     /// Whether the rule applies to one of the built-in tools.
     pub fn is_about_builtin(&self, name: &str) -> bool {
-        builtin_kind(name).is_some_and(|kind| self.is_about(name, kind, &Origin::Builtin))
+        builtin_kind(name).is_some_and(|kind| self.is_about(name, kind, &ToolOrigin::Builtin))
     }
 
     /// Whether the rule is narrowed by what a call touches.
@@ -282,7 +283,7 @@ pub const FREE_TOOLS: &[&str] = &["list_background_processes", "read_background_
 #[derive(Clone, Debug)]
 pub struct KnownTool {
     pub name: String,
-    pub kind: Kind,
+    pub kind: ToolKind,
     pub aliases: Vec<String>,
 }
 
@@ -292,27 +293,27 @@ pub struct KnownTools {
     tools: Vec<KnownTool>,
 }
 
-const BUILTIN: &[(&str, Kind, &[&str])] = &[
-    ("list_directory", Kind::Read, &["ls"]),
-    ("read_file", Kind::Read, &[]),
-    ("read_many_files", Kind::Read, &[]),
-    ("glob", Kind::Search, &[]),
-    ("grep_search", Kind::Search, &["grep", "search_file_content"]),
-    ("write_file", Kind::Edit, &[]),
-    ("replace", Kind::Edit, &["edit"]),
-    (SHELL, Kind::Execute, &[]),
-    ("web_fetch", Kind::Fetch, &[]),
-    ("google_web_search", Kind::Search, &["web_search"]),
-    ("save_memory", Kind::Edit, &[]),
-    ("write_todos", Kind::Plan, &[]),
-    ("list_background_processes", Kind::Read, &[]),
-    ("read_background_output", Kind::Read, &[]),
-    ("list_mcp_resources", Kind::Read, &[]),
-    ("read_mcp_resource", Kind::Read, &[]),
+const BUILTIN: &[(&str, ToolKind, &[&str])] = &[
+    ("list_directory", ToolKind::Read, &["ls"]),
+    ("read_file", ToolKind::Read, &[]),
+    ("read_many_files", ToolKind::Read, &[]),
+    ("glob", ToolKind::Search, &[]),
+    ("grep_search", ToolKind::Search, &["grep", "search_file_content"]),
+    ("write_file", ToolKind::Edit, &[]),
+    ("replace", ToolKind::Edit, &["edit"]),
+    (SHELL, ToolKind::Execute, &[]),
+    ("web_fetch", ToolKind::Fetch, &[]),
+    ("google_web_search", ToolKind::Search, &["web_search"]),
+    ("save_memory", ToolKind::Edit, &[]),
+    ("write_todos", ToolKind::Plan, &[]),
+    ("list_background_processes", ToolKind::Read, &[]),
+    ("read_background_output", ToolKind::Read, &[]),
+    ("list_mcp_resources", ToolKind::Read, &[]),
+    ("read_mcp_resource", ToolKind::Read, &[]),
 ];
 
 /// The kind of a built-in tool.
-pub fn builtin_kind(name: &str) -> Option<Kind> {
+pub fn builtin_kind(name: &str) -> Option<ToolKind> {
     BUILTIN.iter().find(|tool| tool.0 == name).map(|tool| tool.1)
 }
 
@@ -344,7 +345,7 @@ impl KnownTools {
     }
 
     /// The kind of a tool, by its canonical name.
-    pub fn kind(&self, name: &str) -> Option<Kind> {
+    pub fn kind(&self, name: &str) -> Option<ToolKind> {
         self.tools.iter().find(|tool| tool.name == name).map(|tool| tool.kind)
     }
 

@@ -107,7 +107,7 @@ pub(super) fn instead(set: &PolicySet, need: &Need<'_>) -> Option<String> {
 
 fn may(set: &PolicySet, tool: &str) -> bool {
     let kind = super::model::builtin_kind(tool);
-    kind.is_some_and(|kind| set.may_allow(tool, kind, &crate::base::call::Origin::Builtin))
+    kind.is_some_and(|kind| set.may_allow(tool, kind, &crate::base::call::ToolOrigin::Builtin))
 }
 
 fn first(entries: &[String]) -> String {
@@ -165,16 +165,18 @@ fn command(set: &PolicySet, line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diag::Files;
-    use crate::policy::load::{Source, load};
+    use crate::diag::SourceFiles;
+    use crate::policy::load::{PolicySource, load};
     use crate::policy::model::KnownTools;
 
     fn set(text: &str) -> PolicySet {
-        let source = Source {
+        let source = PolicySource {
             name: "p.yaml".to_owned(),
             text: format!("version: 1\n{text}"),
         };
-        load(&mut Files::new(), &[source], &KnownTools::builtin()).unwrap().0
+        load(&mut SourceFiles::new(), &[source], &KnownTools::builtin())
+            .unwrap()
+            .0
     }
 
     #[test]

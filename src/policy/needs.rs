@@ -1,8 +1,8 @@
 //! Splits a call into its single accesses, each of which must be covered.
 
-use super::shell::{FileUse, Reading, Simple, Word, WordKind};
-use crate::base::access::{Access, Place};
-use crate::base::ruling::Asked;
+use super::shell::{CommandReading, FileUse, ShellWord, Simple, WordKind};
+use crate::base::access::{Access, ResolvedPath};
+use crate::base::ruling::PolicyInput;
 
 /// The most accesses in one call; a call with more is denied without examining them.
 pub const MAX_NEEDS: usize = 5_000;
@@ -12,8 +12,8 @@ pub const MAX_NEEDS: usize = 5_000;
 pub enum Need<'a> {
     /// The call touches nothing: only the tool itself must be allowed.
     Tool,
-    Read(&'a Place),
-    Write(&'a Place),
+    Read(&'a ResolvedPath),
+    Write(&'a ResolvedPath),
     Url(&'a str),
     /// A simple command that needs a rule.
     Command(&'a Simple),
@@ -27,7 +27,7 @@ pub enum Need<'a> {
 
 impl<'a> Need<'a> {
     /// The place of the access, and whether it is written.
-    pub fn place(&self) -> Option<(&'a Place, bool)> {
+    pub fn place(&self) -> Option<(&'a ResolvedPath, bool)> {
         match self {
             Need::Read(place) => Some((place, false)),
             Need::Write(place) => Some((place, true)),
@@ -57,7 +57,7 @@ impl<'a> Need<'a> {
     }
 
     /// A short description for people: `write src/a.rs`.
-    pub fn describe(&self, asked: &Asked<'_>) -> String {
+    pub fn describe(&self, asked: &PolicyInput<'_>) -> String {
         match self {
             Need::Tool => format!("use {}", asked.tool),
             Need::Read(place) => format!("read {}", shown(place)),
@@ -72,7 +72,7 @@ impl<'a> Need<'a> {
 
 /// A place for people and models; the root of the workspace is `.`. A place outside is shown as the caller wrote it, so
 /// that no text reveals the path of the workspace.
-pub fn shown(place: &Place) -> &str {
+pub fn shown(place: &ResolvedPath) -> &str {
     match (place.inside, place.path.as_str()) {
         (true, "") => ".",
         (true, path) => path,
@@ -97,7 +97,7 @@ pub fn line(simple: &Simple) -> String {
 
 /// All accesses of a call, including those of its commands. Reads of `overnight:result/ID` need no rule and are left
 /// out.
-pub fn gather<'a>(access: &'a Access, readings: &'a [Reading]) -> Vec<Need<'a>> {
+pub fn gather<'a>(access: &'a Access, readings: &'a [CommandReading]) -> Vec<Need<'a>> {
     let mut needs = Vec::new();
     for reading in readings {
         for simple in &reading.commands {
@@ -125,7 +125,7 @@ pub fn gather<'a>(access: &'a Access, readings: &'a [Reading]) -> Vec<Need<'a>> 
 }
 
 /// Whether a place is a stored result of this run.
-fn is_result(place: &Place) -> bool {
+fn is_result(place: &ResolvedPath) -> bool {
     place.path == place.asked && is_result_name(&place.asked)
 }
 
@@ -190,7 +190,7 @@ pub fn prefix_of(simple: &Simple) -> String {
     }
 }
 
-fn is_plain(word: &Word) -> bool {
+fn is_plain(word: &ShellWord) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_:./+".contains(&byte);
     word.kind == WordKind::Known && !word.text.is_empty() && word.text.bytes().all(plain)
 }

@@ -2,7 +2,7 @@
 
 use super::extends::{Body, Extended, MAX_DEPTH, depends_on_tree, record, resolve};
 use super::hosts::HostPattern;
-use super::model::{DeliveryLimits, KnownTools, Policy, Sandbox, WishedLevel};
+use super::model::{DeliveryLimits, KnownTools, Policy, SandboxSection, WishedLevel};
 use super::presets;
 use super::profiles::Own;
 use super::rule::{self, Home};
@@ -12,7 +12,7 @@ use crate::base::ruling::Decision;
 use crate::base::secret::is_model_key;
 use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{
-    Diagnostic, Entry, FileId, Files, Node, Reader, Scalar, Shape, Spanned, did_you_mean, file_line,
+    Diagnostic, MapEntry, Reader, Scalar, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean, file_line,
     parse as parse_yaml,
 };
 use serde_json::Value;
@@ -21,8 +21,8 @@ use std::sync::Arc;
 /// Parses one file and all that it extends; `None` if no usable part is left. Problems are appended in no particular
 /// order.
 pub fn policy(
-    files: &mut Files,
-    file: FileId,
+    files: &mut SourceFiles,
+    file: SourceId,
     known: &KnownTools,
     extended: &Extended,
     problems: &mut Problems,
@@ -66,8 +66,8 @@ struct Walk<'a> {
 
 /// Parses one file and what it extends. `named`: the toolchains that a file above it names.
 fn body(
-    files: &mut Files,
-    file: FileId,
+    files: &mut SourceFiles,
+    file: SourceId,
     named: Option<&[String]>,
     walk: &mut Walk<'_>,
     problems: &mut Problems,
@@ -138,7 +138,7 @@ fn body(
 
 /// Resolves one entry of `extends`; `None` if it was parsed already or is invalid.
 fn extend(
-    files: &mut Files,
+    files: &mut SourceFiles,
     written: &Spanned<String>,
     named: Option<&[String]>,
     walk: &mut Walk<'_>,
@@ -229,7 +229,7 @@ fn extend(
 }
 
 /// Rules without an `id` that share a line with an earlier one are named `FILE:LINE:COLUMN`.
-fn tell_apart(files: &Files, rules: &mut [rule::Rule]) {
+fn tell_apart(files: &SourceFiles, rules: &mut [rule::Rule]) {
     let mut last = String::new();
     for rule in rules {
         let line = file_line(files, rule.span);
@@ -241,7 +241,7 @@ fn tell_apart(files: &Files, rules: &mut [rule::Rule]) {
 }
 
 /// Reports keys without a value: they would silently widen a rule, so they are errors everywhere.
-fn refuse_empty(node: &Node, problems: &mut Problems) {
+fn refuse_empty(node: &YamlNode, problems: &mut Problems) {
     match &node.shape {
         Shape::Scalar(_) => {}
         Shape::List(items) => items.iter().for_each(|item| refuse_empty(item, problems)),
@@ -259,7 +259,7 @@ fn refuse_empty(node: &Node, problems: &mut Problems) {
 }
 
 /// A string or a list of strings. Unquoted numbers and booleans are errors.
-pub fn strings(node: &Node, key: &str, problems: &mut Problems) -> Vec<Spanned<String>> {
+pub fn strings(node: &YamlNode, key: &str, problems: &mut Problems) -> Vec<Spanned<String>> {
     let items = match &node.shape {
         Shape::List(items) => items.as_slice(),
         _ => std::slice::from_ref(node),
@@ -272,7 +272,7 @@ pub fn strings(node: &Node, key: &str, problems: &mut Problems) -> Vec<Spanned<S
 }
 
 /// A string. An unquoted number or boolean is an error.
-pub fn string(node: &Node, key: &str, problems: &mut Problems) -> Option<Spanned<String>> {
+pub fn string(node: &YamlNode, key: &str, problems: &mut Problems) -> Option<Spanned<String>> {
     match &node.shape {
         Shape::Scalar(scalar) if is_text(scalar) => Some(Spanned {
             value: scalar.text.clone(),
@@ -294,7 +294,7 @@ fn is_text(scalar: &Scalar) -> bool {
     matches!(scalar.value(), Value::String(_))
 }
 
-fn sandbox(mut block: Reader<'_>, problems: &mut Problems) -> Sandbox {
+fn sandbox(mut block: Reader<'_>, problems: &mut Problems) -> SandboxSection {
     let words = [
         ("auto", WishedLevel::Auto),
         ("full", WishedLevel::Full),
@@ -309,7 +309,7 @@ fn sandbox(mut block: Reader<'_>, problems: &mut Problems) -> Sandbox {
     });
     let caches = block.choice("caches", &[("keep", true), ("discard", false)], problems);
     block.finish(problems);
-    Sandbox {
+    SandboxSection {
         level,
         network,
         toolchains,
@@ -317,7 +317,7 @@ fn sandbox(mut block: Reader<'_>, problems: &mut Problems) -> Sandbox {
     }
 }
 
-fn network(node: &Node, problems: &mut Problems) -> Vec<HostPattern> {
+fn network(node: &YamlNode, problems: &mut Problems) -> Vec<HostPattern> {
     match &node.shape {
         Shape::Scalar(scalar) if scalar.text == "none" => return Vec::new(),
         Shape::List(items) if items.is_empty() => return Vec::new(),
@@ -423,7 +423,7 @@ fn env(mut block: Reader<'_>, problems: &mut Problems) -> Option<Vec<String>> {
 }
 
 /// `profiles`: one or more program names and the profile that they share.
-fn profiles(files: &Files, entries: &[Entry], problems: &mut Problems) -> Option<Arc<Own>> {
+fn profiles(files: &SourceFiles, entries: &[MapEntry], problems: &mut Problems) -> Option<Arc<Own>> {
     let mut own = Own::new();
     for entry in entries {
         let names: Vec<&str> = entry.key.split('|').map(str::trim).collect();

@@ -10,7 +10,7 @@ pub use table::LIST;
 
 /// One protected name. Everything below it is protected too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ProtectedName {
     /// Folded, `/`-separated; the last component is only a prefix if `prefix` is set, only a suffix if `ending` is set.
     pub path: &'static str,
     /// At any depth; otherwise only at the top of the workspace.
@@ -23,7 +23,7 @@ pub struct Entry {
     pub why: &'static str,
 }
 
-impl Entry {
+impl ProtectedName {
     fn matches_at(&self, parts: &[String], at: usize) -> bool {
         let mut wanted = self.path.split('/').peekable();
         let mut index = at;
@@ -56,7 +56,7 @@ impl Entry {
 }
 
 /// The protected name that a workspace path is, or is below.
-pub fn entry_of(path: &str) -> Option<&'static Entry> {
+pub fn entry_of(path: &str) -> Option<&'static ProtectedName> {
     let parts = fold_path(path);
     LIST.iter().find(|entry| entry.holds(&parts))
 }

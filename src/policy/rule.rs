@@ -4,25 +4,25 @@ use super::files::{MAX_BRACES, MAX_BYTES, PathPattern};
 use super::hosts::HostPattern;
 pub use super::model::Rule;
 use super::model::{
-    Effect, Examples, Except, KnownTools, Prefix, RuleRuns, RuleWrites, SHELL, ToolPattern, ValuePattern,
+    CommandPrefix, Examples, Except, KnownTools, RuleEffect, RuleRuns, RuleWrites, SHELL, ToolPattern, ValuePattern,
 };
 use super::parse::{string, strings};
 use super::shell::parse_prefix;
-use crate::base::call::Kind;
+use crate::base::call::ToolKind;
 use crate::diag::reader::{Problems, wrong_type};
-use crate::diag::{Diagnostic, FileId, Files, Node, Reader, Shape, Spanned, did_you_mean, file_line};
+use crate::diag::{Diagnostic, Reader, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean, file_line};
 use globset::GlobBuilder;
 
 /// Where a rule is written and which names it may use.
 pub struct Home<'a> {
-    pub file: FileId,
+    pub file: SourceId,
     pub known: &'a KnownTools,
 }
 
 const EFFECTS: [&str; 4] = ["allow", "deny", "suspend", "modify"];
 
 /// Reads one entry of `rules`.
-pub fn parse(files: &Files, node: &Node, home: &Home<'_>, problems: &mut Problems) -> Option<Rule> {
+pub fn parse(files: &SourceFiles, node: &YamlNode, home: &Home<'_>, problems: &mut Problems) -> Option<Rule> {
     let mut reader = Reader::open(node, "this rule", problems)?;
     let head = reader.head();
     let tools_of = EFFECTS.map(|effect| (effect, reader.node(effect)));
@@ -76,7 +76,7 @@ pub fn parse(files: &Files, node: &Node, home: &Home<'_>, problems: &mut Problem
         ("runs", runs.as_ref().map(|runs| runs.span)),
     ];
     for (key, span) in of_commands {
-        if let Some(span) = span.filter(|_| commands.is_none() || (key != "args" && effect != Effect::Allow)) {
+        if let Some(span) = span.filter(|_| commands.is_none() || (key != "args" && effect != RuleEffect::Allow)) {
             problems.push(misplaced(key, span));
         }
     }
@@ -123,7 +123,7 @@ fn pairs(texts: Option<Vec<Spanned<String>>>) -> Vec<(String, crate::diag::Span)
         .collect()
 }
 
-fn effect_problem(head: crate::diag::Span, given: &[(&str, &Node)]) -> Diagnostic {
+fn effect_problem(head: crate::diag::Span, given: &[(&str, &YamlNode)]) -> Diagnostic {
     let help = "write one of `allow`, `deny`, `suspend` and `modify` with the tools it is about";
     match given {
         [] => Diagnostic::error(
@@ -148,17 +148,17 @@ fn effect(
     head: crate::diag::Span,
     pipe: Option<Spanned<String>>,
     problems: &mut Problems,
-) -> Option<Effect> {
+) -> Option<RuleEffect> {
     if let Some(pipe) = pipe.as_ref().filter(|_| word != "modify") {
         let problem = Diagnostic::error("misplaced-key", pipe.span, "`pipe` belongs to a `modify` rule");
         problems.push(problem.help(format!("leave it out, or write `modify` instead of `{word}`")));
     }
     match word {
-        "allow" => Some(Effect::Allow),
-        "deny" => Some(Effect::Deny),
-        "suspend" => Some(Effect::Suspend),
+        "allow" => Some(RuleEffect::Allow),
+        "deny" => Some(RuleEffect::Deny),
+        "suspend" => Some(RuleEffect::Suspend),
         _ => match pipe {
-            Some(pipe) if !pipe.value.trim().is_empty() => Some(Effect::Modify { pipe: pipe.value }),
+            Some(pipe) if !pipe.value.trim().is_empty() => Some(RuleEffect::Modify { pipe: pipe.value }),
             _ => {
                 let problem = Diagnostic::error("missing-key", head, "a `modify` rule needs the program that rewrites");
                 problems.push(problem.help("add `pipe: PROGRAM`"));
@@ -168,8 +168,8 @@ fn effect(
     }
 }
 
-fn check_times(times: &Spanned<u64>, effect: &Effect, problems: &mut Problems) {
-    if *effect != Effect::Allow {
+fn check_times(times: &Spanned<u64>, effect: &RuleEffect, problems: &mut Problems) {
+    if *effect != RuleEffect::Allow {
         let problem = Diagnostic::error("misplaced-key", times.span, "`times` belongs to an `allow` rule");
         problems.push(problem.help("leave it out"));
     } else if times.value == 0 {
@@ -179,7 +179,7 @@ fn check_times(times: &Spanned<u64>, effect: &Effect, problems: &mut Problems) {
 }
 
 fn name(
-    files: &Files,
+    files: &SourceFiles,
     head: crate::diag::Span,
     id: Option<Spanned<String>>,
     home: &Home<'_>,
@@ -212,11 +212,11 @@ fn path_list(texts: &[Spanned<String>], problems: &mut Problems) -> Vec<PathPatt
     texts.iter().filter_map(parse).collect()
 }
 
-fn command_list(texts: &[Spanned<String>], problems: &mut Problems) -> Vec<Prefix> {
+fn command_list(texts: &[Spanned<String>], problems: &mut Problems) -> Vec<CommandPrefix> {
     let mut list = Vec::new();
     for text in texts {
         match parse_prefix(&text.value) {
-            Ok(words) => list.push(Prefix {
+            Ok(words) => list.push(CommandPrefix {
                 text: text.value.clone(),
                 words,
                 span: text.span,
@@ -244,7 +244,7 @@ pub fn host(text: &Spanned<String>, problems: &mut Problems) -> Option<HostPatte
         .ok()
 }
 
-fn with(node: &Node, problems: &mut Problems) -> Vec<(String, ValuePattern)> {
+fn with(node: &YamlNode, problems: &mut Problems) -> Vec<(String, ValuePattern)> {
     let Shape::Map(entries) = &node.shape else {
         problems.push(wrong_type(node, "`with`", "a map from arguments to patterns"));
         return Vec::new();
@@ -283,7 +283,7 @@ fn with(node: &Node, problems: &mut Problems) -> Vec<(String, ValuePattern)> {
 }
 
 /// Parses `except`: a list has the type of the rule's own narrowing; a map names the type.
-fn except_of(rule: &Rule, node: &Node, problems: &mut Problems) -> Except {
+fn except_of(rule: &Rule, node: &YamlNode, problems: &mut Problems) -> Except {
     if let Shape::Map(_) = node.shape {
         let Some(mut reader) = Reader::open(node, "`except`", problems) else {
             return Except::default();
@@ -336,14 +336,14 @@ fn tool(text: &Spanned<String>, known: &KnownTools, problems: &mut Problems) -> 
         return Some(ToolPattern::Any);
     }
     if let Some(kind) = word.strip_prefix("kind:") {
-        const KINDS: [Kind; 7] = [
-            Kind::Read,
-            Kind::Search,
-            Kind::Edit,
-            Kind::Execute,
-            Kind::Fetch,
-            Kind::Plan,
-            Kind::Other,
+        const KINDS: [ToolKind; 7] = [
+            ToolKind::Read,
+            ToolKind::Search,
+            ToolKind::Edit,
+            ToolKind::Execute,
+            ToolKind::Fetch,
+            ToolKind::Plan,
+            ToolKind::Other,
         ];
         let found = KINDS.into_iter().find(|known| known.as_str() == kind);
         if found.is_none() {

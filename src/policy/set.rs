@@ -1,18 +1,18 @@
 //! Combines several policy files: sandbox, limits, environment, protected and unreadable paths.
 
 use super::bounds::refuse;
-use super::fit::{allows, forbids};
 use super::hosts::HostPattern;
-use super::model::{DeliveryLimits, Effect, Policy, PolicySet, SHELL, SandboxWish};
+use super::model::{DeliveryLimits, Policy, PolicySet, RuleEffect, SHELL, SandboxWish};
 use super::needs::Need;
 use super::profiles::Own;
 use super::protected;
+use super::rule_match::{allows, forbids};
 use super::shell::FileUse;
-use crate::base::access::{Place, Terrain};
+use crate::base::access::{FsView, ResolvedPath};
 use crate::base::budget::Budget;
-use crate::base::call::{Kind, Origin};
+use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::PolicyText;
-use crate::base::ruling::Asked;
+use crate::base::ruling::PolicyInput;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -217,7 +217,7 @@ impl PolicySet {
     /// Protected paths that every file names literally in an allow rule for writing or for commands.
     fn opened(&self) -> Vec<String> {
         let named = |policy: &Policy| -> Vec<String> {
-            let allows = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+            let allows = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
             let writing = allows.filter(|rule| rule.is_about_builtin("write_file") || rule.is_about_builtin(SHELL));
             let spelled = writing
                 .flat_map(|rule| rule.paths.iter().flatten())
@@ -236,13 +236,13 @@ impl PolicySet {
 
     /// Whether a search tool or, for `run_shell_command`, a command must not read a file: it is secret-like, hidden,
     /// denied, or (for tools other than the shell) not covered.
-    pub fn unreadable(&self, tool: &str, kind: Kind, path: &str) -> bool {
+    pub fn unreadable(&self, tool: &str, kind: ToolKind, path: &str) -> bool {
         let used = FileUse::of_tree(path);
-        let place = Place::of_tree(path);
-        let asked = Asked {
+        let place = ResolvedPath::of_tree(path);
+        let asked = PolicyInput {
             tool,
             kind,
-            origin: &Origin::Builtin,
+            origin: &ToolOrigin::Builtin,
             args: &Value::Null,
         };
         let shell = tool == SHELL;
@@ -253,7 +253,7 @@ impl PolicySet {
         };
         let locate = |_: &str| place.clone();
         let expand = |_: &str| Vec::new();
-        let terrain = Terrain {
+        let terrain = FsView {
             locate: &locate,
             expand: &expand,
         };
@@ -261,8 +261,8 @@ impl PolicySet {
             let strict = policy
                 .rules
                 .iter()
-                .filter(|rule| matches!(rule.effect, Effect::Deny | Effect::Suspend));
-            let mut allow = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+                .filter(|rule| matches!(rule.effect, RuleEffect::Deny | RuleEffect::Suspend));
+            let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
             refuse(&need, policy, self, &asked, &terrain).is_some()
                 || strict
                     .into_iter()

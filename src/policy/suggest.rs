@@ -4,8 +4,8 @@
 use super::model::SHELL;
 use super::needs::prefix_of;
 use super::shell::{self, Grants};
-use crate::base::access::{Access, Place, Terrain};
-use crate::base::call::{Kind, Origin};
+use crate::base::access::{Access, FsView, ResolvedPath};
+use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::Unruled;
 use crate::base::grant::JudgedExec;
 use crate::base::ruling::{Decision, Ruling};
@@ -14,11 +14,11 @@ use std::fmt::Write as _;
 
 /// One call of a recorded run.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct RecordedCall {
     /// The canonical name.
     pub tool: String,
-    pub kind: Kind,
-    pub origin: Origin,
+    pub kind: ToolKind,
+    pub origin: ToolOrigin,
     pub access: Access,
     pub ruling: Ruling,
 }
@@ -60,7 +60,7 @@ const MANY: usize = 3;
 
 /// The text of a policy file that allows these calls, as far as rules should. Deterministic; the text loads without an
 /// error.
-pub fn suggest(calls: &[Seen], shown: &Shown, terrain: &Terrain<'_>) -> String {
+pub fn suggest(calls: &[RecordedCall], shown: &Shown, terrain: &FsView<'_>) -> String {
     let mut used = Used::default();
     for call in calls {
         note(call, terrain, &mut used);
@@ -74,7 +74,7 @@ pub fn suggest(calls: &[Seen], shown: &Shown, terrain: &Terrain<'_>) -> String {
     render(&used)
 }
 
-fn note(call: &Seen, terrain: &Terrain<'_>, used: &mut Used) {
+fn note(call: &RecordedCall, terrain: &FsView<'_>, used: &mut Used) {
     if call.ruling.decision != Decision::Allow && !OPEN.contains(&call.ruling.code.as_str()) {
         let rule = call
             .ruling
@@ -117,7 +117,7 @@ fn note(call: &Seen, terrain: &Terrain<'_>, used: &mut Used) {
         && !super::model::FREE_TOOLS.contains(&call.tool.as_str())
     {
         used.others.insert(match call.origin {
-            Origin::Discovered if !call.tool.starts_with("discovered_tool_") => {
+            ToolOrigin::Discovered if !call.tool.starts_with("discovered_tool_") => {
                 format!("discovered_tool_{}", call.tool)
             }
             _ => call.tool.clone(),
@@ -127,7 +127,7 @@ fn note(call: &Seen, terrain: &Terrain<'_>, used: &mut Used) {
 
 /// A program that no rule granted is suggested as if its words had been written out; one that a rule or bound forbids
 /// is not.
-fn note_exec(exec: &JudgedExec, terrain: &Terrain<'_>, used: &mut Used) {
+fn note_exec(exec: &JudgedExec, terrain: &FsView<'_>, used: &mut Used) {
     let Some(denial) = &exec.denied else { return };
     if denial.code != "exec_not_granted" {
         let rule = denial
@@ -180,7 +180,7 @@ fn note_change(unruled: &Unruled, used: &mut Used) {
         .insert(format!("{}: {what} ({}{rule})", unruled.path, unruled.code));
 }
 
-fn note_command(command: &crate::base::access::CommandAccess, terrain: &Terrain<'_>, used: &mut Used) {
+fn note_command(command: &crate::base::access::CommandAccess, terrain: &FsView<'_>, used: &mut Used) {
     let reading = match shell::read(&command.text, &command.dir, terrain, &Grants::default()) {
         Ok(reading) => reading,
         Err(refusal) => {
@@ -189,7 +189,8 @@ fn note_command(command: &crate::base::access::CommandAccess, terrain: &Terrain<
             return;
         }
     };
-    let mut write = |place: &Option<Place>| used.shell_writes.extend(place.iter().map(|place| place.path.clone()));
+    let mut write =
+        |place: &Option<ResolvedPath>| used.shell_writes.extend(place.iter().map(|place| place.path.clone()));
     reading.writes.iter().for_each(|file| write(&file.place));
     for simple in &reading.commands {
         simple.writes.iter().for_each(|file| write(&file.place));

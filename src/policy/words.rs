@@ -1,6 +1,6 @@
 //! Describes a policy in plain words.
 
-use super::model::{Effect, Policy, PolicySet, Rule, RuleRuns, RuleWrites, SHELL, ToolPattern};
+use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, SHELL, ToolPattern};
 use crate::base::budget::Budget;
 use crate::base::ruling::Decision;
 use crate::diag::render::escape;
@@ -46,17 +46,17 @@ pub fn describe(set: &PolicySet) -> String {
 }
 
 /// A heading and the rules that belong under it.
-type Section = (&'static str, fn(&Effect) -> bool);
+type Section = (&'static str, fn(&RuleEffect) -> bool);
 
 fn file(out: &mut String, policy: &Policy) {
     let _ = writeln!(out, "{}", escape(&policy.source.name));
     let sections: [Section; 4] = [
-        ("allowed", |effect| *effect == Effect::Allow),
+        ("allowed", |effect| *effect == RuleEffect::Allow),
         ("rewritten before it runs", |effect| {
-            matches!(effect, Effect::Modify { .. })
+            matches!(effect, RuleEffect::Modify { .. })
         }),
-        ("waits for a person", |effect| *effect == Effect::Suspend),
-        ("denied", |effect| *effect == Effect::Deny),
+        ("waits for a person", |effect| *effect == RuleEffect::Suspend),
+        ("denied", |effect| *effect == RuleEffect::Deny),
     ];
     for (title, wanted) in sections {
         let rules: Vec<&Rule> = policy.rules.iter().filter(|rule| wanted(&rule.effect)).collect();
@@ -128,7 +128,7 @@ pub fn sentence(rule: &Rule) -> String {
             ticked(&except.iter().map(String::as_str).collect::<Vec<_>>())
         );
     }
-    if let Effect::Modify { pipe } = &rule.effect {
+    if let RuleEffect::Modify { pipe } = &rule.effect {
         let _ = write!(out, ", through `{pipe}`");
     }
     if let Some(times) = rule.times {
@@ -187,8 +187,8 @@ fn limits(out: &mut String, limits: &Budget) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diag::Files;
-    use crate::policy::load::{Source, load};
+    use crate::diag::SourceFiles;
+    use crate::policy::load::{PolicySource, load};
     use crate::policy::model::KnownTools;
 
     #[test]
@@ -201,11 +201,11 @@ rules:
   - { suspend: run_shell_command, commands: [git push] }
 limits: { turns: 60, wall: 30m }
 ";
-        let source = Source {
+        let source = PolicySource {
             name: "p.yaml".to_owned(),
             text: text.to_owned(),
         };
-        let (set, _) = load(&mut Files::new(), &[source], &KnownTools::builtin()).unwrap();
+        let (set, _) = load(&mut SourceFiles::new(), &[source], &KnownTools::builtin()).unwrap();
         let expected = "p.yaml
   allowed:
     - write_file, replace on `src/**`, but not `src/gen/**` [p.yaml:3]

@@ -1,9 +1,9 @@
 //! The parent's end of the connection to a confined child: sandbox status, descriptors that the child passes, and how
 //! the command ended.
 
-use super::confine::spec::Message;
-use super::exec_witness::{Order, Record, Witness};
-use super::proxy::{self, Rules};
+use super::confine::spec::ChildMessage;
+use super::exec_witness::{ExecRecord, Order, Witness};
+use super::proxy::{self, ProxyRules};
 use super::spawn::{SpawnError, set_status, start_error};
 use crate::base::call::ExitInfo;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -25,9 +25,9 @@ pub(super) struct Channel {
     ours: UnixStream,
     theirs: Option<(OwnedFd, OwnedFd)>,
     text: Vec<u8>,
-    pub messages: Vec<Message>,
+    pub messages: Vec<ChildMessage>,
     /// What the proxy may connect to, until its listening socket arrives.
-    hosts: Option<(Vec<String>, Rules)>,
+    hosts: Option<(Vec<String>, ProxyRules)>,
     /// Set when the child reports that its whole tree has ended.
     all_gone: Arc<AtomicBool>,
     /// The proxy; ends with the channel.
@@ -52,7 +52,7 @@ enum Watching {
 
 impl Channel {
     /// A channel to a child that is about to be started. `hosts` makes it serve the proxy, `witness` judge execs.
-    pub fn new(order: OwnedFd, hosts: Option<(Vec<String>, Rules)>, witness: Option<Order>) -> io::Result<Self> {
+    pub fn new(order: OwnedFd, hosts: Option<(Vec<String>, ProxyRules)>, witness: Option<Order>) -> io::Result<Self> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         Ok(Self {
@@ -93,7 +93,7 @@ impl Channel {
     }
 
     /// The record of the tree's execs. Complete once the tree has ended.
-    pub fn witnessed(&self) -> Option<Record> {
+    pub fn witnessed(&self) -> Option<ExecRecord> {
         match &self.witness {
             Watching::Runs(witness) => Some(witness.take()),
             Watching::No | Watching::Wanted(_) | Watching::Failed(_) => None,
@@ -128,9 +128,9 @@ impl Channel {
             let line: Vec<u8> = self.text.drain(..=end).collect();
             let message = serde_json::from_slice(&line).ok();
             match message {
-                Some(Message::Ended { .. }) => self.all_gone.store(true, Ordering::Release),
-                Some(Message::Listener) => self.serve_proxy(),
-                Some(Message::Witness) => self.watch_execs(),
+                Some(ChildMessage::Ended { .. }) => self.all_gone.store(true, Ordering::Release),
+                Some(ChildMessage::Listener) => self.serve_proxy(),
+                Some(ChildMessage::Witness) => self.watch_execs(),
                 _ => {}
             }
             self.messages.extend(message);
@@ -189,11 +189,11 @@ impl Channel {
         }
         for message in &self.messages {
             match message {
-                Message::Failed(why) => return Err(SpawnError::Sandbox(why.clone())),
-                Message::NotExecuted(number) if !self.waits_for_listener() => {
+                ChildMessage::Failed(why) => return Err(SpawnError::Sandbox(why.clone())),
+                ChildMessage::NotExecuted(number) if !self.waits_for_listener() => {
                     return Err(start_error("", io::Error::from_raw_os_error(*number)));
                 }
-                Message::Ended {
+                ChildMessage::Ended {
                     status,
                     leftovers,
                     memory,
@@ -203,11 +203,11 @@ impl Channel {
                     exit.memory_limit = *memory;
                     ended = true;
                 }
-                Message::NotExecuted(_)
-                | Message::Tried(_)
-                | Message::Listener
-                | Message::Witness
-                | Message::Witnessed(_) => {}
+                ChildMessage::NotExecuted(_)
+                | ChildMessage::Tried(_)
+                | ChildMessage::Listener
+                | ChildMessage::Witness
+                | ChildMessage::Witnessed(_) => {}
             }
         }
         if self.waits_for_listener() {

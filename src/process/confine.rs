@@ -29,7 +29,7 @@ pub(crate) use rules::SYSTEM;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
-use spec::{Message, Spec};
+use spec::{ChildMessage, Spec};
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -46,20 +46,20 @@ pub fn entry() -> ExitCode {
     };
     // Created while the cgroup file systems are still visible; the command enters through open files.
     let groups = match (spec.level, &spec.task) {
-        (super::Level::Full | super::Level::Landlock, spec::Task::Run { .. }) => {
+        (super::SandboxLevel::Full | super::SandboxLevel::Landlock, spec::Task::Run { .. }) => {
             cgroup::Groups::make(spec.processes, spec.memory)
         }
         _ => cgroup::Groups::default(),
     };
     let done = match spec.level {
-        super::Level::Full => outer(&spec, &channel, &groups),
-        super::Level::Landlock | super::Level::None => init::run(&spec, &channel, &groups),
+        super::SandboxLevel::Full => outer(&spec, &channel, &groups),
+        super::SandboxLevel::Landlock | super::SandboxLevel::None => init::run(&spec, &channel, &groups),
     };
     drop(groups);
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tell(&channel, &Message::Failed(error));
+            send_message(&channel, &ChildMessage::Failed(error));
             ExitCode::FAILURE
         }
     }
@@ -92,7 +92,7 @@ fn inherited() -> Option<(Spec, OwnedFd)> {
 }
 
 /// Sends one message. Errors are ignored: they mean that the parent has ended.
-fn tell(channel: &OwnedFd, message: &Message) {
+fn send_message(channel: &OwnedFd, message: &ChildMessage) {
     let Ok(copy) = channel.try_clone() else { return };
     if let Ok(mut line) = serde_json::to_vec(message) {
         line.push(b'\n');
@@ -101,7 +101,7 @@ fn tell(channel: &OwnedFd, message: &Message) {
 }
 
 /// Sends one message together with a descriptor.
-fn tell_with(channel: &OwnedFd, message: &Message, fd: &impl AsFd) -> io::Result<()> {
+fn tell_with(channel: &OwnedFd, message: &ChildMessage, fd: &impl AsFd) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     let fds = [fd.as_fd()];
@@ -170,7 +170,7 @@ fn inside(spec: &Spec, channel: &OwnedFd, groups: &cgroup::Groups, mut go: impl 
     match done {
         Ok(()) => 0,
         Err(error) => {
-            tell(channel, &Message::Failed(error));
+            send_message(channel, &ChildMessage::Failed(error));
             1
         }
     }

@@ -55,7 +55,7 @@ pub fn base_env(
 
 /// Variables that make git ignore the machine's settings and run nothing that the repository's configuration names.
 pub fn git_env() -> Vec<(String, String)> {
-    super::plain::neutral()
+    super::unsandboxed::neutral()
 }
 
 /// Sets a variable, replacing an earlier value.

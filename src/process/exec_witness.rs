@@ -15,11 +15,11 @@ mod wanted;
 use super::confine::mediate::{self, Places};
 use super::confine::notify;
 use crate::base::grant::{Exec, ExecAnswer, ExecDenial, ExecJudge, Starts};
-use file::Content;
-use image::{Caller, Class, Images};
-use listener::{Asked, Event, Listener};
-use memory::{Memory, Unread};
-pub(super) use record::Record;
+use file::ExecutableFormat;
+use image::{AskerClass, Caller, Images};
+use listener::{ExecListener, ExecNotification, ListenerEvent};
+use memory::{ProcessMemory, Unread};
+pub(super) use record::ExecRecord;
 use record::{judged, limit, without_interpreter};
 use rustix::io::Errno;
 use std::io;
@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use wanted::{Nothing, Wanted, wanted};
+use wanted::{ExecRequest, Nothing, wanted};
 
 /// Delays in milliseconds after the last exec at which the memory images of programs are read.
 const LOOKS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -48,7 +48,7 @@ pub(super) enum Order {
 
 /// A running witness; dropping it ends its thread.
 pub(super) struct Witness {
-    record: Arc<Mutex<Record>>,
+    record: Arc<Mutex<ExecRecord>>,
     _stop: OwnedFd,
 }
 
@@ -56,8 +56,8 @@ impl Witness {
     /// Answers the notifications of `listener`. Cancels `halt` when the whole tree must be killed at once: after a
     /// denial, and when the witness fails.
     pub fn start(listener: OwnedFd, order: Order, halt: CancellationToken) -> io::Result<Self> {
-        let (listener, stop) = Listener::new(listener)?;
-        let record = Arc::new(Mutex::new(Record::default()));
+        let (listener, stop) = ExecListener::new(listener)?;
+        let record = Arc::new(Mutex::new(ExecRecord::default()));
         let guard = Guard {
             record: Arc::clone(&record),
             halt,
@@ -87,19 +87,19 @@ impl Witness {
     }
 
     /// The record so far. Complete when the tree has ended: everything is recorded before it is answered.
-    pub fn take(&self) -> Record {
+    pub fn take(&self) -> ExecRecord {
         std::mem::take(&mut lock(&self.record))
     }
 }
 
 /// Ignores a poisoned lock: the guard reports a panic of the thread.
-fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
+fn lock(record: &Mutex<ExecRecord>) -> MutexGuard<'_, ExecRecord> {
     record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reports if the thread ends in an unexpected way.
 struct Guard {
-    record: Arc<Mutex<Record>>,
+    record: Arc<Mutex<ExecRecord>>,
     halt: CancellationToken,
 }
 
@@ -125,16 +125,16 @@ impl Drop for Guard {
 }
 
 /// The parent's half of `notify::trial`.
-fn trial(listener: &Listener) -> Result<(), String> {
+fn trial(listener: &ExecListener) -> Result<(), String> {
     let mut first = true;
     loop {
         let asked = match listener.next(None).map_err(|error| error.to_string())? {
-            Event::Asked(asked) => asked,
-            Event::Quiet => continue,
-            Event::Over => return Ok(()),
+            ListenerEvent::Asked(asked) => asked,
+            ListenerEvent::Quiet => continue,
+            ListenerEvent::Over => return Ok(()),
         };
         let answered = if first {
-            let words = Memory::of(asked.thread).and_then(|mut memory| memory.words(asked.arguments[1]));
+            let words = ProcessMemory::of(asked.thread).and_then(|mut memory| memory.words(asked.arguments[1]));
             let expected = [notify::TRIAL_PROGRAM, notify::TRIAL_WORD].map(|word| word.to_string_lossy());
             let read = words.is_ok_and(|words| words == expected) && file::working_directory(asked.thread).is_some();
             let readable = read && Caller::read(asked.thread).is_some_and(|caller| caller.is_readable());
@@ -160,7 +160,7 @@ enum Next {
 
 /// The state of the thread of one command.
 struct Work<'a> {
-    listener: &'a Listener,
+    listener: &'a ExecListener,
     judge: &'a dyn ExecJudge,
     workspace: &'a Path,
     places: Option<&'a Places>,
@@ -175,7 +175,7 @@ impl Work<'_> {
             let patience = if self.images.has_fresh() { looks.next() } else { None };
             let patience = patience.map(|millis| Duration::from_millis(*millis));
             match self.listener.next(patience).map_err(|error| error.to_string())? {
-                Event::Asked(asked) => {
+                ListenerEvent::Asked(asked) => {
                     looks = LOOKS.iter();
                     if let Next::Denied = self.answer(&asked)? {
                         // The caller stays in its call until it is killed, so that no fallback of a shell runs.
@@ -184,13 +184,13 @@ impl Work<'_> {
                         return Ok(());
                     }
                 }
-                Event::Quiet => self.images.look(looks.len() == 0),
-                Event::Over => return Ok(()),
+                ListenerEvent::Quiet => self.images.look(looks.len() == 0),
+                ListenerEvent::Over => return Ok(()),
             }
         }
     }
 
-    fn answer(&mut self, asked: &Asked) -> Result<Next, String> {
+    fn answer(&mut self, asked: &ExecNotification) -> Result<Next, String> {
         if !matches!(asked.call, libc::SYS_execve | libc::SYS_execveat) {
             return self.mediate(asked);
         }
@@ -198,9 +198,9 @@ impl Work<'_> {
             return self.unreadable(asked, Starts::Judged, Unread::Memory);
         };
         let starts = match self.images.class(&caller) {
-            Class::Initial => return self.go_on(asked),
-            Class::Known(starts) | Class::Unreadable(Some(starts)) => starts,
-            Class::Unreadable(None) => return self.unreadable(asked, Starts::Judged, Unread::Memory),
+            AskerClass::Initial => return self.go_on(asked),
+            AskerClass::Known(starts) | AskerClass::Unreadable(Some(starts)) => starts,
+            AskerClass::Unreadable(None) => return self.unreadable(asked, Starts::Judged, Unread::Memory),
         };
         if starts == Starts::Anything && !self.judge.asks_below_anything() {
             self.images.let_go(&caller, None, starts);
@@ -215,8 +215,14 @@ impl Work<'_> {
         }
     }
 
-    fn judged(&mut self, asked: &Asked, caller: &Caller, starts: Starts, wanted: Wanted) -> Result<Next, String> {
-        let Wanted { exec, content, image } = wanted;
+    fn judged(
+        &mut self,
+        asked: &ExecNotification,
+        caller: &Caller,
+        starts: Starts,
+        wanted: ExecRequest,
+    ) -> Result<Next, String> {
+        let ExecRequest { exec, content, image } = wanted;
         let (given, writes) = match self.judge.judge(&exec) {
             ExecAnswer::Deny(denial) => return Ok(self.deny(&exec, denial)),
             ExecAnswer::Allow { starts: given, writes } => (given, writes),
@@ -224,7 +230,7 @@ impl Work<'_> {
         if starts == Starts::Anything {
             self.images.let_go(caller, Some(image), Starts::Anything);
         } else {
-            if content == Content::Neither {
+            if content == ExecutableFormat::Neither {
                 return Ok(self.deny(&exec, without_interpreter(&exec.path)));
             }
             if !lock(&self.guard.record).grant(writes) {
@@ -238,7 +244,7 @@ impl Work<'_> {
     }
 
     /// Carries out a call that changes modes, owners, times or attributes, or refuses it.
-    fn mediate(&self, asked: &Asked) -> Result<Next, String> {
+    fn mediate(&self, asked: &ExecNotification) -> Result<Next, String> {
         let waits = || self.listener.waits(asked);
         let process = asked.thread.unsigned_abs();
         let error = match self.places {
@@ -254,7 +260,7 @@ impl Work<'_> {
     }
 
     /// Denies an exec that cannot be read, unless its process has ended.
-    fn unreadable(&mut self, asked: &Asked, caller: Starts, why: Unread) -> Result<Next, String> {
+    fn unreadable(&mut self, asked: &ExecNotification, caller: Starts, why: Unread) -> Result<Next, String> {
         if !self.listener.waits(asked) {
             return Ok(Next::More);
         }
@@ -282,12 +288,12 @@ impl Work<'_> {
         Next::Denied
     }
 
-    fn go_on(&self, asked: &Asked) -> Result<Next, String> {
+    fn go_on(&self, asked: &ExecNotification) -> Result<Next, String> {
         self.listener.go_on(asked).map_err(|error| error.to_string())?;
         Ok(Next::More)
     }
 
-    fn fail(&self, asked: &Asked, errno: Errno) -> Result<Next, String> {
+    fn fail(&self, asked: &ExecNotification, errno: Errno) -> Result<Next, String> {
         let answered = self.listener.fail(asked, errno.raw_os_error());
         answered.map_err(|error| error.to_string())?;
         Ok(Next::More)

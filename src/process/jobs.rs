@@ -46,12 +46,12 @@ struct Shared {
     output: String,
     /// Bytes of output that came before those in `output`.
     dropped: u64,
-    end: Option<End>,
+    end: Option<JobEnd>,
 }
 
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum JobEnd {
     Exited {
         exit: ExitInfo,
         /// Protected paths that it changed; each was restored.
@@ -73,7 +73,7 @@ pub struct JobState {
     pub number: usize,
     pub command: String,
     /// `None` while it runs.
-    pub end: Option<End>,
+    pub end: Option<JobEnd>,
     /// The latest output, at most 64 KiB, redacted.
     pub output: String,
     /// Bytes of output that came before `output`.
@@ -115,7 +115,7 @@ impl Jobs {
         let task = self.launch(spawn, confinement.clone(), shared);
         let started = self.settle(number, task, delay).await;
         match started.end {
-            Some(End::NotStarted(reason)) => Err(SpawnError::Background(reason)),
+            Some(JobEnd::NotStarted(reason)) => Err(SpawnError::Background(reason)),
             _ => Ok(started),
         }
     }
@@ -129,14 +129,14 @@ impl Jobs {
         tokio::spawn(async move {
             let ended = run(spawn, &confinement).await;
             lock(&shared).end = Some(match ended {
-                Ok(finished) => End::Exited {
+                Ok(finished) => JobEnd::Exited {
                     exit: finished.exit,
                     undone: finished.undone,
                     execs: finished.execs,
                     execs_omitted: finished.execs_omitted,
                     denied: finished.denied.map(Box::new),
                 },
-                Err(error) => End::NotStarted(error.to_string()),
+                Err(error) => JobEnd::NotStarted(error.to_string()),
             });
         })
     }

@@ -10,30 +10,30 @@ mod channel;
 pub mod confine;
 pub mod env;
 mod exec_witness;
-pub mod held;
 pub mod jobs;
 mod live;
-mod own;
+pub mod own_git;
 pub mod placed;
-pub mod plain;
 pub mod private;
 pub mod proxy;
 mod sandbox;
+mod self_protection;
 pub mod serve;
 mod spawn;
 pub mod supervised;
 pub mod toolchains;
 mod tree;
+pub mod unsandboxed;
 pub mod user_git;
 pub mod venv;
 mod write_guard;
 
 pub use capture::OnOutput;
 pub use live::{Frozen, freeze};
-pub use own::close_to_others;
 pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test, use_helper};
+pub use self_protection::close_to_others;
 pub use spawn::{SpawnError, run};
-pub use write_guard::names::Names;
+pub use write_guard::names::NameSet;
 pub use write_guard::within_reach;
 
 use crate::base::call::ExitInfo;
@@ -47,7 +47,7 @@ use tokio_util::sync::CancellationToken;
 /// How the children of a run are confined and what they can see. Built once per run; pure data.
 #[derive(Clone, Debug)]
 pub struct Confinement {
-    pub level: Level,
+    pub level: SandboxLevel,
     /// The only tree that children may write, apart from the run's private directories.
     pub workspace: PathBuf,
     /// Further directories that children may read (tool caches, `toolchains`).
@@ -76,7 +76,7 @@ impl Confinement {
     /// itself.
     pub fn unconfined(workspace: &Path) -> Self {
         Self {
-            level: Level::None,
+            level: SandboxLevel::None,
             workspace: workspace.to_path_buf(),
             readable: Vec::new(),
             writable: Vec::new(),
@@ -93,7 +93,7 @@ impl Confinement {
 
 /// The strength of the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum SandboxLevel {
     /// Namespaces, Landlock and seccomp.
     Full,
     /// Landlock and seccomp.
@@ -102,13 +102,13 @@ pub enum Level {
     None,
 }
 
-impl Level {
+impl SandboxLevel {
     /// The word used in policies and outputs.
     pub fn as_str(self) -> &'static str {
         match self {
-            Level::Full => "full",
-            Level::Landlock => "landlock",
-            Level::None => "none",
+            SandboxLevel::Full => "full",
+            SandboxLevel::Landlock => "landlock",
+            SandboxLevel::None => "none",
         }
     }
 }
@@ -119,13 +119,13 @@ pub enum Network {
     None,
     /// These hosts (exact or `*.suffix`), through a loopback proxy in this process.
     Hosts(Vec<String>),
-    /// Everything; only with `Level::None`.
+    /// Everything; only with `SandboxLevel::None`.
     Open,
 }
 
 /// A command to run to completion.
 pub struct Spawn {
-    pub program: Program,
+    pub program: Invocation,
     pub dir: PathBuf,
     /// Added to `Confinement::env`.
     pub env: Vec<(String, String)>,
@@ -149,7 +149,7 @@ pub struct Spawn {
 }
 
 /// What to run.
-pub enum Program {
+pub enum Invocation {
     /// `bash -c TEXT`, without startup files.
     Shell(String),
     /// A program and its arguments, without a shell.
@@ -161,7 +161,7 @@ pub enum Program {
 pub struct Finished {
     pub exit: ExitInfo,
     pub stdout: Captured,
-    /// Empty when both streams were captured together (`Program::Shell`).
+    /// Empty when both streams were captured together (`Invocation::Shell`).
     pub stderr: Captured,
     /// Changes without a grant; each was undone where possible.
     pub undone: Vec<Undone>,

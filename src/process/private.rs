@@ -3,9 +3,9 @@
 
 use super::env::{SYSTEM_PATH, base_env, set};
 use super::placed::{Layer, Placed};
-use super::toolchains::{GRADLE_OFFLINE, Grant, Ground, grant, offline};
+use super::toolchains::{GRADLE_OFFLINE, Grant, HomePaths, grant, offline};
 use super::venv;
-use super::{Confinement, Level, Network};
+use super::{Confinement, Network, SandboxLevel};
 use crate::base::grant::ClosedPaths;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use std::io;
@@ -204,7 +204,7 @@ fn size(dir: &Path) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub struct Wishes<'a> {
     /// As returned by `choose`.
-    pub level: Level,
+    pub level: SandboxLevel,
     /// Canonical.
     pub workspace: &'a Path,
     /// Absolute paths of run directories.
@@ -225,7 +225,7 @@ pub struct Wishes<'a> {
 
 /// The confinement of one run. Returns an error for an unknown toolchain, or a link that could not be created.
 pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement, String> {
-    let full = wishes.level == Level::Full;
+    let full = wishes.level == SandboxLevel::Full;
     let user_home = user_home(wishes.parent);
     let home = match full {
         true => seen_home(&user_home, wishes.workspace),
@@ -262,7 +262,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         closed: Arc::clone(wishes.closed),
         memory: None,
         network: wishes.network.clone(),
-        witness: wishes.witness && wishes.level != Level::None,
+        witness: wishes.witness && wishes.level != SandboxLevel::None,
     })
 }
 
@@ -276,7 +276,7 @@ pub fn program_dirs(
     origin: Option<&Path>,
 ) -> Option<Vec<PathBuf>> {
     let home = user_home(parent);
-    let ground = Ground {
+    let ground = HomePaths {
         home: &home,
         private_home: &home,
         parent,
@@ -298,13 +298,13 @@ fn user_home(parent: &[(String, String)]) -> PathBuf {
     PathBuf::from(found.map_or("/nonexistent", |(_, home)| home.as_str()))
 }
 
-fn ground<'a>(wishes: &Wishes<'a>, home: &'a Path, private_home: &'a Path) -> Ground<'a> {
-    Ground {
+fn ground<'a>(wishes: &Wishes<'a>, home: &'a Path, private_home: &'a Path) -> HomePaths<'a> {
+    HomePaths {
         home,
         private_home,
         parent: wishes.parent,
         network: *wishes.network != Network::None,
-        layered: wishes.level == Level::Full,
+        layered: wishes.level == SandboxLevel::Full,
         workspace: wishes.workspace,
     }
 }

@@ -21,23 +21,23 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The checks that the proxy applies. Passed in because rules on hosts and addresses are defined elsewhere.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules {
+pub struct ProxyRules {
     /// Whether one of the patterns grants a host at a port.
     pub host_fits: fn(host: &str, port: u16, patterns: &[String]) -> bool,
     /// Whether an address belongs to the public network.
     pub address_is_public: fn(IpAddr) -> bool,
 }
 
-static RULES: OnceLock<Rules> = OnceLock::new();
+static RULES: OnceLock<ProxyRules> = OnceLock::new();
 
 /// Sets the rules. Call it once, early; without it no host can be granted.
-pub fn use_rules(rules: Rules) {
+pub fn use_rules(rules: ProxyRules) {
     // A second call passes the same rules.
     let _ = RULES.set(rules);
 }
 
 /// The rules, if they were set.
-pub(super) fn rules() -> Option<Rules> {
+pub(super) fn rules() -> Option<ProxyRules> {
     RULES.get().copied()
 }
 
@@ -60,7 +60,7 @@ pub(super) fn variables(port: u16) -> Vec<(String, String)> {
 }
 
 /// Serves a listening socket until the future is dropped; its connections end then too.
-pub(super) async fn serve(listener: OwnedFd, hosts: Vec<String>, rules: Rules) -> io::Result<()> {
+pub(super) async fn serve(listener: OwnedFd, hosts: Vec<String>, rules: ProxyRules) -> io::Result<()> {
     let listener = std::net::TcpListener::from(listener);
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
@@ -82,7 +82,7 @@ pub(super) async fn serve(listener: OwnedFd, hosts: Vec<String>, rules: Rules) -
     }
 }
 
-async fn talk(mut client: TcpStream, hosts: &[String], rules: Rules) -> io::Result<()> {
+async fn talk(mut client: TcpStream, hosts: &[String], rules: ProxyRules) -> io::Result<()> {
     let (head, early) = match timeout(PATIENCE, read_head(&mut client)).await {
         Ok(Ok(Some(request))) => request,
         _ => return refuse(&mut client, "400 Bad Request", "not a request that can be read").await,
@@ -161,7 +161,7 @@ fn is_name(host: &str) -> bool {
 }
 
 /// Resolves the name once, refuses it if any address is not public, and connects to the addresses that were checked.
-async fn reach(host: &str, port: u16, rules: Rules) -> Result<TcpStream, String> {
+async fn reach(host: &str, port: u16, rules: ProxyRules) -> Result<TcpStream, String> {
     let found = timeout(PATIENCE, lookup_host((host, port))).await;
     let addresses: Vec<SocketAddr> = match found {
         Ok(Ok(found)) => found.collect(),
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    async fn answer(request: &str, rules: Rules) -> String {
+    async fn answer(request: &str, rules: ProxyRules) -> String {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let serving = tokio::spawn(serve(listener.into(), vec!["localhost".to_owned()], rules));
@@ -229,7 +229,7 @@ mod tests {
         String::from_utf8_lossy(&answer[..count]).into_owned()
     }
 
-    const OPEN: Rules = Rules {
+    const OPEN: ProxyRules = ProxyRules {
         host_fits: |host, _, patterns| patterns.iter().any(|pattern| pattern == host),
         address_is_public: |_| true,
     };
@@ -252,7 +252,7 @@ mod tests {
     async fn other_hosts_and_private_addresses_are_refused() {
         let other = answer("CONNECT example.org:443 HTTP/1.1\r\n\r\n", OPEN).await;
         assert!(other.starts_with("HTTP/1.1 403"), "{other}");
-        let closed = Rules {
+        let closed = ProxyRules {
             address_is_public: |address| !address.is_loopback(),
             ..OPEN
         };

@@ -4,11 +4,11 @@
 use super::channel::Channel;
 use super::confine::ARGUMENT;
 use super::confine::mediate::Places;
-use super::confine::spec::{Message, Reach, Spec, Task, Trial};
+use super::confine::spec::{ChildMessage, Spec, Task, Trial, WorkspaceReach};
 use super::exec_witness::Order;
 use super::proxy;
 use super::spawn::{self, SpawnError};
-use super::{Confinement, Level, Network};
+use super::{Confinement, Network, SandboxLevel};
 use crate::base::grant::ExecJudge;
 use rustix::fs::MemfdFlags;
 use std::fs::File;
@@ -57,21 +57,21 @@ pub struct Probe {
 
 impl Probe {
     /// The strongest available level; `None` if there is none.
-    pub fn best(&self) -> Option<Level> {
+    pub fn best(&self) -> Option<SandboxLevel> {
         match (&self.full, &self.landlock) {
-            (Ok(_), _) => Some(Level::Full),
-            (_, Ok(_)) => Some(Level::Landlock),
+            (Ok(_), _) => Some(SandboxLevel::Full),
+            (_, Ok(_)) => Some(SandboxLevel::Landlock),
             _ => None,
         }
     }
 
     /// Whether programs can be judged at their exec at this level, and if not, why. Never without a sandbox, where the
     /// processes of a command can change each other's memory.
-    pub fn witness(&self, level: Level) -> Result<(), String> {
+    pub fn witness(&self, level: SandboxLevel) -> Result<(), String> {
         match level {
-            Level::Full => self.witness_full.clone(),
-            Level::Landlock => self.witness_landlock.clone(),
-            Level::None => Err("there is no sandbox".to_owned()),
+            SandboxLevel::Full => self.witness_full.clone(),
+            SandboxLevel::Landlock => self.witness_landlock.clone(),
+            SandboxLevel::None => Err("there is no sandbox".to_owned()),
         }
     }
 }
@@ -88,11 +88,11 @@ pub async fn probe() -> &'static Probe {
                 old @ 1..=3 => Err(format!(
                     "landlock ABI {old} cannot hold back the network; 4 (Linux 6.7) is needed"
                 )),
-                _ => try_level(Level::Landlock).await,
+                _ => try_level(SandboxLevel::Landlock).await,
             };
             let full = match abi {
                 0 => Err(missing()),
-                _ => try_level(Level::Full).await,
+                _ => try_level(SandboxLevel::Full).await,
             };
             let witness = |tried: &Result<Result<(), String>, String>| tried.clone().and_then(|witness| witness);
             Probe {
@@ -107,7 +107,7 @@ pub async fn probe() -> &'static Probe {
 
 /// Chooses the level for a run: `None` asks for the strongest. An error says what to change; the run ends with exit
 /// code 8.
-pub fn choose(probe: &Probe, wanted: Option<Level>, network: &Network) -> Result<Level, String> {
+pub fn choose(probe: &Probe, wanted: Option<SandboxLevel>, network: &Network) -> Result<SandboxLevel, String> {
     let hosts = matches!(network, Network::Hosts(_));
     let cannot = |level: &str, why: &str| {
         format!(
@@ -115,8 +115,8 @@ pub fn choose(probe: &Probe, wanted: Option<Level>, network: &Network) -> Result
         )
     };
     match (wanted, &probe.full, &probe.landlock) {
-        (Some(Level::None), ..) => Ok(Level::None),
-        (Some(Level::Landlock), ..) | (None, Err(_), Ok(_)) if hosts => Err(format!(
+        (Some(SandboxLevel::None), ..) => Ok(SandboxLevel::None),
+        (Some(SandboxLevel::Landlock), ..) | (None, Err(_), Ok(_)) if hosts => Err(format!(
             "network hosts need sandbox level `full`, since `landlock` knows ports and no hosts{}",
             probe
                 .full
@@ -125,11 +125,11 @@ pub fn choose(probe: &Probe, wanted: Option<Level>, network: &Network) -> Result
                 .map(|why| format!(" ({why})"))
                 .unwrap_or_default()
         )),
-        (Some(Level::Full), Err(why), _) => Err(cannot("full", why)),
-        (Some(Level::Landlock), _, Err(why)) => Err(cannot("landlock", why)),
+        (Some(SandboxLevel::Full), Err(why), _) => Err(cannot("full", why)),
+        (Some(SandboxLevel::Landlock), _, Err(why)) => Err(cannot("landlock", why)),
         (Some(level), ..) => Ok(level),
-        (None, Ok(_), _) => Ok(Level::Full),
-        (None, _, Ok(_)) => Ok(Level::Landlock),
+        (None, Ok(_), _) => Ok(SandboxLevel::Full),
+        (None, _, Ok(_)) => Ok(SandboxLevel::Landlock),
         (None, Err(full), Err(landlock)) => Err(cannot("auto", &format!("full: {full}; landlock: {landlock}"))),
     }
 }
@@ -153,7 +153,7 @@ fn landlock_abi() -> i64 {
 }
 
 /// Whether the level is available, and then whether programs can be judged at exec there.
-async fn try_level(level: Level) -> Result<Result<(), String>, String> {
+async fn try_level(level: SandboxLevel) -> Result<Result<(), String>, String> {
     let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
     let confinement = Confinement {
         level,
@@ -162,7 +162,7 @@ async fn try_level(level: Level) -> Result<Result<(), String>, String> {
     };
     let said = ask(&confinement, Task::Probe).await?;
     let witness = said.into_iter().find_map(|message| match message {
-        Message::Witnessed(tried) => Some(tried),
+        ChildMessage::Witnessed(tried) => Some(tried),
         _ => None,
     });
     Ok(witness.unwrap_or_else(|| Err("the trial gave no answer".to_owned())))
@@ -171,7 +171,7 @@ async fn try_level(level: Level) -> Result<Result<(), String>, String> {
 /// Lets a confined child try six forbidden acts. An error names those that succeeded, or why they could not be tried;
 /// nothing may be run then.
 pub async fn self_test(confinement: &Confinement) -> Result<(), String> {
-    if confinement.level == Level::None {
+    if confinement.level == SandboxLevel::None {
         return Ok(());
     }
     let fail = |error: io::Error| format!("the self-test cannot be prepared: {error}");
@@ -189,7 +189,7 @@ pub async fn self_test(confinement: &Confinement) -> Result<(), String> {
         .await?
         .into_iter()
         .find_map(|message| match message {
-            Message::Tried(worked) => Some(worked),
+            ChildMessage::Tried(worked) => Some(worked),
             _ => None,
         });
     match tried {
@@ -203,13 +203,13 @@ pub async fn self_test(confinement: &Confinement) -> Result<(), String> {
 }
 
 /// Runs a task that is not a command in a confined child.
-async fn ask(confinement: &Confinement, task: Task) -> Result<Vec<Message>, String> {
+async fn ask(confinement: &Confinement, task: Task) -> Result<Vec<ChildMessage>, String> {
     let fail = |error: io::Error| error.to_string();
     let (mut command, mut channel) = self::command(
         confinement,
-        Reach {
+        WorkspaceReach {
             tree: true,
-            ..Reach::default()
+            ..WorkspaceReach::default()
         },
         task,
         None,
@@ -233,7 +233,7 @@ async fn ask(confinement: &Confinement, task: Task) -> Result<Vec<Message>, Stri
 /// judge, it decides every exec of the command, except at level `none`.
 pub(super) fn command(
     confinement: &Confinement,
-    reach: Reach,
+    reach: WorkspaceReach,
     task: Task,
     judge: Option<Arc<dyn ExecJudge>>,
 ) -> Result<(Command, Channel), SpawnError> {
@@ -242,13 +242,13 @@ pub(super) fn command(
         return Err(SpawnError::Sandbox("this program cannot start itself again".to_owned()));
     };
     let proxy = match (&confinement.network, confinement.level) {
-        (Network::None, _) | (_, Level::None) => None,
-        (Network::Hosts(hosts), Level::Full) => {
+        (Network::None, _) | (_, SandboxLevel::None) => None,
+        (Network::Hosts(hosts), SandboxLevel::Full) => {
             let rules = proxy::rules();
             let rules = rules.ok_or_else(|| SpawnError::Sandbox("there are no rules for network hosts".to_owned()))?;
             Some((hosts.clone(), rules))
         }
-        (Network::Hosts(_), Level::Landlock) => {
+        (Network::Hosts(_), SandboxLevel::Landlock) => {
             return Err(SpawnError::Sandbox("network hosts need level `full`".to_owned()));
         }
         (Network::Open, _) => {
@@ -256,7 +256,7 @@ pub(super) fn command(
         }
     };
     // If processes can change each other's memory, arguments could change after they were judged.
-    let asks = confinement.level != Level::None && (matches!(task, Task::Probe) || judge.is_some());
+    let asks = confinement.level != SandboxLevel::None && (matches!(task, Task::Probe) || judge.is_some());
     let spec = Spec {
         level: confinement.level,
         workspace: confinement.workspace.clone(),
@@ -272,7 +272,7 @@ pub(super) fn command(
         witness: asks,
         task,
     };
-    let places = || (confinement.level == Level::Landlock).then(|| Places::of(&spec));
+    let places = || (confinement.level == SandboxLevel::Landlock).then(|| Places::of(&spec));
     let witness = match (&spec.task, judge) {
         _ if !asks => None,
         (Task::Probe, _) => Some(Order::Trial),

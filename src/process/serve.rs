@@ -3,9 +3,9 @@
 use super::capture::Capture;
 use super::channel::Channel;
 use super::spawn::{Running, SpawnError, argv, drain, start, watch};
-use super::tree::Tree;
+use super::tree::ProcessTree;
 use super::write_guard::Guarded;
-use super::{Confinement, Program, Spawn};
+use super::{Confinement, Invocation, Spawn};
 use crate::base::call::ExitInfo;
 use crate::base::grant::{Undone, Writes};
 use crate::base::secret::Redactor;
@@ -42,7 +42,7 @@ pub struct Serving {
 
 /// How the program ended.
 #[derive(Clone, Debug, Default)]
-pub struct End {
+pub struct ServerExit {
     pub exit: ExitInfo,
     /// Head and tail of its stderr, redacted.
     pub stderr: String,
@@ -55,7 +55,7 @@ pub struct End {
 /// A handle to a running program.
 #[derive(Clone)]
 pub struct Served {
-    end: hold::Receiver<Option<End>>,
+    end: hold::Receiver<Option<ServerExit>>,
     kill: Arc<KillOnDrop>,
 }
 
@@ -69,14 +69,14 @@ impl Drop for KillOnDrop {
 
 impl Served {
     /// Its end, if it ends within `patience`.
-    pub async fn wait(&self, patience: Duration) -> Option<End> {
+    pub async fn wait(&self, patience: Duration) -> Option<ServerExit> {
         let mut end = self.end.clone();
         let ended = tokio::time::timeout(patience, end.wait_for(Option::is_some)).await;
         ended.ok()?.ok()?.clone()
     }
 
     /// Kills its tree and waits for its end, at most two seconds.
-    pub async fn kill(&self) -> Option<End> {
+    pub async fn kill(&self) -> Option<ServerExit> {
         self.kill.0.cancel();
         self.wait(Duration::from_secs(2)).await
     }
@@ -85,14 +85,14 @@ impl Served {
 /// Starts a long-running program. Must be called within a Tokio runtime.
 ///
 /// # Errors
-/// [`SpawnError`]. A missing program may be reported only at the end, in [`End::failed`].
+/// [`SpawnError`]. A missing program may be reported only at the end, in [`ServerExit::failed`].
 pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnError> {
     if !what.dir.is_dir() {
         return Err(SpawnError::NoDirectory(what.dir.display().to_string()));
     }
     let kill = CancellationToken::new();
     let spawn = Spawn {
-        program: Program::Argv(what.words),
+        program: Invocation::Argv(what.words),
         dir: what.dir,
         env: what.env,
         // Any value but `None` makes stdin a pipe; the caller writes to it.
@@ -124,7 +124,7 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
     let running = (child, tree, channel);
     let (tell, end) = hold::channel(None);
     tokio::spawn(async move {
-        let ended = see_through(spawn, guard, running, stderr).await;
+        let ended = supervise(spawn, guard, running, stderr).await;
         // It is no error if nobody waits any more.
         let _ = tell.send(Some(ended));
     });
@@ -135,12 +135,12 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
     Ok(Serving { stdin, stdout, served })
 }
 
-async fn see_through(
+async fn supervise(
     spawn: Spawn,
     mut guard: Guarded,
-    (mut child, mut tree, mut channel): (Child, Tree, Option<Channel>),
+    (mut child, mut tree, mut channel): (Child, ProcessTree, Option<Channel>),
     mut stderr: Receiver,
-) -> End {
+) -> ServerExit {
     let program = argv(&spawn.program).swap_remove(0);
     let mut err = Capture::new(&spawn.redactor, spawn.shown, None, None);
     let halt = channel.as_ref().map(Channel::halt).unwrap_or_default();
@@ -158,7 +158,7 @@ async fn see_through(
     };
     let undone = guard.compare(&[]);
     let judged = channel.map(|channel| channel.judge(&program, &mut exit));
-    End {
+    ServerExit {
         exit,
         stderr: err.finish().text,
         undone,

@@ -3,12 +3,12 @@
 
 use super::capture::{Capture, OnOutput};
 use super::channel::Channel;
-use super::confine::spec::{PROXY_PORT, Reach, Task};
+use super::confine::spec::{PROXY_PORT, Task, WorkspaceReach};
 use super::proxy;
 use super::sandbox;
-use super::tree::{Tree, new_mark};
+use super::tree::{ProcessTree, new_mark};
 use super::write_guard::Guarded;
-use super::{Confinement, Finished, Level, Network, Program, Spawn};
+use super::{Confinement, Finished, Invocation, Network, SandboxLevel, Spawn};
 use crate::base::call::ExitInfo;
 use rustix::process::Signal;
 use std::io;
@@ -67,7 +67,7 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
     let mut running = start(&spawn, confinement, reach)?;
     running.tell(&guard, confinement);
     let program = argv(&spawn.program).swap_remove(0);
-    let mut finished = see_through(spawn, &mut running).await;
+    let mut finished = supervise(spawn, &mut running).await;
     if let Some(seen) = running.channel.as_ref().and_then(Channel::witnessed) {
         seen.into_finished(&mut finished)?;
     }
@@ -82,7 +82,7 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
 /// A command that has been started.
 pub(super) struct Running {
     pub child: Child,
-    pub tree: Tree,
+    pub tree: ProcessTree,
     pub stdin: Option<ChildStdin>,
     pub stdout: Receiver,
     pub stderr: Option<Receiver>,
@@ -95,20 +95,20 @@ impl Running {
     pub fn tell(&self, guard: &Guarded, confinement: &Confinement) {
         let helpers = match (&self.channel, confinement.level) {
             (None, _) => 0,
-            (Some(_), Level::Full) => 2,
-            (Some(_), Level::Landlock | Level::None) => 1,
+            (Some(_), SandboxLevel::Full) => 2,
+            (Some(_), SandboxLevel::Landlock | SandboxLevel::None) => 1,
         };
         let (root, mark) = self.tree.signs();
         guard.lives_as(root, mark, helpers);
     }
 }
 
-pub(super) fn start(spawn: &Spawn, confinement: &Confinement, reach: Reach) -> Result<Running, SpawnError> {
+pub(super) fn start(spawn: &Spawn, confinement: &Confinement, reach: WorkspaceReach) -> Result<Running, SpawnError> {
     let argv = argv(&spawn.program);
     let name = argv.first().cloned().unwrap_or_default();
     let fail = |source| start_error(&name, source);
     let env = environment(spawn, confinement);
-    let (mut command, channel) = if confinement.level == Level::None && !sandbox::has_helper() {
+    let (mut command, channel) = if confinement.level == SandboxLevel::None && !sandbox::has_helper() {
         let mut command = Command::new(&name);
         command.args(&argv[1..]).env_clear().envs(env).current_dir(&spawn.dir);
         (command, None)
@@ -138,13 +138,13 @@ pub(super) fn start(spawn: &Spawn, confinement: &Confinement, reach: Reach) -> R
 }
 
 /// Starts a command as the root of a new tree.
-pub(super) fn launch(command: &mut Command, channel: Option<&Channel>) -> io::Result<(Child, Tree)> {
+pub(super) fn launch(command: &mut Command, channel: Option<&Channel>) -> io::Result<(Child, ProcessTree)> {
     let mark = new_mark();
     on_start(command, mark, channel.map(Channel::handed).unwrap_or_default());
     let child = command.kill_on_drop(true).spawn()?;
     let root = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
     let all_gone = channel.map(Channel::all_gone).unwrap_or_default();
-    Ok((child, Tree::new(root, mark, all_gone)))
+    Ok((child, ProcessTree::new(root, mark, all_gone)))
 }
 
 pub(super) fn start_error(program: &str, source: io::Error) -> SpawnError {
@@ -174,11 +174,11 @@ impl Pipes {
         });
         let (out_read, out_write) = io::pipe()?;
         let stderr = match spawn.program {
-            Program::Shell(_) => {
+            Invocation::Shell(_) => {
                 command.stderr(Stdio::from(out_write.try_clone()?));
                 None
             }
-            Program::Argv(_) => {
+            Invocation::Argv(_) => {
                 let (err_read, err_write) = io::pipe()?;
                 command.stderr(Stdio::from(err_write));
                 Some(Receiver::from_owned_fd(OwnedFd::from(err_read))?)
@@ -193,22 +193,22 @@ impl Pipes {
 }
 
 /// The argument vector. A shell text that begins with a dash is not taken for an option.
-pub(crate) fn argv(program: &Program) -> Vec<String> {
+pub(crate) fn argv(program: &Invocation) -> Vec<String> {
     match program {
-        Program::Shell(text) => ["bash", "--noprofile", "--norc", "-c", "--", text]
+        Invocation::Shell(text) => ["bash", "--noprofile", "--norc", "-c", "--", text]
             .map(str::to_owned)
             .to_vec(),
-        Program::Argv(words) if words.is_empty() => vec![String::new()],
-        Program::Argv(words) => words.clone(),
+        Invocation::Argv(words) if words.is_empty() => vec![String::new()],
+        Invocation::Argv(words) => words.clone(),
     }
 }
 
 /// The complete environment; if a name occurs twice, the later value wins. For a shell, variables that
 /// name startup files are left out.
 pub(crate) fn environment(spawn: &Spawn, confinement: &Confinement) -> Vec<(String, String)> {
-    let shell = matches!(spawn.program, Program::Shell(_));
+    let shell = matches!(spawn.program, Invocation::Shell(_));
     let proxy = match (&confinement.network, confinement.level) {
-        (Network::Hosts(_), Level::Full) => proxy::variables(PROXY_PORT),
+        (Network::Hosts(_), SandboxLevel::Full) => proxy::variables(PROXY_PORT),
         _ => Vec::new(),
     };
     confinement
@@ -258,7 +258,7 @@ fn on_start(command: &mut Command, mark: u64, handed: Vec<i32>) {
     }
 }
 
-async fn see_through(spawn: Spawn, running: &mut Running) -> Finished {
+async fn supervise(spawn: Spawn, running: &mut Running) -> Finished {
     let separate = running.stderr.is_some();
     let tell: Option<OnOutput> = spawn.on_output.clone();
     let mut out = Capture::new(&spawn.redactor, spawn.shown, spawn.keep.clone(), tell.clone());
@@ -297,7 +297,7 @@ async fn see_through(spawn: Spawn, running: &mut Running) -> Finished {
 /// return no process of the tree is alive.
 pub(super) async fn watch(
     child: &mut Child,
-    tree: &mut Tree,
+    tree: &mut ProcessTree,
     (timeout, cancel, halt): (Duration, &CancellationToken, &CancellationToken),
     pump: impl Future<Output = ()>,
 ) -> ExitInfo {
@@ -335,7 +335,7 @@ pub(super) async fn watch(
 /// Sends SIGTERM to the tree, then SIGKILL.
 async fn kill(
     child: &mut Child,
-    tree: &mut Tree,
+    tree: &mut ProcessTree,
     mut pump: std::pin::Pin<&mut impl Future<Output = ()>>,
     pumped: &mut bool,
 ) -> Option<ExitStatus> {

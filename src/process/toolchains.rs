@@ -39,7 +39,7 @@ pub struct Grant {
 
 /// Where the user's files are, and the private home of the children.
 #[derive(Clone, Copy, Debug)]
-pub struct Ground<'a> {
+pub struct HomePaths<'a> {
     /// The user's home; not visible to children.
     pub home: &'a Path,
     /// The path that children see.
@@ -54,7 +54,7 @@ pub struct Ground<'a> {
     pub workspace: &'a Path,
 }
 
-impl Ground<'_> {
+impl HomePaths<'_> {
     fn var(&self, name: &str) -> Option<&str> {
         let found = self.parent.iter().find(|(have, _)| have == name);
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
@@ -92,7 +92,7 @@ impl Ground<'_> {
 }
 
 /// What the named toolchains need. `Err` is a name that is not one of `NAMES`.
-pub fn grant(names: &[String], ground: &Ground<'_>) -> Result<Grant, String> {
+pub fn grant(names: &[String], ground: &HomePaths<'_>) -> Result<Grant, String> {
     let mut all = Grant::default();
     for name in names {
         let one = match name.as_str() {
@@ -160,7 +160,7 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn rust(ground: &Ground<'_>) -> Grant {
+fn rust(ground: &HomePaths<'_>) -> Grant {
     let cargo = ground.place("CARGO_HOME", ".cargo");
     let rustup = ground.place("RUSTUP_HOME", ".rustup");
     let settings: Vec<PathBuf> = ["config.toml", "config"].map(|name| cargo.join(name)).to_vec();
@@ -230,7 +230,7 @@ fn names_no_secret(path: &Path) -> bool {
     !words.iter().any(|word| text.contains(word))
 }
 
-fn node(ground: &Ground<'_>) -> Grant {
+fn node(ground: &HomePaths<'_>) -> Grant {
     let roots = vec![
         ground.place("NVM_DIR", ".nvm"),
         ground.place("VOLTA_HOME", ".volta"),
@@ -272,7 +272,7 @@ fn node(ground: &Ground<'_>) -> Grant {
     }
 }
 
-fn python(ground: &Ground<'_>) -> Grant {
+fn python(ground: &HomePaths<'_>) -> Grant {
     let pyenv = ground.place("PYENV_ROOT", ".pyenv");
     let user = ground.place("PYTHONUSERBASE", ".local");
     let roots = vec![
@@ -317,7 +317,7 @@ fn python(ground: &Ground<'_>) -> Grant {
     }
 }
 
-fn go(ground: &Ground<'_>) -> Grant {
+fn go(ground: &HomePaths<'_>) -> Grant {
     let gopath = ground.place("GOPATH", "go");
     let modules = ground
         .var("GOMODCACHE")
@@ -374,7 +374,7 @@ fn go(ground: &Ground<'_>) -> Grant {
     }
 }
 
-fn java(ground: &Ground<'_>) -> Grant {
+fn java(ground: &HomePaths<'_>) -> Grant {
     let maven = ground.home.join(".m2/repository");
     let gradle = ground.place("GRADLE_USER_HOME", ".gradle");
     let sdkman = ground.place("SDKMAN_DIR", ".sdkman");
@@ -432,7 +432,7 @@ mod tests {
     fn granted(names: &[&str], parent: &[(&str, &str)], (home, layered): (&str, bool)) -> Result<Grant, String> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let parent: Vec<(String, String)> = parent.iter().map(|(name, value)| pair(name, *value)).collect();
-        let ground = Ground {
+        let ground = HomePaths {
             home: Path::new(home),
             private_home: Path::new(if layered { home } else { "/p" }),
             parent: &parent,

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// A process as the kernel lists it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ProcessEntry {
     pub pid: i32,
     pub parent: i32,
     session: i32,
@@ -23,7 +23,7 @@ pub(crate) struct Entry {
 }
 
 /// All visible processes. Empty when `/proc` cannot be read.
-pub(crate) fn table() -> Vec<Entry> {
+pub(crate) fn table() -> Vec<ProcessEntry> {
     let Ok(dir) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -34,14 +34,14 @@ pub(crate) fn table() -> Vec<Entry> {
 }
 
 /// Parses the fields after the name, which is in parentheses and may contain any bytes.
-fn parse_stat(pid: i32, stat: &[u8]) -> Option<Entry> {
+fn parse_stat(pid: i32, stat: &[u8]) -> Option<ProcessEntry> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     let session = fields.nth(1)?.parse().ok()?;
-    Some(Entry {
+    Some(ProcessEntry {
         pid,
         parent,
         session,
@@ -50,7 +50,7 @@ fn parse_stat(pid: i32, stat: &[u8]) -> Option<Entry> {
 }
 
 /// The processes below `roots`, including these, in the order of the table.
-pub(crate) fn below(table: &[Entry], roots: impl IntoIterator<Item = i32>) -> Vec<Entry> {
+pub(crate) fn below(table: &[ProcessEntry], roots: impl IntoIterator<Item = i32>) -> Vec<ProcessEntry> {
     let mut inside: BTreeSet<i32> = roots.into_iter().collect();
     loop {
         let before = inside.len();
@@ -74,11 +74,11 @@ pub(crate) fn below(table: &[Entry], roots: impl IntoIterator<Item = i32>) -> Ve
 pub(crate) fn living_below(root: i32, mark: u64, helpers: u8) -> Vec<i32> {
     let me = getpid().as_raw_nonzero().get();
     let table = table();
-    let is_top = |entry: &&Entry| {
+    let is_top = |entry: &&ProcessEntry| {
         entry.parent == me && (entry.pid == root || entry.session == root || mark_of(entry.pid) == Some(mark))
     };
     let tops: Vec<i32> = table.iter().filter(is_top).map(|entry| entry.pid).collect();
-    let is_helper = |entry: &Entry| (helpers > 0 && entry.pid == root) || (helpers > 1 && entry.parent == root);
+    let is_helper = |entry: &ProcessEntry| (helpers > 0 && entry.pid == root) || (helpers > 1 && entry.parent == root);
     below(&table, tops)
         .into_iter()
         .filter(|entry| !entry.zombie && !is_helper(entry))
@@ -108,7 +108,7 @@ pub(crate) fn new_mark() -> u64 {
 
 /// A running tree. Dropping it before it has ended kills what is left.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct ProcessTree {
     root: i32,
     mark: u64,
     root_reaped: bool,
@@ -117,7 +117,7 @@ pub(crate) struct Tree {
     all_gone: Arc<AtomicBool>,
 }
 
-impl Tree {
+impl ProcessTree {
     /// The tree of `root`, which was started with `mark` as the leader of a new session.
     pub fn new(root: i32, mark: u64, all_gone: Arc<AtomicBool>) -> Self {
         Self {
@@ -161,7 +161,7 @@ impl Tree {
             .collect()
     }
 
-    fn owns(&self, entry: &Entry) -> bool {
+    fn owns(&self, entry: &ProcessEntry) -> bool {
         (entry.pid == self.root && !self.root_reaped)
             || entry.session == self.root
             || mark_of(entry.pid) == Some(self.mark)
@@ -178,7 +178,7 @@ impl Tree {
 
     /// Sends SIGKILL to every live process; returns how many there were. A large tree is stopped first, so that it
     /// cannot fork faster than it is killed.
-    fn strike(&self) -> usize {
+    fn kill_all(&self) -> usize {
         let mut living = self.living();
         if living.len() > 24 {
             for _ in 0..20 {
@@ -225,27 +225,27 @@ impl Tree {
             self.ended = true;
             return 0;
         }
-        let found = self.strike();
+        let found = self.kill_all();
         let mut left = found;
         for _ in 0..400 {
             if left == 0 {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(3)).await;
-            left = self.strike();
+            left = self.kill_all();
         }
         self.ended = true;
         found
     }
 }
 
-impl Drop for Tree {
+impl Drop for ProcessTree {
     fn drop(&mut self) {
         if self.ended {
             return;
         }
         for _ in 0..100 {
-            if self.strike() == 0 {
+            if self.kill_all() == 0 {
                 break;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn the_whole_subtree_is_found_whatever_the_order() {
-        let entry = |pid, parent| Entry {
+        let entry = |pid, parent| ProcessEntry {
             pid,
             parent,
             session: 1,

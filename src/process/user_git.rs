@@ -1,8 +1,8 @@
 //! Runs git under the user's own configuration and identity (signing, credentials, proxies, `ssh`) in a git directory
 //! made by this program, so that no configuration, hook or attribute of a repository takes effect.
 
-use super::held::{May, hold};
-use super::plain::{Printed, run_git_under};
+use super::own_git::{May, hold};
+use super::unsandboxed::{Printed, run_git_under};
 use std::path::Path;
 use std::process::Command;
 
@@ -88,7 +88,7 @@ pub fn environment(
 /// needs (agents, key files) and reads nothing that others wrote.
 ///
 /// # Errors
-/// One sentence, if it cannot be started or restricted, or takes longer than [`super::plain::GIT_TIME`].
+/// One sentence, if it cannot be started or restricted, or takes longer than [`super::unsandboxed::GIT_TIME`].
 pub async fn git(
     args: &[&str],
     dir: &Path,

@@ -18,17 +18,17 @@ mod node;
 mod prepare;
 mod walk;
 
-use super::confine::spec::Reach;
+use super::confine::spec::WorkspaceReach;
 use super::live::Lived;
-use super::{Confinement, Level};
+use super::{Confinement, SandboxLevel};
 use crate::base::grant::{ClosedPaths, Undone, WriteKind, WritePath, Writes};
-use node::{Held, Node};
+use node::{HeldContents, TreeNode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
-use walk::{Over, Walk};
+use walk::{Over, TreeWalk};
 
 /// The most entries whose state is recorded. If reached, the command is not started (`limit:guard_entries`).
 const MOST_HELD: usize = 200_000;
@@ -37,7 +37,7 @@ const MOST_MOUNTS: usize = 1_000;
 
 /// The recorded state and the checks for one command.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(super) struct WriteGuard {
     root: OwnedFd,
     closed: Arc<dyn ClosedPaths>,
     /// Run directories, relative: this program writes them while a command runs.
@@ -47,8 +47,8 @@ pub(super) struct Guard {
     /// Closed paths that read-only mounts protect: they cannot have changed.
     mounted: BTreeSet<PathBuf>,
     /// Every entry to compare, relative to the workspace.
-    before: BTreeMap<PathBuf, Node>,
-    held: Held,
+    before: BTreeMap<PathBuf, TreeNode>,
+    held: HeldContents,
     taken: SystemTime,
     most_names: u64,
     lived: Lived,
@@ -115,18 +115,18 @@ impl Allowed {
 }
 
 /// A guard that is compared on drop if it was not compared before.
-pub(super) struct Guarded(Option<Guard>);
+pub(super) struct Guarded(Option<WriteGuard>);
 
 impl Guarded {
     /// The guard of one command, and what the command may reach. Examines the tree only as far as the grant requires.
     ///
     /// # Errors
     /// The name of a limit that was reached, and what to do. The command must not be started.
-    pub fn take(confinement: &Confinement, writes: &Writes) -> Result<(Self, Reach), String> {
-        if confinement.level != Level::None && *writes == Writes::Nothing {
-            return Ok((Self(None), Reach::default()));
+    pub fn take(confinement: &Confinement, writes: &Writes) -> Result<(Self, WorkspaceReach), String> {
+        if confinement.level != SandboxLevel::None && *writes == Writes::Nothing {
+            return Ok((Self(None), WorkspaceReach::default()));
         }
-        let (guard, reach) = Guard::take(confinement, writes)?;
+        let (guard, reach) = WriteGuard::take(confinement, writes)?;
         Ok((Self(guard), reach))
     }
 
@@ -161,15 +161,15 @@ pub fn within_reach(confinement: &Confinement) -> Vec<PathBuf> {
                 .any(|granted| dir.starts_with(granted))
     };
     match confinement.level {
-        Level::Full => Vec::new(),
-        Level::Landlock => confinement.hidden.iter().filter(granted).cloned().collect(),
-        Level::None => confinement.hidden.clone(),
+        SandboxLevel::Full => Vec::new(),
+        SandboxLevel::Landlock => confinement.hidden.iter().filter(granted).cloned().collect(),
+        SandboxLevel::None => confinement.hidden.clone(),
     }
 }
 
-impl Guard {
-    fn walk(&self) -> Walk<'_> {
-        Walk {
+impl WriteGuard {
+    fn walk(&self) -> TreeWalk<'_> {
+        TreeWalk {
             root: &self.root,
             closed: &*self.closed,
             own: &self.own,
@@ -196,7 +196,7 @@ impl Guard {
 }
 
 /// The message when a limit keeps a command from starting.
-fn told(over: &Over) -> String {
+fn limit_message(over: &Over) -> String {
     let at = match over.path.as_os_str().is_empty() {
         true => String::new(),
         false => format!(" at {}", over.path.display()),

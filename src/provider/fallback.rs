@@ -1,6 +1,6 @@
 //! A provider made of several models: when one fails permanently, the next is asked.
 
-use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
+use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
 use crate::base::message::Reply;
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Fallback {
         }
     }
 
-    async fn answer(&self, request: &Request<'_>, cx: AskContext<'_>) -> Result<Reply, ProviderError> {
+    async fn answer(&self, request: &ModelRequest<'_>, cx: AskContext<'_>) -> Result<Reply, ProviderError> {
         let start = self.current.load(Ordering::Relaxed);
         let mut last = ProviderError::new(ProviderClass::Rejected, "no model is named");
         for (index, model) in self.models.iter().enumerate().skip(start) {
@@ -62,7 +62,11 @@ impl Provider for Fallback {
             .map_or(&self.none, |model| model.info())
     }
 
-    fn ask<'a>(&'a self, request: &'a Request<'a>, cx: AskContext<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>> {
+    fn ask<'a>(
+        &'a self,
+        request: &'a ModelRequest<'a>,
+        cx: AskContext<'a>,
+    ) -> BoxFuture<'a, Result<Reply, ProviderError>> {
         Box::pin(self.answer(request, cx))
     }
 }

@@ -5,7 +5,7 @@ use super::fault::{self, Fault};
 use super::http::Service;
 use super::{ProviderClass, ProviderError};
 use crate::net::client::{Client, Until};
-use crate::net::retry::{Next, chance};
+use crate::net::retry::{RetryDecision, chance};
 use crate::net::wait::{Pause, pause};
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
@@ -79,7 +79,7 @@ pub async fn search(
         let Some(pace) = fault.again else {
             return Err(fault.into());
         };
-        let Next::Wait(length) = service.schedule.next(pace, failed, fault.asked, waited, chance()) else {
+        let RetryDecision::Wait(length) = service.schedule.next(pace, failed, fault.asked, waited, chance()) else {
             return Err(fault.into());
         };
         waited = waited.saturating_add(length);
@@ -99,7 +99,7 @@ async fn once(
     let headers = service.wire.headers(service.key.as_ref());
     let body = request(query).to_string().into_bytes();
     let failed =
-        |trouble: crate::net::client::Trouble| ProviderError::new(ProviderClass::Transport, trouble.to_string());
+        |trouble: crate::net::client::HttpError| ProviderError::new(ProviderClass::Transport, trouble.to_string());
     let mut answer = client.post(&url, &headers, body, until).await.map_err(failed)?;
     let text = answer.text(ANSWER_MOST, until).await.map_err(failed)?;
     if answer.status != 200 {

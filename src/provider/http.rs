@@ -2,16 +2,16 @@
 //! typed failure.
 
 use super::fault::{self, Fault};
-use super::prefix::Prefix;
+use super::prefix::RequestPrefix;
 use super::pricing;
 use super::wire::names::real_name;
-use super::wire::{Decoder, Dialect, Wire};
-use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
-use crate::base::event::Live;
+use super::wire::{Dialect, ReplyDecoder, Wire};
+use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
+use crate::base::event::ProgressEvent;
 use crate::base::message::{Part, Reply};
-use crate::net::client::{Answer, Client, Limits, Trouble, Until, is_nearby};
+use crate::net::client::{Client, HttpError, Limits, ResponseHead, Until, is_nearby};
 use crate::net::gate::{Barred, RequestGate};
-use crate::net::retry::{Next, Pace, Schedule, chance};
+use crate::net::retry::{Pace, RetryDecision, Schedule, chance};
 use crate::net::sse;
 use crate::net::wait::{Pause, pause};
 use futures_util::future::BoxFuture;
@@ -48,7 +48,7 @@ pub struct Http {
     service: Service,
     url: String,
     client: Client,
-    prefix: Mutex<Prefix>,
+    prefix: Mutex<RequestPrefix>,
     /// Set once the service has rejected the vendor-specific form of a response schema.
     plain: AtomicBool,
 }
@@ -64,21 +64,21 @@ impl From<Fault> for Failed {
     }
 }
 
-impl From<Trouble> for Failed {
-    fn from(trouble: Trouble) -> Self {
+impl From<HttpError> for Failed {
+    fn from(trouble: HttpError) -> Self {
         let mut message = trouble.to_string();
         let (class, again) = match trouble {
-            Trouble::Ended(end) => return Failed::Ended(end),
-            Trouble::Late(_) => {
+            HttpError::Ended(end) => return Failed::Ended(end),
+            HttpError::Late(_) => {
                 message.push_str(
                     "; a model that reads a long prompt on slow hardware needs more: set --first-byte-timeout, or \
                      `model_settings: { first_byte_timeout: … }` in the recipe",
                 );
                 (ProviderClass::Transport, Some(Pace::Service))
             }
-            Trouble::Connect(_) => (ProviderClass::Transport, Some(Pace::Connect)),
-            Trouble::Broken(_) => (ProviderClass::Transport, Some(Pace::Service)),
-            Trouble::Unusable(_) => (ProviderClass::Rejected, None),
+            HttpError::Connect(_) => (ProviderClass::Transport, Some(Pace::Connect)),
+            HttpError::Broken(_) => (ProviderClass::Transport, Some(Pace::Service)),
+            HttpError::Unusable(_) => (ProviderClass::Rejected, None),
         };
         Failed::Fault(Fault {
             class,
@@ -114,7 +114,7 @@ impl Http {
         self.prefix.lock().unwrap_or_else(PoisonError::into_inner).encoded()
     }
 
-    fn body(&self, request: &Request<'_>) -> Vec<u8> {
+    fn body(&self, request: &ModelRequest<'_>) -> Vec<u8> {
         let dialect = Dialect {
             model: &self.service.model,
             plain: self.plain.load(Ordering::Relaxed),
@@ -124,7 +124,7 @@ impl Http {
         prefix.body(self.service.wire, dialect, request)
     }
 
-    async fn answer(&self, request: &Request<'_>, cx: AskContext<'_>) -> Result<Reply, ProviderError> {
+    async fn answer(&self, request: &ModelRequest<'_>, cx: AskContext<'_>) -> Result<Reply, ProviderError> {
         let mut waited = Duration::ZERO;
         let mut failed = 0;
         loop {
@@ -144,7 +144,7 @@ impl Http {
             waited = waited.saturating_add(wait.length);
             let ms = u64::try_from(wait.length.as_millis()).unwrap_or(u64::MAX);
             (cx.retried)(failed, wait.class.as_str(), &wait.message, ms);
-            (cx.live)(Live::Waiting {
+            (cx.live)(ProgressEvent::Waiting {
                 what: format!("{}: {}", self.info.id, wait.message),
                 ms,
             });
@@ -159,25 +159,25 @@ impl Http {
     fn next(&self, fault: Fault, failed: u32, waited: Duration, deadline: Instant) -> Result<Wait, ProviderError> {
         let Some(pace) = fault.again else {
             self.share_end(&fault);
-            return Err(self.told(fault, ""));
+            return Err(self.to_error(fault, ""));
         };
         match self.service.schedule.next(pace, failed, fault.asked, waited, chance()) {
-            Next::Exhausted => {
+            RetryDecision::Exhausted => {
                 let attempts = format!(" (after {failed} attempts)");
-                Err(self.told(fault, &attempts))
+                Err(self.to_error(fault, &attempts))
             }
-            Next::TooLong(wait) => {
+            RetryDecision::TooLong(wait) => {
                 self.share_end(&fault);
                 let wait = format!(" (would have to wait {} s more)", wait.as_secs());
-                Err(self.told(fault, &wait))
+                Err(self.to_error(fault, &wait))
             }
-            Next::Wait(length) if Instant::now() + length >= deadline => {
+            RetryDecision::Wait(length) if Instant::now() + length >= deadline => {
                 // The service asks for a wait past the run's deadline, so the run ends now.
                 let wait = format!(" (the run ends before the wait of {} s is over)", length.as_secs());
                 let class = ProviderClass::OutOfTime;
-                Err(self.told(Fault { class, ..fault }, &wait))
+                Err(self.to_error(Fault { class, ..fault }, &wait))
             }
-            Next::Wait(length) => Ok(Wait {
+            RetryDecision::Wait(length) => Ok(Wait {
                 length,
                 class: fault.class,
                 message: fault.message,
@@ -215,7 +215,7 @@ impl Http {
         }
     }
 
-    fn told(&self, fault: Fault, more: &str) -> ProviderError {
+    fn to_error(&self, fault: Fault, more: &str) -> ProviderError {
         let mut message = format!("{}: {}{more}", self.info.id, fault.message);
         let advice = match fault.class {
             ProviderClass::Auth => self.service.wire.key_names().first(),
@@ -231,7 +231,7 @@ impl Http {
     }
 
     /// Whether the service rejected the request only because of the vendor-specific response schema.
-    fn refuses_schema(&self, request: &Request<'_>, fault: &Fault) -> bool {
+    fn refuses_schema(&self, request: &ModelRequest<'_>, fault: &Fault) -> bool {
         const NAMES: &[&str] = &[
             "response_format",
             "responsejsonschema",
@@ -254,7 +254,7 @@ impl Http {
             && NAMES.iter().any(|name| message.contains(name))
     }
 
-    async fn once(&self, request: &Request<'_>, cx: &AskContext<'_>) -> Result<Reply, Failed> {
+    async fn once(&self, request: &ModelRequest<'_>, cx: &AskContext<'_>) -> Result<Reply, Failed> {
         let until = Until {
             deadline: cx.deadline,
             cancel: cx.cancel,
@@ -290,7 +290,11 @@ impl Provider for Http {
         &self.info
     }
 
-    fn ask<'a>(&'a self, request: &'a Request<'a>, cx: AskContext<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>> {
+    fn ask<'a>(
+        &'a self,
+        request: &'a ModelRequest<'a>,
+        cx: AskContext<'a>,
+    ) -> BoxFuture<'a, Result<Reply, ProviderError>> {
         Box::pin(self.answer(request, cx))
     }
 }
@@ -312,13 +316,13 @@ enum Form {
 
 /// Feeds the body into the decoder until the response is complete.
 async fn read(
-    answer: &mut Answer,
-    decoder: &mut Decoder,
+    answer: &mut ResponseHead,
+    decoder: &mut ReplyDecoder,
     until: Until<'_>,
-    live: &(dyn Fn(Live) + Send + Sync),
+    live: &(dyn Fn(ProgressEvent) + Send + Sync),
 ) -> Result<(), Failed> {
     let mut form = declared(answer.header("content-type").unwrap_or_default())?;
-    let mut events = sse::Decoder::new(EVENT_MOST);
+    let mut events = sse::SseDecoder::new(EVENT_MOST);
     let mut frames = Vec::new();
     let mut document = Vec::new();
     loop {
@@ -326,7 +330,7 @@ async fn read(
             Ok(Some(piece)) => piece,
             Ok(None) => break,
             // The response is complete; only closing the connection failed.
-            Err(Trouble::Broken(_)) if decoder.is_ended() => return Ok(()),
+            Err(HttpError::Broken(_)) if decoder.is_ended() => return Ok(()),
             Err(trouble) => return Err(trouble.into()),
         };
         let form = *form.get_or_insert_with(|| sniffed(&piece));

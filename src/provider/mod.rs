@@ -14,7 +14,7 @@ pub mod unasked;
 pub mod wire;
 
 use crate::base::call::ToolSpec;
-use crate::base::event::Live;
+use crate::base::event::ProgressEvent;
 use crate::base::message::{Message, Reply};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub trait Provider: Send + Sync {
     /// Properties of the model that are known before the first request.
     fn info(&self) -> &ModelInfo;
     /// The recorded data beside the replies; `None` unless a recording is replayed.
-    fn recorded(&self) -> Option<&replay::Recorded> {
+    fn recorded(&self) -> Option<&replay::RecordedRun> {
         None
     }
     /// The recorded cost of the reply to this request, in millionths of a US dollar.
@@ -34,7 +34,11 @@ pub trait Provider: Send + Sync {
     }
     /// Returns one complete reply. Retries by itself within `cx.deadline`; what it sends to `cx.live` is for display
     /// only.
-    fn ask<'a>(&'a self, request: &'a Request<'a>, cx: AskContext<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>>;
+    fn ask<'a>(
+        &'a self,
+        request: &'a ModelRequest<'a>,
+        cx: AskContext<'a>,
+    ) -> BoxFuture<'a, Result<Reply, ProviderError>>;
 }
 
 /// Properties of a model.
@@ -62,7 +66,7 @@ pub struct RequestSettings {
 
 /// One request. Between two requests of a run, `messages` only grows at its end, unless `epoch` changes.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct ModelRequest<'a> {
     /// Number of this turn in the run, from 1.
     pub turn: u64,
     pub system: &'a str,
@@ -85,7 +89,7 @@ pub struct AskContext<'a> {
     pub cancel: &'a CancellationToken,
     /// Deadline of the run's wall clock.
     pub deadline: std::time::Instant,
-    pub live: &'a (dyn Fn(Live) + Send + Sync),
+    pub live: &'a (dyn Fn(ProgressEvent) + Send + Sync),
     /// Called for each retry: attempt, class, message, wait in milliseconds.
     pub retried: &'a (dyn Fn(u32, &str, &str, u64) + Send + Sync),
 }

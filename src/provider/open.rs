@@ -4,7 +4,7 @@ use super::http::{Http, Service};
 use super::scripted::Scripted;
 use super::wire::Wire;
 use super::{Provider, RequestSettings};
-use crate::diag::{Files, render_all};
+use crate::diag::{SourceFiles, render_all};
 use crate::net::client::{Limits, checked_base, is_nearby};
 use crate::net::retry::Schedule;
 use secrecy::SecretString;
@@ -51,7 +51,7 @@ pub enum OpenError {
 pub fn open(model: &str, with: &OpenWith<'_>) -> Result<Arc<dyn Provider>, OpenError> {
     if let Some(file) = model.strip_prefix("script:") {
         let text = (with.read)(file).map_err(|why| OpenError::Environment(format!("script {file}: {why}")))?;
-        let mut files = Files::new();
+        let mut files = SourceFiles::new();
         let id = files.add(file, text);
         let script = Scripted::parse(model, &files, id)
             .map_err(|problems| OpenError::Invalid(render_all(&files, &problems).trim_end().to_owned()))?;

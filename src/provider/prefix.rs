@@ -1,6 +1,6 @@
 //! Reuses the encoded prefix of requests: messages that were encoded once are not encoded again.
 
-use super::Request;
+use super::ModelRequest;
 use super::wire::{Dialect, Wire};
 use crate::base::call::ToolSpec;
 use crate::base::message::{Message, Role};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// The encoded beginning of the next request of a run.
 #[derive(Debug, Default)]
-pub struct Prefix {
+pub struct RequestPrefix {
     opened: Option<Opened>,
     head: Vec<u8>,
     messages: Vec<u8>,
@@ -32,7 +32,7 @@ struct Opened {
 }
 
 impl Opened {
-    fn fits(&self, dialect: Dialect<'_>, request: &Request<'_>) -> bool {
+    fn fits(&self, dialect: Dialect<'_>, request: &ModelRequest<'_>) -> bool {
         self.plain == dialect.plain
             && self.answer_only == request.answer_only
             && self.system == request.system
@@ -41,10 +41,10 @@ impl Opened {
     }
 }
 
-impl Prefix {
+impl RequestPrefix {
     /// The body of `request`. Encodes only the messages that are new since the last call, or all of them when the
     /// history is not the previous one with messages appended.
-    pub fn body(&mut self, wire: Wire, dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
+    pub fn body(&mut self, wire: Wire, dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
         if !self.opened.as_ref().is_some_and(|opened| opened.fits(dialect, request)) {
             self.head = wire.head(dialect, request);
             self.encoded += self.head.len() as u64;
@@ -80,7 +80,7 @@ impl Prefix {
         self.encoded
     }
 
-    fn continues(&self, request: &Request<'_>) -> bool {
+    fn continues(&self, request: &ModelRequest<'_>) -> bool {
         self.epoch == request.epoch
             && match self.count {
                 0 => self.messages.is_empty(),

@@ -7,14 +7,14 @@ use std::sync::LazyLock;
 /// One row: a model and its dated variants.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Known {
+pub struct ModelRow {
     /// `PROVIDER/NAME`. Also matches that name with a date, `-preview…` or `-latest`; the longest matching name wins.
     pub model: String,
     /// Context window in tokens.
     pub window: Option<u64>,
     /// Limit of a reply in tokens, for wires that must send one.
     pub answer: Option<u64>,
-    pub price: Option<Price>,
+    pub price: Option<TokenPrice>,
     /// Prices of requests whose input is longer than `above`.
     pub long: Option<Long>,
 }
@@ -22,7 +22,7 @@ pub struct Known {
 /// US dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Price {
+pub struct TokenPrice {
     pub input: f64,
     /// Input read from the vendor's cache; the price of `input` when not set.
     pub cached: Option<f64>,
@@ -36,20 +36,20 @@ pub struct Price {
 #[serde(deny_unknown_fields)]
 pub struct Long {
     pub above: u64,
-    pub price: Price,
+    pub price: TokenPrice,
 }
 
 /// Models and their prices.
 #[derive(Clone, Debug, Default)]
 pub struct Pricing {
-    own: Vec<Known>,
+    own: Vec<ModelRow>,
 }
 
-static TABLE: LazyLock<Vec<Known>> =
+static TABLE: LazyLock<Vec<ModelRow>> =
     LazyLock::new(|| serde_json::from_str(include_str!("pricing/models.json")).unwrap_or_default());
 
 /// The built-in table's row of a model.
-pub fn known(id: &str) -> Option<&'static Known> {
+pub fn known(id: &str) -> Option<&'static ModelRow> {
     find(&TABLE, id)
 }
 
@@ -65,7 +65,7 @@ impl Pricing {
     }
 
     /// The row of `PROVIDER/NAME`.
-    pub fn known(&self, id: &str) -> Option<&Known> {
+    pub fn known(&self, id: &str) -> Option<&ModelRow> {
         find(&self.own, id).or_else(|| known(id))
     }
 
@@ -80,7 +80,7 @@ impl Pricing {
     }
 }
 
-impl Price {
+impl TokenPrice {
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -100,7 +100,7 @@ impl Price {
 }
 
 /// The row with the longest name that equals `id`, apart from a suffix that means the same model.
-fn find<'a>(rows: &'a [Known], id: &str) -> Option<&'a Known> {
+fn find<'a>(rows: &'a [ModelRow], id: &str) -> Option<&'a ModelRow> {
     // The OpenAI vendor has two wires.
     let id = match id.strip_prefix("openai-responses/") {
         Some(name) => format!("openai/{name}"),

@@ -1,8 +1,8 @@
 //! `replay:RUN`: returns the replies of a recorded run, each only for exactly the recorded request. Pure: the caller
 //! folds the journal.
 
-use super::scripted::{readable, tell};
-use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
+use super::scripted::{emit_progress, readable};
+use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
 use crate::base::call::{ToolOutput, ToolSpec};
 use crate::base::event::GivenPrompt;
 use crate::base::ids::{CallId, StepId};
@@ -30,7 +30,7 @@ pub struct RecordedTurn {
 
 /// The recorded data beside the replies.
 #[derive(Clone, Debug, Default)]
-pub struct Recorded {
+pub struct RecordedRun {
     /// The model that was asked, `PROVIDER/NAME`.
     pub model: String,
     /// The result of each call.
@@ -67,14 +67,14 @@ pub type Recall = Box<dyn Fn(u64) -> Option<RecordedRequest> + Send + Sync>;
 pub struct Replay {
     info: ModelInfo,
     turns: Vec<RecordedTurn>,
-    recorded: Recorded,
+    recorded: RecordedRun,
     recall: Recall,
 }
 
 impl Replay {
     /// A provider for a recording. `id` is the model as the user named it (`replay:RUN`). Several recordings of one
     /// turn (in a resumed run) are distinguished by their digests.
-    pub fn new(id: &str, turns: Vec<RecordedTurn>, recorded: Recorded, recall: Recall) -> Self {
+    pub fn new(id: &str, turns: Vec<RecordedTurn>, recorded: RecordedRun, recall: Recall) -> Self {
         Self {
             info: ModelInfo {
                 id: id.to_owned(),
@@ -88,7 +88,7 @@ impl Replay {
         }
     }
 
-    fn answer(&self, request: &Request<'_>, cx: &AskContext<'_>) -> Result<Reply, ProviderError> {
+    fn answer(&self, request: &ModelRequest<'_>, cx: &AskContext<'_>) -> Result<Reply, ProviderError> {
         if cx.cancel.is_cancelled() {
             let message = "cancelled before the reply came";
             return Err(ProviderError::new(ProviderClass::Cancelled, message));
@@ -110,14 +110,14 @@ impl Replay {
         }
         match of_turn.find(|turn| turn.asked == request.digest) {
             Some(turn) => {
-                tell(&turn.reply, cx.live);
+                emit_progress(&turn.reply, cx.live);
                 Ok(turn.reply.clone())
             }
             None => Err(miss(self.difference(request))),
         }
     }
 
-    fn difference(&self, request: &Request<'_>) -> String {
+    fn difference(&self, request: &ModelRequest<'_>) -> String {
         let turn = request.turn;
         let Some(recorded) = (self.recall)(turn) else {
             return format!("turn {turn}: the request is not the recorded one, and the recorded one cannot be told");
@@ -161,7 +161,7 @@ impl Provider for Replay {
         &self.info
     }
 
-    fn recorded(&self) -> Option<&Recorded> {
+    fn recorded(&self) -> Option<&RecordedRun> {
         Some(&self.recorded)
     }
 
@@ -170,7 +170,11 @@ impl Provider for Replay {
         self.turns.iter().find(same)?.cost_micros
     }
 
-    fn ask<'a>(&'a self, request: &'a Request<'a>, cx: AskContext<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>> {
+    fn ask<'a>(
+        &'a self,
+        request: &'a ModelRequest<'a>,
+        cx: AskContext<'a>,
+    ) -> BoxFuture<'a, Result<Reply, ProviderError>> {
         Box::pin(async move { self.answer(request, &cx) })
     }
 }

@@ -26,10 +26,10 @@
 
 mod read;
 
-use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
-use crate::base::event::Live;
-use crate::base::message::{Content, Message, Part, Reply};
-use crate::diag::{Diagnostic, FileId, Files};
+use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
+use crate::base::event::ProgressEvent;
+use crate::base::message::{Message, Part, Reply, ToolContent};
+use crate::diag::{Diagnostic, SourceFiles, SourceId};
 use crate::net::wait::{Pause, pause};
 use futures_util::future::BoxFuture;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Scripted {
     ///
     /// # Errors
     /// Every problem with its position: unknown keys, wrong types, duplicate keys, a reply without content.
-    pub fn parse(id: &str, files: &Files, file: FileId) -> Result<Self, Vec<Diagnostic>> {
+    pub fn parse(id: &str, files: &SourceFiles, file: SourceId) -> Result<Self, Vec<Diagnostic>> {
         Ok(Self {
             info: ModelInfo {
                 id: id.to_owned(),
@@ -66,7 +66,7 @@ impl Scripted {
         })
     }
 
-    async fn answer(&self, request: &Request<'_>, cx: AskContext<'_>) -> Result<Reply, ProviderError> {
+    async fn answer(&self, request: &ModelRequest<'_>, cx: AskContext<'_>) -> Result<Reply, ProviderError> {
         let index = usize::try_from(request.turn.saturating_sub(1)).unwrap_or(usize::MAX);
         let line = self.replies.get(index).ok_or_else(|| {
             miss(format!(
@@ -88,7 +88,7 @@ impl Scripted {
             expect(wanted, request)?;
         }
         let reply = line.says.clone()?;
-        tell(&reply, cx.live);
+        emit_progress(&reply, cx.live);
         Ok(reply)
     }
 }
@@ -98,23 +98,27 @@ impl Provider for Scripted {
         &self.info
     }
 
-    fn ask<'a>(&'a self, request: &'a Request<'a>, cx: AskContext<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>> {
+    fn ask<'a>(
+        &'a self,
+        request: &'a ModelRequest<'a>,
+        cx: AskContext<'a>,
+    ) -> BoxFuture<'a, Result<Reply, ProviderError>> {
         Box::pin(self.answer(request, cx))
     }
 }
 
 /// Sends a complete reply to the live display.
-pub(super) fn tell(reply: &Reply, live: &(dyn Fn(Live) + Send + Sync)) {
+pub(super) fn emit_progress(reply: &Reply, live: &(dyn Fn(ProgressEvent) + Send + Sync)) {
     for part in &reply.parts {
         match part {
-            Part::Text { text } => live(Live::Text { delta: text.clone() }),
-            Part::Thought { text } => live(Live::Thought { delta: text.clone() }),
+            Part::Text { text } => live(ProgressEvent::Text { delta: text.clone() }),
+            Part::Thought { text } => live(ProgressEvent::Thought { delta: text.clone() }),
             _ => {}
         }
     }
 }
 
-fn expect(wanted: &str, request: &Request<'_>) -> Result<(), ProviderError> {
+fn expect(wanted: &str, request: &ModelRequest<'_>) -> Result<(), ProviderError> {
     let seen = request.messages.last().map(readable).unwrap_or_default();
     if seen.contains(wanted) {
         return Ok(());
@@ -144,8 +148,8 @@ pub(super) fn readable(message: &Message) -> String {
                 let state = if result.is_error { "error" } else { "result" };
                 lines.push(format!("({state} of {} {})", result.call, result.tool));
                 lines.extend(result.content.iter().map(|content| match content {
-                    Content::Text { text } => text.clone(),
-                    Content::Media(media) => format!("({} of {} base64 bytes)", media.mime, media.data.len()),
+                    ToolContent::Text { text } => text.clone(),
+                    ToolContent::Media(media) => format!("({} of {} base64 bytes)", media.mime, media.data.len()),
                 }));
             }
             Part::Opaque { vendor, model, .. } => lines.push(format!("(as received from {vendor} {model})")),

@@ -1,6 +1,6 @@
 //! The model of a run whose steps are all commands: it is never asked, and needs no key and no network.
 
-use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
+use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
 use crate::base::message::Reply;
 use futures_util::future::BoxFuture;
 
@@ -29,7 +29,7 @@ impl Provider for Unasked {
 
     fn ask<'a>(
         &'a self,
-        _request: &'a Request<'a>,
+        _request: &'a ModelRequest<'a>,
         _cx: AskContext<'a>,
     ) -> BoxFuture<'a, Result<Reply, ProviderError>> {
         let error = ProviderError::new(

@@ -2,15 +2,15 @@
 //! reads the files.
 
 use super::import;
-use super::model::{Recipe, SchemaSpec, Work};
+use super::model::{Recipe, SchemaSpec, StepSource};
 use super::plan::Expect;
 use crate::diag::reader::Problems;
-use crate::diag::{self, Diagnostic, Files, Span, Spanned};
+use crate::diag::{self, Diagnostic, SourceFiles, Span, Spanned};
 use serde_json::Value;
 
 /// The purpose of a file named in a recipe; the caller decides where to look and what to refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum DocumentUse {
     /// A JSON Schema; relative to the recipe's directory.
     Schema,
     /// A `settings.json`; relative to the recipe's directory, or else to the workspace.
@@ -18,17 +18,17 @@ pub enum Wanted {
 }
 
 /// Reads a file that the recipe names; an error is a sentence for people.
-pub type Read<'a> = &'a dyn Fn(Wanted, &str) -> Result<String, String>;
+pub type ReadDocument<'a> = &'a dyn Fn(DocumentUse, &str) -> Result<String, String>;
 
 /// The files that a recipe names beside its policy, with their purposes.
-pub fn named(recipe: &Recipe) -> Vec<(Wanted, &Spanned<String>)> {
+pub fn named(recipe: &Recipe) -> Vec<(DocumentUse, &Spanned<String>)> {
     let input = recipe.input.as_ref().and_then(|input| input.schema.as_ref());
     let response = recipe.response.as_ref().map(|response| &response.schema);
     let schemas = input.into_iter().chain(response).filter_map(|spec| match spec {
-        SchemaSpec::File(path) => Some((Wanted::Schema, path)),
+        SchemaSpec::File(path) => Some((DocumentUse::Schema, path)),
         SchemaSpec::Inline(_) => None,
     });
-    let settings = recipe.tools.settings.iter().map(|path| (Wanted::Settings, path));
+    let settings = recipe.tools.settings.iter().map(|path| (DocumentUse::Settings, path));
     schemas.chain(settings).collect()
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Documents {
 }
 
 /// Reads and validates all of them.
-pub(super) fn load(recipe: &Recipe, read: Read<'_>, problems: &mut Problems) -> Documents {
+pub(super) fn load(recipe: &Recipe, read: ReadDocument<'_>, problems: &mut Problems) -> Documents {
     let input = recipe.input.as_ref().and_then(|input| input.schema.as_ref());
     let response = recipe.response.as_ref().map(|response| &response.schema);
     let documents = Documents {
@@ -63,11 +63,11 @@ pub fn check_schema(value: &Value) -> Result<(), String> {
     }
 }
 
-fn schema(spec: &SchemaSpec, read: Read<'_>, problems: &mut Problems) -> Option<Value> {
+fn schema(spec: &SchemaSpec, read: ReadDocument<'_>, problems: &mut Problems) -> Option<Value> {
     let span = spec.span();
     let value = match spec {
         SchemaSpec::Inline(node) => node.to_json(),
-        SchemaSpec::File(path) => match read(Wanted::Schema, &path.value).and_then(|text| data(&text)) {
+        SchemaSpec::File(path) => match read(DocumentUse::Schema, &path.value).and_then(|text| data(&text)) {
             Ok(value) => value,
             Err(why) => {
                 problems.push(unreadable(
@@ -95,7 +95,7 @@ fn data(text: &str) -> Result<Value, String> {
     if let Ok(value) = serde_json::from_str(text) {
         return Ok(value);
     }
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     let id = files.add("", text);
     diag::parse(&files, id).map(|node| node.to_json()).map_err(|problems| {
         let first = problems.first().map(|problem| {
@@ -111,11 +111,11 @@ fn unreadable(path: &str, why: &str, span: Span, help: &str) -> Diagnostic {
     Diagnostic::error("unreadable-file", span, format!("`{path}`: {why}")).help(help)
 }
 
-fn settings(recipe: &Recipe, read: Read<'_>, problems: &mut Problems) -> import::Imported {
+fn settings(recipe: &Recipe, read: ReadDocument<'_>, problems: &mut Problems) -> import::Imported {
     let Some(path) = &recipe.tools.settings else {
         return import::Imported::default();
     };
-    match read(Wanted::Settings, &path.value).and_then(|text| import::settings(&text)) {
+    match read(DocumentUse::Settings, &path.value).and_then(|text| import::settings(&text)) {
         Ok(imported) => {
             for warning in &imported.warnings {
                 let problem = Diagnostic::warning("import", path.span, format!("`{}`: {warning}", path.value));
@@ -136,7 +136,7 @@ fn prompts(recipe: &Recipe, imported: &import::Imported, problems: &mut Problems
     let written = recipe.tools.mcp_servers.iter().map(|server| server.name.value.as_str());
     let known: Vec<&str> = written.chain(imported.mcp_servers.keys().map(String::as_str)).collect();
     for step in &recipe.steps {
-        let Work::Mcp { server, .. } = &step.work else {
+        let StepSource::Mcp { server, .. } = &step.work else {
             continue;
         };
         if !known.contains(&server.value.as_str()) {

@@ -4,9 +4,9 @@
 //! becomes a step before the prompt, which gets its output in that place; `@{path}` becomes a file reference.
 //! Everything else that looks like a template is text.
 
-use super::model::{BudgetSpec, Kind, Parameter, Recipe, Step, ToolsSpec, Work};
+use super::model::{BudgetSpec, Parameter, ParameterType, Recipe, Step, StepSource, ToolsSpec};
 use super::plan::{Expect, OnDeny};
-use crate::diag::{Diagnostic, FileId, Files, Span, Spanned};
+use crate::diag::{Diagnostic, SourceFiles, SourceId, Span, Spanned};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ struct CommandFile {
 ///
 /// # Errors
 /// Every problem of the file.
-pub(super) fn read(files: &Files, file: FileId) -> Result<Recipe, Vec<Diagnostic>> {
+pub(super) fn read(files: &SourceFiles, file: SourceId) -> Result<Recipe, Vec<Diagnostic>> {
     let head = Span { file, start: 0, end: 0 };
     let parsed: CommandFile = toml::from_str(files.text(file)).map_err(|error| {
         let range = error.span().unwrap_or(0..0);
@@ -60,7 +60,7 @@ pub(super) fn read(files: &Files, file: FileId) -> Result<Recipe, Vec<Diagnostic
                 prompt.push_str(&format!("{{{{ steps.{id}.output }}}}"));
                 steps.push(step(
                     at(id),
-                    Work::Run {
+                    StepSource::Run {
                         command: at(shell(&command)),
                         timeout_ms: None,
                         // Gemini CLI shows the output of a failing command, too.
@@ -73,10 +73,10 @@ pub(super) fn read(files: &Files, file: FileId) -> Result<Recipe, Vec<Diagnostic
     if !written.contains(ARGS) {
         prompt.push_str("{% if args %}{{ \"\\n\\n\" }}{{ args }}{% endif %}");
     }
-    steps.push(step(at("task".to_owned()), Work::Prompt(at(prompt))));
+    steps.push(step(at("task".to_owned()), StepSource::Prompt(at(prompt))));
     let args = Parameter {
         name: at("args".to_owned()),
-        kind: Kind::String,
+        kind: ParameterType::String,
         description: "what stands behind the command".to_owned(),
         default: Some(Value::String(String::new())),
         choices: Vec::new(),
@@ -110,7 +110,7 @@ pub(super) fn read(files: &Files, file: FileId) -> Result<Recipe, Vec<Diagnostic
     })
 }
 
-fn step(id: Spanned<String>, work: Work) -> Step {
+fn step(id: Spanned<String>, work: StepSource) -> Step {
     Step {
         id,
         work,
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<Recipe, Vec<Diagnostic>> {
-        let mut files = Files::default();
+        let mut files = SourceFiles::default();
         let file = files.add("a/git/my commit.toml".to_owned(), text.to_owned());
         parse(&files, file, &mut Vec::new())
     }
@@ -247,7 +247,7 @@ mod tests {
             .steps
             .iter()
             .filter_map(|step| match &step.work {
-                Work::Run { command, .. } => Some(command.value.as_str()),
+                StepSource::Run { command, .. } => Some(command.value.as_str()),
                 _ => None,
             })
             .collect();
@@ -258,7 +258,7 @@ mod tests {
                 "docker ps --format '{% raw %}{{{% endraw %}.Names}}'"
             ]
         );
-        let Some(Work::Prompt(prompt)) = recipe.steps.last().map(|step| &step.work) else {
+        let Some(StepSource::Prompt(prompt)) = recipe.steps.last().map(|step| &step.work) else {
             panic!("no prompt")
         };
         for part in [
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn arguments_that_nothing_names_stand_below() {
         let recipe = parsed("prompt = \"Review.\"").unwrap();
-        let Work::Prompt(prompt) = &recipe.steps[0].work else {
+        let StepSource::Prompt(prompt) = &recipe.steps[0].work else {
             panic!("no prompt")
         };
         assert!(prompt.value.starts_with("Review.{% if args %}"), "{}", prompt.value);

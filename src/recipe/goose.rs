@@ -5,14 +5,14 @@
 //! first and filled in afterwards, so that a value can never change the document; in goose it can.
 
 use super::model::{
-    BudgetSpec, CheckKind, CheckSpec, Kind, Parameter, Recipe, ResponseSpec, SchemaSpec, ServerSpec, Step, ToolsSpec,
-    Work,
+    BudgetSpec, CheckKind, CheckSpec, Parameter, ParameterType, Recipe, ResponseSpec, SchemaSpec, ServerSpec, Step,
+    StepSource, ToolsSpec,
 };
 use super::params;
 use super::parse::RESPONSE_RETRIES;
 use super::plan::{Expect, OnDeny};
 use crate::diag::reader::{self, Problems};
-use crate::diag::{Diagnostic, Node, Reader, Shape, Span, Spanned};
+use crate::diag::{Diagnostic, Reader, Shape, Span, Spanned, YamlNode};
 use serde_json::Value;
 
 /// Keys without effect in a run without a person.
@@ -24,9 +24,9 @@ const CHECK_SECONDS: u64 = 300;
 
 /// The map of a goose recipe, if the document is one: it has a `title` and no key that only recipes of `overnight`
 /// have. The desktop application nests the map under `recipe`.
-pub(super) fn of(root: &Node) -> Option<&Node> {
+pub(super) fn of(root: &YamlNode) -> Option<&YamlNode> {
     let own = root.get("steps").is_some();
-    let is_one = |node: &Node| {
+    let is_one = |node: &YamlNode| {
         let says = node.get("prompt").is_some() || node.get("instructions").is_some();
         node.get("title").is_some() && says
     };
@@ -37,7 +37,7 @@ pub(super) fn of(root: &Node) -> Option<&Node> {
 }
 
 /// Converts it.
-pub(super) fn read(root: &Node, problems: &mut Problems) -> Option<Recipe> {
+pub(super) fn read(root: &YamlNode, problems: &mut Problems) -> Option<Recipe> {
     let mut reader = Reader::open(root, "the goose recipe", problems)?;
     let head = reader.head();
     let title = reader.need_text("title", problems);
@@ -81,7 +81,7 @@ pub(super) fn read(root: &Node, problems: &mut Problems) -> Option<Recipe> {
     let title = title?;
     let step = Step {
         id: at(head, "task".to_owned()),
-        work: Work::Prompt(text),
+        work: StepSource::Prompt(text),
         checks,
         retries,
         expect: None,
@@ -136,7 +136,7 @@ fn at<T>(span: Span, value: T) -> Spanned<T> {
     Spanned { value, span }
 }
 
-fn is_empty(node: &Node) -> bool {
+fn is_empty(node: &YamlNode) -> bool {
     node.is_null() || matches!(&node.shape, Shape::List(items) if items.is_empty())
 }
 
@@ -208,14 +208,14 @@ fn literal(text: &str) -> String {
 }
 
 fn parameters(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Parameter> {
-    let nodes: &[Node] = match reader.node("parameters") {
+    let nodes: &[YamlNode] = match reader.node("parameters") {
         Some(node) if !is_empty(node) => reader.items("parameters", problems).unwrap_or_default(),
         _ => &[],
     };
     nodes.iter().filter_map(|node| parameter(node, problems)).collect()
 }
 
-fn parameter(node: &Node, problems: &mut Problems) -> Option<Parameter> {
+fn parameter(node: &YamlNode, problems: &mut Problems) -> Option<Parameter> {
     let mut reader = Reader::open(node, "this parameter", problems)?;
     let name = reader.need_text("key", problems)?;
     let input = reader.text("input_type", problems);
@@ -237,10 +237,10 @@ fn parameter(node: &Node, problems: &mut Problems) -> Option<Parameter> {
     let word = input.as_ref().map_or("string", |word| word.value.as_str());
     let kind = match word {
         // goose treats a date as a string, too.
-        "string" | "date" => Kind::String,
-        "number" => Kind::Number,
-        "boolean" => Kind::Boolean,
-        "select" => Kind::Enum,
+        "string" | "date" => ParameterType::String,
+        "number" => ParameterType::Number,
+        "boolean" => ParameterType::Boolean,
+        "select" => ParameterType::Enum,
         other => {
             let span = input.as_ref().map_or(name.span, |word| word.span);
             let message = format!("a parameter of the type `{other}` cannot be kept");
@@ -261,7 +261,7 @@ fn parameter(node: &Node, problems: &mut Problems) -> Option<Parameter> {
         (Some(node), _) => given(node, kind, &choices, &name.value, problems),
         // In goose an optional parameter without a default is an error when it is used; an empty value is the
         // intention.
-        (None, "optional") if kind == Kind::String => Some(Value::String(String::new())),
+        (None, "optional") if kind == ParameterType::String => Some(Value::String(String::new())),
         _ => None,
     };
     Some(Parameter {
@@ -274,12 +274,18 @@ fn parameter(node: &Node, problems: &mut Problems) -> Option<Parameter> {
 }
 
 /// A default value, which goose always writes as a string, converted to the parameter's type.
-fn given(node: &Node, kind: Kind, choices: &[Value], name: &str, problems: &mut Problems) -> Option<Value> {
+fn given(
+    node: &YamlNode,
+    kind: ParameterType,
+    choices: &[Value],
+    name: &str,
+    problems: &mut Problems,
+) -> Option<Value> {
     match kind {
-        Kind::String | Kind::Enum => {
+        ParameterType::String | ParameterType::Enum => {
             let text = reader::text(node, "default", problems)?;
             let value = Value::String(text.value.clone());
-            if kind == Kind::Enum && !choices.contains(&value) {
+            if kind == ParameterType::Enum && !choices.contains(&value) {
                 let message = format!("the default of `{name}` is none of its options");
                 problems.push(Diagnostic::error("goose", text.span, message));
                 return None;
@@ -301,7 +307,7 @@ fn given(node: &Node, kind: Kind, choices: &[Value], name: &str, problems: &mut 
     }
 }
 
-fn extension(node: &Node, tools: &mut ToolsSpec, memory: &mut bool, problems: &mut Problems) {
+fn extension(node: &YamlNode, tools: &mut ToolsSpec, memory: &mut bool, problems: &mut Problems) {
     let Some(mut reader) = Reader::open(node, "this extension", problems) else {
         return;
     };
@@ -478,10 +484,10 @@ fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<CheckSpec>, u
 mod tests {
     use super::super::parse::parse;
     use super::*;
-    use crate::diag::Files;
+    use crate::diag::SourceFiles;
 
     fn parsed(text: &str) -> (Result<Recipe, Vec<Diagnostic>>, Vec<String>) {
-        let mut files = Files::default();
+        let mut files = SourceFiles::default();
         let file = files.add("r.yaml".to_owned(), text.to_owned());
         let mut warnings = Vec::new();
         let result = parse(&files, file, &mut warnings);
@@ -525,7 +531,7 @@ retry:
         let (recipe, warnings) = parsed(WHOLE);
         let recipe = recipe.unwrap();
         assert_eq!(recipe.name.value, "audit-the-crate");
-        let Work::Prompt(text) = &recipe.steps[0].work else {
+        let StepSource::Prompt(text) = &recipe.steps[0].work else {
             panic!()
         };
         assert!(

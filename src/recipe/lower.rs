@@ -3,20 +3,20 @@
 
 mod trial;
 
-use super::documents::{self, Read};
+use super::documents::{self, ReadDocument};
 use super::import;
-use super::model::{BudgetSpec, CheckKind, CheckSpec, DeliverSpec, Recipe, ServerSpec, Step, Work};
+use super::model::{BudgetSpec, CheckKind, CheckSpec, DeliverSpec, Recipe, ServerSpec, Step, StepSource};
 use super::names::problem;
 use super::params;
 use super::plan::{
     Changed, Check, CheckWhat, DeliverPlan, Discovery, Expect, McpPrompt, McpServer, ModelSettings, OnDeny, Plan,
     PlanStep, StepWork, ToolPlan,
 };
-use super::template::{self, Scope, StepOutputs};
+use super::template::{self, StepOutputs, TemplateScope};
 use crate::base::budget::Budget;
 use crate::base::ids::StepId;
 use crate::diag::reader::Problems;
-use crate::diag::{self, Diagnostic, Files, Node, Spanned};
+use crate::diag::{self, Diagnostic, SourceFiles, Spanned, YamlNode};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -31,11 +31,11 @@ pub const COMMAND_MS: u64 = 10 * 60_000;
 
 /// Values from the command line.
 #[derive(Clone, Debug, Default)]
-pub struct Given<'a> {
+pub struct RecipeArguments<'a> {
     /// `NAME=VALUE`, as typed.
     pub params: &'a [String],
     /// The parsed file of `--params`.
-    pub params_file: Option<&'a Node>,
+    pub params_file: Option<&'a YamlNode>,
     /// The JSON of `--input`.
     pub input: Option<&'a Value>,
     pub overrides: Overrides,
@@ -59,10 +59,10 @@ pub struct Overrides {
 /// # Errors
 /// Every problem of values, input, schemas, imports and templates.
 pub fn lower(
-    files: &Files,
+    files: &SourceFiles,
     recipe: &Recipe,
-    given: &Given<'_>,
-    read: Read<'_>,
+    given: &RecipeArguments<'_>,
+    read: ReadDocument<'_>,
     warnings: &mut Vec<Diagnostic>,
 ) -> Result<Plan, Vec<Diagnostic>> {
     let mut problems = Vec::new();
@@ -81,7 +81,7 @@ pub fn lower(
         return diag::settle(None, problems, warnings);
     }
     let none = StepOutputs::new();
-    let scope = Scope {
+    let scope = TemplateScope {
         values: &values,
         input: given.input,
         steps: &none,
@@ -131,7 +131,7 @@ pub fn lower(
 }
 
 /// Checks for every problem that is independent of values: reads the recipe's files, fills in nothing.
-pub fn check(recipe: &Recipe, read: Read<'_>) -> Vec<Diagnostic> {
+pub fn check(recipe: &Recipe, read: ReadDocument<'_>) -> Vec<Diagnostic> {
     let mut problems = Vec::new();
     documents::load(recipe, read, &mut problems);
     diag::diagnostic::sort(&mut problems);
@@ -215,8 +215,8 @@ impl Plan {
     }
 
     /// The variables for this plan's templates, given the results of earlier steps.
-    pub fn scope<'a>(&'a self, steps: &'a StepOutputs) -> Scope<'a> {
-        Scope {
+    pub fn scope<'a>(&'a self, steps: &'a StepOutputs) -> TemplateScope<'a> {
+        TemplateScope {
             values: &self.values,
             input: self.input.as_ref(),
             steps,
@@ -258,8 +258,8 @@ fn overridden(budget: Budget, flags: &Budget) -> Budget {
 
 /// Renders texts of the plan that cannot refer to steps.
 struct Render<'a> {
-    files: &'a Files,
-    scope: Scope<'a>,
+    files: &'a SourceFiles,
+    scope: TemplateScope<'a>,
     problems: &'a mut Problems,
 }
 
@@ -294,11 +294,11 @@ impl Render<'_> {
 
 fn plan_step(recipe: &Recipe, step: &Step, render: &mut Render<'_>) -> PlanStep {
     let work = match &step.work {
-        Work::Prompt(text) => StepWork::Prompt {
+        StepSource::Prompt(text) => StepWork::Prompt {
             template: text.value.clone(),
             mcp: None,
         },
-        Work::Mcp {
+        StepSource::Mcp {
             server,
             name,
             arguments,
@@ -311,7 +311,7 @@ fn plan_step(recipe: &Recipe, step: &Step, render: &mut Render<'_>) -> PlanStep 
                 arguments: render.pairs(arguments),
             }),
         },
-        Work::Run {
+        StepSource::Run {
             command,
             timeout_ms,
             allow_failure,

@@ -18,8 +18,8 @@ mod shell;
 pub mod show;
 pub mod template;
 
-pub use documents::{Read, Wanted, check_schema, named, policy_needed};
-pub use lower::{Given, Overrides, check, lower};
+pub use documents::{DocumentUse, ReadDocument, check_schema, named, policy_needed};
+pub use lower::{Overrides, RecipeArguments, check, lower};
 pub use model::Recipe;
 pub use names::DELIVERY_NAMES;
 pub use parse::parse;

@@ -1,7 +1,7 @@
 //! The data model of a recipe as written, with source positions and without defaults.
 
 use super::plan::{Expect, OnDeny};
-use crate::diag::{Node, Span, Spanned};
+use crate::diag::{Span, Spanned, YamlNode};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub struct Recipe {
 #[derive(Clone, Debug)]
 pub struct Parameter {
     pub name: Spanned<String>,
-    pub kind: Kind,
+    pub kind: ParameterType,
     pub description: String,
     /// `None`: a value is required.
     pub default: Option<Value>,
@@ -55,7 +55,7 @@ pub struct Parameter {
 
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ParameterType {
     String,
     Number,
     Integer,
@@ -68,16 +68,16 @@ pub enum Kind {
     List,
 }
 
-impl Kind {
+impl ParameterType {
     /// The type names in recipes.
-    pub const WORDS: [(&'static str, Kind); 7] = [
-        ("string", Kind::String),
-        ("number", Kind::Number),
-        ("integer", Kind::Integer),
-        ("boolean", Kind::Boolean),
-        ("enum", Kind::Enum),
-        ("path", Kind::Path),
-        ("list", Kind::List),
+    pub const WORDS: [(&'static str, ParameterType); 7] = [
+        ("string", ParameterType::String),
+        ("number", ParameterType::Number),
+        ("integer", ParameterType::Integer),
+        ("boolean", ParameterType::Boolean),
+        ("enum", ParameterType::Enum),
+        ("path", ParameterType::Path),
+        ("list", ParameterType::List),
     ];
 
     /// The type name in recipes.
@@ -99,7 +99,7 @@ pub struct InputSpec {
 /// A JSON Schema: written in place, or the path of a JSON or YAML file relative to the recipe's directory.
 #[derive(Clone, Debug)]
 pub enum SchemaSpec {
-    Inline(Node),
+    Inline(YamlNode),
     File(Spanned<String>),
 }
 
@@ -159,7 +159,7 @@ pub struct ServerSpec {
 #[derive(Clone, Debug)]
 pub struct Step {
     pub id: Spanned<String>,
-    pub work: Work,
+    pub work: StepSource,
     pub checks: Vec<CheckSpec>,
     pub retries: u32,
     /// `retry: { fresh: true }`.
@@ -171,7 +171,7 @@ pub struct Step {
 
 /// The action of a step; its texts are templates.
 #[derive(Clone, Debug)]
-pub enum Work {
+pub enum StepSource {
     Prompt(Spanned<String>),
     /// A prompt of an MCP server. Its arguments cannot refer to steps.
     Mcp {

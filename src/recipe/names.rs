@@ -1,16 +1,16 @@
 //! Checks templates statically: every name is declared, and every value in a command can be quoted.
 
-use super::model::{CheckKind, Recipe, Work};
-use super::template::{self, Name, TemplateError};
+use super::model::{CheckKind, Recipe, StepSource};
+use super::template::{self, FreeName, TemplateError};
 use crate::diag::reader::Problems;
-use crate::diag::{Diagnostic, Files, Spanned, did_you_mean};
+use crate::diag::{Diagnostic, SourceFiles, Spanned, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Variables of `deliver` texts besides parameters and input.
 pub const DELIVERY_NAMES: [&str; 6] = ["answer", "result", "summary", "recipe", "job", "digest"];
 
 struct Check<'a> {
-    files: &'a Files,
+    files: &'a SourceFiles,
     parameters: Vec<&'a str>,
     has_input: bool,
     used: BTreeSet<String>,
@@ -18,7 +18,7 @@ struct Check<'a> {
 }
 
 /// Adds a problem for each unknown name in the recipe's templates, and a warning for each unused parameter.
-pub(super) fn check(files: &Files, recipe: &Recipe, problems: &mut Problems) {
+pub(super) fn check(files: &SourceFiles, recipe: &Recipe, problems: &mut Problems) {
     let mut check = Check {
         files,
         parameters: recipe.parameters.iter().map(|p| p.name.value.as_str()).collect(),
@@ -39,12 +39,12 @@ pub(super) fn check(files: &Files, recipe: &Recipe, problems: &mut Problems) {
     let mut earlier: Vec<&str> = Vec::new();
     for step in &recipe.steps {
         match &step.work {
-            Work::Prompt(text) => check.text(text, &earlier),
-            Work::Mcp { arguments, text, .. } => {
+            StepSource::Prompt(text) => check.text(text, &earlier),
+            StepSource::Mcp { arguments, text, .. } => {
                 arguments.iter().for_each(|(_, text)| check.argument(text));
                 text.iter().for_each(|text| check.text(text, &earlier));
             }
-            Work::Run { command, .. } => check.command(command, &earlier),
+            StepSource::Run { command, .. } => check.command(command, &earlier),
         }
         for one in &step.checks {
             match &one.what {
@@ -106,7 +106,7 @@ impl Check<'_> {
     /// An argument of a server's prompt: it is rendered before the first step.
     fn argument(&mut self, text: &Spanned<String>) {
         let names = template::names(&text.value).unwrap_or_default();
-        let of_step = |name: &&Name| name.path.first().is_some_and(|first| first == "steps");
+        let of_step = |name: &&FreeName| name.path.first().is_some_and(|first| first == "steps");
         let Some(name) = names.iter().find(of_step) else {
             return self.text(text, &[]);
         };
@@ -126,7 +126,7 @@ impl Check<'_> {
         }
     }
 
-    fn name(&mut self, text: &Spanned<String>, name: &Name, earlier: &[&str]) {
+    fn name(&mut self, text: &Spanned<String>, name: &FreeName, earlier: &[&str]) {
         let span = text.locate(self.files, name.range.clone());
         let path: Vec<&str> = name.path.iter().map(String::as_str).collect();
         let (message, help) = match path.as_slice() {
@@ -168,7 +168,7 @@ impl Check<'_> {
 }
 
 /// Converts a template's error to its position in the file.
-pub(super) fn problem(files: &Files, text: &Spanned<String>, error: TemplateError) -> Diagnostic {
+pub(super) fn problem(files: &SourceFiles, text: &Spanned<String>, error: TemplateError) -> Diagnostic {
     let span = error.range.map_or(text.span, |range| text.locate(files, range));
     Diagnostic::error("template", span, error.message).help(error.help)
 }

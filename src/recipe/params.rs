@@ -1,8 +1,8 @@
 //! Parameters: parses given values by their declared types, fills in defaults, and reports every problem. Pure.
 
-use super::model::{Kind, Parameter};
+use super::model::{Parameter, ParameterType};
 use crate::diag::reader::{self, Problems};
-use crate::diag::{Diagnostic, Entry, Node, Shape, Span, did_you_mean};
+use crate::diag::{Diagnostic, MapEntry, Shape, Span, YamlNode, did_you_mean};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -28,9 +28,15 @@ pub fn stays_inside(path: &str) -> bool {
 }
 
 /// Parses a YAML or JSON value by its declared type.
-pub fn read_node(node: &Node, kind: Kind, choices: &[Value], name: &str, problems: &mut Problems) -> Option<Value> {
+pub fn read_node(
+    node: &YamlNode,
+    kind: ParameterType,
+    choices: &[Value],
+    name: &str,
+    problems: &mut Problems,
+) -> Option<Value> {
     let read = match (&node.shape, kind) {
-        (Shape::List(items), Kind::List) => {
+        (Shape::List(items), ParameterType::List) => {
             let texts = items
                 .iter()
                 .filter_map(|item| reader::text(item, name, problems))
@@ -38,7 +44,7 @@ pub fn read_node(node: &Node, kind: Kind, choices: &[Value], name: &str, problem
                 .collect::<Vec<_>>();
             Ok(Value::Array(texts))
         }
-        (Shape::Scalar(scalar), kind) if kind != Kind::List && !scalar.is_null() => {
+        (Shape::Scalar(scalar), kind) if kind != ParameterType::List && !scalar.is_null() => {
             read_text(&scalar.text, kind, choices)
         }
         _ => Err(format!("must be {}, found {}", expected(kind), node.describe())),
@@ -57,29 +63,29 @@ pub fn read_node(node: &Node, kind: Kind, choices: &[Value], name: &str, problem
 ///
 /// # Errors
 /// A sentence that says why the text is not such a value.
-pub fn read_text(text: &str, kind: Kind, choices: &[Value]) -> Result<Value, String> {
+pub fn read_text(text: &str, kind: ParameterType, choices: &[Value]) -> Result<Value, String> {
     let value = match kind {
-        Kind::String | Kind::Enum => Value::String(text.to_owned()),
-        Kind::Path if stays_inside(text) => Value::String(text.to_owned()),
-        Kind::Path => {
+        ParameterType::String | ParameterType::Enum => Value::String(text.to_owned()),
+        ParameterType::Path if stays_inside(text) => Value::String(text.to_owned()),
+        ParameterType::Path => {
             return Err(format!(
                 "must be a path inside the workspace, without `..`, found `{text}`"
             ));
         }
-        Kind::Boolean => match text {
+        ParameterType::Boolean => match text {
             "true" => Value::Bool(true),
             "false" => Value::Bool(false),
             _ => return Err(mismatch(kind, text)),
         },
-        Kind::Integer => {
+        ParameterType::Integer => {
             let plain = text.strip_prefix('+').unwrap_or(text);
             plain
                 .parse::<i64>()
                 .map(Value::from)
                 .map_err(|_| mismatch(kind, text))?
         }
-        Kind::Number => number(text).ok_or_else(|| mismatch(kind, text))?,
-        Kind::List => list(text).ok_or_else(|| mismatch(kind, text))?,
+        ParameterType::Number => number(text).ok_or_else(|| mismatch(kind, text))?,
+        ParameterType::List => list(text).ok_or_else(|| mismatch(kind, text))?,
     };
     if !choices.is_empty() && !choices.contains(&value) {
         return Err(format!("cannot be `{text}`"));
@@ -105,22 +111,22 @@ fn list(text: &str) -> Option<Value> {
     Some(Value::from(items.collect::<Vec<_>>()))
 }
 
-fn expected(kind: Kind) -> &'static str {
+fn expected(kind: ParameterType) -> &'static str {
     match kind {
-        Kind::String | Kind::Enum => "a text",
-        Kind::Path => "a path inside the workspace",
-        Kind::Boolean => "`true` or `false`",
-        Kind::Integer => "a whole number",
-        Kind::Number => "a number",
-        Kind::List => "a list of texts",
+        ParameterType::String | ParameterType::Enum => "a text",
+        ParameterType::Path => "a path inside the workspace",
+        ParameterType::Boolean => "`true` or `false`",
+        ParameterType::Integer => "a whole number",
+        ParameterType::Number => "a number",
+        ParameterType::List => "a list of texts",
     }
 }
 
-fn mismatch(kind: Kind, text: &str) -> String {
+fn mismatch(kind: ParameterType, text: &str) -> String {
     format!("must be {}, found `{text}`", expected(kind))
 }
 
-fn bad_value(name: &str, why: &str, span: Option<Span>, kind: Kind, choices: &[Value]) -> Diagnostic {
+fn bad_value(name: &str, why: &str, span: Option<Span>, kind: ParameterType, choices: &[Value]) -> Diagnostic {
     let mut problem = Diagnostic::unplaced("bad-value", format!("the parameter `{name}` {why}"));
     problem.span = span;
     let words: Vec<String> = choices.iter().map(show).collect();
@@ -147,7 +153,7 @@ pub fn show(value: &Value) -> String {
 pub fn resolve(
     parameters: &[Parameter],
     flags: &[String],
-    file: Option<&Node>,
+    file: Option<&YamlNode>,
     problems: &mut Problems,
 ) -> BTreeMap<String, Value> {
     let mut values = BTreeMap::new();
@@ -199,7 +205,7 @@ pub fn resolve(
     values
 }
 
-fn entries<'a>(file: &'a Node, problems: &mut Problems) -> &'a [Entry] {
+fn entries<'a>(file: &'a YamlNode, problems: &mut Problems) -> &'a [MapEntry] {
     match &file.shape {
         Shape::Map(entries) => entries,
         _ if file.is_null() => &[],

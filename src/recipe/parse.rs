@@ -6,11 +6,13 @@ mod tools;
 
 pub(super) use tools::is_server_name;
 
-use super::model::{BudgetSpec, DeliverSpec, InputSpec, Kind, Parameter, Recipe, ResponseSpec, SchemaSpec, Step, Work};
+use super::model::{
+    BudgetSpec, DeliverSpec, InputSpec, Parameter, ParameterType, Recipe, ResponseSpec, SchemaSpec, Step, StepSource,
+};
 use super::params;
 use super::plan::{Expect, ModelSettings, OnDeny};
 use crate::diag::reader::{self, Problems};
-use crate::diag::{self, Diagnostic, FileId, Files, Node, Reader, Shape, Span, Spanned};
+use crate::diag::{self, Diagnostic, Reader, Shape, SourceFiles, SourceId, Span, Spanned, YamlNode};
 use std::collections::BTreeMap;
 
 /// Default limit of how often an answer that does not match its schema is sent back.
@@ -28,7 +30,7 @@ pub(super) const EXPECT: [(&str, Expect); 3] = [
 ///
 /// # Errors
 /// Every problem of the file, in file order.
-pub fn parse(files: &Files, file: FileId, warnings: &mut Vec<Diagnostic>) -> Result<Recipe, Vec<Diagnostic>> {
+pub fn parse(files: &SourceFiles, file: SourceId, warnings: &mut Vec<Diagnostic>) -> Result<Recipe, Vec<Diagnostic>> {
     if files.name(file).ends_with(super::gemini_command::EXTENSION) {
         let recipe = super::gemini_command::read(files, file)?;
         let mut problems = Vec::new();
@@ -47,7 +49,7 @@ pub fn parse(files: &Files, file: FileId, warnings: &mut Vec<Diagnostic>) -> Res
     diag::settle(recipe, problems, warnings)
 }
 
-fn recipe(root: &Node, problems: &mut Problems) -> Option<Recipe> {
+fn recipe(root: &YamlNode, problems: &mut Problems) -> Option<Recipe> {
     let mut reader = Reader::open(root, "the recipe", problems)?;
     reader.version(problems);
     let name = reader
@@ -134,7 +136,7 @@ fn whole(steps: &[Step], skip_at: Option<Span>, response_at: Option<Span>, probl
         );
         problems.push(problem.help("add `checks` to a step"));
     }
-    let no_prompt = !steps.is_empty() && steps.iter().all(|step| matches!(step.work, Work::Run { .. }));
+    let no_prompt = !steps.is_empty() && steps.iter().all(|step| matches!(step.work, StepSource::Run { .. }));
     if let (Some(span), true) = (response_at, no_prompt) {
         let problem = Diagnostic::error(
             "response-without-prompt",
@@ -233,10 +235,12 @@ fn parameters(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Parameter
     found
 }
 
-fn parameter(node: &Node, problems: &mut Problems) -> Option<Parameter> {
+fn parameter(node: &YamlNode, problems: &mut Problems) -> Option<Parameter> {
     let mut reader = Reader::open(node, "this parameter", problems)?;
     let name = reader.need_text("name", problems);
-    let kind = reader.choice("type", &Kind::WORDS, problems).map(|kind| kind.value);
+    let kind = reader
+        .choice("type", &ParameterType::WORDS, problems)
+        .map(|kind| kind.value);
     let description = text_or_empty(&mut reader, "description", problems);
     let default = reader.node("default");
     let choices_at = reader.entry("choices").map(|entry| entry.key_span);
@@ -250,8 +254,12 @@ fn parameter(node: &Node, problems: &mut Problems) -> Option<Parameter> {
         problems.push(Diagnostic::error("bad-name", name.span, message).help(help));
         return None;
     }
-    let kind = kind.unwrap_or(if choices_at.is_some() { Kind::Enum } else { Kind::String });
-    if (kind == Kind::Enum) && choices.is_empty() {
+    let kind = kind.unwrap_or(if choices_at.is_some() {
+        ParameterType::Enum
+    } else {
+        ParameterType::String
+    });
+    if (kind == ParameterType::Enum) && choices.is_empty() {
         let problem = Diagnostic::error("missing-key", choices_at.unwrap_or(head), "an `enum` needs `choices`");
         problems.push(problem.help("add `choices: [one, two]`"));
     }

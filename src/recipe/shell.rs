@@ -12,7 +12,7 @@ pub(super) const CLOSE: char = '\u{f5a1}';
 
 /// A value for a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum ShellValue {
     One(String),
     /// Several words when unquoted; joined by spaces inside quotes.
     Many(Vec<String>),
@@ -32,7 +32,7 @@ enum Place {
 ///
 /// # Errors
 /// A value in a comment, or after a substitution or here-document, where no quoting is known to be safe.
-pub(super) fn fill(text: &str, words: &[Word]) -> Result<String, TemplateError> {
+pub(super) fn fill(text: &str, words: &[ShellValue]) -> Result<String, TemplateError> {
     let mut out = String::with_capacity(text.len());
     let mut place = Place::Bare;
     let mut rest = text.chars().peekable();
@@ -82,10 +82,10 @@ fn step(place: Place, before: char, character: char, next: Option<char>) -> Plac
     }
 }
 
-fn quote(out: &mut String, place: Place, word: &Word) -> Result<(), TemplateError> {
+fn quote(out: &mut String, place: Place, word: &ShellValue) -> Result<(), TemplateError> {
     let joined = match word {
-        Word::One(text) => text.clone(),
-        Word::Many(texts) if place == Place::Bare => {
+        ShellValue::One(text) => text.clone(),
+        ShellValue::Many(texts) if place == Place::Bare => {
             let quoted: Vec<String> = texts.iter().map(|text| bare(text)).collect();
             out.push_str(&quoted.join(" "));
             return if texts.iter().any(|text| text.contains('\0')) {
@@ -94,7 +94,7 @@ fn quote(out: &mut String, place: Place, word: &Word) -> Result<(), TemplateErro
                 Ok(())
             };
         }
-        Word::Many(texts) => texts.join(" "),
+        ShellValue::Many(texts) => texts.join(" "),
     };
     if joined.contains('\0') {
         return Err(nul());
@@ -142,7 +142,7 @@ mod tests {
 
     fn one(text: &str, value: &str) -> Result<String, TemplateError> {
         let marked = text.replace("@@", &format!("{OPEN}0{CLOSE}"));
-        fill(&marked, &[Word::One(value.to_owned())])
+        fill(&marked, &[ShellValue::One(value.to_owned())])
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn lists_are_words() {
-        let words = [Word::Many(vec!["a b".into(), "c".into()])];
+        let words = [ShellValue::Many(vec!["a b".into(), "c".into()])];
         let text = format!("ls {OPEN}0{CLOSE} \"{OPEN}0{CLOSE}\"");
         assert_eq!(fill(&text, &words).unwrap(), "ls 'a b' c \"a b c\"");
     }

@@ -7,7 +7,7 @@ mod author;
 
 pub use author::{VALUE, render_author};
 
-use super::shell::{self, CLOSE, OPEN, Word};
+use super::shell::{self, CLOSE, OPEN, ShellValue};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Object, ObjectRepr, Serde, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, UndefinedBehavior};
@@ -27,7 +27,7 @@ pub type StepOutputs = BTreeMap<String, String>;
 
 /// The variables of a template.
 #[derive(Clone, Copy, Debug)]
-pub struct Scope<'a> {
+pub struct TemplateScope<'a> {
     pub values: &'a BTreeMap<String, Value>,
     pub input: Option<&'a Value>,
     pub steps: &'a StepOutputs,
@@ -80,7 +80,7 @@ impl TemplateError {
 ///
 /// # Errors
 /// Invalid syntax, an undefined name, an unknown filter, or a limit of work or length.
-pub fn render(text: &str, scope: &Scope<'_>) -> Result<String, TemplateError> {
+pub fn render(text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateError> {
     let mut env = environment();
     env.add_filter("raw", |value: minijinja::Value| value);
     env.set_formatter(|out, _, value| write(out, &plain(value)));
@@ -91,11 +91,11 @@ pub fn render(text: &str, scope: &Scope<'_>) -> Result<String, TemplateError> {
 ///
 /// # Errors
 /// As [`render`]; also a value in a place where no quoting is safe (after `$(`, in a here-document, in a comment).
-pub fn render_command(text: &str, scope: &Scope<'_>) -> Result<String, TemplateError> {
+pub fn render_command(text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateError> {
     if text.contains([OPEN, CLOSE]) {
         return Err(TemplateError::shell("the command holds a private-use character"));
     }
-    let words: Arc<Mutex<Vec<Word>>> = Arc::default();
+    let words: Arc<Mutex<Vec<ShellValue>>> = Arc::default();
     let kept = Arc::clone(&words);
     let mut env = environment();
     env.add_filter("raw", |value: minijinja::Value| {
@@ -149,7 +149,7 @@ fn environment() -> Environment<'static> {
     env
 }
 
-fn run(env: &Environment<'_>, text: &str, scope: &Scope<'_>) -> Result<String, TemplateError> {
+fn run(env: &Environment<'_>, text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateError> {
     let template = env
         .template_from_str(text)
         .map_err(|error| TemplateError::from_engine(&error, text))?;
@@ -160,7 +160,7 @@ fn run(env: &Environment<'_>, text: &str, scope: &Scope<'_>) -> Result<String, T
     Ok(String::from_utf8_lossy(&out.0).into_owned())
 }
 
-fn context(scope: &Scope<'_>) -> minijinja::Value {
+fn context(scope: &TemplateScope<'_>) -> minijinja::Value {
     let mut names: BTreeMap<String, minijinja::Value> = scope
         .values
         .iter()
@@ -188,21 +188,21 @@ fn plain(value: &minijinja::Value) -> String {
     }
 }
 
-fn word(value: &minijinja::Value, earlier: &[Word]) -> Word {
+fn word(value: &minijinja::Value, earlier: &[ShellValue]) -> ShellValue {
     let scalars = |item: &minijinja::Value| !matches!(item.kind(), ValueKind::Seq | ValueKind::Map);
     let items: Vec<minijinja::Value> = match value.try_iter() {
         Ok(items) if value.kind() == ValueKind::Seq => items.collect(),
-        _ => return Word::One(unmark(&plain(value), earlier)),
+        _ => return ShellValue::One(unmark(&plain(value), earlier)),
     };
     if items.iter().all(scalars) {
-        Word::Many(items.iter().map(|item| unmark(&plain(item), earlier)).collect())
+        ShellValue::Many(items.iter().map(|item| unmark(&plain(item), earlier)).collect())
     } else {
-        Word::One(unmark(&plain(value), earlier))
+        ShellValue::One(unmark(&plain(value), earlier))
     }
 }
 
 /// Replaces the markers inside a value that a `{% set %}` block made by the marked values.
-fn unmark(text: &str, earlier: &[Word]) -> String {
+fn unmark(text: &str, earlier: &[ShellValue]) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(OPEN) {
@@ -212,8 +212,8 @@ fn unmark(text: &str, earlier: &[Word]) -> String {
             continue;
         };
         match number.parse::<usize>().ok().and_then(|at| earlier.get(at)) {
-            Some(Word::One(text)) => out.push_str(text),
-            Some(Word::Many(texts)) => out.push_str(&texts.join(" ")),
+            Some(ShellValue::One(text)) => out.push_str(text),
+            Some(ShellValue::Many(texts)) => out.push_str(&texts.join(" ")),
             None => out.push_str(number),
         }
         rest = after;
@@ -244,7 +244,7 @@ impl std::io::Write for Bounded {
 
 /// A name that a template uses without defining it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Name {
+pub struct FreeName {
     /// The parts between the dots: `["steps", "lint", "output"]`.
     pub path: Vec<String>,
     /// Byte range of its first use.
@@ -255,7 +255,7 @@ pub struct Name {
 ///
 /// # Errors
 /// Invalid syntax.
-pub fn names(text: &str) -> Result<Vec<Name>, TemplateError> {
+pub fn names(text: &str) -> Result<Vec<FreeName>, TemplateError> {
     let env = environment();
     let template = env
         .template_from_str(text)
@@ -268,7 +268,7 @@ pub fn names(text: &str) -> Result<Vec<Name>, TemplateError> {
         let range = first_use(text, &path).unwrap_or(0..text.len().min(1));
         match subscripts(text).filter(|_| path == "steps") {
             Some(ids) => found.extend(ids),
-            None => found.push(Name {
+            None => found.push(FreeName {
                 path: path.split('.').map(str::to_owned).collect(),
                 range,
             }),
@@ -320,7 +320,7 @@ pub fn check_command(text: &str) -> Result<(), TemplateError> {
         at = tag.end + 2;
     }
     marked.push_str(text.get(at..).unwrap_or_default());
-    shell::fill(&marked, &[Word::One("x".to_owned())]).map(|_| ())
+    shell::fill(&marked, &[ShellValue::One("x".to_owned())]).map(|_| ())
 }
 
 fn is_raw(expression: &str) -> bool {
@@ -365,7 +365,7 @@ fn first_use(text: &str, path: &str) -> Option<Range<usize>> {
 }
 
 /// The ids in `steps["ID"]`, for ids that are not identifiers. `None` when there are none.
-fn subscripts(text: &str) -> Option<Vec<Name>> {
+fn subscripts(text: &str) -> Option<Vec<FreeName>> {
     let mut found = Vec::new();
     for tag in tags(text) {
         let inner = text.get(tag.clone()).unwrap_or_default();
@@ -374,7 +374,7 @@ fn subscripts(text: &str) -> Option<Vec<Name>> {
             let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
             let id = rest.get(1..)?.split(quote).next()?;
             let start = tag.start + at;
-            found.push(Name {
+            found.push(FreeName {
                 path: vec!["steps".to_owned(), id.to_owned()],
                 range: start..start + opening.len() + id.len() + 2,
             });

@@ -2,12 +2,12 @@
 
 use super::result::Ending;
 use super::summary::RunSummary;
-use super::transcript::Declared;
+use super::transcript::DeclaredPrompt;
 use super::{findings, github, html, junit, markdown, result, suspension, transcript};
 
 /// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ReportFile {
     Html,
     Junit,
     Transcript,
@@ -32,42 +32,42 @@ pub enum Format {
     Checkstyle,
 }
 
-impl Format {
+impl ReportFile {
     /// All formats, in the order of `--help`.
-    pub const ALL: [Format; 14] = [
-        Format::Text,
-        Format::Result,
-        Format::Summary,
-        Format::Html,
-        Format::Junit,
-        Format::Transcript,
-        Format::Patch,
-        Format::Suspension,
-        Format::Review,
-        Format::Github,
-        Format::Sarif,
-        Format::Rdjson,
-        Format::Codequality,
-        Format::Checkstyle,
+    pub const ALL: [ReportFile; 14] = [
+        ReportFile::Text,
+        ReportFile::Result,
+        ReportFile::Summary,
+        ReportFile::Html,
+        ReportFile::Junit,
+        ReportFile::Transcript,
+        ReportFile::Patch,
+        ReportFile::Suspension,
+        ReportFile::Review,
+        ReportFile::Github,
+        ReportFile::Sarif,
+        ReportFile::Rdjson,
+        ReportFile::Codequality,
+        ReportFile::Checkstyle,
     ];
 
     /// The value of the command-line option.
     pub fn as_str(self) -> &'static str {
         match self {
-            Format::Html => "html",
-            Format::Junit => "junit",
-            Format::Transcript => "transcript",
-            Format::Patch => "patch",
-            Format::Summary => "summary",
-            Format::Result => "result",
-            Format::Suspension => "suspension",
-            Format::Review => "review",
-            Format::Github => "github",
-            Format::Text => "text",
-            Format::Sarif => "sarif",
-            Format::Rdjson => "rdjson",
-            Format::Codequality => "codequality",
-            Format::Checkstyle => "checkstyle",
+            ReportFile::Html => "html",
+            ReportFile::Junit => "junit",
+            ReportFile::Transcript => "transcript",
+            ReportFile::Patch => "patch",
+            ReportFile::Summary => "summary",
+            ReportFile::Result => "result",
+            ReportFile::Suspension => "suspension",
+            ReportFile::Review => "review",
+            ReportFile::Github => "github",
+            ReportFile::Text => "text",
+            ReportFile::Sarif => "sarif",
+            ReportFile::Rdjson => "rdjson",
+            ReportFile::Codequality => "codequality",
+            ReportFile::Checkstyle => "checkstyle",
         }
     }
 
@@ -79,20 +79,20 @@ impl Format {
     /// The file in the run directory that holds this output, if there is one.
     pub fn file(self) -> Option<&'static str> {
         match self {
-            Format::Html => Some("report.html"),
-            Format::Junit => Some("junit.xml"),
-            Format::Transcript => Some("transcript.json"),
-            Format::Patch => Some("changes.patch"),
-            Format::Summary => Some("summary.md"),
-            Format::Result => Some("result.json"),
-            Format::Suspension => Some("suspension.json"),
-            Format::Review => Some("suspension.md"),
-            Format::Github
-            | Format::Text
-            | Format::Sarif
-            | Format::Rdjson
-            | Format::Codequality
-            | Format::Checkstyle => None,
+            ReportFile::Html => Some("report.html"),
+            ReportFile::Junit => Some("junit.xml"),
+            ReportFile::Transcript => Some("transcript.json"),
+            ReportFile::Patch => Some("changes.patch"),
+            ReportFile::Summary => Some("summary.md"),
+            ReportFile::Result => Some("result.json"),
+            ReportFile::Suspension => Some("suspension.json"),
+            ReportFile::Review => Some("suspension.md"),
+            ReportFile::Github
+            | ReportFile::Text
+            | ReportFile::Sarif
+            | ReportFile::Rdjson
+            | ReportFile::Codequality
+            | ReportFile::Checkstyle => None,
         }
     }
 }
@@ -101,7 +101,7 @@ impl Format {
 #[derive(Clone, Copy, Debug)]
 pub struct Beside<'a> {
     pub ending: &'a Ending,
-    pub declared: Declared<'a>,
+    pub declared: DeclaredPrompt<'a>,
     /// The bytes of the patch blob, if the run changed anything.
     pub patch: Option<&'a [u8]>,
 }
@@ -111,26 +111,26 @@ pub struct Beside<'a> {
 /// # Errors
 /// When the XML writer fails.
 pub fn render(
-    format: Format,
+    format: ReportFile,
     sum: &RunSummary<'_>,
     beside: Beside<'_>,
 ) -> Result<Vec<u8>, quick_junit::SerializeError> {
     let ending = beside.ending;
     let text = match format {
-        Format::Html => html::page(sum, ending, beside.patch),
-        Format::Junit => junit::xml(sum, ending)?,
-        Format::Transcript => transcript::json(sum, beside.declared, ending),
-        Format::Patch => return Ok(beside.patch.unwrap_or_default().to_vec()),
-        Format::Summary => markdown::summary(sum, ending),
-        Format::Result => result::result(sum, ending).to_pretty(),
-        Format::Suspension => format!("{:#}\n", suspension::json(sum, ending)),
-        Format::Review => suspension::markdown(sum, ending),
-        Format::Github => github::annotations(sum, ending),
-        Format::Text => result::text(&result::result(sum, ending)),
-        Format::Sarif => findings::sarif(sum),
-        Format::Rdjson => findings::rdjson(sum),
-        Format::Codequality => findings::codequality(sum),
-        Format::Checkstyle => findings::checkstyle(sum),
+        ReportFile::Html => html::page(sum, ending, beside.patch),
+        ReportFile::Junit => junit::xml(sum, ending)?,
+        ReportFile::Transcript => transcript::json(sum, beside.declared, ending),
+        ReportFile::Patch => return Ok(beside.patch.unwrap_or_default().to_vec()),
+        ReportFile::Summary => markdown::summary(sum, ending),
+        ReportFile::Result => result::result(sum, ending).to_pretty(),
+        ReportFile::Suspension => format!("{:#}\n", suspension::json(sum, ending)),
+        ReportFile::Review => suspension::markdown(sum, ending),
+        ReportFile::Github => github::annotations(sum, ending),
+        ReportFile::Text => result::text(&result::result(sum, ending)),
+        ReportFile::Sarif => findings::sarif(sum),
+        ReportFile::Rdjson => findings::rdjson(sum),
+        ReportFile::Codequality => findings::codequality(sum),
+        ReportFile::Checkstyle => findings::checkstyle(sum),
     };
     Ok(text.into_bytes())
 }

@@ -10,7 +10,7 @@ use super::result::Ending;
 use super::summary::{RunSummary, StepSummary};
 use super::text;
 use crate::base::outcome::Verdict;
-use cases::{Trouble, Writer};
+use cases::{CaseFailure, SuiteWriter};
 use quick_junit::{NonSuccessKind, Property, Report, SerializeError, TestCase, TestCaseStatus, TestSuite};
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub fn xml(sum: &RunSummary<'_>, ending: &Ending) -> Result<String, SerializeErr
         warn(sum, suite);
         unruled(sum, suite);
     }
-    own_up(sum, &mut suites, at);
+    ensure_failure_reported(sum, &mut suites, at);
     report.add_test_suites(suites);
     report.to_string().map(without_total)
 }
@@ -52,7 +52,7 @@ pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending)
     suite.set_time(Duration::ZERO);
     property(&mut suite, "verdict", verdict.as_str());
     property(&mut suite, "exit_code", &ending.exit_code.to_string());
-    let trouble = Trouble::new(NonSuccessKind::Error, verdict.as_str(), message);
+    let trouble = CaseFailure::new(NonSuccessKind::Error, verdict.as_str(), message);
     let mut case = TestCase::new("completed", trouble.status());
     case.set_classname(text::line(name, 200));
     case.set_time(Duration::ZERO);
@@ -88,7 +88,7 @@ fn suite(sum: &RunSummary<'_>, ending: &Ending, id: &str) -> TestSuite {
         suite.extra.insert("timestamp".into(), rfc3339(step.started).into());
     }
     properties(sum, ending, step, &mut suite);
-    let mut writer = Writer::new(sum, ending, id);
+    let mut writer = SuiteWriter::new(sum, ending, id);
     match index.zip(step) {
         Some((index, step)) => writer.begun(index, step),
         None => writer.not_begun(id),
@@ -203,7 +203,7 @@ fn warn(sum: &RunSummary<'_>, suite: &mut TestSuite) {
 
 /// A run that did not pass must not look like one that did: if no case says so, the case `completed` of the suite `at`
 /// does.
-fn own_up(sum: &RunSummary<'_>, suites: &mut [TestSuite], at: usize) {
+fn ensure_failure_reported(sum: &RunSummary<'_>, suites: &mut [TestSuite], at: usize) {
     let waits =
         |case: &TestCase| matches!(&case.status, TestCaseStatus::Skipped { ty: Some(ty), .. } if ty == "suspended");
     let told = suites.iter().any(|suite| {
@@ -216,7 +216,7 @@ fn own_up(sum: &RunSummary<'_>, suites: &mut [TestSuite], at: usize) {
     let Some(suite) = suites.get_mut(at) else { return };
     let mut cases = std::mem::take(&mut suite.test_cases);
     if let Some(case) = cases.iter_mut().find(|case| case.name == *"completed") {
-        case.status = Trouble::of(&sum.outcome).status();
+        case.status = CaseFailure::of(&sum.outcome).status();
     }
     (suite.tests, suite.skipped) = (0, 0);
     suite.add_test_cases(cases);

@@ -6,17 +6,17 @@ pub use live::LiveBar;
 
 use super::text;
 use crate::base::call::{CallState, ToolOutput};
-use crate::base::event::{Event, EventKind, Live, RunStarted, Sink};
+use crate::base::event::{Event, EventKind, ProgressEvent, RunStarted, Sink};
 use crate::base::ids::CallId;
 use crate::base::message::Reply;
-use crate::base::outcome::{Outcome, StepStatus};
+use crate::base::outcome::{RunOutcome, StepStatus};
 use crate::base::ruling::{Decision, Ruling};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// The level of detail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum Verbosity {
     /// Only warnings, and the end of a run that did not pass.
     Quiet,
     #[default]
@@ -28,7 +28,7 @@ pub enum Level {
 /// Turns events into lines. Keeps only what later lines need to name.
 #[derive(Debug, Default)]
 pub struct Lines {
-    level: Level,
+    level: Verbosity,
     /// The title of each open call.
     titles: HashMap<CallId, String>,
     tokens: u64,
@@ -38,7 +38,7 @@ pub struct Lines {
 
 impl Lines {
     /// Lines of this level.
-    pub fn new(level: Level) -> Self {
+    pub fn new(level: Verbosity) -> Self {
         Self {
             level,
             ..Self::default()
@@ -47,7 +47,7 @@ impl Lines {
 
     /// The lines for an event, without newlines. Control characters are removed.
     pub fn of(&mut self, event: &Event) -> Vec<String> {
-        let normal = self.level >= Level::Normal;
+        let normal = self.level >= Verbosity::Normal;
         match &event.kind {
             EventKind::Warned { code, message } if code == "replay" => {
                 let mut lines = with_difference(message);
@@ -69,7 +69,7 @@ impl Lines {
                 let title = text::line(&format!("{tool} {}", decided.title), 140);
                 self.titles.insert(decided.call.clone(), title);
                 let told = match decided.ruling.decision {
-                    Decision::Allow => self.level >= Level::Verbose,
+                    Decision::Allow => self.level >= Verbosity::Verbose,
                     _ => normal,
                 };
                 let title = self.title(&decided.call);
@@ -231,7 +231,7 @@ impl Lines {
         for call in reply.calls() {
             self.titles.insert(call.id.clone(), text::line(&call.tool, 80));
         }
-        if self.level < Level::Verbose {
+        if self.level < Verbosity::Verbose {
             return Vec::new();
         }
         let mut lines = vec![format!("  turn {}: {}", self.turns, self.figures())];
@@ -244,8 +244,8 @@ impl Lines {
         lines
     }
 
-    fn end(&self, outcome: &Outcome) -> Vec<String> {
-        if self.level == Level::Quiet && outcome.verdict.is_success() {
+    fn end(&self, outcome: &RunOutcome) -> Vec<String> {
+        if self.level == Verbosity::Quiet && outcome.verdict.is_success() {
             return Vec::new();
         }
         let (why, difference) = match outcome.reason.as_str() {
@@ -332,7 +332,7 @@ pub struct Plain<W> {
 
 impl<W: Write + Send> Plain<W> {
     /// Writes to `out`.
-    pub fn new(out: W, level: Level) -> Self {
+    pub fn new(out: W, level: Verbosity) -> Self {
         Self {
             lines: Lines::new(level),
             out,
@@ -354,8 +354,8 @@ impl<W: Write + Send> Sink for Plain<W> {
         Ok(())
     }
 
-    fn on_live(&mut self, live: &Live) {
-        if let (Live::Waiting { what, ms }, true) = (live, self.lines.level >= Level::Normal) {
+    fn on_live(&mut self, live: &ProgressEvent) {
+        if let (ProgressEvent::Waiting { what, ms }, true) = (live, self.lines.level >= Verbosity::Normal) {
             let (what, wait) = (text::line(what, 200), text::duration(*ms));
             let _ = writeln!(self.out, "overnight:   waiting {wait}: {what}");
         }

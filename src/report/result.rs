@@ -3,10 +3,11 @@
 mod shape;
 
 pub use shape::{
-    Changes, CheckReport, JournalHead, Notice, PolicyName, Ran, RuledOut, RunResult, StepReport, UsageReport, Waiting,
+    Changes, CheckReport, JournalHead, PolicyName, RanProgram, ResultNotice, RuledOut, RunResult, StepReport,
+    UsageReport, Waiting,
 };
 
-use super::summary::{CallSummary, Denial, RunSummary, StepSummary};
+use super::summary::{CallSummary, DenialReason, RunSummary, StepSummary};
 use crate::base::grant::JudgedExec;
 use crate::base::ids::sha256_hex;
 use crate::base::outcome::Verdict;
@@ -162,7 +163,7 @@ impl RunResult {
 
 /// Denied calls, in order.
 pub(crate) fn denied(sum: &RunSummary<'_>) -> Vec<RuledOut> {
-    let one = |(call, denial): (&CallSummary<'_>, Denial<'_>)| RuledOut {
+    let one = |(call, denial): (&CallSummary<'_>, DenialReason<'_>)| RuledOut {
         call: call.call.id.to_string(),
         tool: call.tool().to_owned(),
         title: call.title().to_owned(),
@@ -191,10 +192,10 @@ fn place(exec: &JudgedExec) -> String {
 /// Limit of programs that are listed as run before a denial.
 const RAN: usize = 100;
 
-fn ran(call: &CallSummary<'_>) -> Vec<Ran> {
+fn ran(call: &CallSummary<'_>) -> Vec<RanProgram> {
     let all: Vec<&JudgedExec> = call.ran().collect();
     let last = all.get(all.len().saturating_sub(RAN)..).unwrap_or_default();
-    let one = |exec: &&JudgedExec| Ran {
+    let one = |exec: &&JudgedExec| RanProgram {
         argv: exec.argv.clone(),
         cwd: place(exec),
     };
@@ -338,13 +339,13 @@ fn policies(sum: &RunSummary<'_>) -> Vec<PolicyName> {
 }
 
 /// The run's warnings, and one for each MCP server that did not start.
-pub(crate) fn warnings(sum: &RunSummary<'_>) -> Vec<Notice> {
-    let told = sum.warnings.iter().map(|warning| Notice {
+pub(crate) fn warnings(sum: &RunSummary<'_>) -> Vec<ResultNotice> {
+    let told = sum.warnings.iter().map(|warning| ResultNotice {
         code: warning.code.to_owned(),
         message: warning.message.to_owned(),
     });
     let missing = sum.servers().iter().filter(|server| server.status == "failed");
-    let missing = missing.map(|server| Notice {
+    let missing = missing.map(|server| ResultNotice {
         code: "mcp_server_missing".to_owned(),
         message: format!("MCP server `{}` is not there: {}", server.name, server.message),
     });

@@ -3,12 +3,12 @@
 mod calls;
 mod fold;
 
-pub use calls::{CallSummary, Denial};
+pub use calls::{CallSummary, DenialReason};
 
 use crate::base::call::ExitInfo;
-use crate::base::event::{Confined, Equipped, PatchTaken, RunStarted, ServerStatus, Unruled};
-use crate::base::message::{Message, Reply, Stop, Usage};
-use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus, Verdict};
+use crate::base::event::{Confined, PatchTaken, RunStarted, ServerStatus, ToolsetReady, Unruled};
+use crate::base::message::{Message, Reply, StopReason, Usage};
+use crate::base::outcome::{CheckResult, RunOutcome, StepResult, StepStatus, Verdict};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -25,7 +25,7 @@ pub struct RunSummary<'a> {
     /// Whether the run reached its end. A killed run did not.
     pub finished: bool,
     /// The outcome; for a killed run the verdict is `incomplete`.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
     /// `PROVIDER/NAME`, the one after the last resume.
     pub model: &'a str,
     pub sandbox: Option<&'a Confined>,
@@ -33,7 +33,7 @@ pub struct RunSummary<'a> {
     pub baseline: Option<&'a str>,
     /// Whether the tree differed from the base commit at the start.
     pub dirty: bool,
-    pub equipped: Option<&'a Equipped>,
+    pub equipped: Option<&'a ToolsetReady>,
     /// The started steps, in order.
     pub steps: Vec<StepSummary<'a>>,
     pub turns: Vec<TurnSummary<'a>>,
@@ -194,7 +194,7 @@ impl<'a> RunSummary<'a> {
     }
 
     /// Denied calls, each with the reason.
-    pub fn denied(&self) -> impl Iterator<Item = (&CallSummary<'a>, Denial<'a>)> {
+    pub fn denied(&self) -> impl Iterator<Item = (&CallSummary<'a>, DenialReason<'a>)> {
         self.calls.iter().filter_map(|call| Some((call, call.denial()?)))
     }
 
@@ -304,7 +304,7 @@ impl<'a> RunSummary<'a> {
             _ => None,
         });
         let said = turns.map(|turn| turn.reply).filter(|reply| !reply.text().is_empty());
-        let ended = |reply: &&Reply| reply.stop == Stop::End && reply.calls().next().is_none();
+        let ended = |reply: &&Reply| reply.stop == StopReason::End && reply.calls().next().is_none();
         let last = said.clone().find(ended).or_else(|| said.clone().next());
         last.map(Reply::text).unwrap_or_else(|| {
             let last = self.steps.iter().rev().find_map(|step| step.result);

@@ -9,11 +9,11 @@ use crate::base::call::{CallState, ToolOutput};
 use crate::base::event::{Event, EventKind, RunStarted};
 use crate::base::ids::CallId;
 use crate::base::message::Reply;
-use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus, Verdict};
+use crate::base::outcome::{CheckResult, RunOutcome, StepResult, StepStatus, Verdict};
 use attributes::Requested;
 use draft::{Draft, Trace};
 use jiff::Timestamp;
-use open::{Call, Retry, Session, Step};
+use open::{OpenCall, OpenSession, OpenStep, Retry};
 use opentelemetry::trace::{SpanContext, SpanKind, TraceContextExt};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SpanData;
@@ -43,7 +43,7 @@ pub fn spans(events: &[Event], parent: Option<&SpanContext>) -> Vec<SpanData> {
         head,
         model: &head.model,
         done: Vec::new(),
-        session: Session::new(first.seq, first.at),
+        session: OpenSession::new(first.seq, first.at),
         step: None,
         calls: BTreeMap::new(),
         before: first.at,
@@ -67,9 +67,9 @@ struct Fold<'a> {
     head: &'a RunStarted,
     model: &'a str,
     done: Vec<SpanData>,
-    session: Session,
-    step: Option<Step<'a>>,
-    calls: BTreeMap<&'a CallId, Call<'a>>,
+    session: OpenSession,
+    step: Option<OpenStep<'a>>,
+    calls: BTreeMap<&'a CallId, OpenCall<'a>>,
     /// Time of the previous event.
     before: Timestamp,
     /// Whether the model has replied and got no message since.
@@ -82,7 +82,7 @@ impl<'a> Fold<'a> {
         match &event.kind {
             EventKind::Confined(confined) => self.session.more.text("overnight.sandbox", &confined.level),
             EventKind::StepStarted { step, .. } => {
-                self.step = Some(Step {
+                self.step = Some(OpenStep {
                     seq: event.seq,
                     from: at,
                     id: step.as_str(),
@@ -202,7 +202,7 @@ impl<'a> Fold<'a> {
 
     fn ask_for(&mut self, event: &'a Event, reply: &'a Reply) {
         for call in reply.calls() {
-            let open = Call {
+            let open = OpenCall {
                 seq: event.seq,
                 asked: event.at,
                 tool: &call.tool,
@@ -286,9 +286,9 @@ impl<'a> Fold<'a> {
         if !model.is_empty() {
             self.model = model;
         }
-        self.session = Session::new(event.seq, event.at);
+        self.session = OpenSession::new(event.seq, event.at);
         self.answered = false;
-        self.step = open.map(|id| Step {
+        self.step = open.map(|id| OpenStep {
             seq: event.seq,
             from: event.at,
             id,
@@ -303,7 +303,7 @@ impl<'a> Fold<'a> {
         self.root(self.before, Some("interrupted".to_owned()));
     }
 
-    fn finish(&mut self, at: Timestamp, seq: u64, outcome: &Outcome) {
+    fn finish(&mut self, at: Timestamp, seq: u64, outcome: &RunOutcome) {
         // A request that failed has no event of its own.
         if outcome.verdict == Verdict::Provider && !self.answered {
             let requested = Requested::of(self.model, "");
@@ -318,7 +318,7 @@ impl<'a> Fold<'a> {
         let open = self.step.as_ref().map(|step| step.id);
         if let Some(id) = open {
             self.step_done(at, id, Err(outcome.verdict.as_str()));
-            self.step = Some(Step { seq, from: at, id });
+            self.step = Some(OpenStep { seq, from: at, id });
         }
         self.session.more.text("overnight.verdict", outcome.verdict.as_str());
         self.session.more.flag("overnight.partial", outcome.partial);

@@ -8,20 +8,20 @@ use super::result::{self, Ending};
 use super::summary::{CallSummary, Moment, RunSummary, StepSummary, TurnSummary};
 use super::text;
 use crate::base::call::{Display, ToolSpec};
-use crate::base::message::{Content, Media, Message, Part};
+use crate::base::message::{Media, Message, Part, ToolContent};
 use form::{Agent, Call, Extra, FinalMetrics, Metrics, Observation, Outcome, Source, Step, Trajectory};
 use serde_json::{Value, json};
 
 /// The system prompt and declarations. Not in the events: the ledger keeps them as a blob.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Declared<'a> {
+pub struct DeclaredPrompt<'a> {
     /// The system prompt.
     pub system: Option<&'a str>,
     pub tools: &'a [ToolSpec],
 }
 
 /// The whole document, indented, with a newline.
-pub fn json(sum: &RunSummary<'_>, declared: Declared<'_>, ending: &Ending) -> String {
+pub fn json(sum: &RunSummary<'_>, declared: DeclaredPrompt<'_>, ending: &Ending) -> String {
     let steps = steps(sum, declared);
     let document = Trajectory {
         schema_version: "ATIF-v1.7",
@@ -44,7 +44,7 @@ pub fn json(sum: &RunSummary<'_>, declared: Declared<'_>, ending: &Ending) -> St
     text
 }
 
-fn agent(sum: &RunSummary<'_>, declared: Declared<'_>) -> Agent {
+fn agent(sum: &RunSummary<'_>, declared: DeclaredPrompt<'_>) -> Agent {
     let tool = |spec: &ToolSpec| {
         json!({
             "type": "function",
@@ -102,7 +102,7 @@ fn some(text: &str) -> Option<String> {
 }
 
 /// All steps of the document. A step of the format is a message; the recipe's step is named in `extra.overnight.step`.
-fn steps(sum: &RunSummary<'_>, declared: Declared<'_>) -> Vec<Step> {
+fn steps(sum: &RunSummary<'_>, declared: DeclaredPrompt<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
     let started = sum.started.or(sum.ended);
     if let Some(system) = declared.system {
@@ -297,10 +297,10 @@ fn words(parts: &[Part]) -> String {
     out
 }
 
-fn content(content: &Content) -> String {
+fn content(content: &ToolContent) -> String {
     match content {
-        Content::Text { text } => text.clone(),
-        Content::Media(media) => placeholder(media),
+        ToolContent::Text { text } => text.clone(),
+        ToolContent::Media(media) => placeholder(media),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Arguments of built-in tools: older parameter names, typed access, and resolution of paths.
 
 use super::ToolError;
-use crate::base::access::{Found, Place};
+use crate::base::access::{PathStatus, ResolvedPath};
 use crate::base::call::ToolSpec;
 use crate::workspace::Workspace;
 use crate::workspace::fs::FsError;
@@ -150,7 +150,7 @@ impl<'a> Args<'a> {
     }
 
     /// The place of a required path.
-    pub fn place(self, name: &str, workspace: &Workspace) -> Result<Place, ToolError> {
+    pub fn place(self, name: &str, workspace: &Workspace) -> Result<ResolvedPath, ToolError> {
         let path = self.text(name)?;
         if path.trim().is_empty() {
             return Err(invalid(format!("`{name}` must not be empty")));
@@ -159,7 +159,7 @@ impl<'a> Args<'a> {
     }
 
     /// The place of a directory; the root if absent.
-    pub fn dir(self, name: &str, workspace: &Workspace) -> Place {
+    pub fn dir(self, name: &str, workspace: &Workspace) -> ResolvedPath {
         match self.optional(name).map(str::trim) {
             None | Some("") => workspace.locate("."),
             Some(path) => place(path, workspace),
@@ -169,12 +169,12 @@ impl<'a> Args<'a> {
 
 /// The place of a path as models write it: a leading `@`, copied from a prompt reference, is dropped unless it is part
 /// of a file's name.
-pub fn place(path: &str, workspace: &Workspace) -> Place {
+pub fn place(path: &str, workspace: &Workspace) -> ResolvedPath {
     let plain = workspace.locate(path);
     match path.strip_prefix('@') {
-        Some(rest) if plain.found == Found::Nothing => {
+        Some(rest) if plain.found == PathStatus::Nothing => {
             let without = workspace.locate(rest);
-            if without.found == Found::Nothing {
+            if without.found == PathStatus::Nothing {
                 plain
             } else {
                 without
@@ -186,9 +186,9 @@ pub fn place(path: &str, workspace: &Workspace) -> Place {
 
 /// Refuses a new file whose name people or programs could misread: control characters, bidirectional controls, or a
 /// leading dash.
-pub fn check_new_name(place: &Place) -> Result<(), ToolError> {
+pub fn check_new_name(place: &ResolvedPath) -> Result<(), ToolError> {
     let bad = |name: &str| name.starts_with('-') || name.chars().any(is_deceptive);
-    if place.found == Found::Nothing && place.path.split('/').any(bad) {
+    if place.found == PathStatus::Nothing && place.path.split('/').any(bad) {
         let name = printable(shown(place));
         return Err(invalid(format!(
             "{name}: a new name must not begin with a dash or have control characters"
@@ -198,7 +198,7 @@ pub fn check_new_name(place: &Place) -> Result<(), ToolError> {
 }
 
 /// The path in messages to the model: relative if it is inside the root, else as the model wrote it.
-pub fn shown(place: &Place) -> &str {
+pub fn shown(place: &ResolvedPath) -> &str {
     match (place.inside, place.path.as_str()) {
         (true, "") => ".",
         (true, path) => path,
@@ -207,7 +207,7 @@ pub fn shown(place: &Place) -> &str {
 }
 
 /// Converts a file error to an error for the model. A full disk ends the run instead.
-pub fn failed(doing: &str, place: &Place, error: FsError, workspace: &Workspace) -> ToolError {
+pub fn failed(doing: &str, place: &ResolvedPath, error: FsError, workspace: &Workspace) -> ToolError {
     let name = shown(place);
     let kind = match &error {
         FsError::NoSpace => return ToolError::Fatal(format!("cannot {doing} {name}: {error}")),
@@ -226,7 +226,7 @@ pub fn failed(doing: &str, place: &Place, error: FsError, workspace: &Workspace)
 }
 
 /// The `file_not_found` error, with similar names in the same directory, or files of the same name elsewhere.
-pub fn missing(place: &Place, workspace: &Workspace) -> ToolError {
+pub fn missing(place: &ResolvedPath, workspace: &Workspace) -> ToolError {
     let name = printable(shown(place));
     let mut hint = String::new();
     if place.inside {
@@ -254,7 +254,7 @@ pub fn missing(place: &Place, workspace: &Workspace) -> ToolError {
     ToolError::model("file_not_found", message)
 }
 
-fn same_names(place: &Place, workspace: &Workspace) -> Vec<String> {
+fn same_names(place: &ResolvedPath, workspace: &Workspace) -> Vec<String> {
     let name = place.path.rsplit('/').next().unwrap_or_default().to_lowercase();
     let walked = workspace.files("", Filter::all(), MAX_LOOK, &|| false);
     walked
@@ -270,7 +270,7 @@ const MAX_NAMES: usize = 12;
 
 /// Files with a similar name anywhere in the tree or, if there are none, the entries at its top, so that a made-up path
 /// (`path/to/file.txt`) is answered with real ones.
-fn near_files(place: &Place, workspace: &Workspace) -> String {
+fn near_files(place: &ResolvedPath, workspace: &Workspace) -> String {
     let name = place.path.rsplit('/').next().unwrap_or_default().to_lowercase();
     let walked = workspace.files("", Filter::all(), MAX_LOOK, &|| false);
     let mut scored: Vec<(f64, String)> = walked
@@ -305,7 +305,7 @@ fn near_files(place: &Place, workspace: &Workspace) -> String {
     }
 }
 
-fn close_names(place: &Place, workspace: &Workspace) -> Vec<String> {
+fn close_names(place: &ResolvedPath, workspace: &Workspace) -> Vec<String> {
     let (parent, name) = place.path.rsplit_once('/').unwrap_or(("", &place.path));
     let parent = workspace.locate(parent);
     let Ok((entries, _)) = workspace.list(&parent, 2_000) else {

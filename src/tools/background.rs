@@ -1,14 +1,14 @@
 //! The tools `list_background_processes` and `read_background_output`: report on commands that run in the background.
 
 use super::args::{Args, invalid};
-use super::builtin::{Builtin, Names};
+use super::builtin::{Builtin, ToolNames};
 use super::denial;
 use super::schema::{integer, object, string};
 use super::shell::{ends, undone_failure};
-use super::{Prepared, ToolContext, ToolError};
+use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{Kind, ToolOutput};
-use crate::process::jobs::{End, JobState};
+use crate::base::call::{ToolKind, ToolOutput};
+use crate::process::jobs::{JobEnd, JobState};
 use crate::workspace::Workspace;
 use serde_json::Value;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ const BYTES: usize = 32 << 10;
 /// Defines `list_background_processes`.
 pub fn list_tool() -> Builtin {
     Builtin::new(
-        &Names {
+        &ToolNames {
             name: "list_background_processes",
             display: "BackgroundProcesses",
             aliases: &[],
         },
-        Kind::Read,
+        ToolKind::Read,
         "Lists the background commands and how they ended.",
         object([], &[]),
         |_, _| {
-            Ok(Prepared {
+            Ok(PreparedCall {
                 title: "list background commands".to_owned(),
                 access: Access::none(),
                 preview: None,
@@ -45,12 +45,12 @@ pub fn list_tool() -> Builtin {
 /// Defines `read_background_output`.
 pub fn read_tool() -> Builtin {
     Builtin::new(
-        &Names {
+        &ToolNames {
             name: "read_background_output",
             display: "BackgroundOutput",
             aliases: &[],
         },
-        Kind::Read,
+        ToolKind::Read,
         "Reads the last lines of a background command, and whether it still runs.",
         object(
             [
@@ -73,11 +73,11 @@ fn either_number((name, mut schema): (&'static str, Value)) -> (&'static str, Va
     (name, schema)
 }
 
-fn prepare_read(args: &Args<'_>, _workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+fn prepare_read(args: &Args<'_>, _workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
     let number = number(args.value("pid"))?;
     let lines = args.number("lines").unwrap_or(LINES);
     let delay = Duration::from_millis(args.number("delay_ms").unwrap_or(0).min(30_000));
-    Ok(Prepared {
+    Ok(PreparedCall {
         title: format!("read the output of job{number}"),
         access: Access::none(),
         preview: None,
@@ -155,11 +155,11 @@ fn list(jobs: &[JobState]) -> ToolOutput {
 fn state(job: &JobState) -> String {
     match &job.end {
         None => "running".to_owned(),
-        Some(End::NotStarted(_)) => "not started".to_owned(),
-        Some(End::Exited {
+        Some(JobEnd::NotStarted(_)) => "not started".to_owned(),
+        Some(JobEnd::Exited {
             denied: Some(denied), ..
         }) => format!("denied ({})", denied.1.code),
-        Some(End::Exited { exit, .. }) => match (exit.code, exit.signal) {
+        Some(JobEnd::Exited { exit, .. }) => match (exit.code, exit.signal) {
             (Some(code), _) => format!("ended with exit code {code}"),
             (None, Some(signal)) => format!("ended by signal {signal}"),
             (None, None) => "ended".to_owned(),
@@ -171,19 +171,19 @@ fn state(job: &JobState) -> String {
 fn standing(job: &JobState) -> Vec<String> {
     match &job.end {
         None => vec![format!("[{} is running]", job.name())],
-        Some(End::NotStarted(reason)) => vec![format!("[not started: {reason}]")],
-        Some(End::Exited {
+        Some(JobEnd::NotStarted(reason)) => vec![format!("[not started: {reason}]")],
+        Some(JobEnd::Exited {
             undone,
             execs,
             execs_omitted,
             denied: Some(denied),
             ..
         }) => {
-            let mut lines = vec![denial::told(denied, execs, *execs_omitted)];
+            let mut lines = vec![denial::denial_text(denied, execs, *execs_omitted)];
             lines.extend(undone_failure(undone).map(|failure| failure.message));
             lines
         }
-        Some(End::Exited { exit, undone, .. }) => {
+        Some(JobEnd::Exited { exit, undone, .. }) => {
             let mut lines = ends(exit);
             if lines.is_empty() {
                 lines.push("[ended with exit code 0]".to_owned());

@@ -1,13 +1,13 @@
 //! A built-in tool as data: its description and one function.
 
 use super::args::Args;
-use super::{Prepared, Tool, ToolContext, ToolError, Work, results};
-use crate::base::call::{Kind, Origin, ToolOutput, ToolSpec};
+use super::{CallWork, PreparedCall, Tool, ToolContext, ToolError, results};
+use crate::base::call::{ToolKind, ToolOrigin, ToolOutput, ToolSpec};
 use crate::workspace::Workspace;
 use serde_json::Value;
 use std::sync::Arc;
 
-type Prepare = fn(&Args<'_>, &Arc<Workspace>) -> Result<Prepared, ToolError>;
+type Prepare = fn(&Args<'_>, &Arc<Workspace>) -> Result<PreparedCall, ToolError>;
 
 /// A built-in tool.
 pub struct Builtin {
@@ -16,7 +16,7 @@ pub struct Builtin {
 }
 
 /// The names of a tool: for people, for models, and older ones (aliases).
-pub struct Names {
+pub struct ToolNames {
     pub name: &'static str,
     pub display: &'static str,
     pub aliases: &'static [&'static str],
@@ -24,14 +24,14 @@ pub struct Names {
 
 impl Builtin {
     /// Builds a tool from its names, its description, its parameters (see `schema::object`) and its function.
-    pub fn new(names: &Names, kind: Kind, description: &str, parameters: Value, prepare: Prepare) -> Self {
+    pub fn new(names: &ToolNames, kind: ToolKind, description: &str, parameters: Value, prepare: Prepare) -> Self {
         Self {
             spec: ToolSpec {
                 name: names.name.to_owned(),
                 display_name: names.display.to_owned(),
                 description: description.to_owned(),
                 kind,
-                origin: Origin::Builtin,
+                origin: ToolOrigin::Builtin,
                 parameters,
                 aliases: names.aliases.iter().map(|alias| (*alias).to_owned()).collect(),
             },
@@ -45,14 +45,14 @@ impl Tool for Builtin {
         &self.spec
     }
 
-    fn prepare(&self, args: &Value, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+    fn prepare(&self, args: &Value, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
         (self.prepare)(&Args::of(args)?, workspace)
     }
 }
 
 /// Runs blocking file access on its own thread, so that the reads of one wave overlap. A result that is too long for
 /// the model is cut and kept (`results::fit`).
-pub fn blocking(work: impl FnOnce(&ToolContext) -> Result<ToolOutput, ToolError> + Send + 'static) -> Work {
+pub fn blocking(work: impl FnOnce(&ToolContext) -> Result<ToolOutput, ToolError> + Send + 'static) -> CallWork {
     Box::new(move |context| {
         Box::pin(async move {
             match tokio::task::spawn_blocking(move || results::fit(work(&context)?, &context)).await {

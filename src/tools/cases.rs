@@ -1,10 +1,10 @@
 //! Runs the tables in `fixtures/tools`: a tree, calls, and the exact text that the model receives.
 
-use super::testing::Bench;
+use super::testing::TestWorkspace;
 use serde_json::Value;
 
 /// Runs every case of a table. A case has `tree` (path to text, or `{bytes: [..]}`), `links`, `unreadable` (path
-/// suffixes), and `calls`, each with `tool`, `args` and one of `told` (the whole text) or `has` (parts of it), and
+/// suffixes), and `calls`, each with `tool`, `args` and one of `text_of` (the whole text) or `has` (parts of it), and
 /// `after` (path to the text expected afterwards).
 fn table(text: &str) {
     let cases: Value = serde_saphyr::from_str(text).unwrap();
@@ -16,7 +16,7 @@ fn table(text: &str) {
             .collect();
         let files: Vec<(&str, &[u8])> = files.iter().map(|(path, bytes)| (*path, bytes.as_slice())).collect();
         let unreadable: Vec<String> = texts(&case["unreadable"]);
-        let bench = Bench::with(&files, |workspace| {
+        let bench = TestWorkspace::with(&files, |workspace| {
             workspace.set_unreadable(Box::new(move |path| {
                 unreadable.iter().any(|ending| path.ends_with(ending))
             }));
@@ -30,9 +30,9 @@ fn table(text: &str) {
     }
 }
 
-fn check(name: &str, call: &Value, bench: &Bench) {
+fn check(name: &str, call: &Value, bench: &TestWorkspace) {
     let label = format!("{name}: {} {}", call["tool"], call["args"]);
-    let told = bench.told(call["tool"].as_str().unwrap(), &call["args"]);
+    let told = bench.text_of(call["tool"].as_str().unwrap(), &call["args"]);
     let root = bench.workspace.root().to_str().unwrap();
     assert!(!told.contains(root), "{label} names the workspace: {told}");
     if let Some(whole) = call["told"].as_str() {

@@ -12,13 +12,13 @@ const MOST_WORDS: usize = 500;
 pub(super) fn failure(denied: &(JudgedExec, ExecDenial), execs: &[JudgedExec], omitted: u64) -> ToolFailure {
     ToolFailure {
         kind: format!("denied:{}", denied.1.code),
-        message: told(denied, execs, omitted),
+        message: denial_text(denied, execs, omitted),
     }
 }
 
 /// Rule, program, directory, the programs that ran before, and what to write instead. `execs`: all judged programs, in
 /// order.
-pub(super) fn told((exec, denial): &(JudgedExec, ExecDenial), execs: &[JudgedExec], omitted: u64) -> String {
+pub(super) fn denial_text((exec, denial): &(JudgedExec, ExecDenial), execs: &[JudgedExec], omitted: u64) -> String {
     let rule = denial
         .rule
         .as_ref()
@@ -109,7 +109,7 @@ mod tests {
         let denied = (exec(&["rm", "-rf", "a b", "it's\n"], "src"), denial(Some("no-rm")));
         let before = [exec(&["git", "status"], "."), exec(&["date"], ".")];
         assert_eq!(
-            told(&denied, &before, 0),
+            denial_text(&denied, &before, 0),
             "[denied (exec_denied) by rule `no-rm`: `/usr/bin/rm -rf 'a b' 'it'\\''s\u{fffd}'` in src was not executed: `rm` is denied. \
              The command was ended there. Before it had run: `/usr/bin/git status`, `/usr/bin/date`. Instead: leave the file alone.]"
         );
@@ -120,10 +120,10 @@ mod tests {
     fn no_more_than_twenty_and_no_long_ones() {
         let denied = (exec(&["rm"], "."), denial(None));
         let many = vec![exec(&["date"], "."); 30];
-        let text = told(&denied, &many, 5);
+        let text = denial_text(&denied, &many, 5);
         assert_eq!(text.matches("date").count(), 20);
         assert!(text.contains(" and 15 more."), "{text}");
-        assert!(told(&denied, &[], 0).contains("No other program had run before."));
+        assert!(denial_text(&denied, &[], 0).contains("No other program had run before."));
         let long = line(&exec(&["x", &"y".repeat(9_000)], "."));
         assert_eq!(long.chars().count(), MOST_WORDS + 1);
     }

@@ -2,11 +2,11 @@
 
 use super::schema_dialect::plain;
 use super::words::words;
-use super::{Prepared, Tool, ToolContext, ToolError};
+use super::{PreparedCall, Tool, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{Kind, Origin, ToolOutput, ToolSpec};
+use crate::base::call::{ToolKind, ToolOrigin, ToolOutput, ToolSpec};
 use crate::base::secret::Redactor;
-use crate::process::{self, Confinement, Finished, Program, Spawn};
+use crate::process::{self, Confinement, Finished, Invocation, Spawn};
 use crate::workspace::Workspace;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ pub struct Commands {
 }
 
 /// The dependencies of a discovery.
-pub struct With<'a> {
+pub struct DiscoveryContext<'a> {
     pub workspace: &'a Path,
     pub confinement: &'a Confinement,
     pub redactor: &'a Arc<Redactor>,
@@ -51,13 +51,13 @@ pub struct Discovered {
 ///
 /// # Errors
 /// A sentence for the user; the run must not begin.
-pub async fn discover(commands: &Commands, with: &With<'_>) -> Result<Discovered, String> {
+pub async fn discover(commands: &Commands, with: &DiscoveryContext<'_>) -> Result<Discovered, String> {
     let list = words(&commands.list).map_err(|why| format!("the discovery command `{}`: {why}", commands.list))?;
     let call = words(&commands.call).map_err(|why| format!("the call command `{}`: {why}", commands.call))?;
     let failed = |why: String| format!("tool discovery failed: `{}` {why}", commands.list);
     let left = with.deadline.saturating_duration_since(Instant::now()).min(TIME);
     let spawn = Spawn {
-        program: Program::Argv(list),
+        program: Invocation::Argv(list),
         dir: with.workspace.to_path_buf(),
         env: Vec::new(),
         stdin: None,
@@ -229,8 +229,8 @@ impl DiscoveredTool {
         let spec = ToolSpec {
             display_name: declared.name.clone(),
             description: declared.description,
-            kind: Kind::Other,
-            origin: Origin::Discovered,
+            kind: ToolKind::Other,
+            origin: ToolOrigin::Discovered,
             parameters: declared.parameters,
             aliases: vec![long_name(&declared.name)],
             name: declared.name.clone(),
@@ -261,15 +261,15 @@ impl Tool for DiscoveredTool {
         &self.spec
     }
 
-    fn prepare(&self, args: &Value, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+    fn prepare(&self, args: &Value, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
         let mut words = self.call.to_vec();
         words.push(self.name.clone());
         let (name, input) = (self.name.clone(), args.to_string().into_bytes());
         let (dir, readable) = (workspace.root().to_path_buf(), self.readable.clone());
-        Ok(Prepared {
+        Ok(PreparedCall {
             title: format!("{name} {}", short(&args.to_string(), 120)),
             access: Access {
-                origin: Origin::Discovered,
+                origin: ToolOrigin::Discovered,
                 ..Access::none()
             },
             preview: None,
@@ -290,7 +290,7 @@ async fn call(
     let mut confinement = scope.confinement()?.clone();
     confinement.readable = readable;
     let spawn = Spawn {
-        program: Program::Argv(words),
+        program: Invocation::Argv(words),
         dir,
         env: Vec::new(),
         stdin: Some(input),

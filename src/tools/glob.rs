@@ -1,15 +1,15 @@
 //! The tool `glob`: lists the files whose paths match a pattern.
 
 use super::args::{Args, invalid, missing, shown};
-use super::builtin::{Builtin, Names, blocking};
+use super::builtin::{Builtin, ToolNames, blocking};
 use super::list_directory::filter_of;
 use super::results::SHOWN;
 use super::schema::{boolean, object, string, untold};
-use super::{Prepared, ToolContext, ToolError};
-use crate::base::access::{Access, Found, Place};
-use crate::base::call::{Kind, Location, ToolOutput};
+use super::{PreparedCall, ToolContext, ToolError};
+use crate::base::access::{Access, PathStatus, ResolvedPath};
+use crate::base::call::{Location, ToolKind, ToolOutput};
 use crate::workspace::Workspace;
-use crate::workspace::pattern::Pattern;
+use crate::workspace::pattern::WorkspacePattern;
 use crate::workspace::root::printable;
 use crate::workspace::walk::Filter;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ const MAX_PATHS: usize = 1_000;
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &Names {
+        &ToolNames {
             name: "glob",
             display: "FindFiles",
             aliases: &[],
         },
-        Kind::Search,
+        ToolKind::Search,
         "Finds files by a glob (src/**/*.ts), dot files included, in byte order, at most 1000. `**` spans directories.",
         object(
             [
@@ -47,20 +47,20 @@ pub fn tool() -> Builtin {
     )
 }
 
-fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
     let asked = args.text("pattern")?;
     if asked.trim().is_empty() {
         return Err(invalid("`pattern` must not be empty"));
     }
     let dir = args.dir("dir_path", workspace);
-    let pattern = Pattern::parse(workspace, &dir.path, asked, args.flag("case_sensitive", false))
+    let pattern = WorkspacePattern::parse(workspace, &dir.path, asked, args.flag("case_sensitive", false))
         .map_err(|error| invalid(format!("`pattern`: {error}")))?;
     let filter = filter_of(args);
     let mut reads = vec![dir.clone()];
     if pattern.start != dir {
         reads.push(pattern.start.clone());
     }
-    Ok(Prepared {
+    Ok(PreparedCall {
         title: format!("find {asked} in {}", shown(&dir)),
         access: Access {
             reads,
@@ -71,11 +71,16 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
     })
 }
 
-fn find(pattern: &Pattern, dir: &Place, filter: Filter, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+fn find(
+    pattern: &WorkspacePattern,
+    dir: &ResolvedPath,
+    filter: Filter,
+    context: &ToolContext,
+) -> Result<ToolOutput, ToolError> {
     let workspace = &context.workspace;
     match dir.found {
-        Found::Dir => {}
-        Found::Nothing => return Err(missing(dir, workspace)),
+        PathStatus::Dir => {}
+        PathStatus::Nothing => return Err(missing(dir, workspace)),
         _ => {
             let message = format!("{} is not a directory", shown(dir));
             return Err(ToolError::model("path_is_not_a_directory", message));
@@ -127,21 +132,31 @@ fn find(pattern: &Pattern, dir: &Place, filter: Filter, context: &ToolContext) -
     })
 }
 
-fn fitting(pattern: &Pattern, filter: Filter, workspace: &Workspace, stop: &(dyn Fn() -> bool + Sync)) -> Vec<String> {
+fn fitting(
+    pattern: &WorkspacePattern,
+    filter: Filter,
+    workspace: &Workspace,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Vec<String> {
     if pattern.is_exact() {
-        let there = matches!(pattern.start.found, Found::File | Found::HardLinked);
+        let there = matches!(pattern.start.found, PathStatus::File | PathStatus::HardLinked);
         return there.then(|| pattern.start.path.clone()).into_iter().collect();
     }
     workspace.files_like(pattern, filter, stop).files
 }
 
 /// A hint about what a wider search would find: deeper, or without ignore files.
-fn wider(pattern: &Pattern, filter: Filter, workspace: &Workspace, stop: &(dyn Fn() -> bool + Sync)) -> String {
+fn wider(
+    pattern: &WorkspacePattern,
+    filter: Filter,
+    workspace: &Workspace,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> String {
     if pattern.is_exact() {
         return String::new();
     }
     if !pattern.asked.contains('/') {
-        let deep = Pattern::parse(workspace, &pattern.start.path, &format!("**/{}", pattern.asked), false);
+        let deep = WorkspacePattern::parse(workspace, &pattern.start.path, &format!("**/{}", pattern.asked), false);
         let below = deep.map_or(0, |deep| fitting(&deep, filter, workspace, stop).len());
         if below > 0 {
             return format!(" {below} file(s) below fit **/{}.", pattern.asked);

@@ -1,13 +1,13 @@
 //! The tool `list_directory`: lists the names in one directory.
 
 use super::args::{Args, failed, invalid, shown};
-use super::builtin::{Builtin, Names, blocking};
+use super::builtin::{Builtin, ToolNames, blocking};
 use super::schema::{object, string, strings, untold};
-use super::{Prepared, ToolError};
-use crate::base::access::{Access, Found, Place};
-use crate::base::call::{Kind, Location, ToolOutput};
+use super::{PreparedCall, ToolError};
+use crate::base::access::{Access, PathStatus, ResolvedPath};
+use crate::base::call::{Location, ToolKind, ToolOutput};
 use crate::workspace::Workspace;
-use crate::workspace::fs::{Entry, EntryKind};
+use crate::workspace::fs::{DirEntry, EntryKind};
 use crate::workspace::root::{join, printable};
 use crate::workspace::walk::Filter;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
@@ -24,12 +24,12 @@ const MAX_SCAN: usize = 100_000;
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &Names {
+        &ToolNames {
             name: "list_directory",
             display: "ReadFolder",
             aliases: &["ls"],
         },
-        Kind::Read,
+        ToolKind::Read,
         "Lists a directory: its directories first, then its files with their sizes. What ignore files leave out is counted.",
         object(
             [
@@ -71,7 +71,7 @@ pub fn filter_of(args: &Args<'_>) -> Filter {
     }
 }
 
-fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
     let place = args.dir("dir_path", workspace);
     let mut ignore = GlobSetBuilder::new();
     for pattern in args.list("ignore") {
@@ -82,7 +82,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
     }
     let ignore = ignore.build().map_err(|error| invalid(format!("`ignore`: {error}")))?;
     let filter = filter_of(args);
-    Ok(Prepared {
+    Ok(PreparedCall {
         title: format!("list {}", shown(&place)),
         access: Access::read(place.clone()),
         preview: None,
@@ -90,8 +90,16 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
     })
 }
 
-fn list(place: &Place, ignore: &GlobSet, filter: Filter, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
-    if matches!(place.found, Found::File | Found::HardLinked | Found::Special) {
+fn list(
+    place: &ResolvedPath,
+    ignore: &GlobSet,
+    filter: Filter,
+    workspace: &Workspace,
+) -> Result<ToolOutput, ToolError> {
+    if matches!(
+        place.found,
+        PathStatus::File | PathStatus::HardLinked | PathStatus::Special
+    ) {
         let message = format!("{} is not a directory; read_file shows files", shown(place));
         return Err(ToolError::model("path_is_not_a_directory", message));
     }
@@ -100,7 +108,7 @@ fn list(place: &Place, ignore: &GlobSet, filter: Filter, workspace: &Workspace) 
         .map_err(|error| failed("list", place, error, workspace))?;
     let mut visible = workspace.visible_names(&place.path, filter);
     let total = all.len();
-    let mut entries: Vec<Entry> = all
+    let mut entries: Vec<DirEntry> = all
         .into_iter()
         .filter(|entry| visible(&entry.name, entry.kind == EntryKind::Dir) && !ignore.is_match(&entry.name))
         .collect();
@@ -119,7 +127,7 @@ fn list(place: &Place, ignore: &GlobSet, filter: Filter, workspace: &Workspace) 
     })
 }
 
-fn render(place: &Place, entries: &[Entry], ignored: usize, rest: usize, workspace: &Workspace) -> String {
+fn render(place: &ResolvedPath, entries: &[DirEntry], ignored: usize, rest: usize, workspace: &Workspace) -> String {
     let name = shown(place);
     let mut text = if entries.is_empty() && rest == 0 {
         format!("Directory {name} is empty.")
@@ -157,7 +165,7 @@ fn target(path: &str, workspace: &Workspace) -> String {
     let place = workspace.locate(path);
     match (place.inside, place.found) {
         (false, _) => "outside the workspace".to_owned(),
-        (true, Found::Nothing) => format!("{} (missing)", printable(&place.path)),
+        (true, PathStatus::Nothing) => format!("{} (missing)", printable(&place.path)),
         (true, _) => printable(&place.path).into_owned(),
     }
 }

@@ -39,10 +39,10 @@ pub use registry::Registry;
 
 use crate::base::access::Access;
 use crate::base::call::{FileDiff, ToolOutput, ToolSpec};
-use crate::base::event::Live;
+use crate::base::event::ProgressEvent;
 use crate::base::grant::{ExecJudge, Writes};
 use crate::base::ids::CallId;
-use crate::base::moved::Moved;
+use crate::base::replaceable::Moved;
 use crate::base::secret::Redactor;
 use crate::process::Confinement;
 use crate::process::jobs::Jobs;
@@ -81,28 +81,28 @@ pub trait Tool: Send + Sync {
 
     /// Checks the values in `args` (which match the schema) and reports what the call would access. Has no effects. The
     /// model receives the error.
-    fn prepare(&self, args: &Value, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError>;
+    fn prepare(&self, args: &Value, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError>;
 }
 
 /// A call that is ready to be ruled on and, if allowed, to be run.
-pub struct Prepared {
+pub struct PreparedCall {
     /// One line that describes this call.
     pub title: String,
     pub access: Access,
     /// The change that an edit would make.
     pub preview: Option<FileDiff>,
-    pub work: Work,
+    pub work: CallWork,
 }
 
 /// The effect of a call. `FnOnce`, so that it cannot run twice.
-pub type Work = Box<dyn FnOnce(ToolContext) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send>;
+pub type CallWork = Box<dyn FnOnce(ToolContext) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send>;
 
 /// What a running call has access to.
 #[derive(Clone)]
 pub struct ToolContext {
     pub call: CallId,
     pub workspace: Arc<Workspace>,
-    pub scope: Arc<Scope>,
+    pub scope: Arc<ToolScope>,
     pub cancel: CancellationToken,
     /// The time limit of the call.
     pub deadline: Instant,
@@ -114,7 +114,7 @@ pub struct ToolContext {
 }
 
 /// What all calls of one run share.
-pub struct Scope {
+pub struct ToolScope {
     /// Set before the first command; a run without commands does not wait for it.
     pub confinement: OnceLock<Confinement>,
     /// Commands in the background.
@@ -131,7 +131,7 @@ pub struct Scope {
     pub notices: notices::Notices,
 }
 
-impl Scope {
+impl ToolScope {
     /// The sandbox of commands. Without it no command may run.
     pub fn confinement(&self) -> Result<&Confinement, ToolError> {
         let missing = || ToolError::Fatal("the sandbox is not ready".to_owned());
@@ -141,11 +141,11 @@ impl Scope {
 
 /// Sends progress events; drops them if the receiver is busy.
 #[derive(Clone)]
-pub struct LiveSender(Arc<dyn Fn(Live) + Send + Sync>);
+pub struct LiveSender(Arc<dyn Fn(ProgressEvent) + Send + Sync>);
 
 impl LiveSender {
     /// From a function that must not block.
-    pub fn new(take: impl Fn(Live) + Send + Sync + 'static) -> Self {
+    pub fn new(take: impl Fn(ProgressEvent) + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
     }
 
@@ -155,7 +155,7 @@ impl LiveSender {
     }
 
     /// Sends one event.
-    pub fn send(&self, live: Live) {
+    pub fn send(&self, live: ProgressEvent) {
         (self.0)(live);
     }
 }

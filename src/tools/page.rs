@@ -8,7 +8,7 @@ pub const MAX_LINE: usize = 2_000;
 
 /// A page of a text.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct PagedText {
     /// The lines, with a notice before them unless this is the whole text.
     pub text: String,
     /// First and last line of the page, from 1.
@@ -24,7 +24,7 @@ pub struct Page {
 ///
 /// # Errors
 /// The range begins after the end of the text; the message is for the model.
-pub fn page(text: &str, start: Option<u64>, end: Option<u64>, room: usize) -> Result<Page, String> {
+pub fn page(text: &str, start: Option<u64>, end: Option<u64>, room: usize) -> Result<PagedText, String> {
     let total = text.split_terminator('\n').count();
     let first = usize::try_from(start.unwrap_or(1)).unwrap_or(usize::MAX).max(1);
     let end = end.map_or(usize::MAX, |end| usize::try_from(end).unwrap_or(usize::MAX));
@@ -56,7 +56,7 @@ pub fn page(text: &str, start: Option<u64>, end: Option<u64>, room: usize) -> Re
     if !whole {
         shown.insert_str(0, &notice(first, last, total, shortened, end));
     }
-    Ok(Page {
+    Ok(PagedText {
         text: shown,
         first,
         last,

@@ -1,16 +1,16 @@
 //! The tool `read_file`: returns a page of a text, an image, a sound or a PDF; also reads kept results.
 
 use super::args::{Args, failed, shown};
-use super::builtin::{Builtin, Names, blocking};
+use super::builtin::{Builtin, ToolNames, blocking};
 use super::page::page;
 use super::results::{self, PREFIX, SHOWN};
 use super::schema::{integer, object, string};
-use super::{Prepared, ToolContext, ToolError};
-use crate::base::access::{Access, Place};
-use crate::base::call::{Display, Kind, Location, ToolOutput};
-use crate::base::message::Content as Part;
+use super::{PreparedCall, ToolContext, ToolError};
+use crate::base::access::{Access, ResolvedPath};
+use crate::base::call::{Display, Location, ToolKind, ToolOutput};
+use crate::base::message::ToolContent as Part;
 use crate::workspace::Workspace;
-use crate::workspace::content::{Content, MAX_MEDIA, classify, media};
+use crate::workspace::content::{FileContent, MAX_MEDIA, classify, media};
 use crate::workspace::fs::FsError;
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ struct Range {
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &Names {
+        &ToolNames {
             name: "read_file",
             display: "ReadFile",
             aliases: &[],
         },
-        Kind::Read,
+        ToolKind::Read,
         "Reads a file: text as it is, at most 2000 lines or 40 kB at a time (a notice says where to go on), images, audio \
          and PDF as parts. Also reads kept results (overnight:result/ID).",
         object(
@@ -49,14 +49,14 @@ pub fn tool() -> Builtin {
     )
 }
 
-fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
     let range = Range {
         start: args.number("start_line"),
         end: args.number("end_line"),
     };
     if let Some(id) = args.text("file_path")?.strip_prefix(PREFIX) {
         let id = id.to_owned();
-        return Ok(Prepared {
+        return Ok(PreparedCall {
             title: format!("read {PREFIX}{id}"),
             access: Access::none(),
             preview: None,
@@ -65,7 +65,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
     }
     let place = args.place("file_path", workspace)?;
     let name = shown(&place);
-    Ok(Prepared {
+    Ok(PreparedCall {
         title: match (range.start, range.end) {
             (None, None) => format!("read {name}"),
             (start, end) => format!(
@@ -85,7 +85,7 @@ fn read_kept(id: &str, range: Range, context: &ToolContext) -> Result<ToolOutput
     paged(&format!("{PREFIX}{id}"), &String::from_utf8_lossy(&bytes), range)
 }
 
-fn read(place: &Place, range: Range, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+fn read(place: &ResolvedPath, range: Range, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     let workspace = &context.workspace;
     let bytes = workspace.read(place, MAX_FILE).map_err(|error| match error {
         FsError::TooLarge { size, limit } => ToolError::model(
@@ -103,15 +103,15 @@ fn read(place: &Place, range: Range, context: &ToolContext) -> Result<ToolOutput
     })?;
     workspace.note_read(&place.path, &bytes);
     let output = match classify(&place.path, &bytes) {
-        Content::Text(text) => {
+        FileContent::Text(text) => {
             let mut output = paged(&place.path, &results::redacted(text.as_str(), context), range)?;
             if let Some(oddity) = text.oddity() {
                 output.summary = format!("{} ({oddity})", output.summary);
             }
             output
         }
-        Content::Media(mime) => seen(place, mime, &bytes)?,
-        Content::Binary(mime) => {
+        FileContent::Media(mime) => seen(place, mime, &bytes)?,
+        FileContent::Binary(mime) => {
             let what = mime.map(|mime| format!(" ({mime})")).unwrap_or_default();
             let message = format!("{} is a binary file{what} of {} bytes", place.path, bytes.len());
             return Err(ToolError::model("binary_file", message));
@@ -141,11 +141,11 @@ fn paged(name: &str, text: &str, range: Range) -> Result<ToolOutput, ToolError> 
     } else {
         format!("{name}: lines {}-{} of {}", page.first, page.last, page.total)
     };
-    Ok(told(page.text, summary))
+    Ok(text_output(page.text, summary))
 }
 
 /// The model receives the text; people only see the summary.
-fn told(text: String, summary: String) -> ToolOutput {
+fn text_output(text: String, summary: String) -> ToolOutput {
     ToolOutput {
         display: Display::Text { text: summary.clone() },
         content: vec![Part::text(text)],
@@ -154,7 +154,7 @@ fn told(text: String, summary: String) -> ToolOutput {
     }
 }
 
-fn seen(place: &Place, mime: &str, bytes: &[u8]) -> Result<ToolOutput, ToolError> {
+fn seen(place: &ResolvedPath, mime: &str, bytes: &[u8]) -> Result<ToolOutput, ToolError> {
     let size = bytes.len() as u64;
     if size > MAX_MEDIA {
         let message = format!(

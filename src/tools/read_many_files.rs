@@ -1,20 +1,20 @@
 //! The tool `read_many_files`: returns the contents of several files in one result.
 
 use super::args::{Args, invalid};
-use super::builtin::{Builtin, Names, blocking};
+use super::builtin::{Builtin, ToolNames, blocking};
 use super::list_directory::{filter_of, filtering};
 use super::page::page;
 use super::read_file::MAX_FILE;
 use super::results::{SHOWN, redacted};
 use super::schema::{boolean, object, strings, untold};
-use super::{Prepared, ToolContext, ToolError};
+use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{Display, Kind, Location, ToolOutput};
-use crate::base::message::{Content as Part, Media};
+use crate::base::call::{Display, Location, ToolKind, ToolOutput};
+use crate::base::message::{Media, ToolContent as Part};
 use crate::workspace::Workspace;
-use crate::workspace::collect::{Collection, Item, Wanted};
-use crate::workspace::content::{Content, MAX_MEDIA, classify, media};
-use crate::workspace::pattern::Pattern;
+use crate::workspace::collect::{Collection, FileQuery, Item};
+use crate::workspace::content::{FileContent, MAX_MEDIA, classify, media};
+use crate::workspace::pattern::WorkspacePattern;
 use crate::workspace::walk::Filter;
 use std::sync::Arc;
 
@@ -35,12 +35,12 @@ const USUAL_EXCLUDES: [&str; 4] = [
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &Names {
+        &ToolNames {
             name: "read_many_files",
             display: "ReadManyFiles",
             aliases: &[],
         },
-        Kind::Read,
+        ToolKind::Read,
         "Reads several text files at once, each under a line with its path. What finds no room within 40 kB is listed.",
         object(
             [
@@ -67,12 +67,12 @@ pub fn tool() -> Builtin {
 struct Job {
     /// `include` as given.
     asked: Vec<String>,
-    include: Vec<Pattern>,
-    exclude: Vec<Pattern>,
+    include: Vec<WorkspacePattern>,
+    exclude: Vec<WorkspacePattern>,
     filter: Filter,
 }
 
-fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
     let include = args.list("include");
     if include.is_empty() || include.iter().any(|one| one.trim().is_empty()) {
         return Err(invalid(
@@ -81,7 +81,9 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
     }
     let parse = |name: &str, all: Vec<&str>| {
         all.into_iter()
-            .map(|one| Pattern::parse(workspace, "", one, true).map_err(|error| invalid(format!("`{name}`: {error}"))))
+            .map(|one| {
+                WorkspacePattern::parse(workspace, "", one, true).map_err(|error| invalid(format!("`{name}`: {error}")))
+            })
             .collect::<Result<Vec<_>, _>>()
     };
     let title = format!("read {}", include.join(", "));
@@ -96,7 +98,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
         exclude: parse("exclude", exclude)?,
         filter: filter_of(args),
     };
-    Ok(Prepared {
+    Ok(PreparedCall {
         title,
         access: Access {
             reads: job.include.iter().map(|pattern| pattern.start.clone()).collect(),
@@ -121,7 +123,7 @@ struct Read {
 fn read(job: &Job, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     let workspace = &context.workspace;
     let stop = || context.cancel.is_cancelled();
-    let wanted = Wanted {
+    let wanted = FileQuery {
         include: &job.include,
         exclude: &job.exclude,
         filter: job.filter,
@@ -160,8 +162,8 @@ impl Read {
             Err(error) => return self.skipped.push(format!("{path}: {error}")),
         };
         match classify(path, &bytes) {
-            Content::Text(_) if room == 0 => self.unshown.push(path.clone()),
-            Content::Text(text) => match page(&redacted(text.as_str(), context), None, None, room) {
+            FileContent::Text(_) if room == 0 => self.unshown.push(path.clone()),
+            FileContent::Text(text) => match page(&redacted(text.as_str(), context), None, None, room) {
                 // A page always has at least one line, even if it exceeds `room`; here such a file is left for another
                 // call.
                 Ok(page) if page.text.len() > room => self.unshown.push(path.clone()),
@@ -173,7 +175,7 @@ impl Read {
                 }
                 Err(error) => self.skipped.push(format!("{path}: {error}")),
             },
-            Content::Media(mime) if item.named => {
+            FileContent::Media(mime) if item.named => {
                 let size = bytes.len() as u64;
                 if self.media_bytes + size > MAX_MEDIA {
                     return self.skipped.push(format!("{path}: no room for {size} bytes of {mime}"));
@@ -184,8 +186,8 @@ impl Read {
                     .push_str(&format!("--- {path} ({mime}, shown beside this text) ---\n\n"));
                 self.media.push(media(path, mime, &bytes));
             }
-            Content::Media(mime) => self.skipped.push(format!("{path}: {mime}, name it to see it")),
-            Content::Binary(_) => self.skipped.push(format!("{path}: binary")),
+            FileContent::Media(mime) => self.skipped.push(format!("{path}: {mime}, name it to see it")),
+            FileContent::Binary(_) => self.skipped.push(format!("{path}: binary")),
         }
     }
 

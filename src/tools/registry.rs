@@ -3,7 +3,7 @@
 use super::args;
 use super::schema::{Checker, declared};
 use super::{Tool, ToolError};
-use crate::base::call::{Origin, ToolSpec};
+use crate::base::call::{ToolOrigin, ToolSpec};
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -31,21 +31,21 @@ struct Entry {
 #[error("the tool name `{name}` is taken: {} has it already, {} offers it again", origin(.has), origin(.offers))]
 pub struct Conflict {
     pub name: String,
-    pub has: Origin,
-    pub offers: Origin,
+    pub has: ToolOrigin,
+    pub offers: ToolOrigin,
 }
 
-fn origin(origin: &Origin) -> String {
+fn origin(origin: &ToolOrigin) -> String {
     match origin {
-        Origin::Builtin => "a built-in tool".to_owned(),
-        Origin::Discovered => "a discovered tool".to_owned(),
-        Origin::Mcp(server) => format!("the MCP server `{server}`"),
+        ToolOrigin::Builtin => "a built-in tool".to_owned(),
+        ToolOrigin::Discovered => "a discovered tool".to_owned(),
+        ToolOrigin::Mcp(server) => format!("the MCP server `{server}`"),
     }
 }
 
 /// The result of a lookup.
 #[derive(Clone, Copy)]
-pub struct Found<'a> {
+pub struct FoundTool<'a> {
     pub tool: &'a Arc<dyn Tool>,
     /// The current name, even if an alias was looked up.
     pub canonical: &'a str,
@@ -95,9 +95,9 @@ impl Registry {
     }
 
     /// Finds a tool by name or alias.
-    pub fn find(&self, name: &str) -> Option<Found<'_>> {
+    pub fn find(&self, name: &str) -> Option<FoundTool<'_>> {
         let entry = self.names.get(name).and_then(|n| self.tools.get(*n))?;
-        Some(Found {
+        Some(FoundTool {
             tool: &entry.tool,
             canonical: &entry.tool.spec().name,
             entry,
@@ -150,8 +150,8 @@ impl Registry {
         let mut specs: Vec<&ToolSpec> = self.tools.iter().map(|entry| entry.tool.spec()).collect();
         // The sort is stable, so built-in tools keep their order.
         let place = |spec: &ToolSpec| match spec.origin {
-            Origin::Builtin => None,
-            Origin::Discovered | Origin::Mcp(_) => Some((spec.display_name.clone(), spec.name.clone())),
+            ToolOrigin::Builtin => None,
+            ToolOrigin::Discovered | ToolOrigin::Mcp(_) => Some((spec.display_name.clone(), spec.name.clone())),
         };
         specs.sort_by_cached_key(|spec| place(spec));
         specs
@@ -240,9 +240,9 @@ fn names(pattern: &str, spec: &ToolSpec) -> bool {
     }
     if let Some(origin) = pattern.strip_prefix("origin:") {
         return match &spec.origin {
-            Origin::Builtin => origin == "builtin",
-            Origin::Discovered => origin == "discovered",
-            Origin::Mcp(server) => origin == "mcp" || origin.strip_prefix("mcp:") == Some(server),
+            ToolOrigin::Builtin => origin == "builtin",
+            ToolOrigin::Discovered => origin == "discovered",
+            ToolOrigin::Mcp(server) => origin == "mcp" || origin.strip_prefix("mcp:") == Some(server),
         };
     }
     let mut known = std::iter::once(&spec.name).chain(&spec.aliases);
@@ -252,7 +252,7 @@ fn names(pattern: &str, spec: &ToolSpec) -> bool {
     }
 }
 
-impl Found<'_> {
+impl FoundTool<'_> {
     /// Renames arguments to their current names and checks them against the schema.
     pub fn accept(&self, args: &Value) -> Result<Accepted, ToolError> {
         let spec = self.tool.spec();
@@ -281,8 +281,8 @@ impl Found<'_> {
             _ => false,
         };
         let current = match spec.origin {
-            Origin::Builtin => args::current(spec, &given)?,
-            Origin::Discovered | Origin::Mcp(_) => given,
+            ToolOrigin::Builtin => args::current(spec, &given)?,
+            ToolOrigin::Discovered | ToolOrigin::Mcp(_) => given,
         };
         let args = Value::Object(current);
         self.entry.checker.check(spec, &args)?;

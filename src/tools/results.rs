@@ -3,8 +3,8 @@
 
 use super::{ToolContext, ToolError};
 use crate::base::call::{Display, Kept, ToolOutput};
-use crate::base::message::Content;
-use crate::workspace::fs::{Dir, FsError};
+use crate::base::message::ToolContent;
+use crate::workspace::fs::{DirHandle, FsError};
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -38,8 +38,10 @@ pub fn fit(mut output: ToolOutput, context: &ToolContext) -> Result<ToolOutput, 
     }
     let kept = output.kept.as_ref().map(|kept| kept.id.as_str());
     let cut = head_and_tail(&whole, SHOWN, kept);
-    output.content.retain(|content| matches!(content, Content::Media(_)));
-    output.content.insert(0, Content::text(cut));
+    output
+        .content
+        .retain(|content| matches!(content, ToolContent::Media(_)));
+    output.content.insert(0, ToolContent::text(cut));
     if let Some(failure) = &mut output.error {
         failure.message = head_and_tail(&failure.message, SHOWN, kept);
     }
@@ -56,10 +58,10 @@ pub fn redacted<'a>(text: &'a str, context: &ToolContext) -> Cow<'a, str> {
     }
 }
 
-fn text_len(content: &Content) -> usize {
+fn text_len(content: &ToolContent) -> usize {
     match content {
-        Content::Text { text } => text.len() + 1,
-        Content::Media(_) => 0,
+        ToolContent::Text { text } => text.len() + 1,
+        ToolContent::Media(_) => 0,
     }
 }
 
@@ -114,7 +116,7 @@ fn keep(text: &str, context: &ToolContext) -> Result<Kept, ToolError> {
 
 fn keep_as(results: &Path, id: &str, text: &str) -> Result<Kept, ToolError> {
     let fatal = |error: FsError| ToolError::Fatal(format!("cannot keep the result of {id}: {error}"));
-    let dir = Dir::create(results).map_err(fatal)?;
+    let dir = DirHandle::create(results).map_err(fatal)?;
     let (others, _) = dir.list("", 100_000).map_err(fatal)?;
     let used: u64 = others.iter().map(|entry| entry.size).sum();
     let room = usize::try_from(KEPT_RUN.saturating_sub(used)).unwrap_or(usize::MAX);
@@ -144,7 +146,7 @@ pub fn carry(from: &Path, output: &ToolOutput, context: &ToolContext) -> Result<
     };
     let fatal = |error: FsError| ToolError::Fatal(format!("cannot keep the result of {}: {error}", whole.id));
     let bytes = kept(from, &whole.id)?;
-    let dir = Dir::create(&context.scope.results).map_err(fatal)?;
+    let dir = DirHandle::create(&context.scope.results).map_err(fatal)?;
     dir.write(&whole.id, &bytes).map_err(fatal)?;
     Ok(())
 }
@@ -152,7 +154,7 @@ pub fn carry(from: &Path, output: &ToolOutput, context: &ToolContext) -> Result<
 /// The bytes of a kept result. `id` comes from the model, so only letters, digits and `-` are accepted.
 pub fn kept(results: &Path, id: &str) -> Result<Vec<u8>, ToolError> {
     let plain = !id.is_empty() && id.len() <= 64 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    let read = || Dir::open(results)?.read(id, 2 * KEPT_EACH as u64 + 4_096);
+    let read = || DirHandle::open(results)?.read(id, 2 * KEPT_EACH as u64 + 4_096);
     if !plain {
         return Err(ToolError::model(
             "file_not_found",

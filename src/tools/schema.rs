@@ -2,7 +2,7 @@
 
 use super::ToolError;
 use super::args::invalid;
-use crate::base::call::{Origin, ToolSpec};
+use crate::base::call::{ToolOrigin, ToolSpec};
 use jsonschema::Validator;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use serde_json::{Map, Value, json};
@@ -58,7 +58,7 @@ pub fn untold(mut schema: Value) -> Value {
 /// happens), parameters marked `deprecated` (JSON Schema 2019-09, 9.3) and empty descriptions, to save tokens.
 pub fn declared(spec: &ToolSpec) -> ToolSpec {
     let mut spec = spec.clone();
-    if spec.origin == Origin::Builtin {
+    if spec.origin == ToolOrigin::Builtin {
         lean(&mut spec.parameters);
     }
     spec
@@ -99,8 +99,8 @@ impl Checker {
             .get_or_init(|| jsonschema::validator_for(&spec.parameters).ok().map(Box::new));
         let Some(validator) = compiled else {
             return match spec.origin {
-                Origin::Builtin => Err(invalid(format!("the schema of `{}` is not valid", spec.name))),
-                Origin::Discovered | Origin::Mcp(_) => Ok(()),
+                ToolOrigin::Builtin => Err(invalid(format!("the schema of `{}` is not valid", spec.name))),
+                ToolOrigin::Discovered | ToolOrigin::Mcp(_) => Ok(()),
             };
         };
         let mut message = String::new();

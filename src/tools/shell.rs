@@ -3,16 +3,16 @@
 
 use super::args::{Args, invalid, shown};
 use super::background;
-use super::builtin::{Builtin, Names};
+use super::builtin::{Builtin, ToolNames};
 use super::denial;
 use super::results::{PREFIX, SHOWN};
 use super::schema::{boolean, integer, object, string, untold};
-use super::{Prepared, ToolContext, ToolError};
-use crate::base::access::{Access, CommandAccess, Found, Place};
-use crate::base::call::{ExitInfo, Kept, Kind, ToolFailure, ToolOutput};
-use crate::base::event::Live;
-use crate::base::grant::{Judged, JudgedExec, NOT_RESTORED, Undone, Writes, codes, described};
-use crate::process::{Captured, Finished, Program, Spawn, SpawnError};
+use super::{PreparedCall, ToolContext, ToolError};
+use crate::base::access::{Access, CommandAccess, PathStatus, ResolvedPath};
+use crate::base::call::{ExitInfo, Kept, ToolFailure, ToolKind, ToolOutput};
+use crate::base::event::ProgressEvent;
+use crate::base::grant::{JudgedExec, JudgedPrograms, NOT_RESTORED, Undone, Writes, codes, described};
+use crate::process::{Captured, Finished, Invocation, Spawn, SpawnError};
 use crate::workspace::Workspace;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,12 +33,12 @@ const BACKGROUND: Duration = Duration::from_secs(24 * 3600);
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &Names {
+        &ToolNames {
             name: "run_shell_command",
             display: "Shell",
             aliases: &[],
         },
-        Kind::Execute,
+        ToolKind::Execute,
         "Runs a command with `bash -c` and gives its output, and its exit code when not 0. stdin is empty. What it started is \
          ended with it: start servers and watchers with is_background.",
         object(
@@ -63,11 +63,11 @@ pub fn tool() -> Builtin {
 
 struct Asked {
     command: String,
-    dir: Place,
+    dir: ResolvedPath,
     background: Option<Duration>,
 }
 
-fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
     let command = args.text("command")?;
     if command.trim().is_empty() {
         return Err(invalid("`command` must not be empty"));
@@ -83,7 +83,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
         dir: args.dir("dir_path", workspace),
         background: args.flag("is_background", false).then(|| Duration::from_millis(delay)),
     };
-    Ok(Prepared {
+    Ok(PreparedCall {
         title: title(&asked),
         access: access(&asked),
         preview: None,
@@ -130,8 +130,10 @@ fn access(asked: &Asked) -> Access {
 async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolError> {
     let name = shown(&asked.dir);
     match (asked.dir.inside, asked.dir.found) {
-        (true, Found::Dir) => {}
-        (true, Found::Nothing) => return Err(ToolError::model("file_not_found", format!("{name} does not exist"))),
+        (true, PathStatus::Dir) => {}
+        (true, PathStatus::Nothing) => {
+            return Err(ToolError::model("file_not_found", format!("{name} does not exist")));
+        }
         (true, _) => {
             return Err(ToolError::model(
                 "path_is_not_a_directory",
@@ -175,7 +177,7 @@ async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolErro
 }
 
 /// The programs that were judged at their `execve`, including the denied one.
-fn judged(finished: &Finished) -> Judged {
+fn judged(finished: &Finished) -> JudgedPrograms {
     let mut execs = finished.execs.clone();
     if let Some((exec, denial)) = &finished.denied
         && execs.iter().all(|exec| exec.denied.is_none())
@@ -185,7 +187,7 @@ fn judged(finished: &Finished) -> Judged {
             ..exec.clone()
         });
     }
-    Judged {
+    JudgedPrograms {
         execs,
         omitted: finished.execs_omitted,
     }
@@ -196,7 +198,7 @@ fn spawn(asked: &Asked, context: &ToolContext) -> Spawn {
     let call = context.call.clone();
     let remaining = context.deadline.saturating_duration_since(Instant::now());
     Spawn {
-        program: Program::Shell(asked.command.clone()),
+        program: Invocation::Shell(asked.command.clone()),
         dir: context.workspace.root().join(&asked.dir.path),
         env: Vec::new(),
         stdin: None,
@@ -211,7 +213,7 @@ fn spawn(asked: &Asked, context: &ToolContext) -> Spawn {
             context.cancel.clone()
         },
         on_output: Some(Arc::new(move |chunk: &str| {
-            live.send(Live::Output {
+            live.send(ProgressEvent::Output {
                 call: call.clone(),
                 chunk: chunk.to_owned(),
             });

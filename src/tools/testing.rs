@@ -1,6 +1,6 @@
 //! A temporary tree with a workspace, for tests of tools.
 
-use super::{LiveSender, Registry, Scope, ToolContext, ToolError};
+use super::{LiveSender, Registry, ToolContext, ToolError, ToolScope};
 use crate::base::access::Access;
 use crate::base::call::{FileDiff, ToolOutput};
 use crate::base::ids::CallId;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// A temporary tree with a workspace; results and memory are stored beside it.
-pub struct Bench {
+pub struct TestWorkspace {
     pub dir: tempfile::TempDir,
     pub workspace: Arc<Workspace>,
     pub registry: Registry,
@@ -22,14 +22,14 @@ pub struct Bench {
 }
 
 /// A call that was prepared and run.
-pub struct Ran {
+pub struct RanCall {
     pub title: String,
     pub access: Access,
     pub preview: Option<FileDiff>,
     pub result: Result<ToolOutput, ToolError>,
 }
 
-impl Bench {
+impl TestWorkspace {
     pub fn new(files: &[(&str, &[u8])]) -> Self {
         Self::with(files, |_| {})
     }
@@ -73,7 +73,7 @@ impl Bench {
         ToolContext {
             call: CallId::nth(call),
             workspace: Arc::clone(&self.workspace),
-            scope: Arc::new(Scope {
+            scope: Arc::new(ToolScope {
                 confinement: Confinement::unconfined(self.workspace.root()).into(),
                 jobs: Jobs::default(),
                 results: beside("results").into(),
@@ -92,12 +92,12 @@ impl Bench {
     }
 
     /// Looks up, checks, prepares and runs a call; everything but the ruling.
-    pub fn run(&self, tool: &str, args: &Value) -> Result<Ran, ToolError> {
+    pub fn run(&self, tool: &str, args: &Value) -> Result<RanCall, ToolError> {
         let found = self.registry.find(tool).ok_or_else(|| self.registry.unknown(tool))?;
         let args = found.accept(args)?.args;
         let prepared = found.tool.prepare(&args, &self.workspace)?;
         let context = self.context(1);
-        Ok(Ran {
+        Ok(RanCall {
             title: prepared.title,
             access: prepared.access,
             preview: prepared.preview,
@@ -106,7 +106,7 @@ impl Bench {
     }
 
     /// The text for the model, or `KIND: MESSAGE`.
-    pub fn told(&self, tool: &str, args: &Value) -> String {
+    pub fn text_of(&self, tool: &str, args: &Value) -> String {
         let told = |error: ToolError| match error {
             ToolError::Model { kind, message } => format!("{kind}: {message}"),
             ToolError::Fatal(message) => format!("fatal: {message}"),

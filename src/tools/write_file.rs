@@ -1,14 +1,14 @@
 //! The tool `write_file`: writes a whole file, new or existing. `workspace::text` keeps encoding and line ends.
 
 use super::args::{Args, check_new_name, failed, invalid, shown};
-use super::builtin::{Builtin, Names, blocking};
+use super::builtin::{Builtin, ToolNames, blocking};
 use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
 use super::results::PREFIX;
 use super::schema::{object, string};
-use super::{Prepared, ToolError, placeholder};
-use crate::base::access::{Access, Found, Place};
-use crate::base::call::{Display, FileDiff, Kind, Location, ToolOutput};
+use super::{PreparedCall, ToolError, placeholder};
+use crate::base::access::{Access, PathStatus, ResolvedPath};
+use crate::base::call::{Display, FileDiff, Location, ToolKind, ToolOutput};
 use crate::workspace::fs::FsError;
 use crate::workspace::text::{Text, decode, plain_line_ends};
 use crate::workspace::{Changed, Workspace};
@@ -35,12 +35,12 @@ pub fn refuse_large(what: &str, bytes: usize) -> Result<(), ToolError> {
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &Names {
+        &ToolNames {
             name: "write_file",
             display: "WriteFile",
             aliases: &[],
         },
-        Kind::Edit,
+        ToolKind::Edit,
         "Writes a whole file, with its directories. Give the content complete: placeholders are refused. For a change of a \
          few lines use replace.",
         object(
@@ -51,7 +51,7 @@ pub fn tool() -> Builtin {
     )
 }
 
-fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
     let place = args.place("file_path", workspace)?;
     check_new_name(&place)?;
     let asked = args.text("file_path")?;
@@ -67,19 +67,19 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
     refuse_large("the content", content.len())?;
     let before = match place.found {
         // A file that must not be read is not read for a preview either.
-        Found::File | Found::HardLinked if place.inside && workspace.may_search(&place.path) => {
+        PathStatus::File | PathStatus::HardLinked if place.inside && workspace.may_search(&place.path) => {
             old(&place, workspace).unwrap_or_default()
         }
         _ => None,
     };
     let before = before.as_deref().and_then(|bytes| decode(bytes).ok());
     refuse_placeholders(&content, before.as_ref())?;
-    let verb = if place.found == Found::Nothing {
+    let verb = if place.found == PathStatus::Nothing {
         "create"
     } else {
         "overwrite"
     };
-    Ok(Prepared {
+    Ok(PreparedCall {
         title: format!("{verb} {}", shown(&place)),
         access: Access::write(place.clone()),
         preview: Some(diff(&place, before.as_ref(), &content)),
@@ -98,12 +98,12 @@ fn refuse_placeholders(content: &str, before: Option<&Text>) -> Result<(), ToolE
     Err(ToolError::model("omission_placeholder", message))
 }
 
-fn diff(place: &Place, before: Option<&Text>, content: &str) -> FileDiff {
+fn diff(place: &ResolvedPath, before: Option<&Text>, content: &str) -> FileDiff {
     file_diff(shown(place), before.map(Text::as_str), &plain_line_ends(content))
 }
 
 /// The current bytes; `None` if there is no file.
-fn old(place: &Place, workspace: &Workspace) -> Result<Option<Vec<u8>>, ToolError> {
+fn old(place: &ResolvedPath, workspace: &Workspace) -> Result<Option<Vec<u8>>, ToolError> {
     match workspace.read(place, MAX_FILE) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(FsError::Missing) => Ok(None),
@@ -111,7 +111,7 @@ fn old(place: &Place, workspace: &Workspace) -> Result<Option<Vec<u8>>, ToolErro
     }
 }
 
-fn write(place: &Place, content: &str, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
+fn write(place: &ResolvedPath, content: &str, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
     let path = &place.path;
     let before = old(place, workspace)?;
     let changed = before
@@ -164,7 +164,7 @@ fn write(place: &Place, content: &str, workspace: &Workspace) -> Result<ToolOutp
     Ok(done(place, told, &format!("overwrote {path} ({counts})"), Some(diff)))
 }
 
-fn done(place: &Place, told: String, summary: &str, diff: Option<FileDiff>) -> ToolOutput {
+fn done(place: &ResolvedPath, told: String, summary: &str, diff: Option<FileDiff>) -> ToolOutput {
     let output = ToolOutput::text(told, summary);
     ToolOutput {
         display: diff.map_or(output.display, Display::Diff),
@@ -181,33 +181,33 @@ fn done(place: &Place, told: String, summary: &str, diff: Option<FileDiff>) -> T
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::testing::Bench;
+    use crate::tools::testing::TestWorkspace;
     use serde_json::json;
 
     #[test]
     fn a_file_that_others_changed_is_not_overwritten() {
-        let bench = Bench::new(&[("a.txt", b"one\n")]);
+        let bench = TestWorkspace::new(&[("a.txt", b"one\n")]);
         let write = json!({ "file_path": "a.txt", "content": "mine\n" });
-        bench.told("read_file", &json!({ "file_path": "a.txt" }));
+        bench.text_of("read_file", &json!({ "file_path": "a.txt" }));
         std::fs::write(bench.path("a.txt"), "theirs\n").unwrap();
         assert!(
             bench
-                .told("write_file", &write)
+                .text_of("write_file", &write)
                 .starts_with("file_changed: a.txt was changed")
         );
         assert_eq!(std::fs::read(bench.path("a.txt")).unwrap(), b"theirs\n");
-        bench.told("read_file", &json!({ "file_path": "a.txt" }));
-        assert!(bench.told("write_file", &write).starts_with("Overwrote a.txt"));
+        bench.text_of("read_file", &json!({ "file_path": "a.txt" }));
+        assert!(bench.text_of("write_file", &write).starts_with("Overwrote a.txt"));
         assert!(
             bench
-                .told("write_file", &json!({ "file_path": "a.txt", "content": "again\n" }))
+                .text_of("write_file", &json!({ "file_path": "a.txt", "content": "again\n" }))
                 .starts_with("Overwrote")
         );
     }
 
     #[test]
     fn nothing_happens_before_the_ruling_and_the_preview_shows_the_change() {
-        let bench = Bench::with(&[("a.txt", b"one\n"), ("key.pem", b"secret\n")], |workspace| {
+        let bench = TestWorkspace::with(&[("a.txt", b"one\n"), ("key.pem", b"secret\n")], |workspace| {
             workspace.set_unreadable(Box::new(|path| path.ends_with(".pem")));
         });
         let prepare = |path: &str| {
@@ -235,8 +235,8 @@ mod tests {
 
     #[test]
     fn more_than_the_limit_is_the_models_error() {
-        let bench = Bench::new(&[("a.txt", b"one\n".repeat(1024).as_slice())]);
-        let told = |tool: &str, args: serde_json::Value| bench.told(tool, &args);
+        let bench = TestWorkspace::new(&[("a.txt", b"one\n".repeat(1024).as_slice())]);
+        let told = |tool: &str, args: serde_json::Value| bench.text_of(tool, &args);
         let (most, more) = ("x".repeat(MAX_WRITE), "x".repeat(MAX_WRITE + 1));
         let refused = told("write_file", json!({ "file_path": "b.txt", "content": more }));
         assert!(
@@ -252,7 +252,7 @@ mod tests {
             refused.starts_with("content_too_large: ") && !bench.path("b.txt").exists(),
             "{refused}"
         );
-        bench.told("read_file", &json!({ "file_path": "a.txt" }));
+        bench.text_of("read_file", &json!({ "file_path": "a.txt" }));
         let many = json!({ "file_path": "a.txt", "old_string": "one", "new_string": "x".repeat(16 << 10), "allow_multiple": true });
         assert!(told("replace", many).starts_with("content_too_large: "));
         assert_eq!(std::fs::read(bench.path("a.txt")).unwrap(), b"one\n".repeat(1024));
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn people_get_a_diff() {
-        let bench = Bench::new(&[("a.txt", b"one\ntwo\n")]);
+        let bench = TestWorkspace::new(&[("a.txt", b"one\ntwo\n")]);
         let ran = bench
             .run("write_file", &json!({ "file_path": "a.txt", "content": "one\n2\n" }))
             .unwrap();

@@ -1,11 +1,11 @@
 //! The tool `write_todos`: the model's task list, shown to people. Has no other effect.
 
 use super::args::{Args, invalid};
-use super::builtin::{Builtin, Names};
+use super::builtin::{Builtin, ToolNames};
 use super::schema::object;
-use super::{Prepared, ToolError};
+use super::{PreparedCall, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{Display, Kind, Todo, ToolOutput};
+use crate::base::call::{Display, Todo, ToolKind, ToolOutput};
 use crate::workspace::Workspace;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ const MAX_DESCRIPTION: usize = 500;
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &Names {
+        &ToolNames {
             name: "write_todos",
             display: "WriteTodos",
             aliases: &[],
         },
-        Kind::Plan,
+        ToolKind::Plan,
         "Writes your list of sub-tasks in place of the one before. At most one is in_progress.",
         object(
             [(
@@ -50,7 +50,7 @@ pub fn tool() -> Builtin {
     )
 }
 
-fn prepare(args: &Args<'_>, _workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+fn prepare(args: &Args<'_>, _workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
     let list = args
         .value("todos")
         .and_then(Value::as_array)
@@ -60,11 +60,11 @@ fn prepare(args: &Args<'_>, _workspace: &Arc<Workspace>) -> Result<Prepared, Too
     if running > 1 {
         return Err(invalid(format!("{running} todos are in_progress; only one may be")));
     }
-    Ok(Prepared {
+    Ok(PreparedCall {
         title: format!("plan of {} todos", todos.len()),
         access: Access::none(),
         preview: None,
-        work: Box::new(move |_| Box::pin(async move { Ok(told(todos)) })),
+        work: Box::new(move |_| Box::pin(async move { Ok(output_of(todos)) })),
     })
 }
 
@@ -87,7 +87,7 @@ fn todo(value: &Value) -> Result<Todo, ToolError> {
     Ok(todo)
 }
 
-fn told(todos: Vec<Todo>) -> ToolOutput {
+fn output_of(todos: Vec<Todo>) -> ToolOutput {
     let done = todos.iter().filter(|todo| todo.status == "completed").count();
     let summary = format!("{done} of {} done", todos.len());
     let text = if todos.is_empty() {

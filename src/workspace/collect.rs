@@ -1,15 +1,15 @@
 //! Expands paths, directories and globs to a sorted list of files.
 
-use super::pattern::Pattern;
+use super::pattern::WorkspacePattern;
 use super::root::Workspace;
 use super::walk::Filter;
-use crate::base::access::{Found, Place};
+use crate::base::access::{PathStatus, ResolvedPath};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The files to collect.
-pub struct Wanted<'a> {
-    pub include: &'a [Pattern],
-    pub exclude: &'a [Pattern],
+pub struct FileQuery<'a> {
+    pub include: &'a [WorkspacePattern],
+    pub exclude: &'a [WorkspacePattern],
     pub filter: Filter,
     /// Upper limit for the files.
     pub cap: usize,
@@ -18,7 +18,7 @@ pub struct Wanted<'a> {
 /// A collected file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    pub place: Place,
+    pub place: ResolvedPath,
     /// Whether the file was named itself, and not found by a glob or in a directory.
     pub named: bool,
 }
@@ -39,14 +39,14 @@ pub struct Collection {
 impl Workspace {
     /// Collects the files in `wanted`. The caller must have ruled on every start path, because a file that is named
     /// itself is returned even if ignore files exclude it.
-    pub fn collect(&self, wanted: &Wanted<'_>, stop: &(dyn Fn() -> bool + Sync)) -> Collection {
+    pub fn collect(&self, wanted: &FileQuery<'_>, stop: &(dyn Fn() -> bool + Sync)) -> Collection {
         let mut found: BTreeMap<String, Item> = BTreeMap::new();
         let mut withheld = BTreeSet::new();
         let mut out = Collection::default();
         for pattern in wanted.include {
             if pattern.is_exact() {
                 match pattern.start.found {
-                    Found::File | Found::HardLinked if pattern.start.inside => {
+                    PathStatus::File | PathStatus::HardLinked if pattern.start.inside => {
                         let item = Item {
                             place: pattern.start.clone(),
                             named: true,
@@ -115,13 +115,13 @@ mod tests {
         std::fs::write(dir.path().join(".gitignore"), "*.log\n").unwrap();
         let mut workspace = Workspace::open(dir.path()).unwrap();
         workspace.set_unreadable(Box::new(|path| path.ends_with(".pem")));
-        let patterns = |all: &[&str]| -> Vec<Pattern> {
+        let patterns = |all: &[&str]| -> Vec<WorkspacePattern> {
             all.iter()
-                .map(|one| Pattern::parse(&workspace, "", one, true).unwrap())
+                .map(|one| WorkspacePattern::parse(&workspace, "", one, true).unwrap())
                 .collect()
         };
         let collection = workspace.collect(
-            &Wanted {
+            &FileQuery {
                 include: &patterns(&["src", "**/*.rs", "out.log", "*.pem", "none.rs", "*.zig", "../up"]),
                 exclude: &patterns(&["**/skip.*"]),
                 filter: Filter::all(),

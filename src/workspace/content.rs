@@ -8,7 +8,7 @@ use base64::Engine;
 pub const MAX_MEDIA: u64 = 8 << 20;
 
 /// The content of a file.
-pub enum Content {
+pub enum FileContent {
     Text(Text),
     /// An image, audio or PDF, with its MIME type.
     Media(&'static str),
@@ -17,19 +17,19 @@ pub enum Content {
 }
 
 /// Classifies by the bytes; the file extension decides only if the bytes are ambiguous.
-pub fn classify(path: &str, bytes: &[u8]) -> Content {
+pub fn classify(path: &str, bytes: &[u8]) -> FileContent {
     let mime = infer::get(bytes).map(|kind| kind.mime_type());
     let media =
         mime.filter(|mime| mime.starts_with("image/") || mime.starts_with("audio/") || *mime == "application/pdf");
     if let Some(mime) = media
         && is_media_name(path)
     {
-        return Content::Media(mime);
+        return FileContent::Media(mime);
     }
     match (decode(bytes), media) {
-        (Ok(text), _) => Content::Text(text),
-        (Err(_), Some(mime)) => Content::Media(mime),
-        (Err(_), None) => Content::Binary(mime),
+        (Ok(text), _) => FileContent::Text(text),
+        (Err(_), Some(mime)) => FileContent::Media(mime),
+        (Err(_), None) => FileContent::Binary(mime),
     }
 }
 
@@ -58,9 +58,9 @@ mod tests {
 
     fn kind(path: &str, bytes: &[u8]) -> String {
         match classify(path, bytes) {
-            Content::Text(_) => "text".to_owned(),
-            Content::Media(mime) => mime.to_owned(),
-            Content::Binary(mime) => format!("binary {}", mime.unwrap_or("?")),
+            FileContent::Text(_) => "text".to_owned(),
+            FileContent::Media(mime) => mime.to_owned(),
+            FileContent::Binary(mime) => format!("binary {}", mime.unwrap_or("?")),
         }
     }
 

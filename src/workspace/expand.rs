@@ -2,7 +2,7 @@
 
 use super::fs::EntryKind;
 use super::root::{Workspace, join};
-use crate::base::access::Found;
+use crate::base::access::PathStatus;
 
 /// Upper limit for the names; if it is reached, there may be more.
 pub const MAX_NAMES: usize = 1_000;
@@ -28,7 +28,7 @@ impl Workspace {
                 return found;
             }
         }
-        found.retain(|name| self.locate(name).found != Found::Nothing);
+        found.retain(|name| self.locate(name).found != PathStatus::Nothing);
         found.sort();
         found
     }

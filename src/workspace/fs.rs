@@ -61,7 +61,7 @@ impl From<Errno> for FsError {
 
 /// One directory entry. Links are not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct DirEntry {
     pub name: String,
     pub kind: EntryKind,
     /// Size in bytes; 0 unless it is a regular file.
@@ -79,11 +79,11 @@ pub enum EntryKind {
 
 /// An open directory. Paths are relative to it and `/`-separated, without `.` and `..`; no component may be a link.
 #[derive(Debug)]
-pub struct Dir {
+pub struct DirHandle {
     handle: OwnedFd,
 }
 
-impl Dir {
+impl DirHandle {
     /// Opens the directory `path`, following links.
     pub fn open(path: &Path) -> Result<Self, FsError> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
@@ -129,7 +129,7 @@ impl Dir {
 
     /// The entries of a directory (`""` is this one), sorted by bytes, at most `cap`; the second value is the number of
     /// further ones.
-    pub fn list(&self, path: &str, cap: usize) -> Result<(Vec<Entry>, usize), FsError> {
+    pub fn list(&self, path: &str, cap: usize) -> Result<(Vec<DirEntry>, usize), FsError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = beneath(self.handle.as_fd(), path, flags)?;
         let mut names = Vec::new();
@@ -147,7 +147,7 @@ impl Dir {
             .iter()
             .filter_map(|name| {
                 let stat = rustix::fs::statat(&dir, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-                Some(Entry {
+                Some(DirEntry {
                     name: name.to_string_lossy().into_owned(),
                     kind: entry_kind(&stat),
                     size: if entry_kind(&stat) == EntryKind::File {

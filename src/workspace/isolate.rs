@@ -5,7 +5,7 @@ mod keep;
 pub use keep::{Standing, Told, bring};
 
 use super::patch;
-use crate::process::held::{self, May};
+use crate::process::own_git::{self, May};
 use std::path::{Path, PathBuf};
 
 /// A temporary worktree.
@@ -48,7 +48,7 @@ pub async fn make(workspace: &Path) -> Result<Isolated, String> {
     ];
     let common = std::fs::canonicalize(&repository.common_dir).unwrap_or_else(|_| repository.common_dir.clone());
     let places = [common, dir.path().to_owned()];
-    let made = held::git(&args, Path::new("/"), &[], None, May::WriteAndStart(&places)).await?;
+    let made = own_git::git(&args, Path::new("/"), &[], None, May::WriteAndStart(&places)).await?;
     if !made.ok {
         return Err(format!("no worktree could be made: {}", made.stderr));
     }
@@ -114,9 +114,9 @@ impl Isolated {
             name.as_str(),
         ];
         // If git fails, removing the directory and pruning do the rest.
-        let _ = held::git(&args, Path::new("/"), &[], None, may).await;
+        let _ = own_git::git(&args, Path::new("/"), &[], None, may).await;
         drop(self.dir);
         let prune = ["--git-dir", own.as_str(), "worktree", "prune"];
-        let _ = held::git(&prune, Path::new("/"), &[], None, may).await;
+        let _ = own_git::git(&prune, Path::new("/"), &[], None, may).await;
     }
 }

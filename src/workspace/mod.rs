@@ -1,19 +1,19 @@
 //! Access to the repository's files; the only module that reads or writes the tree.
 
+pub mod at_references;
 pub mod collect;
 pub mod content;
 pub mod context;
 pub mod expand;
 pub mod fs;
+pub mod fs_view;
 pub mod isolate;
 pub mod patch;
 pub mod pattern;
-pub mod refs;
 pub mod root;
-pub mod terrain;
+mod secret_files;
 pub mod text;
 pub mod toolchains;
-mod unseen;
 pub mod walk;
 pub mod worktree;
 

@@ -5,10 +5,10 @@
 mod cache;
 mod checkout;
 mod delta;
-mod hands;
+mod handle_writes;
 mod ignored;
 mod index;
-mod look;
+mod name_status;
 mod names;
 mod object;
 mod packer;
@@ -26,13 +26,13 @@ pub use repository::{Repository, head, repository, repository_at};
 pub use restore::Restored;
 pub use scan::MOST_FILE;
 
-use crate::process::held;
-use cache::Dir;
-use ignored::{Rules, read_patterns};
-use index::Index;
+use crate::process::own_git;
+use cache::CachedDir;
+use ignored::{IgnoreRules, read_patterns};
+use index::GitIndex;
 use names::open_dir;
-use object::{Format, Id, Kind};
-use scan::{Before, Place, STACK, Scan};
+use object::{Id, ObjectFormat, ObjectKind};
+use scan::{Before, STACK, Scan, WalkedDirectory};
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub struct Shadow {
     /// Path of the workspace relative to `top`: `""` or `sub/dir/`.
     prefix: String,
     repository: Option<Repository>,
-    format: Format,
+    format: ObjectFormat,
     /// Paths relative to `top` that are never part of a snapshot.
     hidden: Vec<Vec<u8>>,
     state: Arc<Mutex<State>>,
@@ -62,8 +62,8 @@ pub struct Shadow {
 struct State {
     store: Store,
     /// The first snapshot of the workspace, and the last.
-    base: Option<Arc<Dir>>,
-    last: Option<Arc<Dir>>,
+    base: Option<Arc<CachedDir>>,
+    last: Option<Arc<CachedDir>>,
 }
 
 /// The state of the tree at one time.
@@ -91,10 +91,10 @@ impl Shadow {
             Ok(below) if !below.as_os_str().is_empty() => format!("{}/", below.to_string_lossy()),
             _ => String::new(),
         };
-        let format = repository.as_ref().map_or(Format::Sha1, Repository::format);
+        let format = repository.as_ref().map_or(ObjectFormat::Sha1, Repository::format);
         // A process that was killed may have left it incomplete.
         if !dir.join("HEAD").exists() {
-            held::lay_out(dir, format == Format::Sha256)?;
+            own_git::lay_out(dir, format == ObjectFormat::Sha256)?;
         }
         let below = |path: &PathBuf| {
             use std::os::unix::ffi::OsStrExt;
@@ -131,7 +131,7 @@ impl Shadow {
             found => found?,
         };
         let ours = match std::fs::read(dir.join("HEAD")) {
-            Ok(head) => head == held::HEAD.as_bytes(),
+            Ok(head) => head == own_git::HEAD.as_bytes(),
             // Incomplete.
             Err(_) if found.is_dir() => std::fs::read_dir(dir)?.flatten().all(|entry| {
                 let name = entry.file_name();
@@ -214,7 +214,11 @@ impl Shadow {
             let base = self.id(&Snapshot { tree })?;
             let mut objects = self.objects(&state.store);
             let dir = match objects.below(&base, self.prefix.as_bytes())? {
-                Some(tree) => Some(Dir::of_tree(&mut |id| objects.tree(id), &tree, scan::MOST_DEPTH + 1)?),
+                Some(tree) => Some(CachedDir::of_tree(
+                    &mut |id| objects.tree(id),
+                    &tree,
+                    scan::MOST_DEPTH + 1,
+                )?),
                 None => None,
             };
             state.base = Some(Arc::new(dir.unwrap_or_default()));
@@ -229,18 +233,18 @@ impl Shadow {
         self.walk(state, index.as_ref())
     }
 
-    fn index(&self) -> Result<Option<Index>, String> {
+    fn index(&self) -> Result<Option<GitIndex>, String> {
         let Some(repository) = &self.repository else {
             return Ok(None);
         };
-        let mut index = Index::of(&repository.git_dir, self.format)?;
+        let mut index = GitIndex::of(&repository.git_dir, self.format)?;
         if let Some(index) = &mut index {
             index.trusted &= !repository.bytes_may_differ(index.has_attributes());
         }
         Ok(index)
     }
 
-    fn walk(&self, state: &mut State, index: Option<&Index>) -> Result<Snapshot, String> {
+    fn walk(&self, state: &mut State, index: Option<&GitIndex>) -> Result<Snapshot, String> {
         let own = format!("{}.overnight", self.prefix).into_bytes();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let scan = Scan {
@@ -262,7 +266,7 @@ impl Shadow {
             index: index.map_or(0..0, |index| index.below(self.prefix.as_bytes(), 0..index.len())),
         };
         let found = self.at_workspace(&mut |handle, rules, ignored| {
-            let place = Place {
+            let place = WalkedDirectory {
                 handle,
                 path: self.prefix.clone().into_bytes(),
                 before: before.clone(),
@@ -273,7 +277,7 @@ impl Shadow {
         })?;
         let mut id = match &found {
             Some(dir) => dir.id,
-            None => scan.object(Kind::Tree, b"", None)?,
+            None => scan.object(ObjectKind::Tree, b"", None)?,
         };
         for name in self
             .prefix
@@ -283,7 +287,7 @@ impl Shadow {
         {
             let mut tree = Vec::new();
             object::push_entry(&mut tree, self.format, name.as_bytes(), object::DIRECTORY, &id);
-            id = scan.object(Kind::Tree, &tree, None)?;
+            id = scan.object(ObjectKind::Tree, &tree, None)?;
         }
         let packer = scan.packer.into_inner().unwrap_or_else(PoisonError::into_inner);
         state.store.keep(packer)?;
@@ -299,7 +303,7 @@ impl Shadow {
     /// directories and whether they ignore it.
     fn at_workspace<T>(
         &self,
-        then: &mut dyn FnMut(OwnedFd, &Rules<'_>, bool) -> Result<T, String>,
+        then: &mut dyn FnMut(OwnedFd, &IgnoreRules<'_>, bool) -> Result<T, String>,
     ) -> Result<T, String> {
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
         let top = rustix::fs::open(&self.top, flags, rustix::fs::Mode::empty());
@@ -309,7 +313,7 @@ impl Shadow {
             .as_ref()
             .map(|found| found.common_dir.join("info/exclude"));
         let excludes = excludes.and_then(|path| repository::text(&path)).unwrap_or_default();
-        let rules = Rules::new(None, 0, excludes.as_bytes());
+        let rules = IgnoreRules::new(None, 0, excludes.as_bytes());
         self.down(top, 0, &rules, false, then)
     }
 
@@ -317,15 +321,15 @@ impl Shadow {
         &self,
         handle: OwnedFd,
         base: usize,
-        rules: &Rules<'_>,
+        rules: &IgnoreRules<'_>,
         ignored: bool,
-        then: &mut dyn FnMut(OwnedFd, &Rules<'_>, bool) -> Result<T, String>,
+        then: &mut dyn FnMut(OwnedFd, &IgnoreRules<'_>, bool) -> Result<T, String>,
     ) -> Result<T, String> {
         let Some((name, _)) = self.prefix.get(base..).and_then(|rest| rest.split_once('/')) else {
             return then(handle, rules, ignored);
         };
         let text = read_patterns(handle.as_fd())?.unwrap_or_default();
-        let rules = Rules::new(Some(rules), base, &text);
+        let rules = IgnoreRules::new(Some(rules), base, &text);
         let end = base + name.len();
         let path = self.prefix.get(..end).unwrap_or_default();
         let ignored = ignored || rules.ignores(path.as_bytes(), true);

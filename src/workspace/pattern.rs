@@ -2,16 +2,16 @@
 
 use super::root::{Workspace, join};
 use super::walk::beneath;
-use crate::base::access::{Found, Place};
+use crate::base::access::{PathStatus, ResolvedPath};
 use globset::{GlobBuilder, GlobMatcher};
 
 /// A path, a directory or a glob, resolved against the tree.
 #[derive(Clone, Debug)]
-pub struct Pattern {
+pub struct WorkspacePattern {
     /// As written.
     pub asked: String,
     /// The file itself, or the directory to search.
-    pub start: Place,
+    pub start: ResolvedPath,
     fits: Fits,
 }
 
@@ -25,7 +25,7 @@ enum Fits {
     Glob(GlobMatcher),
 }
 
-impl Pattern {
+impl WorkspacePattern {
     /// Parses `asked`: absolute, or relative to `base`, which is relative to the root. A path that exists under exactly
     /// this name is taken literally, even with wildcards. `*` stays within a component, `**` spans components, `{a,b}`
     /// and `[a-z]` have their usual meaning.
@@ -44,16 +44,16 @@ impl Pattern {
             fits,
         };
         let named = workspace.locate(&full);
-        if named.found == Found::Dir {
+        if named.found == PathStatus::Dir {
             return Ok(pattern(named, Fits::Below));
         }
-        if named.found != Found::Nothing || !asked.contains(['*', '?', '[', '{']) {
+        if named.found != PathStatus::Nothing || !asked.contains(['*', '?', '[', '{']) {
             return Ok(pattern(named, Fits::Exact));
         }
         let (fixed, rest) = split(&full);
         let mut start = workspace.locate(&fixed);
         let mut glob = rest;
-        if start.inside && start.found == Found::Nothing && !case_sensitive {
+        if start.inside && start.found == PathStatus::Nothing && !case_sensitive {
             // The part without wildcards may exist with other letter case.
             start = workspace.locate(base);
             glob = asked.trim_start_matches("./").to_owned();
@@ -141,11 +141,16 @@ mod tests {
             ("src/deep", "../*.rs", true, "src", "src/b.rs", "src/deep/a.rs"),
         ];
         for (base, asked, case, start, yes, no) in cases {
-            let pattern = Pattern::parse(&workspace, base, asked, case).unwrap();
+            let pattern = WorkspacePattern::parse(&workspace, base, asked, case).unwrap();
             assert_eq!(pattern.start.path, start, "{asked}");
             assert!(pattern.matches(yes) && !pattern.matches(no), "{asked}");
         }
-        assert!(!Pattern::parse(&workspace, "", "../*", true).unwrap().start.inside);
-        assert!(Pattern::parse(&workspace, "", "a[", true).is_err());
+        assert!(
+            !WorkspacePattern::parse(&workspace, "", "../*", true)
+                .unwrap()
+                .start
+                .inside
+        );
+        assert!(WorkspacePattern::parse(&workspace, "", "a[", true).is_err());
     }
 }

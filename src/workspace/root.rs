@@ -1,8 +1,8 @@
 //! The root of the tree, and the only way to resolve a path in it. Decides what is visible; the policy decides what is
 //! allowed.
 
-use super::fs::{Dir, Entry, FsError};
-use crate::base::access::{Found, Place};
+use super::fs::{DirEntry, DirHandle, FsError};
+use crate::base::access::{PathStatus, ResolvedPath};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -29,7 +29,7 @@ type Unreadable = Box<dyn Fn(&str) -> bool + Send + Sync>;
 /// handle, so that the file that was ruled on is the one that is opened.
 pub struct Workspace {
     root: PathBuf,
-    dir: Dir,
+    dir: DirHandle,
     hidden: Vec<String>,
     ignore: Vec<String>,
     unreadable: Option<Unreadable>,
@@ -68,7 +68,7 @@ impl Workspace {
     pub fn open(path: &Path) -> Result<Self, FsError> {
         let root = path.canonicalize()?;
         Ok(Self {
-            dir: Dir::open(&root)?,
+            dir: DirHandle::open(&root)?,
             root,
             hidden: vec![OWN_DIR.to_owned()],
             ignore: Vec::new(),
@@ -128,8 +128,8 @@ impl Workspace {
     /// Resolves a path, absolute or relative to the root. `.`, `..` and links are resolved one component at a time, as
     /// the kernel does; components that do not exist are resolved lexically. A path that cannot be resolved (a loop of
     /// links, a NUL, a directory that cannot be searched) counts as outside, where nothing is allowed.
-    pub fn locate(&self, asked: &str) -> Place {
-        let place = |path: String, inside: bool, found: Found| Place {
+    pub fn locate(&self, asked: &str) -> ResolvedPath {
+        let place = |path: String, inside: bool, found: PathStatus| ResolvedPath {
             asked: asked.to_owned(),
             path,
             inside,
@@ -137,12 +137,16 @@ impl Workspace {
         };
         let Some((path, found)) = resolve(&self.root, asked) else {
             let letters = by_letters(&self.root.join(asked));
-            return place(letters.to_string_lossy().into_owned(), false, Found::Nothing);
+            return place(letters.to_string_lossy().into_owned(), false, PathStatus::Nothing);
         };
         match path.strip_prefix(&self.root) {
             Ok(inside) => {
                 let inside = inside.to_string_lossy().into_owned();
-                let found = if self.is_hidden(&inside) { Found::Nothing } else { found };
+                let found = if self.is_hidden(&inside) {
+                    PathStatus::Nothing
+                } else {
+                    found
+                };
                 place(inside, true, found)
             }
             Err(_) => place(path.to_string_lossy().into_owned(), false, found),
@@ -150,25 +154,25 @@ impl Workspace {
     }
 
     /// Opens a regular file for reading.
-    pub fn open_file(&self, place: &Place) -> Result<File, FsError> {
+    pub fn open_file(&self, place: &ResolvedPath) -> Result<File, FsError> {
         self.dir.file(self.visible(place)?)
     }
 
     /// Reads a regular file of at most `limit` bytes.
-    pub fn read(&self, place: &Place, limit: u64) -> Result<Vec<u8>, FsError> {
+    pub fn read(&self, place: &ResolvedPath, limit: u64) -> Result<Vec<u8>, FsError> {
         self.dir.read(self.visible(place)?, limit)
     }
 
     /// The entries of a directory, sorted by bytes, at most `cap`; the second value is the number of further ones.
-    pub fn list(&self, place: &Place, cap: usize) -> Result<(Vec<Entry>, usize), FsError> {
+    pub fn list(&self, place: &ResolvedPath, cap: usize) -> Result<(Vec<DirEntry>, usize), FsError> {
         let path = self.visible(place)?;
         let (mut entries, rest) = self.dir.list(path, cap)?;
         entries.retain(|entry| !self.is_hidden(&join(path, &entry.name)));
         Ok((entries, rest))
     }
 
-    /// Writes `bytes` atomically, see `Dir::write`. Returns whether the file is new.
-    pub fn write(&self, place: &Place, bytes: &[u8]) -> Result<bool, FsError> {
+    /// Writes `bytes` atomically, see `DirHandle::write`. Returns whether the file is new.
+    pub fn write(&self, place: &ResolvedPath, bytes: &[u8]) -> Result<bool, FsError> {
         let path = match self.visible(place) {
             Err(FsError::Missing) => return Err(FsError::Denied),
             path => path?,
@@ -181,7 +185,7 @@ impl Workspace {
         Ok(created)
     }
 
-    fn visible<'a>(&self, place: &'a Place) -> Result<&'a str, FsError> {
+    fn visible<'a>(&self, place: &'a ResolvedPath) -> Result<&'a str, FsError> {
         if !place.inside {
             return Err(FsError::Outside);
         }
@@ -286,7 +290,7 @@ fn by_letters(path: &Path) -> PathBuf {
 }
 
 /// Resolves `asked` from `root`; `None` if the kernel could not resolve it either.
-fn resolve(root: &Path, asked: &str) -> Option<(PathBuf, Found)> {
+fn resolve(root: &Path, asked: &str) -> Option<(PathBuf, PathStatus)> {
     if asked.contains('\0') {
         return None;
     }
@@ -325,7 +329,7 @@ fn resolve(root: &Path, asked: &str) -> Option<(PathBuf, Found)> {
     }
     let found = match at.symlink_metadata() {
         Ok(meta) => found(&meta),
-        Err(error) if is_absent(&error) => Found::Nothing,
+        Err(error) if is_absent(&error) => PathStatus::Nothing,
         Err(_) => return None,
     };
     Some((at, found))
@@ -338,15 +342,15 @@ fn is_absent(error: &std::io::Error) -> bool {
     )
 }
 
-fn found(meta: &Metadata) -> Found {
+fn found(meta: &Metadata) -> PathStatus {
     if meta.is_dir() {
-        Found::Dir
+        PathStatus::Dir
     } else if !meta.is_file() {
-        Found::Special
+        PathStatus::Special
     } else if meta.nlink() > 1 {
-        Found::HardLinked
+        PathStatus::HardLinked
     } else {
-        Found::File
+        PathStatus::File
     }
 }
 

@@ -1,7 +1,7 @@
 //! Walks the tree with its ignore files, with the same result on every machine.
 
 use super::fs::TEMP_PREFIX;
-use super::pattern::Pattern;
+use super::pattern::WorkspacePattern;
 use super::root::{Workspace, join};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::{DirEntry, WalkBuilder, WalkState};
@@ -54,7 +54,7 @@ impl Workspace {
     }
 
     /// As above, all files that match a pattern, without a limit.
-    pub fn files_like(&self, pattern: &Pattern, filter: Filter, stop: &(dyn Fn() -> bool + Sync)) -> Walked {
+    pub fn files_like(&self, pattern: &WorkspacePattern, filter: Filter, stop: &(dyn Fn() -> bool + Sync)) -> Walked {
         self.gather(
             &pattern.start.path,
             filter,

@@ -5,14 +5,14 @@
 #[path = "../../src/tools/replace/corpus.rs"]
 mod corpus;
 
-use corpus::{Case, Wanted};
+use corpus::{EditCase, ExpectedEdit};
 use criterion::Criterion;
 use overnight::tools::replace::{Strategy, land};
 use overnight::workspace::text::decode;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
-fn shares(cases: &[Case]) {
+fn shares(cases: &[EditCase]) {
     let (mut ways, mut marks) = (BTreeMap::<String, usize>::new(), BTreeMap::<&str, usize>::new());
     for case in cases {
         let outcome = land(&decode(&case.file).unwrap(), &case.old, &case.new, case.multiple);
@@ -25,9 +25,9 @@ fn shares(cases: &[Case]) {
         };
         *ways.entry(way).or_default() += 1;
         let mark = match (&case.wanted, &outcome) {
-            (Wanted::Bytes(bytes) | Wanted::BytesOrRefusal(bytes), Ok(landing)) if landing.bytes == *bytes => "right",
-            (Wanted::BytesOrRefusal(_), Err(_)) => "right",
-            (Wanted::Refusal(kind), Err(miss)) if miss.kind() == kind => "right",
+            (ExpectedEdit::Bytes(bytes) | ExpectedEdit::BytesOrRefusal(bytes), Ok(landing)) if landing.bytes == *bytes => "right",
+            (ExpectedEdit::BytesOrRefusal(_), Err(_)) => "right",
+            (ExpectedEdit::Refusal(kind), Err(miss)) if miss.kind() == kind => "right",
             (_, Err(_)) => "refused for no reason",
             (_, Ok(_)) => "wrong bytes",
         };

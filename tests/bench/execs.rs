@@ -4,7 +4,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use overnight::base::grant::{ClosedPaths, Exec, ExecAnswer, ExecJudge, NothingClosed, Starts, Writes};
 use overnight::base::secret::Redactor;
 use overnight::process::private::{Private, Wishes, confinement};
-use overnight::process::{self, Level, Network, Program, Spawn};
+use overnight::process::{self, Invocation, Network, SandboxLevel, Spawn};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -42,7 +42,7 @@ fn execs(bench: &mut Criterion) {
     let below = format!("sh -c '{many}'; true");
     let mut group = bench.benchmark_group("500 execs");
     group.sample_size(10);
-    for level in [Level::Landlock, Level::Full] {
+    for level in [SandboxLevel::Landlock, SandboxLevel::Full] {
         let wishes = Wishes {
             level,
             workspace: top.path(),
@@ -68,7 +68,7 @@ fn execs(bench: &mut Criterion) {
                 bench.iter(|| {
                     let judge: Option<Arc<dyn ExecJudge>> = if judged { Some(Arc::new(ByName)) } else { None };
                     let spawn = Spawn {
-                        program: Program::Shell(text.to_owned()),
+                        program: Invocation::Shell(text.to_owned()),
                         dir: top.path().to_path_buf(),
                         env: Vec::new(),
                         stdin: None,

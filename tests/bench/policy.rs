@@ -2,11 +2,11 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use overnight::base::access::{Access, CommandAccess};
-use overnight::base::call::{Kind, Origin};
-use overnight::base::ruling::Asked;
-use overnight::diag::Files;
+use overnight::base::call::{ToolKind, ToolOrigin};
+use overnight::base::ruling::PolicyInput;
+use overnight::diag::SourceFiles;
 use overnight::policy::calls::without_tree;
-use overnight::policy::{KnownTools, PolicySet, Source, Uses, decide, load};
+use overnight::policy::{KnownTools, PolicySet, PolicySource, Uses, decide, load};
 use serde_json::{Value, json};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -25,11 +25,11 @@ fn corpus(text: &str) -> Option<(PolicySet, Vec<String>)> {
         { "allow": "write_file", "paths": policy["write"] },
         { "allow": "web_fetch", "hosts": policy["hosts"] },
     ]);
-    let source = Source {
+    let source = PolicySource {
         name: "bench.yaml".to_owned(),
         text: json!({ "version": 1, "rules": rules }).to_string(),
     };
-    let (set, _) = load(&mut Files::new(), &[source], &KnownTools::builtin()).ok()?;
+    let (set, _) = load(&mut SourceFiles::new(), &[source], &KnownTools::builtin()).ok()?;
     let commands = corpus["cases"]
         .as_array()?
         .iter()
@@ -51,10 +51,10 @@ fn ruling(set: &PolicySet, text: &str) -> Duration {
         ..Access::none()
     };
     let args = json!({ "command": text });
-    let asked = Asked {
+    let asked = PolicyInput {
         tool: "run_shell_command",
-        kind: Kind::Execute,
-        origin: &Origin::Builtin,
+        kind: ToolKind::Execute,
+        origin: &ToolOrigin::Builtin,
         args: &args,
     };
     let start = Instant::now();
@@ -169,11 +169,11 @@ fn closed(bench: &mut Criterion) {
             ]),
         ),
     ] {
-        let source = Source {
+        let source = PolicySource {
             name: "bench.yaml".to_owned(),
             text: json!({ "version": 1, "rules": rules }).to_string(),
         };
-        let Ok((set, _)) = load(&mut Files::new(), &[source], &KnownTools::builtin()) else {
+        let Ok((set, _)) = load(&mut SourceFiles::new(), &[source], &KnownTools::builtin()) else {
             return;
         };
         let closed = set.closed();

@@ -6,10 +6,10 @@
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use overnight::base::grant::{ClosedPaths, WriteKind, WritePath, Writes};
 use overnight::base::secret::Redactor;
-use overnight::diag::Files;
-use overnight::policy::{KnownTools, Source, load};
+use overnight::diag::SourceFiles;
+use overnight::policy::{KnownTools, PolicySource, load};
 use overnight::process::private::{Private, Wishes, confinement};
-use overnight::process::{self, Level, Network, Program, Spawn};
+use overnight::process::{self, Invocation, Network, SandboxLevel, Spawn};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,11 +37,11 @@ fn sandbox(bench: &mut Criterion) {
     };
     let Ok(private) = Private::create(None) else { return };
     // What a real run closes: protected names, and the tests.
-    let source = Source {
+    let source = PolicySource {
         name: "bench.yaml".to_owned(),
         text: "version: 1\nrules:\n  - { allow: run_shell_command, commands: [make] }\n  - { deny: write_file, paths: ['tests/**'] }\n".to_owned(),
     };
-    let Ok((set, _)) = load(&mut Files::new(), &[source], &KnownTools::builtin()) else {
+    let Ok((set, _)) = load(&mut SourceFiles::new(), &[source], &KnownTools::builtin()) else {
         return;
     };
     let closed = set.closed();
@@ -59,14 +59,14 @@ fn sandbox(bench: &mut Criterion) {
     };
     for files in SIZES {
         let Ok(top) = tree(files) else { return };
-        for level in [Level::None, Level::Landlock, Level::Full] {
+        for level in [SandboxLevel::None, SandboxLevel::Landlock, SandboxLevel::Full] {
             for (name, writes) in [
                 ("nothing", &Writes::Nothing),
                 ("paths", &paths),
                 ("tree", &Writes::Tree),
             ] {
                 // Without a sandbox every grant is that of the whole tree.
-                if level == Level::None && *writes != Writes::Tree {
+                if level == SandboxLevel::None && *writes != Writes::Tree {
                     continue;
                 }
                 let id = BenchmarkId::new(format!("{} {name}", level.as_str()), files);
@@ -79,9 +79,15 @@ fn sandbox(bench: &mut Criterion) {
     group.finish();
 }
 
-async fn run(level: Level, writes: Writes, top: &Path, private: &Private, closed: &Arc<dyn ClosedPaths>) -> bool {
+async fn run(
+    level: SandboxLevel,
+    writes: Writes,
+    top: &Path,
+    private: &Private,
+    closed: &Arc<dyn ClosedPaths>,
+) -> bool {
     let network = match level {
-        Level::None => Network::Open,
+        SandboxLevel::None => Network::Open,
         _ => Network::None,
     };
     let wishes = Wishes {
@@ -100,7 +106,7 @@ async fn run(level: Level, writes: Writes, top: &Path, private: &Private, closed
         return false;
     };
     let spawn = Spawn {
-        program: Program::Argv(vec!["true".to_owned()]),
+        program: Invocation::Argv(vec!["true".to_owned()]),
         dir: top.to_path_buf(),
         env: Vec::new(),
         stdin: None,

@@ -9,7 +9,7 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use overnight::base::ids::CallId;
 use overnight::process::Confinement;
-use overnight::tools::{LiveSender, Registry, Scope, ToolContext};
+use overnight::tools::{LiveSender, Registry, ToolContext, ToolScope};
 use overnight::workspace::Workspace;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -62,7 +62,7 @@ impl Ours {
         ToolContext {
             call: CallId::nth(1),
             workspace: Arc::clone(&self.workspace),
-            scope: Arc::new(Scope {
+            scope: Arc::new(ToolScope {
                 confinement: Confinement::unconfined(&root).into(),
                 jobs: overnight::process::jobs::Jobs::default(),
                 results: root.join(".overnight/results").into(),

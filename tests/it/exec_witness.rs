@@ -9,14 +9,14 @@ mod streams;
 
 use overnight::base::grant::{Exec, ExecAnswer, ExecDenial, ExecJudge, Starts, Writes};
 use overnight::base::secret::Redactor;
-use overnight::process::{self, Confinement, Finished, Level, Network, Program, Spawn, SpawnError};
+use overnight::process::{self, Confinement, Finished, Invocation, Network, SandboxLevel, Spawn, SpawnError};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-const CONFINED: [Level; 2] = [Level::Full, Level::Landlock];
+const CONFINED: [SandboxLevel; 2] = [SandboxLevel::Full, SandboxLevel::Landlock];
 
 /// Programs whose children are judged like the shell's.
 const WRAPPERS: [&str; 13] = [
@@ -108,7 +108,7 @@ struct House {
     confinement: Confinement,
 }
 
-fn house(level: Level) -> House {
+fn house(level: SandboxLevel) -> House {
     process::use_helper(super::harness::helper());
     let top = tempfile::tempdir().unwrap();
     let at = |name: &str| top.path().join(name);
@@ -156,7 +156,7 @@ fn script(path: &Path, text: &str) {
 
 impl House {
     /// With the programs of `programs`. `None` where no compiler is.
-    fn with_programs(level: Level) -> Option<Self> {
+    fn with_programs(level: SandboxLevel) -> Option<Self> {
         let house = house(level);
         let aux = house.ws().join("aux");
         std::fs::create_dir(&aux).unwrap();
@@ -173,7 +173,7 @@ impl House {
 
     fn spawn(&self, text: &str, judge: Arc<dyn ExecJudge>) -> Spawn {
         Spawn {
-            program: Program::Shell(text.to_owned()),
+            program: Invocation::Shell(text.to_owned()),
             dir: self.ws().to_path_buf(),
             env: Vec::new(),
             stdin: None,

@@ -3,7 +3,7 @@
 mod reach;
 
 use overnight::base::secret::Redactor;
-use overnight::process::{self, Confinement, Finished, Level, Network, Program, Spawn};
+use overnight::process::{self, Confinement, Finished, Invocation, Network, SandboxLevel, Spawn};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ struct House {
     confinement: Confinement,
 }
 
-fn house(level: Level) -> House {
+fn house(level: SandboxLevel) -> House {
     process::use_helper(super::harness::helper());
     let top = tempfile::tempdir().unwrap();
     let at = |name: &str| top.path().join(name);
@@ -47,7 +47,7 @@ fn house(level: Level) -> House {
         writable: vec![at("home"), at("tmp")],
         placed: Arc::default(),
         hidden: vec![at("ws/.overnight")],
-        closed: Arc::new(process::Names::new(
+        closed: Arc::new(process::NameSet::new(
             &[".git", ".github", ".envrc", "**/.npmrc"].map(str::to_owned),
         )),
         memory: None,
@@ -65,7 +65,7 @@ fn house(level: Level) -> House {
 impl House {
     fn spawn(&self, text: &str) -> Spawn {
         Spawn {
-            program: Program::Shell(text.to_owned()),
+            program: Invocation::Shell(text.to_owned()),
             dir: self.confinement.workspace.clone(),
             env: Vec::new(),
             stdin: None,
@@ -89,7 +89,7 @@ impl House {
     }
 }
 
-const CONFINED: [Level; 2] = [Level::Full, Level::Landlock];
+const CONFINED: [SandboxLevel; 2] = [SandboxLevel::Full, SandboxLevel::Landlock];
 
 #[tokio::test]
 async fn a_probe_finds_what_there_is_and_the_self_test_holds() {
@@ -103,7 +103,7 @@ async fn a_probe_finds_what_there_is_and_the_self_test_holds() {
 
 #[tokio::test]
 async fn a_command_works_in_its_tree() {
-    for level in [Level::Full, Level::Landlock, Level::None] {
+    for level in [SandboxLevel::Full, SandboxLevel::Landlock, SandboxLevel::None] {
         let house = house(level);
         let got = house.run("pwd; echo $HOME > home.txt; mkdir -p target/a && echo x > target/a/b && mv target/a target/c && cat target/c/b; touch $HOME/x $TMPDIR/y; exit 5").await;
         let pwd = house.confinement.workspace.display();
@@ -155,7 +155,7 @@ const ESCAPES: [(&str, &str); 22] = [
 async fn no_escape_succeeds_at_any_level() {
     for level in CONFINED {
         for (name, script) in ESCAPES {
-            if level == Level::Landlock && name == "hidden directory" {
+            if level == SandboxLevel::Landlock && name == "hidden directory" {
                 // Landlock cannot take a directory out of one that it grants: run directories must lie elsewhere.
                 continue;
             }
@@ -196,7 +196,7 @@ fn picture(house: &House) -> Vec<(String, Option<String>)> {
 /// is out of reach when it lies outside the workspace, and only then; `doctor` and the run say so.
 #[tokio::test]
 async fn at_landlock_a_run_directory_is_safe_outside_the_workspace() {
-    let mut house = house(Level::Landlock);
+    let mut house = house(SandboxLevel::Landlock);
     let runs = house.top.path().join("outside/runs");
     std::fs::create_dir(&runs).unwrap();
     std::fs::write(runs.join("journal.jsonl"), "old\n").unwrap();
@@ -256,7 +256,10 @@ async fn no_network_but_ones_own() {
 
 #[tokio::test]
 async fn the_tree_ends_with_its_command_at_every_level() {
-    for (at, level) in [Level::Full, Level::Landlock, Level::None].into_iter().enumerate() {
+    for (at, level) in [SandboxLevel::Full, SandboxLevel::Landlock, SandboxLevel::None]
+        .into_iter()
+        .enumerate()
+    {
         let house = house(level);
         let mark = mark(41, at);
         let got = house
@@ -314,7 +317,7 @@ async fn programs_that_are_missing_are_told_and_sizes_are_bounded() {
     for level in CONFINED {
         let house = house(level);
         let mut spawn = house.spawn("");
-        spawn.program = Program::Argv(vec!["no-such-program-here".to_owned()]);
+        spawn.program = Invocation::Argv(vec!["no-such-program-here".to_owned()]);
         let missing = process::run(spawn, &house.confinement).await;
         assert!(
             matches!(missing, Err(process::SpawnError::NotFound { .. })),

@@ -1,8 +1,8 @@
 //! Trust through the real program: undone changes, withheld patches, and what an allowed command really touches.
 
 use super::harness::{BIN, World, calls, have, open_policy, says, script, shell};
-use overnight::base::access::{Found, Place, Terrain};
-use overnight::policy::shell::{Grants, Reading, read};
+use overnight::base::access::{FsView, PathStatus, ResolvedPath};
+use overnight::policy::shell::{CommandReading, Grants, read};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -205,7 +205,7 @@ fn an_allowed_command_touches_nothing_that_was_not_judged() {
 }
 
 /// What the judge says of a text in this tree.
-fn judged(ws: &Path, text: &str) -> Reading {
+fn judged(ws: &Path, text: &str) -> CommandReading {
     let locate = |asked: &str| {
         let at = ws.join(asked);
         let place = std::fs::canonicalize(&at).unwrap_or(at);
@@ -214,14 +214,14 @@ fn judged(ws: &Path, text: &str) -> Reading {
             .ok()
             .map(|path| path.to_string_lossy().into_owned());
         let data = std::fs::symlink_metadata(&place).ok();
-        Place {
+        ResolvedPath {
             asked: asked.to_owned(),
             inside: inside.is_some(),
             path: inside.unwrap_or_else(|| place.to_string_lossy().into_owned()),
             found: match data {
-                Some(data) if data.is_dir() => Found::Dir,
-                Some(_) => Found::File,
-                None => Found::Nothing,
+                Some(data) if data.is_dir() => PathStatus::Dir,
+                Some(_) => PathStatus::File,
+                None => PathStatus::Nothing,
             },
         }
     };
@@ -234,14 +234,14 @@ fn judged(ws: &Path, text: &str) -> Reading {
             .map(str::to_owned)
             .collect()
     };
-    let terrain = Terrain {
+    let terrain = FsView {
         locate: &locate,
         expand: &expand,
     };
     read(text, "", &terrain, &Grants::default()).unwrap_or_else(|refusal| panic!("{text}: {}", refusal.reason))
 }
 
-fn compare(world: &World, text: &str, judged: &Reading, trace: &str) {
+fn compare(world: &World, text: &str, judged: &CommandReading, trace: &str) {
     let programs: BTreeSet<String> = judged
         .commands
         .iter()

@@ -8,7 +8,7 @@ use overnight::base::event::{Event, EventKind};
 use overnight::report::junit;
 use overnight::report::result::{self, Ending};
 use overnight::report::summary::RunSummary;
-use overnight::report::transcript::{self, Declared};
+use overnight::report::transcript::{self, DeclaredPrompt};
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
@@ -106,7 +106,11 @@ fn harbor_accepts_every_transcript() {
     let dir = tempfile::tempdir().unwrap();
     for (name, events) in runs() {
         let file = dir.path().join(format!("{name}.json"));
-        let text = transcript::json(&RunSummary::fold(&events), Declared::default(), &Ending::default());
+        let text = transcript::json(
+            &RunSummary::fold(&events),
+            DeclaredPrompt::default(),
+            &Ending::default(),
+        );
         std::fs::write(&file, text).unwrap();
         let output = python(&["-m", "harbor.utils.trajectory_validator"])
             .arg(&file)

@@ -5,7 +5,7 @@ mod reach;
 
 use overnight::base::grant::{Undone, WriteKind, WritePath, Writes};
 use overnight::base::secret::Redactor;
-use overnight::process::{self, Confinement, Finished, Level, Network, Program, Spawn};
+use overnight::process::{self, Confinement, Finished, Invocation, Network, SandboxLevel, Spawn};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ struct Ground {
     confinement: Confinement,
 }
 
-const CONFINED: [Level; 2] = [Level::Full, Level::Landlock];
+const CONFINED: [SandboxLevel; 2] = [SandboxLevel::Full, SandboxLevel::Landlock];
 
-fn ground(level: Level) -> Ground {
+fn ground(level: SandboxLevel) -> Ground {
     process::use_helper(super::harness::helper());
     let top = tempfile::tempdir().unwrap();
     let at = |name: &str| top.path().join(name);
@@ -44,7 +44,7 @@ fn ground(level: Level) -> Ground {
         level,
         readable: vec![at("toolchain")],
         writable: vec![at("home"), at("tmp")],
-        closed: Arc::new(process::Names::new(
+        closed: Arc::new(process::NameSet::new(
             &[".git", "**/.npmrc", ".github/workflows"].map(str::to_owned),
         )),
         network: Network::None,
@@ -61,7 +61,7 @@ fn ground(level: Level) -> Ground {
 impl Ground {
     fn spawn(&self, text: &str, writes: &Writes) -> Spawn {
         Spawn {
-            program: Program::Shell(text.to_owned()),
+            program: Invocation::Shell(text.to_owned()),
             dir: self.confinement.workspace.clone(),
             env: Vec::new(),
             stdin: None,
@@ -296,7 +296,7 @@ async fn a_directory_that_may_be_granted_is_compared() {
 
 #[tokio::test]
 async fn more_children_than_mounts_are_compared() {
-    let ground = ground(Level::Full);
+    let ground = ground(SandboxLevel::Full);
     for number in 0..1_100 {
         std::fs::write(ground.confinement.workspace.join(format!("src/f{number}")), "old\n").unwrap();
     }

@@ -16,7 +16,7 @@ const MAX_PARTS: usize = 512;
 
 /// One encoding of a value, or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Pattern {
+pub(super) struct SecretPattern {
     pub bytes: Vec<u8>,
     /// Index of the secret's name.
     pub name: usize,
@@ -26,11 +26,11 @@ pub(super) struct Pattern {
     bits_behind: bool,
 }
 
-impl Pattern {
+impl SecretPattern {
     /// The pattern as it appears in a text without line breaks, if that is different and still long enough.
-    pub fn joined(&self, breaks: Breaks) -> Option<Pattern> {
+    pub fn joined(&self, breaks: Breaks) -> Option<SecretPattern> {
         let bytes = wraps::join(&self.bytes, breaks).bytes;
-        (bytes.len() >= MIN_BYTES && bytes != self.bytes).then(|| Pattern { bytes, ..self.clone() })
+        (bytes.len() >= MIN_BYTES && bytes != self.bytes).then(|| SecretPattern { bytes, ..self.clone() })
     }
 
     /// A hit extended by the base64 characters that it shares with its neighbours, and by the padding.
@@ -78,8 +78,8 @@ pub(super) fn pieces(value: &str) -> Vec<&str> {
 }
 
 /// Every common encoding of a piece.
-pub(super) fn patterns(piece: &str, name: usize) -> Vec<Pattern> {
-    let mut all: Vec<Pattern> = texts(piece)
+pub(super) fn patterns(piece: &str, name: usize) -> Vec<SecretPattern> {
+    let mut all: Vec<SecretPattern> = texts(piece)
         .into_iter()
         .map(|text| plain(text.into_bytes(), name))
         .collect();
@@ -94,8 +94,8 @@ pub(super) fn patterns(piece: &str, name: usize) -> Vec<Pattern> {
     all
 }
 
-fn plain(bytes: Vec<u8>, name: usize) -> Pattern {
-    Pattern {
+fn plain(bytes: Vec<u8>, name: usize) -> SecretPattern {
+    SecretPattern {
         bytes,
         name,
         bits_before: false,
@@ -213,7 +213,7 @@ fn json(text: &str, as_code: &dyn Fn(char) -> bool, upper: bool) -> String {
 }
 
 /// The base64 characters that any text around the value contains, whatever precedes and follows it.
-fn base64s(piece: &[u8], name: usize) -> Vec<Pattern> {
+fn base64s(piece: &[u8], name: usize) -> Vec<SecretPattern> {
     let mut found = Vec::new();
     for before in 0..3 {
         let mut bytes = vec![0; before];
@@ -222,7 +222,7 @@ fn base64s(piece: &[u8], name: usize) -> Vec<Pattern> {
         // Characters that contain no bits of what precedes or follows the value.
         let whole = (before * 8).div_ceil(6)..bits / 6;
         for encoded in [STANDARD.encode(&bytes), URL_SAFE.encode(&bytes)] {
-            found.push(Pattern {
+            found.push(SecretPattern {
                 bytes: encoded.as_bytes().get(whole.clone()).unwrap_or_default().to_vec(),
                 name,
                 bits_before: before > 0,

@@ -1,7 +1,7 @@
 //! The second search: rare encodings of secrets, searched for only in the few ranges of a text that could contain one.
 //! Skips most text by looking at one byte in ten or twenty.
 
-use super::encode::{Pattern, rare};
+use super::encode::{SecretPattern, rare};
 use super::filter::{Filter, Starts};
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use std::ops::Range;
@@ -22,7 +22,7 @@ struct Made {
     /// Built when the first range passes the filter; contains `None` if it cannot be built.
     automaton: OnceLock<Option<AhoCorasick>>,
     /// In byte order; indices are the automaton's pattern ids.
-    patterns: Vec<Pattern>,
+    patterns: Vec<SecretPattern>,
 }
 
 impl Rare {
@@ -35,7 +35,7 @@ impl Rare {
             .unwrap_or(usize::MAX / 16);
         Self {
             pieces,
-            least: rare::Class::ALL.map(|class| class.least(shortest)),
+            least: rare::CharClass::ALL.map(|class| class.least(shortest)),
             made: OnceLock::new(),
         }
     }
@@ -46,7 +46,7 @@ impl Rare {
                 .pieces
                 .iter()
                 .flat_map(|(piece, name)| rare::patterns(piece, *name));
-            let mut patterns: Vec<Pattern> = all.collect();
+            let mut patterns: Vec<SecretPattern> = all.collect();
             patterns.sort();
             patterns.dedup_by(|a, b| a.bytes == b.bytes);
             Made {
@@ -60,8 +60,8 @@ impl Rare {
     }
 
     /// Calls `found` for each place of `text` where a pattern occurs.
-    pub fn each<'a>(&'a self, text: &[u8], mut found: impl FnMut(Range<usize>, &'a Pattern)) {
-        for (class, least) in rare::Class::ALL.into_iter().zip(self.least) {
+    pub fn each<'a>(&'a self, text: &[u8], mut found: impl FnMut(Range<usize>, &'a SecretPattern)) {
+        for (class, least) in rare::CharClass::ALL.into_iter().zip(self.least) {
             let mut from = 0;
             while let Some(run) = next_run(text, from, class, least) {
                 from = run.end;
@@ -82,8 +82,8 @@ impl Rare {
 
     /// Whether some pattern starts with these bytes and is longer.
     pub fn may_go_on(&self, bytes: &[u8]) -> bool {
-        let in_class = |class: rare::Class| bytes.iter().rev().all(|byte| class.has(*byte));
-        if !rare::Class::ALL.into_iter().any(in_class) {
+        let in_class = |class: rare::CharClass| bytes.iter().rev().all(|byte| class.has(*byte));
+        if !rare::CharClass::ALL.into_iter().any(in_class) {
             return false;
         }
         let made = self.made();
@@ -119,7 +119,7 @@ impl Made {
 }
 
 /// The next run of at least `least` bytes of a class, extended as far as possible.
-fn next_run(text: &[u8], from: usize, class: rare::Class, least: usize) -> Option<Range<usize>> {
+fn next_run(text: &[u8], from: usize, class: rare::CharClass, least: usize) -> Option<Range<usize>> {
     let mut begin = from;
     loop {
         let all = text.get(begin..begin.checked_add(least)?)?;
@@ -143,7 +143,7 @@ mod tests {
     fn runs_are_found_whole() {
         let runs = |text: &str| {
             let (mut found, mut from) = (Vec::new(), 0);
-            while let Some(run) = next_run(text.as_bytes(), from, rare::Class::Dense, 4) {
+            while let Some(run) = next_run(text.as_bytes(), from, rare::CharClass::Dense, 4) {
                 from = run.end;
                 found.push(&text[run]);
             }

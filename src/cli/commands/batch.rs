@@ -20,10 +20,10 @@ use crate::cli::args::{
     BatchArgs, BatchCommand, BatchPlanArgs, CompareArgs, FailOn, ListFormat, MergeArgs, ScriptEngine,
 };
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, inputs as texts, out, settings, wire};
-use crate::diag::{self, Diagnostic, Files, Spanned};
-use crate::journal::{artefacts, own, place, store};
-use crate::process::plain;
+use crate::cli::{bootstrap, exit, inputs as texts, out, settings};
+use crate::diag::{self, Diagnostic, SourceFiles, Spanned};
+use crate::journal::{artefacts, chain_key, place, store};
+use crate::process::unsandboxed;
 use grep_matcher::Matcher;
 use inputs::Inputs;
 use serde_json::json;
@@ -64,8 +64,8 @@ fn ended(done: Result<u8, Refusal>, format: ListFormat) -> u8 {
         Ok(code) => return code,
         Err(refusal) => refusal,
     };
-    let redactor = Redactor::from_env(wire::environment());
-    out::tell(&redactor.redact(&match &refusal {
+    let redactor = Redactor::from_env(bootstrap::environment());
+    out::stderr(&redactor.redact(&match &refusal {
         Refusal::Invalid(text) => text.clone(),
         other => format!("error: {other}"),
     }));
@@ -134,7 +134,7 @@ fn is_lines(source: &Source) -> bool {
 
 /// The plan from manifest and flags, or all problems in them.
 async fn planned(args: &BatchArgs, source: &Source) -> Result<BatchPlan, Refusal> {
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     let mut problems = Vec::new();
     let file = files.add(source.name.clone(), source.text.clone());
     let parsed = match is_lines(source) {
@@ -186,7 +186,7 @@ async fn planned(args: &BatchArgs, source: &Source) -> Result<BatchPlan, Refusal
     }
 }
 
-fn refused(mut problems: Vec<Diagnostic>, files: &Files) -> Refusal {
+fn refused(mut problems: Vec<Diagnostic>, files: &SourceFiles) -> Refusal {
     diag::diagnostic::sort(&mut problems);
     let mut seen = BTreeSet::new();
     problems.retain(|problem| seen.insert((problem.span, problem.message.clone())));
@@ -197,7 +197,7 @@ fn refused(mut problems: Vec<Diagnostic>, files: &Files) -> Refusal {
 async fn expand_lists(
     parsed: &mut BatchManifest,
     source: &Source,
-    files: &mut Files,
+    files: &mut SourceFiles,
     problems: &mut Vec<Diagnostic>,
 ) -> Result<(), Refusal> {
     let mut targets = Vec::new();
@@ -268,7 +268,7 @@ async fn list_command(command: &Spanned<String>, source: &Source) -> Result<(Str
         true => Path::new("."),
         false => &source.base,
     };
-    let printed = plain::own_command_in(dir, &command.value, b"", LIST_TIME)
+    let printed = unsandboxed::own_command_in(dir, &command.value, b"", LIST_TIME)
         .await
         .map_err(problem)?;
     if !printed.ok {
@@ -289,11 +289,11 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         Some(dir) => remote_refused(dir)?,
         None => Path::new(".overnight/batches").join(&plan.name),
     };
-    let dir = wire::absolute(&dir);
+    let dir = bootstrap::absolute(&dir);
     let of_shard = shard.map(|shard| shard::jobs_of(shard, plan.jobs.iter(), timings.as_ref()));
     let program = std::env::current_exe().map_err(|error| Refusal::Environment(format!("our own program: {error}")))?;
-    let sources = SourceCache::new(mirrors(), wire::absolute(&source.base));
-    let redactor = Redactor::from_env(wire::environment());
+    let sources = SourceCache::new(mirrors(), bootstrap::absolute(&source.base));
+    let redactor = Redactor::from_env(bootstrap::environment());
     let (sender, signals) = tokio::sync::mpsc::unbounded_channel();
     let call = BatchCall {
         dir: &dir,
@@ -320,7 +320,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     bundle::open(&dir)?;
     watch(sender)?;
     let terminal = std::io::stderr().is_terminal();
-    let mut progress = BatchProgress::new(terminal, args.quiet, Box::new(out::tell));
+    let mut progress = BatchProgress::new(terminal, args.quiet, Box::new(out::stderr));
     let done = supervisor::run(call, &mut record, &mut progress).await;
     progress.finish();
     let done = done?;
@@ -364,10 +364,10 @@ fn jobs_at_once(args: &BatchPlanArgs) -> usize {
 
 /// Directory of repository mirrors.
 fn mirrors() -> PathBuf {
-    let cache = wire::variable("XDG_CACHE_HOME")
+    let cache = bootstrap::variable("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute());
-    let home = || PathBuf::from(wire::variable("HOME").unwrap_or_else(|| "/var/cache".to_owned())).join(".cache");
+    let home = || PathBuf::from(bootstrap::variable("HOME").unwrap_or_else(|| "/var/cache".to_owned())).join(".cache");
     cache.unwrap_or_else(home).join("overnight/mirrors")
 }
 
@@ -387,9 +387,9 @@ fn shard_of(args: &BatchArgs) -> Result<Option<ShardSpec>, Refusal> {
     if text != "auto" {
         return ShardSpec::parse(text).map(Some).map_err(Refusal::Usage);
     }
-    let (shard, how) = ShardSpec::auto(&wire::variable).map_err(Refusal::Usage)?;
+    let (shard, how) = ShardSpec::auto(&bootstrap::variable).map_err(Refusal::Usage)?;
     if !args.quiet {
-        out::tell(&format!("overnight: {how}"));
+        out::stderr(&format!("overnight: {how}"));
     }
     Ok(Some(shard))
 }
@@ -406,7 +406,7 @@ fn timings(path: &Path) -> Result<HashMap<String, f64>, Refusal> {
 /// Lists the jobs and whether each would run. Runs none and writes nothing.
 async fn dry_run(call: &BatchCall<'_>, format: ListFormat) -> Result<u8, Refusal> {
     let mut state = BatchState::default();
-    let key = own::key()?;
+    let key = chain_key::key()?;
     state.read(&call.dir.join(record::FILE), key)?;
     let jobs = supervisor::ready(call, &state).await;
     let rows: Vec<serde_json::Value> = jobs
@@ -457,7 +457,7 @@ async fn dry_run(call: &BatchCall<'_>, format: ListFormat) -> Result<u8, Refusal
         count(JobStanding::UpToDate),
         count(JobStanding::Skipped)
     ));
-    let redactor = Redactor::from_env(wire::environment());
+    let redactor = Redactor::from_env(bootstrap::environment());
     printed(&redactor.redact(&text))
 }
 
@@ -585,7 +585,7 @@ pub fn merge(args: &MergeArgs) -> u8 {
             .collect::<Result<Vec<_>, _>>()?;
         let merged = merging::merge(&dirs, &args.out, exit::stronger)?;
         for line in &merged.missing {
-            out::tell(&format!("overnight: {line}"));
+            out::stderr(&format!("overnight: {line}"));
         }
         let text = match args.format {
             ListFormat::Json => format!("{}\n", serde_json::to_string(&merged.result).unwrap_or_default()),

@@ -6,7 +6,7 @@ use crate::cli::args::{DeliverArgs, DeliverTo, LineFormat};
 use crate::cli::inputs::{self, Policies};
 use crate::cli::outputs;
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, out, settings, verify, wire};
+use crate::cli::{bootstrap, exit, out, settings, verify};
 use crate::deliver::address::RemoteAddress;
 use crate::deliver::batch::{self, BatchRun};
 use crate::deliver::deliverable::Deliverable;
@@ -15,7 +15,7 @@ use crate::deliver::message::Wording;
 use crate::deliver::patience::Patience;
 use crate::deliver::reruled::Rulers;
 use crate::deliver::{DeliverFault, DeliverOutcome, DeliverStop, DeliverTarget, Delivered, local};
-use crate::diag::Files;
+use crate::diag::SourceFiles;
 use crate::journal::deliveries::DeliveryLog;
 use crate::journal::{self, JournalError, state, store};
 use crate::policy::PolicySet;
@@ -71,7 +71,10 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     if args.out.is_some() && target != DeliverTarget::Mbox {
         return Err(Refusal::Usage("--out is the file of `--to mbox`".to_owned()));
     }
-    let token = target.token_variables().iter().find_map(|name| wire::variable(name));
+    let token = target
+        .token_variables()
+        .iter()
+        .find_map(|name| bootstrap::variable(name));
     if target.is_forge() && token.is_none() {
         let names = target.token_variables().join(" or ");
         return Err(Refusal::Environment(format!(
@@ -87,7 +90,7 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     let call = Call {
         args,
         target,
-        vars: wire::environment(),
+        vars: bootstrap::environment(),
         patience: Patience::new(Duration::from_millis(args.max_wall), Duration::from_millis(args.pace)),
         policies,
         token: token.map(SecretString::from),
@@ -127,7 +130,7 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         } else {
             all.join(", ")
         };
-        out::tell(&format!("delivered: {all}"));
+        out::stderr(&format!("delivered: {all}"));
     }
     Ok(code)
 }
@@ -169,7 +172,7 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
 }
 
 fn loaded(policies: &Policies) -> Result<PolicySet, Refusal> {
-    let mut files = Files::default();
+    let mut files = SourceFiles::default();
     match policies.load(&mut files) {
         Ok((set, _)) => Ok(set),
         Err(problems) => Err(settings::refuse(&problems, &files)),
@@ -225,9 +228,9 @@ impl Call<'_> {
             return Ok(stopped(&run, &DeliverStop::Refused(why)));
         }
         if !is_vouched(&journal) {
-            out::tell(&format!(
+            out::stderr(&format!(
                 "warning[unkeyed_journal]: run {run} was recorded elsewhere and without {}: nobody can tell whether it is what ran",
-                journal::own::KEY_VARIABLE
+                journal::chain_key::KEY_VARIABLE
             ));
         }
         let mut of = match self.deliverable(&journal, asked) {
@@ -332,7 +335,7 @@ impl Call<'_> {
 
     /// The local repository: the given one, else that of the run, else that of the current directory.
     fn repository(&self, of: &Deliverable, asked: &Asked) -> Option<Repository> {
-        let at = |dir: &Path| patch::repository_at(&wire::absolute(dir));
+        let at = |dir: &Path| patch::repository_at(&bootstrap::absolute(dir));
         if let Some(named) = &self.args.repo {
             return at(named);
         }
@@ -378,7 +381,7 @@ impl Call<'_> {
             }
         }
         let base = if text == asked_for && what == "--remote" {
-            wire::absolute(Path::new("."))
+            bootstrap::absolute(Path::new("."))
         } else {
             top
         };
@@ -394,8 +397,8 @@ impl Call<'_> {
                 .map(|project| crate::deliver::address::last_two(&project));
         }
         let variable = match self.target {
-            DeliverTarget::Github => wire::variable("GITHUB_API_URL"),
-            DeliverTarget::Gitlab => wire::variable("CI_API_V4_URL"),
+            DeliverTarget::Github => bootstrap::variable("GITHUB_API_URL"),
+            DeliverTarget::Gitlab => bootstrap::variable("CI_API_V4_URL"),
             _ => None,
         };
         let given = self.args.api_url.clone().or(variable);

@@ -5,9 +5,9 @@ use super::printed;
 use crate::base::secret::{MODEL_KEYS, is_secret_name};
 use crate::cli::args::{DoctorArgs, ReportFormat};
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, meeting, wire};
-use crate::process::held::{self, May};
-use crate::process::{self, plain};
+use crate::cli::{bootstrap, exit, privileged_event};
+use crate::process::own_git::{self, May};
+use crate::process::{self, unsandboxed};
 use crate::workspace::patch;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -72,7 +72,7 @@ async fn sandbox() -> Vec<Finding> {
         Err(why) => finding(Sign::Missing, "sandbox", format!("`{level}` cannot be had: {why}")),
     };
     let mut all = vec![each("full", &probe.full), each("landlock", &probe.landlock)];
-    if probe.best() == Some(process::Level::Landlock) {
+    if probe.best() == Some(process::SandboxLevel::Landlock) {
         let text = "at `landlock`, commands reach secret-like files that lie inside the workspace: keep secrets out of the \
                     checkout";
         all.push(finding(Sign::Warning, "sandbox", text));
@@ -107,7 +107,7 @@ async fn sandbox() -> Vec<Finding> {
 }
 
 async fn git() -> Finding {
-    match plain::git(&["--version"], Path::new("/"), &[], None).await {
+    match unsandboxed::git(&["--version"], Path::new("/"), &[], None).await {
         Ok(printed) if printed.ok => {
             let text = String::from_utf8_lossy(&printed.stdout);
             finding(Sign::Fine, "git", text.trim().to_owned())
@@ -126,7 +126,7 @@ async fn checkout(workspace: &Path) -> Vec<Finding> {
             "not a git repository: the patch is made against a copy of the tree",
         )];
     };
-    let listed = held::git(
+    let listed = own_git::git(
         &["config", "--list", "--local", "-z"],
         &repository.top,
         &[],
@@ -197,7 +197,7 @@ fn runs_program(name: &str, value: &str) -> bool {
 
 /// Checks for the combination of untrusted event text and a token with write access.
 fn event() -> Finding {
-    match (meeting::warning(), meeting::events().is_empty()) {
+    match (privileged_event::warning(), privileged_event::events().is_empty()) {
         (Some(text), _) => finding(Sign::Warning, "event", text),
         (None, false) => finding(Sign::Fine, "event", "text of an event, and no token that may write"),
         (None, true) => finding(Sign::Fine, "event", "no text of an event"),
@@ -205,7 +205,7 @@ fn event() -> Finding {
 }
 
 fn keys() -> Finding {
-    let names: Vec<String> = wire::environment().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> = bootstrap::environment().into_iter().map(|(name, _)| name).collect();
     let models: Vec<&str> = MODEL_KEYS
         .into_iter()
         .filter(|key| names.iter().any(|name| name == key))

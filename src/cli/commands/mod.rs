@@ -15,7 +15,7 @@ pub mod sample;
 pub mod session;
 pub mod tools;
 
-use super::args::{Command, Format, ManArgs};
+use super::args::{Command, ManArgs, StdoutFormat};
 use super::refusal::Refusal;
 use super::{exit, manual, out, outputs, variables};
 use crate::base::outcome::Verdict;
@@ -45,7 +45,7 @@ pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
     match done {
         Ok(code) => code,
         Err(refusal) => {
-            out::tell(&format!("error: {refusal}"));
+            out::stderr(&format!("error: {refusal}"));
             refusal.code()
         }
     }
@@ -66,12 +66,12 @@ pub fn usage(typed: &[OsString], why: &str) -> u8 {
     };
     let runs = matches!(texts.first(), Some(&"run" | &"resume"));
     let format = match (said("json"), said("stream-json"), said("text")) {
-        (true, ..) => Format::Json,
-        (_, true, _) => Format::StreamJson,
+        (true, ..) => StdoutFormat::Json,
+        (_, true, _) => StdoutFormat::StreamJson,
         (_, _, true) => return exit::USAGE,
         _ => variables::format().unwrap_or_default(),
     };
-    if runs && format != Format::Text {
+    if runs && format != StdoutFormat::Text {
         let message = why.trim().trim_start_matches("error: ");
         outputs::print(format, &outputs::unstarted(Verdict::Usage, "", message));
     }

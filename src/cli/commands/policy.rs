@@ -3,15 +3,15 @@
 
 use super::printed;
 use crate::base::access::Access;
-use crate::base::call::{Kind, Origin};
+use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::{Event, EventKind};
-use crate::base::ruling::{Asked, Ruling};
+use crate::base::ruling::{PolicyInput, Ruling};
 use crate::cli::args::{ExplainArgs, PolicyCommand, ProblemFormat, ReportFormat};
 use crate::cli::problems::{self, Checked};
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, inputs, meeting, out, settings, wire};
-use crate::diag::{Diagnostic, Files};
-use crate::engine::state::State;
+use crate::cli::{bootstrap, exit, inputs, out, privileged_event, settings};
+use crate::diag::{Diagnostic, SourceFiles};
+use crate::engine::state::RunState;
 use crate::journal::{self, store};
 use crate::policy::{self, KnownTools, PolicySet, Uses, calls, cases, explain, lint, suggest, words};
 use crate::report::summary::RunSummary;
@@ -39,13 +39,13 @@ pub async fn policy(command: PolicyCommand) -> Result<u8, Refusal> {
 /// Prints every problem of every file, then what each policy allows.
 async fn check(names: &[String], format: ProblemFormat) -> Result<u8, Refusal> {
     let mut all = Vec::new();
-    if let Some(meeting) = meeting::warning() {
-        out::tell(&format!("warning: {meeting}"));
+    if let Some(meeting) = privileged_event::warning() {
+        out::stderr(&format!("warning: {meeting}"));
     }
     for name in names {
         let mut one = Checked {
             name: name.clone(),
-            files: Files::default(),
+            files: SourceFiles::default(),
             problems: Vec::new(),
             refused: None,
             text: String::new(),
@@ -77,7 +77,7 @@ fn warned(warnings: &[Diagnostic]) -> String {
 
 async fn test(name: &str, cases_file: &Path, format: ProblemFormat, workspace: &Path) -> Result<u8, Refusal> {
     let judge = Judge::new(name, workspace).await?;
-    let mut files = Files::default();
+    let mut files = SourceFiles::default();
     let file = files.add(cases_file.display().to_string(), inputs::text(cases_file)?);
     let table = cases::parse(&files, file).map_err(|problems| settings::refuse(&problems, &files))?;
     let report = cases::run(&table, |case| {
@@ -121,7 +121,7 @@ async fn explain(args: &ExplainArgs) -> Result<u8, Refusal> {
         }
         Ok(judged) => printed(&explain::render(&judged.title, &judged.ruling)),
         Err(why) => {
-            out::tell(&format!("error: {why}"));
+            out::stderr(&format!("error: {why}"));
             Ok(exit::FAILED)
         }
     }
@@ -142,24 +142,24 @@ struct Judged {
 
 impl Judge {
     async fn new(name: &str, dir: &Path) -> Result<Self, Refusal> {
-        let mut files = Files::default();
+        let mut files = SourceFiles::default();
         let mut warnings = Vec::new();
         let names = [name.to_owned()];
         let policies = settings::rulers(&names, None, dir, &mut files, &mut warnings).await?;
         for warning in warnings {
-            out::tell(&warning);
+            out::stderr(&warning);
         }
         Ok(Self {
             policies,
-            tools: wire::registry(None, true)?,
-            workspace: Arc::new(wire::workspace(dir, &[], None)?),
+            tools: bootstrap::registry(None, true)?,
+            workspace: Arc::new(bootstrap::workspace(dir, &[], None)?),
         })
     }
 
     /// Rules on the call as the tool itself prepares it, or by its tool name if the tool is not built in.
     fn rule(&self, tool: &str, args: &Value) -> Result<Judged, String> {
         let (name, kind, origin, access, title) = match self.tools.find(tool) {
-            None if calls::by_name(tool, args).2 == Origin::Discovered => {
+            None if calls::by_name(tool, args).2 == ToolOrigin::Discovered => {
                 return Err(self.tools.unknown(tool).to_string());
             }
             None => {
@@ -183,7 +183,7 @@ impl Judge {
                 )
             }
         };
-        let asked = Asked {
+        let asked = PolicyInput {
             tool: &name,
             kind,
             origin: &origin,
@@ -195,7 +195,7 @@ impl Judge {
         })
     }
 
-    fn decide(&self, asked: &Asked<'_>, access: &Access, uses: &Uses) -> Ruling {
+    fn decide(&self, asked: &PolicyInput<'_>, access: &Access, uses: &Uses) -> Ruling {
         self.workspace
             .with_terrain(|terrain| policy::decide(&self.policies, asked, access, terrain, uses))
     }
@@ -223,7 +223,7 @@ impl Judge {
         let uses = std::cell::RefCell::new(Uses::default());
         let ruled = recorded(&events).map(|call| {
             let now = {
-                let asked = Asked {
+                let asked = PolicyInput {
                     tool: &call.tool,
                     kind: call.kind,
                     origin: &call.origin,
@@ -245,8 +245,8 @@ impl Judge {
 struct Recorded {
     id: String,
     tool: String,
-    kind: Kind,
-    origin: Origin,
+    kind: ToolKind,
+    origin: ToolOrigin,
     args: Value,
     title: String,
     access: Access,
@@ -255,7 +255,7 @@ struct Recorded {
 
 fn recorded(events: &[Event]) -> impl Iterator<Item = Recorded> {
     let known = KnownTools::builtin();
-    let mut state = State::default();
+    let mut state = RunState::default();
     events.iter().filter_map(move |event| {
         state.apply(&event.kind);
         let EventKind::Decided(decided) = &event.kind else {
@@ -265,7 +265,7 @@ fn recorded(events: &[Event]) -> impl Iterator<Item = Recorded> {
         Some(Recorded {
             id: decided.call.to_string(),
             tool: decided.tool.clone(),
-            kind: known.kind(&decided.tool).unwrap_or(Kind::Other),
+            kind: known.kind(&decided.tool).unwrap_or(ToolKind::Other),
             origin: decided.access.origin.clone(),
             args: decided.modified.clone().unwrap_or_else(|| call.call.args.clone()),
             title: decided.title.clone(),
@@ -288,7 +288,7 @@ fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
         shown
             .unruled
             .extend(sum.unruled.into_iter().map(std::borrow::Cow::into_owned));
-        seen.extend(recorded(&events).map(|call| suggest::Seen {
+        seen.extend(recorded(&events).map(|call| suggest::RecordedCall {
             tool: call.tool,
             kind: call.kind,
             origin: call.origin,
@@ -296,7 +296,7 @@ fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
             ruling: call.ruling,
         }));
     }
-    let tree = wire::workspace(workspace, &[], None)?;
+    let tree = bootstrap::workspace(workspace, &[], None)?;
     let text = tree.with_terrain(|terrain| suggest::suggest(&seen, &shown, terrain));
     printed(&text)
 }

@@ -4,7 +4,7 @@
 use crate::base::ids::CallId;
 use crate::base::secret::Redactor;
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, out, wire};
+use crate::cli::{bootstrap, exit, out};
 use crate::process::Confinement;
 use crate::tools::mcp::{self, Address, Config, Credentials, Proof, Servers, Transport, Way};
 use crate::tools::notices::Notices;
@@ -21,7 +21,7 @@ const TIME: Duration = Duration::from_secs(25);
 
 /// Runs the command. Returns exit code 0 if the connection worked, whatever the tools returned.
 pub async fn probe(url: String) -> Result<u8, Refusal> {
-    let wanted: Value = wire::variable("MCP_CONFORMANCE_CONTEXT")
+    let wanted: Value = bootstrap::variable("MCP_CONFORMANCE_CONTEXT")
         .and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or(Value::Null);
     let text = |name: &str| wanted.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -47,7 +47,7 @@ pub async fn probe(url: String) -> Result<u8, Refusal> {
         include: None,
         exclude: Vec::new(),
     };
-    let with = mcp::With {
+    let with = mcp::McpContext {
         redactor: Arc::new(Redactor::default()),
         notices: Notices::default(),
         deadline: Instant::now() + TIME,
@@ -61,11 +61,16 @@ pub async fn probe(url: String) -> Result<u8, Refusal> {
     Ok(exit::PASSED)
 }
 
-async fn call_all(tools: &[Arc<dyn Tool>], wanted: &Value, servers: &Servers, with: &mcp::With) -> Result<(), Refusal> {
+async fn call_all(
+    tools: &[Arc<dyn Tool>],
+    wanted: &Value,
+    servers: &Servers,
+    with: &mcp::McpContext,
+) -> Result<(), Refusal> {
     let trouble = |error: std::io::Error| Refusal::Environment(error.to_string());
     let dir = tempfile::tempdir().map_err(trouble)?;
     let workspace = Workspace::open(dir.path()).map_err(|error| Refusal::Environment(error.to_string()))?;
-    let mut scope = wire::scope(dir.path(), &workspace, &with.redactor, Web::default());
+    let mut scope = bootstrap::scope(dir.path(), &workspace, &with.redactor, Web::default());
     scope.confinement = Confinement::unconfined(dir.path()).into();
     scope.servers = servers.clone();
     scope.notices = with.notices.clone();
@@ -89,8 +94,8 @@ async fn call_all(tools: &[Arc<dyn Tool>], wanted: &Value, servers: &Servers, wi
             Err(error) => Err(error),
         };
         match done {
-            Ok(output) => out::tell(&format!("{name}: {}", output.model_text())),
-            Err(ToolError::Model { kind, message }) => out::tell(&format!("{name}: {kind}: {message}")),
+            Ok(output) => out::stderr(&format!("{name}: {}", output.model_text())),
+            Err(ToolError::Model { kind, message }) => out::stderr(&format!("{name}: {kind}: {message}")),
             Err(ToolError::Fatal(why)) => return Err(Refusal::Environment(why)),
         }
     }

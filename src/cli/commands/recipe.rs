@@ -1,15 +1,15 @@
 //! Implements `overnight recipe …`: check, show, list, new, doc, test.
 
 use super::{printed, sample};
-use crate::cli::args::{Format, RecipeCommand, ReportFormat, RunArgs, Shared};
-use crate::cli::asks;
-use crate::cli::origin::{Origin, Trust};
+use crate::cli::args::{RecipeCommand, ReportFormat, RunArgs, RunFlags, StdoutFormat};
+use crate::cli::origin::{RecipeOrigin, Trust};
 use crate::cli::problems::{self, Checked};
+use crate::cli::recipe_requests;
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{exit, foresee, inputs, meeting, out, shipped, wire};
-use crate::diag::{self, Diagnostic, Files, Severity, Span};
+use crate::cli::{bootstrap, exit, foresee, inputs, out, privileged_event, shipped};
+use crate::diag::{self, Diagnostic, Severity, SourceFiles, Span};
 use crate::recipe::{self, show};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -27,8 +27,8 @@ pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refu
             for file in &files {
                 all.push(check(file, workspace.as_deref()).await?);
             }
-            if let Some(meeting) = meeting::warning() {
-                out::tell(&format!("warning: {meeting}"));
+            if let Some(meeting) = privileged_event::warning() {
+                out::stderr(&format!("warning: {meeting}"));
             }
             problems::print(&all, format)
         }
@@ -42,11 +42,11 @@ pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refu
         } => {
             let typed = Typed::from_flags(&param, params.as_deref(), input.as_deref())?.sketch();
             let mut warnings = Vec::new();
-            let mut files = Files::default();
+            let mut files = SourceFiles::default();
             let read = settings::recipe_plan(&file, &typed, Path::new("."), &mut files, &mut warnings).await?;
             let plan = read.plan;
             for warning in warnings {
-                out::tell(&warning);
+                out::stderr(&warning);
             }
             match json || format == ReportFormat::Json {
                 true => printed(&format!("{:#}\n", show::json(&plan))),
@@ -66,12 +66,12 @@ async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal
     let here = workspace.unwrap_or(Path::new("."));
     let mut checked = Checked {
         name: path.display().to_string(),
-        files: Files::default(),
+        files: SourceFiles::default(),
         problems: Vec::new(),
         refused: None,
         text: format!("{}: valid\n", path.display()),
     };
-    let (origin, text) = match Origin::open(path, here).await {
+    let (origin, text) = match RecipeOrigin::open(path, here).await {
         Ok(found) => found,
         Err(Refusal::Invalid(problem)) => {
             checked.refused = Some(problem);
@@ -91,7 +91,7 @@ async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal
             found.extend(foresee::problems(&parsed, workspace));
             let outside = origin.policy_outside(&parsed, here).filter(|_| !trust.trusted);
             if let Some(name) = &outside {
-                found.push(asks::outside(
+                found.push(recipe_requests::outside(
                     &format!("policy `{}`", name.value),
                     Some(name.span),
                     &trust,
@@ -131,7 +131,7 @@ fn at_the_name(problem: &str, span: Span) -> Diagnostic {
     }
 }
 
-async fn own_policy(origin: &Origin, name: &str, trust: &Trust) -> Result<inputs::Policies, Refusal> {
+async fn own_policy(origin: &RecipeOrigin, name: &str, trust: &Trust) -> Result<inputs::Policies, Refusal> {
     let here = Path::new(".");
     let own = origin.own_policy(name, trust, here)?;
     inputs::policies(&[own.name], here, own.within.as_deref()).await
@@ -139,7 +139,7 @@ async fn own_policy(origin: &Origin, name: &str, trust: &Trust) -> Result<inputs
 
 /// What a run of this recipe as an untrusted one, with no host granted, would refuse: errors for what is never granted,
 /// warnings for what a policy or trust could grant.
-async fn asked(path: &Path, files: &mut Files) -> Result<Vec<Diagnostic>, Refusal> {
+async fn asked(path: &Path, files: &mut SourceFiles) -> Result<Vec<Diagnostic>, Refusal> {
     if path.as_os_str() == "-" {
         // The source can be read once only, and such a recipe is checked as untrusted at every run.
         return Ok(Vec::new());
@@ -150,7 +150,7 @@ async fn asked(path: &Path, files: &mut Files) -> Result<Vec<Diagnostic>, Refusa
         return Ok(Vec::new());
     };
     let policies = settings::rulers(&[], None, here, files, &mut Vec::new()).await?;
-    let secrets = Secrets::of(wire::environment());
+    let secrets = Secrets::of(bootstrap::environment());
     let mut found = read.refused(&policies, here, false, &secrets);
     for problem in found.iter_mut().filter(|problem| problem.code != "model-key") {
         problem.severity = Severity::Warning;
@@ -181,7 +181,7 @@ struct ListedRecipe {
 }
 
 fn listed(name: String, source: String, has_sample: bool, text: String) -> ListedRecipe {
-    let mut files = Files::default();
+    let mut files = SourceFiles::default();
     let file = files.add(name.clone(), text);
     ListedRecipe {
         name,
@@ -257,8 +257,8 @@ fn list(dir: Option<&Path>, format: ReportFormat) -> Result<u8, Refusal> {
 /// Writes a new recipe from a template, together with the files that it names. Overwrites nothing.
 async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
     let here = Path::new(".");
-    let (origin, text) = Origin::open(Path::new(from), here).await?;
-    let mut files = Files::default();
+    let (origin, text) = RecipeOrigin::open(Path::new(from), here).await?;
+    let mut files = SourceFiles::default();
     let id = files.add(origin.name.clone(), text.clone());
     let parsed = recipe::parse(&files, id, &mut Vec::new()).map_err(|problems| settings::refuse(&problems, &files))?;
     let trust = origin.trust(false, &parsed, here).await?;
@@ -292,7 +292,7 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
 /// Prints the documentation of a recipe: the page that ships with it, if any, and what the recipe itself says.
 async fn doc(path: &Path) -> Result<u8, Refusal> {
     let typed = Typed::from_flags(&[], None, None)?.sketch();
-    let mut files = Files::default();
+    let mut files = SourceFiles::default();
     let read = settings::recipe_plan(path, &typed, Path::new("."), &mut files, &mut Vec::new()).await?;
     let name = path.to_string_lossy();
     let page = name.strip_prefix(shipped::PREFIX).and_then(shipped::page);
@@ -384,11 +384,11 @@ fn arguments(recipe: &Path, run: &Path) -> RunArgs {
         stdin: false,
         output_schema: None,
         sample: true,
-        shared: Shared {
-            format: Some(Format::Text),
+        shared: RunFlags {
+            format: Some(StdoutFormat::Text),
             quiet: true,
             silent: true,
-            ..Shared::default()
+            ..RunFlags::default()
         },
         tools: None,
         param: Vec::new(),

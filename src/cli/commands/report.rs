@@ -6,7 +6,7 @@ use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, out};
 use crate::journal::{self, store};
-use crate::report::export::{self, Beside, Format};
+use crate::report::export::{self, Beside, ReportFile};
 use crate::report::findings;
 use crate::report::result::{self, Ending};
 use crate::report::summary::RunSummary;
@@ -17,7 +17,7 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
     let Some(format) = args.format else {
         let written = outputs::write(&dir, &args.workspace, &Copies::default())?;
         for problem in &written.problems {
-            out::tell(&format!("error: not written: {problem}"));
+            out::stderr(&format!("error: not written: {problem}"));
         }
         let files: String = written
             .result
@@ -47,24 +47,26 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
         declared: outputs::declared(&sum),
         patch: (!patch.is_empty()).then_some(patch.as_slice()),
     };
-    if format == Format::Result {
+    if format == ReportFile::Result {
         let mut object = result::result(&sum, &ending);
         outputs::seal(&mut object, journal.keyed)?;
         return printed(&object.to_pretty());
     }
     if matches!(
         format,
-        Format::Sarif | Format::Rdjson | Format::Codequality | Format::Checkstyle | Format::Github
+        ReportFile::Sarif | ReportFile::Rdjson | ReportFile::Codequality | ReportFile::Checkstyle | ReportFile::Github
     ) {
         for problem in findings::collect(&sum).1 {
-            out::tell(&format!("warning[finding]: {problem}"));
+            out::stderr(&format!("warning[finding]: {problem}"));
         }
     }
     let bytes = export::render(format, &sum, beside).map_err(|error| Refusal::Output(error.to_string()))?;
     let printed = match format {
-        Format::Text | Format::Summary | Format::Review => out::stdout_of_others(&String::from_utf8_lossy(&bytes)),
+        ReportFile::Text | ReportFile::Summary | ReportFile::Review => {
+            out::stdout_of_others(&String::from_utf8_lossy(&bytes))
+        }
         // Not escaped: this output consists of workflow commands.
-        Format::Github => out::stdout_bytes(&bytes),
+        ReportFile::Github => out::stdout_bytes(&bytes),
         _ => out::stdout_of_programs(&bytes),
     };
     printed.map_err(|error| Refusal::Output(format!("stdout: {error}")))?;

@@ -3,19 +3,19 @@
 mod tree;
 mod trust;
 
-use super::session::{self, Beginning, Session};
+use super::session::{self, Beginning, RunSession};
 use crate::base::event::{Event, EventKind, RunStarted};
-use crate::base::outcome::{Outcome, Verdict};
+use crate::base::outcome::{RunOutcome, Verdict};
 use crate::cli::args::ResumeArgs;
-use crate::cli::asks::{self, Look};
 use crate::cli::origin::Trust;
 use crate::cli::outputs::{self, Copies};
+use crate::cli::recipe_requests::{self, Look};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{limits, out, variables, verify, wire};
-use crate::diag::Files;
-use crate::engine::state::State;
+use crate::cli::{bootstrap, limits, out, variables, verify};
+use crate::diag::SourceFiles;
+use crate::engine::state::RunState;
 use crate::journal::{self, store};
 use crate::recipe::Plan;
 use crate::recipe::plan::{PlanStep, StepWork, ToolPlan};
@@ -52,7 +52,7 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
     let dir = settled(&store::locate(&name, &here)?);
     let journal = journal::read_strictly(&dir)?;
     let events = &journal.events;
-    let state = State::fold(events);
+    let state = RunState::fold(events);
     let first = state
         .started
         .clone()
@@ -68,7 +68,7 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
                 "the run has ended: no call waits for approval".to_owned(),
             ));
         }
-        out::tell(&format!(
+        out::stderr(&format!(
             "overnight: the run has ended: {}: {}",
             outcome.verdict.as_str(),
             outcome.message
@@ -96,7 +96,7 @@ fn newest(workspace: &Path) -> Result<String, Refusal> {
 }
 
 /// Whether the run has ended for good.
-fn is_final(outcome: &Outcome) -> bool {
+fn is_final(outcome: &RunOutcome) -> bool {
     match outcome.verdict {
         Verdict::Passed | Verdict::NoChange | Verdict::Denied | Verdict::Invalid => true,
         Verdict::Failed => !matches!(outcome.reason.as_str(), "stuck" | "replay_miss"),
@@ -127,7 +127,7 @@ impl Tree {
         }
         let here = std::env::current_dir().unwrap_or_default();
         if args.shared.workspace.is_none() && !settled(&here).starts_with(settled(&path)) {
-            out::tell(&format!(
+            out::stderr(&format!(
                 "overnight: goes on in {}, the tree that the run began in; --workspace names another one",
                 path.display()
             ));
@@ -152,7 +152,7 @@ impl Tree {
 async fn go_on(
     args: &ResumeArgs,
     dir: &Path,
-    (events, state): (&[Event], &State),
+    (events, state): (&[Event], &RunState),
     (first, mut plan): (RunStarted, Plan),
     approvals: Vec<EventKind>,
     tree: &Tree,
@@ -169,8 +169,8 @@ async fn go_on(
     plan.model = Some(args.shared.model.clone().unwrap_or_else(|| first.model.clone()));
     let out_dir = journal::state::outputs_of(dir).unwrap_or_else(|| dir.to_owned());
     let hidden = vec![out_dir.clone()];
-    let workspace = wire::workspace(tree.path(), &hidden, Some(&plan))?;
-    let search = wire::search(plan.model.as_deref(), args.shared.base_url.as_deref(), tree.path());
+    let workspace = bootstrap::workspace(tree.path(), &hidden, Some(&plan))?;
+    let search = bootstrap::search(plan.model.as_deref(), args.shared.base_url.as_deref(), tree.path());
     let trust = trust(args, &first, &plan, tree.path()).await?;
     let look = Look {
         recipe: None,
@@ -179,12 +179,12 @@ async fn go_on(
         policies: &policies,
         workspace: tree.path(),
         model_given: true,
-        secrets: &Secrets::of(wire::environment()),
+        secrets: &Secrets::of(bootstrap::environment()),
     };
-    let mut refused = asks::passed_keys(&policies, look.secrets);
+    let mut refused = recipe_requests::passed_keys(&policies, look.secrets);
     refused.extend(look.refused());
     if !refused.is_empty() {
-        return Err(settings::refuse(&refused, &Files::default()));
+        return Err(settings::refuse(&refused, &SourceFiles::default()));
     }
     let named = first
         .policies
@@ -194,11 +194,11 @@ async fn go_on(
     let own = named.filter_map(|name| settings::own_file(name, tree.path()));
     let mut own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
     own.extend(first.source.iter().flat_map(|source| source.files.iter().cloned()));
-    wire::guard(&mut policies, &workspace, &hidden, &own);
+    bootstrap::guard(&mut policies, &workspace, &hidden, &own);
     let isolated = match tree {
         Tree::Own { .. } => None,
         Tree::Isolated { made, origin } => Some(
-            wire::bring(
+            bootstrap::bring(
                 origin,
                 made.workspace(),
                 &plan.isolate_keep,
@@ -209,17 +209,17 @@ async fn go_on(
         ),
     };
     let origin = isolated.as_ref().map(|standing| standing.origin.as_path());
-    wire::guard_programs(&mut policies, &workspace, origin);
-    let provider = wire::provider(&plan, &args.shared, tree.path())?;
-    out::tell(&limits::line(&plan, &wire::pricing()?));
+    bootstrap::guard_programs(&mut policies, &workspace, origin);
+    let provider = bootstrap::provider(&plan, &args.shared, tree.path())?;
+    out::stderr(&limits::line(&plan, &bootstrap::pricing()?));
     let elsewhere = first.isolated_from.is_some() || settled(tree.path()) != Path::new(&first.workspace);
-    tree::put_right(dir, (events, state), &plan, &workspace, elsewhere).await?;
+    tree::restore_tree(dir, (events, state), &plan, &workspace, elsewhere).await?;
     let mut more = vec![EventKind::Resumed {
         by: "overnight resume".to_owned(),
         model: provider.info().id.clone(),
     }];
     more.extend(approvals);
-    let session = Session {
+    let session = RunSession {
         run_dir: out_dir,
         home: dir.to_owned(),
         origin: args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from(".")),
@@ -264,7 +264,7 @@ async fn trust(args: &ResumeArgs, first: &RunStarted, plan: &Plan, workspace: &P
     };
     let values = serde_json::to_string(&plan.values).unwrap_or_default();
     let typed = Typed::recorded(values, plan.input.clone());
-    let mut files = Files::default();
+    let mut files = SourceFiles::default();
     let read = settings::recipe_plan(Path::new(name), &typed, workspace, &mut files, &mut Vec::new()).await;
     let read = match read {
         Ok(read) => read,

@@ -1,14 +1,14 @@
 //! Implements `overnight run`: reads the inputs, takes the locks and starts the journal; `session` does the rest.
 
-use super::session::{self, Beginning, Session};
+use super::session::{self, Beginning, RunSession};
 use super::{printed, sample};
-use crate::base::event::{Base, RunStarted};
+use crate::base::event::{PatchBase, RunStarted};
 use crate::base::ids::RunId;
 use crate::base::secret::Redactor;
-use crate::cli::args::{RunArgs, Shared};
+use crate::cli::args::{RunArgs, RunFlags};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Settings};
-use crate::cli::{exit, limits, out, search, shipped, variables, wire};
+use crate::cli::{bootstrap, exit, limits, out, search, shipped, variables};
 use crate::journal::{JournalError, format, place, store};
 use crate::recipe::{Plan, show};
 use crate::workspace::root::settled;
@@ -107,15 +107,15 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
     };
     let settings = settings::settle(&args, &place.workspace).await?;
     if !args.dry_run && !args.shared.silent {
-        out::tell(&limits::line(&settings.plan, &wire::pricing()?));
+        out::stderr(&limits::line(&settings.plan, &bootstrap::pricing()?));
     }
     for warning in &settings.warnings {
-        out::tell(warning);
+        out::stderr(warning);
     }
     tell_trust(&settings);
     #[cfg(not(feature = "otel"))]
-    if wire::variable("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
-        out::tell(
+    if bootstrap::variable("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
+        out::stderr(
             "warning: OTEL_EXPORTER_OTLP_ENDPOINT is set, and this build has no `otel` feature: no spans are sent",
         );
     }
@@ -135,10 +135,10 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
     if args.isolate {
         let isolated = isolate::make(&place.workspace).await.map_err(Refusal::Environment)?;
         if let Some(lacks) = isolated.lacks() {
-            out::tell(&lacks);
+            out::stderr(&lacks);
         }
         let keep = settings.plan.isolate_keep.clone();
-        let standing = wire::bring(
+        let standing = bootstrap::bring(
             &place.workspace,
             isolated.workspace(),
             &keep,
@@ -158,7 +158,7 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
 }
 
 async fn begin(
-    shared: &Shared,
+    shared: &RunFlags,
     settings: Settings,
     place: &Place,
     isolated: Option<(&isolate::Isolated, isolate::Standing)>,
@@ -175,13 +175,13 @@ async fn begin(
         .as_ref()
         .map_or(place.workspace.as_path(), |(isolated, _)| isolated.workspace());
     let hidden = vec![place.settled.clone()];
-    let workspace = wire::workspace(tree, &hidden, Some(&plan))?;
-    let search = wire::search(plan.model.as_deref(), shared.base_url.as_deref(), &place.workspace);
+    let workspace = bootstrap::workspace(tree, &hidden, Some(&plan))?;
+    let search = bootstrap::search(plan.model.as_deref(), shared.base_url.as_deref(), &place.workspace);
     let texts = policies.texts();
-    wire::guard(&mut policies, &workspace, &hidden, &source.files);
+    bootstrap::guard(&mut policies, &workspace, &hidden, &source.files);
     let origin = isolated.as_ref().map(|(_, standing)| standing.origin.as_path());
-    wire::guard_programs(&mut policies, &workspace, origin);
-    let provider = wire::provider(&plan, shared, &place.workspace)?;
+    bootstrap::guard_programs(&mut policies, &workspace, origin);
+    let provider = bootstrap::provider(&plan, shared, &place.workspace)?;
     let value = serde_json::to_value(&plan).map_err(|error| Refusal::Environment(error.to_string()))?;
     // The comparison excludes the model, so that runs of two models at one task have the same plan digest.
     let task = Plan {
@@ -201,8 +201,8 @@ async fn begin(
         workspace: workspace.root().to_string_lossy().into_owned(),
         isolated_from: isolated
             .as_ref()
-            .map(|_| wire::absolute(&place.workspace).to_string_lossy().into_owned()),
-        base: Base {
+            .map(|_| bootstrap::absolute(&place.workspace).to_string_lossy().into_owned()),
+        base: PatchBase {
             commit: commit(&workspace).await?,
         },
         recorded: provider.info().recorded,
@@ -212,7 +212,7 @@ async fn begin(
         path: place.dir.display().to_string(),
         source,
     })?;
-    let session = Session {
+    let session = RunSession {
         run_dir: place.settled.clone(),
         home: place.settled.clone(),
         origin: place.workspace.clone(),
@@ -243,7 +243,7 @@ async fn commit(workspace: &crate::workspace::Workspace) -> Result<Option<String
 fn tell_trust(settings: &Settings) {
     let source = &settings.source;
     if !source.trusted {
-        out::tell(&format!(
+        out::stderr(&format!(
             "overnight: the recipe is not trusted: {}; it reaches only the policy's hosts and gets no secret",
             source.why
         ));
@@ -254,13 +254,13 @@ fn tell_trust(settings: &Settings) {
 fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
     let plan = &settings.plan;
     let searches = search::of(plan.model.as_deref(), None).is_some();
-    let registry = wire::registry(None, searches)?;
+    let registry = bootstrap::registry(None, searches)?;
     let absent: Vec<String> = plan.tools.mcp_servers.keys().cloned().collect();
     let (mut tools, unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
     // The names of discovered tools are not known before the discovery runs.
     if plan.tools.discovery.is_none() {
-        tools = wire::filtered(&registry, plan, &absent)?;
-        wire::check_names(&settings.policies, &tools, &absent, &settings.files)?;
+        tools = bootstrap::filtered(&registry, plan, &absent)?;
+        bootstrap::check_names(&settings.policies, &tools, &absent, &settings.files)?;
     }
     let mut text = show::text(plan);
     text.push_str("\ntools:\n");
@@ -297,7 +297,7 @@ fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
             text.push_str(&format!("  {line}\n"));
         }
     }
-    let redactor = Redactor::from_env(wire::environment());
+    let redactor = Redactor::from_env(bootstrap::environment());
     printed(&redactor.redact(&text))?;
     match &settings.refused {
         Some(refusal) => Err(refusal.clone()),

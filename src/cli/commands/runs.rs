@@ -30,7 +30,7 @@ pub fn runs(args: &RunsArgs) -> Result<u8, Refusal> {
 fn list(workspace: &Path, format: ReportFormat) -> Result<u8, Refusal> {
     let runs = store::list(workspace)?;
     if format == ReportFormat::Json {
-        let one = |run: &store::Listed| {
+        let one = |run: &store::RunListing| {
             json!({
                 "run": run.run.as_str(),
                 "started": run.started,
@@ -88,7 +88,7 @@ fn verify_all(runs: &[String], workspace: &Path, format: ReportFormat) -> Result
             continue;
         }
         for problem in &problems {
-            out::tell(&format!("error: {name}: {problem}"));
+            out::stderr(&format!("error: {name}: {problem}"));
         }
         if let Some(journal) = journal.filter(|_| problems.is_empty()) {
             let torn = if journal.torn { ", the last line is torn" } else { "" };

@@ -3,10 +3,10 @@
 
 use super::run;
 use crate::cli::args::RunArgs;
-use crate::cli::origin::Origin;
+use crate::cli::origin::RecipeOrigin;
 use crate::cli::refusal::Refusal;
-use crate::cli::{out, shipped, wire};
-use crate::process::plain;
+use crate::cli::{bootstrap, out, shipped};
+use crate::process::unsandboxed;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ pub async fn ended(args: RunArgs, started: Instant) -> Result<u8, Refusal> {
     let silent = args.shared.silent;
     let tell = |text: &str| {
         if !silent {
-            out::tell(text);
+            out::stderr(text);
         }
     };
     tell(
@@ -61,7 +61,7 @@ async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), Refu
         None => dir(&recipe),
         Some(name) => {
             // Reports a recipe that does not exist, with the nearest name.
-            Origin::open(&recipe, Path::new(".")).await?;
+            RecipeOrigin::open(&recipe, Path::new(".")).await?;
             let to = copy.path().join("sample");
             if let Some(written) = shipped::write_sample(name, &to) {
                 written.map_err(|error| Refusal::Environment(format!("{}: {error}", to.display())))?;
@@ -90,7 +90,7 @@ async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), Refu
         crate::journal::store::ignore_runs(Path::new("."))?;
         args.out = Some(crate::journal::store::default_dir(Path::new(""), &run));
     }
-    args.shared.model = Some(format!("script:{}", wire::absolute(&replies).display()));
+    args.shared.model = Some(format!("script:{}", bootstrap::absolute(&replies).display()));
     args.shared.workspace = Some(tree);
     Ok((args, copy))
 }
@@ -126,7 +126,9 @@ async fn first_commit(tree: &Path) -> Result<(), Refusal> {
         &["add", "--all"],
         &["commit", "--quiet", "--message", "sample"],
     ] {
-        let done = plain::git(args, tree, &who, None).await.map_err(Refusal::Environment)?;
+        let done = unsandboxed::git(args, tree, &who, None)
+            .await
+            .map_err(Refusal::Environment)?;
         if !done.ok {
             return Err(Refusal::Environment(format!("git {}: {}", args.join(" "), done.stderr)));
         }

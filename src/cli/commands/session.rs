@@ -2,21 +2,21 @@
 
 mod early;
 
-use crate::base::event::{Equipped, EventKind, GivenPrompt, RunStarted, Sink};
+use crate::base::event::{EventKind, GivenPrompt, RunStarted, Sink, ToolsetReady};
 use crate::base::ids::{RunId, sha256_hex};
 use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
 use crate::base::secret::Redactor;
-use crate::cli::args::{Format, Shared};
-use crate::cli::equip::{self, Equipment};
+use crate::cli::args::{RunFlags, StdoutFormat};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
-use crate::cli::{exit, foresee, limits, out, programs, prompts, signals, unread, wire};
-use crate::diag::Files;
-use crate::engine::deps::{Baseline, Deps, Interrupt, Sandbox};
-use crate::engine::effects::Ground;
-use crate::engine::home;
+use crate::cli::toolset::{self, Toolset};
+use crate::cli::{bootstrap, exit, foresee, limits, out, programs, prompts, signals, unread};
+use crate::diag::SourceFiles;
+use crate::engine::deps::{Baseline, Deps, Interrupt, SandboxMaker};
+use crate::engine::effects::Preconditions;
+use crate::engine::journal_place;
 use crate::engine::ledger::Ledger;
 use crate::engine::prompt;
 use crate::engine::run as engine;
@@ -28,7 +28,7 @@ use crate::provider::pricing::Pricing;
 use crate::provider::{ModelInfo, Provider};
 use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
-use crate::report::progress::{Level, LiveBar, Plain};
+use crate::report::progress::{LiveBar, Plain, Verbosity};
 use crate::report::stream::Stream;
 use crate::tools::Registry;
 use crate::tools::web::Search;
@@ -42,7 +42,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The validated inputs of a session.
-pub struct Session {
+pub struct RunSession {
     /// Directory of the outputs.
     pub run_dir: PathBuf,
     /// Directory of the journal, existing or to be created.
@@ -54,7 +54,7 @@ pub struct Session {
     pub trusted: bool,
     pub policies: PolicySet,
     /// Source locations of names in new policies; `None` if they were checked before.
-    pub files: Option<Files>,
+    pub files: Option<SourceFiles>,
     /// Implementation of `google_web_search`, if that tool is offered.
     pub search: Option<Search>,
     pub provider: Arc<dyn Provider>,
@@ -85,7 +85,7 @@ pub fn current() -> Option<String> {
 }
 
 /// Runs a session to its end and writes all outputs. Returns the exit code.
-pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Result<u8, Refusal> {
+pub async fn run(session: RunSession, beginning: Beginning, shared: &RunFlags) -> Result<u8, Refusal> {
     let run_dir = session.run_dir.clone();
     let _ = CURRENT.set(format!(
         "the journal is whole up to here: {}",
@@ -106,13 +106,13 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
         return Ok(written.code);
     }
     {
-        out::tell(&format!("overnight: files: {}", from_here(&run_dir)));
+        out::stderr(&format!("overnight: files: {}", from_here(&run_dir)));
         if home != run_dir {
-            out::tell(&format!("overnight: journal: {}", home.display()));
+            out::stderr(&format!("overnight: journal: {}", home.display()));
         }
     }
     let code = match (shared.quiet, shared.format()) {
-        (true, Format::Text) => written.code,
+        (true, StdoutFormat::Text) => written.code,
         (_, format) => outputs::print(format, &written),
     };
     #[cfg(feature = "otel")]
@@ -129,13 +129,13 @@ fn from_here(path: &Path) -> String {
 
 /// Runs the loop. Returns the error of an output stream, if any, and the directory of the journal.
 async fn drive(
-    session: Session,
+    session: RunSession,
     beginning: Beginning,
-    shared: &Shared,
+    shared: &RunFlags,
     interrupt: &Arc<Interrupt>,
 ) -> Result<(Option<String>, PathBuf), Refusal> {
-    let redactor = Arc::new(Redactor::from_env(wire::environment()));
-    let pricing = wire::pricing()?;
+    let redactor = Arc::new(Redactor::from_env(bootstrap::environment()));
+    let pricing = bootstrap::pricing()?;
     let model = Arc::clone(&session.provider);
     priced(&session.plan, model.info(), &pricing)?;
     // The note that replies are free is needed only if a cost limit suggests otherwise.
@@ -150,7 +150,7 @@ async fn drive(
     let known = pricing.known(&model.info().id).and_then(|known| known.window);
     let window = known.or(model.info().window);
     let origin = session.isolated.as_ref().map(|standing| standing.origin.as_path());
-    let parent = wire::environment();
+    let parent = bootstrap::environment();
     if let Some(missing) = programs::missing(
         &session.plan,
         &session.policies,
@@ -160,13 +160,13 @@ async fn drive(
     ) {
         return Err(Refusal::Environment(missing));
     }
-    let mut own = wire::private(session.workspace.root())?;
+    let mut own = bootstrap::private(session.workspace.root())?;
     if let Some(isolated) = &session.isolated {
         own.brought.clone_from(&isolated.brought);
         own.origin = Some(isolated.origin.clone());
     }
     let own = Arc::new(own);
-    let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
+    let (context, mut warnings) = bootstrap::context_blocks(&session.plan, &session.workspace, &session.policies);
     required_context(&session)?;
     // Context files belong to the repository, so secrets in them are redacted like in any text for the model.
     let allowed = session.policies.brief();
@@ -187,7 +187,7 @@ async fn drive(
     equipment.tools = told_of(equipment.tools, &session.policies);
     let sinks = sinks(shared);
     let programs = session.plan.tools.starts_programs();
-    let equipped = equipped(&equipment, (&system, programs), window, prepared.prompts);
+    let equipped = toolset_event(&equipment, (&system, programs), window, prepared.prompts);
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
             let kind = EventKind::RunStarted(first);
@@ -202,7 +202,7 @@ async fn drive(
         }
     };
     if home != session.home {
-        ledger.record(home::told(&home))?;
+        ledger.record(journal_place::moved_event(&home))?;
     }
     ledger.record(equipped)?;
     if free {
@@ -235,9 +235,9 @@ async fn drive(
             message: notice.message,
         })?;
     }
-    let sandbox: Sandbox = match made {
+    let sandbox: SandboxMaker = match made {
         Some(made) => Box::new(move || Box::pin(async move { Ok(made) })),
-        None => wire::sandbox(
+        None => bootstrap::sandbox(
             &session.policies,
             session.workspace.root(),
             &own,
@@ -246,16 +246,16 @@ async fn drive(
         ),
     };
     let ground = match (ledger.state.baseline.clone(), early) {
-        (Some(tree), _) if !fresh => Ground::resumed(tree, sandbox),
-        (_, Some(early)) => Ground::new(early, sandbox),
-        _ => Ground::new(baseline(&shadow, commit_of(&ledger)), sandbox),
+        (Some(tree), _) if !fresh => Preconditions::resumed(tree, sandbox),
+        (_, Some(early)) => Preconditions::new(early, sandbox),
+        _ => Preconditions::new(baseline(&shadow, commit_of(&ledger)), sandbox),
     };
-    let web = wire::web(&session.policies, &redactor, session.search);
-    let mut scope = wire::scope(&home, &session.workspace, &redactor, web);
+    let web = bootstrap::web(&session.policies, &redactor, session.search);
+    let mut scope = bootstrap::scope(&home, &session.workspace, &redactor, web);
     scope.servers = equipment.servers;
     scope.notices = equipment.notices;
     let mut workspace = session.workspace;
-    wire::hide_unreadable(&mut workspace, &session.policies);
+    bootstrap::hide_unreadable(&mut workspace, &session.policies);
     let deps = Deps {
         plan: session.plan,
         policies: Arc::new(session.policies),
@@ -342,14 +342,14 @@ struct Prepared {
     baseline: Option<Baseline>,
     /// Already built, if a program was started to gather the tools.
     sandbox: Option<(Confinement, String)>,
-    equipment: Equipment,
+    equipment: Toolset,
     /// Prompts of servers that are not in this run's journal yet.
     prompts: Vec<GivenPrompt>,
 }
 
 /// Gathers the tools. If a program is started for that, the baseline is taken first.
 async fn prepare(
-    session: &Session,
+    session: &RunSession,
     beginning: &Beginning,
     sandbox: Option<(Confinement, String)>,
     redactor: &Arc<Redactor>,
@@ -364,8 +364,8 @@ async fn prepare(
         let taken = baseline(shadow, first.base.commit.clone()).await;
         early = Some(tokio::spawn(async move { taken.map_err(|error| error.to_string())? }));
     }
-    let secrets = Secrets::of(wire::environment());
-    let ground = sandbox.as_ref().map(|(made, _)| equip::Ground {
+    let secrets = Secrets::of(bootstrap::environment());
+    let ground = sandbox.as_ref().map(|(made, _)| toolset::ServerContext {
         workspace: session.workspace.root(),
         confinement: made,
         redactor,
@@ -375,15 +375,15 @@ async fn prepare(
         trusted: session.trusted,
         secrets: &secrets,
     });
-    let equipment = match equip::equip(Some(&session.plan), searches, ground.as_ref()).await {
+    let equipment = match toolset::assemble(Some(&session.plan), searches, ground.as_ref()).await {
         Ok(equipment) => equipment,
         // The run was interrupted before it began; the loop reports that with the right exit code.
-        Err(Refusal::Environment(_)) if interrupt.outcome(&session.plan).is_some() => Equipment::bare(searches)?,
+        Err(Refusal::Environment(_)) if interrupt.outcome(&session.plan).is_some() => Toolset::bare(searches)?,
         Err(refusal) => return Err(refusal),
     };
     if let Some(files) = &session.files
         && interrupt.outcome(&session.plan).is_none()
-        && let Err(refusal) = wire::check_names(&session.policies, &equipment.tools, &equipment.absent(), files)
+        && let Err(refusal) = bootstrap::check_names(&session.policies, &equipment.tools, &equipment.absent(), files)
     {
         equipment.servers.close().await;
         return Err(refusal);
@@ -402,7 +402,7 @@ async fn prepare(
 }
 
 /// A context file with `required: true` must exist before the first request.
-fn required_context(session: &Session) -> Result<(), Refusal> {
+fn required_context(session: &RunSession) -> Result<(), Refusal> {
     let root = session.workspace.root();
     let missing: Vec<&str> = session
         .plan
@@ -451,15 +451,15 @@ fn baseline(shadow: &Shadow, commit: Option<String>) -> Baseline {
     })
 }
 
-fn equipped(
-    equipment: &Equipment,
+fn toolset_event(
+    equipment: &Toolset,
     (system, programs): (&str, bool),
     window: Option<u64>,
     prompts: Vec<GivenPrompt>,
 ) -> EventKind {
     let tools = equipment.tools.declared();
     let text = serde_json::to_string(&tools).unwrap_or_default();
-    EventKind::Equipped(Equipped {
+    EventKind::Equipped(ToolsetReady {
         servers: equipment.status.clone(),
         discovered: equipment.discovered.clone(),
         definitions: sha256_hex(&[text.as_bytes()]),
@@ -472,11 +472,11 @@ fn equipped(
 }
 
 /// Progress on stderr, and the event stream on stdout if requested.
-fn sinks(shared: &Shared) -> Vec<Box<dyn Sink>> {
+fn sinks(shared: &RunFlags) -> Vec<Box<dyn Sink>> {
     let level = match (shared.quiet, shared.verbose) {
-        (true, _) => Level::Quiet,
-        (false, 0) => Level::Normal,
-        (false, _) => Level::Verbose,
+        (true, _) => Verbosity::Quiet,
+        (false, 0) => Verbosity::Normal,
+        (false, _) => Verbosity::Verbose,
     };
     let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
     if std::io::stderr().is_terminal() && !shared.quiet && out::is_shown_at_once() {
@@ -484,14 +484,14 @@ fn sinks(shared: &Shared) -> Vec<Box<dyn Sink>> {
     } else {
         sinks.push(Box::new(Plain::new(out::Stderr, level)));
     }
-    if shared.format() == Format::StreamJson {
+    if shared.format() == StdoutFormat::StreamJson {
         sinks.push(Box::new(Stream::new(std::io::stdout())));
     }
     sinks
 }
 
 /// Locks every output file that a flag names, so that no other run writes it meanwhile.
-pub fn hold_outputs(shared: &Shared, out: Option<&Path>) -> Result<Vec<File>, Refusal> {
+pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>) -> Result<Vec<File>, Refusal> {
     let copies = [&shared.patch, &shared.junit, &shared.transcript];
     let named = copies.into_iter().filter_map(|path| path.as_deref()).chain(out);
     let mut held = Vec::new();
@@ -508,8 +508,8 @@ pub fn hold_outputs(shared: &Shared, out: Option<&Path>) -> Result<Vec<File>, Re
 }
 
 /// The flags without the output files that another run has locked.
-pub fn without_copies(shared: &Shared) -> Shared {
-    Shared {
+pub fn without_copies(shared: &RunFlags) -> RunFlags {
+    RunFlags {
         patch: None,
         junit: None,
         transcript: None,
@@ -518,28 +518,28 @@ pub fn without_copies(shared: &Shared) -> Shared {
 }
 
 /// Removes the patch of an earlier run, so that it is not taken for this run's if this run makes none.
-pub fn remove_stale_patch(shared: &Shared) {
+pub fn remove_stale_patch(shared: &RunFlags) {
     let Some(path) = &shared.patch else {
         return;
     };
     let is_file = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
     if is_file && let Err(error) = std::fs::remove_file(path) {
-        out::tell(&format!("warning: the earlier {} stays: {error}", path.display()));
+        out::stderr(&format!("warning: the earlier {} stays: {error}", path.display()));
     }
 }
 
 /// Reports a refusal: `result.json`, JUnit, the JSON object on stdout, and the message on stderr.
-pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Shared) -> u8 {
-    out::tell(&match refusal {
+pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &RunFlags) -> u8 {
+    out::stderr(&match refusal {
         Refusal::Invalid(text) => text.clone(),
         other => format!("error: {other}"),
     });
-    let redactor = Redactor::from_env(wire::environment());
+    let redactor = Redactor::from_env(bootstrap::environment());
     let message = redactor.redact(&refusal.to_string()).into_owned();
     if let Refusal::Usage(_) = refusal {
         // A wrong command line leaves no files, but a script that reads stdout gets its JSON object.
         return match shared.format() {
-            Format::Text => exit::USAGE,
+            StdoutFormat::Text => exit::USAGE,
             format => outputs::print(format, &outputs::unstarted(refusal.verdict(), recipe, &message)),
         };
     }
@@ -547,9 +547,9 @@ pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Sha
     let dir = dir.filter(|dir| !store::is_taken(dir));
     let written = outputs::write_unstarted(dir, &Copies::from(shared), recipe, refusal.verdict(), &message);
     match shared.format() {
-        Format::Text => {
+        StdoutFormat::Text => {
             for problem in &written.problems {
-                out::tell(&format!("error: not written: {problem}"));
+                out::stderr(&format!("error: not written: {problem}"));
             }
             written.code
         }

@@ -1,18 +1,18 @@
 //! Implements `overnight tools …`: lists the registry, and makes one call with the same ruling and sandbox as in a run.
 
 use super::printed;
-use crate::base::call::{Origin, ToolOutput, ToolSpec};
+use crate::base::call::{ToolOrigin, ToolOutput, ToolSpec};
 use crate::base::grant::{ExecJudge, Writes};
 use crate::base::ids::CallId;
-use crate::base::ruling::{Asked, Decision, Ruling};
+use crate::base::ruling::{Decision, PolicyInput, Ruling};
 use crate::base::secret::Redactor;
-use crate::cli::args::{CallArgs, Format, ToolsCommand, Trusted};
-use crate::cli::asks;
+use crate::cli::args::{CallArgs, StdoutFormat, ToolsCommand, Trusted};
+use crate::cli::recipe_requests;
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{equip, exit, inputs, out, search, wire};
-use crate::diag::Files;
+use crate::cli::{bootstrap, exit, inputs, out, search, toolset};
+use crate::diag::SourceFiles;
 use crate::engine::command_judge::CommandJudge;
 use crate::engine::{denial, next};
 use crate::policy::{self, Uses};
@@ -51,10 +51,10 @@ async fn plan_of(
         return Ok(None);
     };
     let typed = Typed::from_flags(&[], None, None)?.trusted(trust.contains(&Trusted::Recipe));
-    let mut files = Files::default();
+    let mut files = SourceFiles::default();
     let read = settings::recipe_plan(recipe, &typed, workspace, &mut files, &mut Vec::new()).await?;
-    let secrets = Secrets::of(wire::environment());
-    let mut refused = asks::passed_keys(policies, &secrets);
+    let secrets = Secrets::of(bootstrap::environment());
+    let mut refused = recipe_requests::passed_keys(policies, &secrets);
     refused.extend(read.refused(policies, workspace, false, &secrets));
     match refused.is_empty() {
         true => Ok(Some((read.plan, read.trust.trusted))),
@@ -66,28 +66,28 @@ fn search_of(plan: Option<&Plan>) -> Option<Search> {
     search::of(plan.and_then(|plan| plan.model.as_deref()), None)
 }
 
-async fn list(recipe: (Option<&Path>, &[Trusted]), format: Format, workspace: &Path) -> Result<u8, Refusal> {
-    let policies = settings::rulers(&[], None, workspace, &mut Files::default(), &mut Vec::new()).await?;
+async fn list(recipe: (Option<&Path>, &[Trusted]), format: StdoutFormat, workspace: &Path) -> Result<u8, Refusal> {
+    let policies = settings::rulers(&[], None, workspace, &mut SourceFiles::default(), &mut Vec::new()).await?;
     let plan = plan_of(recipe, &policies, workspace).await?;
     let searches = search_of(plan.as_ref().map(|(plan, _)| plan)).is_some();
     let Some((plan, trusted)) = plan else {
-        return print(&wire::registry(None, searches)?, format);
+        return print(&bootstrap::registry(None, searches)?, format);
     };
-    let tree = wire::workspace(workspace, &[], Some(&plan))?;
-    let standalone = equip::standalone(&plan, searches, &policies, &tree, trusted).await?;
+    let tree = bootstrap::workspace(workspace, &[], Some(&plan))?;
+    let standalone = toolset::standalone(&plan, searches, &policies, &tree, trusted).await?;
     standalone.equipment.servers.close().await;
     print(&standalone.equipment.tools, format)
 }
 
-fn print(registry: &Registry, format: Format) -> Result<u8, Refusal> {
+fn print(registry: &Registry, format: StdoutFormat) -> Result<u8, Refusal> {
     let specs = registry.specs();
     match format {
-        Format::Text => printed(&specs.iter().map(|spec| row(spec)).collect::<String>()),
-        Format::Json => printed(&format!(
+        StdoutFormat::Text => printed(&specs.iter().map(|spec| row(spec)).collect::<String>()),
+        StdoutFormat::Json => printed(&format!(
             "{:#}\n",
             Value::Array(specs.iter().map(|spec| object(spec)).collect())
         )),
-        Format::StreamJson => printed(
+        StdoutFormat::StreamJson => printed(
             &specs
                 .iter()
                 .map(|spec| format!("{}\n", object(spec)))
@@ -98,9 +98,9 @@ fn print(registry: &Registry, format: Format) -> Result<u8, Refusal> {
 
 fn origin(spec: &ToolSpec) -> String {
     match &spec.origin {
-        Origin::Builtin => "builtin".to_owned(),
-        Origin::Discovered => "discovered".to_owned(),
-        Origin::Mcp(server) => format!("mcp:{server}"),
+        ToolOrigin::Builtin => "builtin".to_owned(),
+        ToolOrigin::Discovered => "discovered".to_owned(),
+        ToolOrigin::Mcp(server) => format!("mcp:{server}"),
     }
 }
 
@@ -140,17 +140,17 @@ async fn call(args: &CallArgs) -> Result<u8, Refusal> {
     let answer = gate(args, &arguments).await?;
     let text = answer.output.model_text();
     match args.format {
-        Format::Text if answer.output.error.is_some() => out::tell(&text),
-        Format::Text => {
+        StdoutFormat::Text if answer.output.error.is_some() => out::stderr(&text),
+        StdoutFormat::Text => {
             printed(&if text.ends_with('\n') {
                 text
             } else {
                 format!("{text}\n")
             })?;
         }
-        Format::Json | Format::StreamJson => {
+        StdoutFormat::Json | StdoutFormat::StreamJson => {
             if answer.output.error.is_some() {
-                out::tell(&text);
+                out::stderr(&text);
             }
             let ruling = answer.ruling.as_ref();
             let object = json!({
@@ -171,31 +171,31 @@ async fn call(args: &CallArgs) -> Result<u8, Refusal> {
 }
 
 async fn gate(args: &CallArgs, arguments: &Value) -> Result<Answer, Refusal> {
-    let mut files = Files::default();
+    let mut files = SourceFiles::default();
     let mut warnings = Vec::new();
     let mut policies = settings::rulers(&args.policy, None, &args.workspace, &mut files, &mut warnings).await?;
     for warning in warnings {
-        out::tell(&warning);
+        out::stderr(&warning);
     }
-    let mut tree = wire::workspace(&args.workspace, &[], None)?;
+    let mut tree = bootstrap::workspace(&args.workspace, &[], None)?;
     let plan = plan_of((args.recipe.as_deref(), &args.trust), &policies, &args.workspace).await?;
     let own = args
         .policy
         .iter()
         .filter_map(|name| settings::own_file(name, &args.workspace));
     let own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
-    wire::guard(&mut policies, &tree, &[], &own);
-    wire::guard_programs(&mut policies, &tree, None);
+    bootstrap::guard(&mut policies, &tree, &[], &own);
+    bootstrap::guard_programs(&mut policies, &tree, None);
     let searches = search_of(plan.as_ref().map(|(plan, _)| plan)).is_some();
     let standalone = match &plan {
-        Some((plan, trusted)) => equip::standalone(plan, searches, &policies, &tree, *trusted).await?,
-        None => equip::Standalone::builtin(searches)?,
+        Some((plan, trusted)) => toolset::standalone(plan, searches, &policies, &tree, *trusted).await?,
+        None => toolset::Standalone::builtin(searches)?,
     };
-    wire::hide_unreadable(&mut tree, &policies);
+    bootstrap::hide_unreadable(&mut tree, &policies);
     let answer = judged(args, &policies, tree, &standalone.equipment, arguments).await;
     standalone.equipment.servers.close().await;
     for notice in standalone.equipment.notices.take() {
-        out::tell(&format!("warning: {}", notice.message));
+        out::stderr(&format!("warning: {}", notice.message));
     }
     answer
 }
@@ -204,7 +204,7 @@ async fn judged(
     args: &CallArgs,
     policies: &policy::PolicySet,
     tree: crate::workspace::Workspace,
-    equipment: &equip::Equipment,
+    equipment: &toolset::Toolset,
     arguments: &Value,
 ) -> Result<Answer, Refusal> {
     let failed = |error: ToolError| Answer {
@@ -227,13 +227,13 @@ async fn judged(
         Err(error) => return Ok(failed(error)),
     };
     let spec = found.tool.spec();
-    let asked = Asked {
+    let asked = PolicyInput {
         tool: &spec.name,
         kind: spec.kind,
         origin: &spec.origin,
         args: &accepted.args,
     };
-    let redactor = Arc::new(Redactor::from_env(wire::environment()));
+    let redactor = Arc::new(Redactor::from_env(bootstrap::environment()));
     let secret = next::is_outgoing(spec) && redactor.find(accepted.args.to_string().as_bytes()).is_some();
     let ruling = match secret {
         true => denial::secret(),
@@ -242,7 +242,10 @@ async fn judged(
     };
     let ruled_out = |ruling: Ruling, status, code| Answer {
         status,
-        output: ToolOutput::failure("denied", denial::told(&ruling, args.policy.iter().map(String::as_str))),
+        output: ToolOutput::failure(
+            "denied",
+            denial::denial_text(&ruling, args.policy.iter().map(String::as_str)),
+        ),
         ruling: Some(ruling),
         code,
     };
@@ -284,7 +287,7 @@ fn failure(error: ToolError) -> ToolOutput {
 
 /// The policy's sandbox, after its self-test.
 async fn tested(policies: &policy::PolicySet, root: &Path, own: &Private) -> Result<Confinement, Refusal> {
-    let made = wire::confinement(policies, root, own, &[]).await;
+    let made = bootstrap::confinement(policies, root, own, &[]).await;
     let (confinement, _) = made.map_err(Refusal::Environment)?;
     process::self_test(&confinement)
         .await
@@ -297,24 +300,24 @@ async fn execute(
     policies: &policy::PolicySet,
     workspace: Arc<crate::workspace::Workspace>,
     redactor: Arc<Redactor>,
-    (ruling, equipment): (&Ruling, &equip::Equipment),
-    (tool, asked): (&Arc<dyn crate::tools::Tool>, &Asked<'_>),
-    prepared: crate::tools::Prepared,
+    (ruling, equipment): (&Ruling, &toolset::Toolset),
+    (tool, asked): (&Arc<dyn crate::tools::Tool>, &PolicyInput<'_>),
+    prepared: crate::tools::PreparedCall,
 ) -> Result<ToolOutput, Refusal> {
     let args = asked.args;
     let no_dir = |error| Refusal::Environment(format!("no temporary directory: {error}"));
-    let own = wire::private(workspace.root())?;
+    let own = bootstrap::private(workspace.root())?;
     let results = tempfile::Builder::new()
         .prefix("overnight-")
         .tempdir()
         .map_err(no_dir)?;
-    let runs = tool.spec().kind == crate::base::call::Kind::Execute || tool.spec().origin == Origin::Discovered;
+    let runs = tool.spec().kind == crate::base::call::ToolKind::Execute || tool.spec().origin == ToolOrigin::Discovered;
     let confinement = match runs || ruling.pipe.is_some() {
         true => Some(tested(policies, workspace.root(), &own).await?),
         false => None,
     };
-    let web = wire::web(policies, &redactor, search_of(None));
-    let mut scope = wire::scope(results.path(), &workspace, &redactor, web);
+    let web = bootstrap::web(policies, &redactor, search_of(None));
+    let mut scope = bootstrap::scope(results.path(), &workspace, &redactor, web);
     let cancel = CancellationToken::new();
     let prepared = match confinement.as_ref().filter(|_| ruling.pipe.is_some()) {
         None => prepared,
@@ -330,7 +333,7 @@ async fn execute(
                 .map_err(|why| ToolError::model("denied", why))
                 .and_then(|args| {
                     crate::engine::modify::prepare(
-                        &wire::registry(None, false).map_err(|e| ToolError::Fatal(e.to_string()))?,
+                        &bootstrap::registry(None, false).map_err(|e| ToolError::Fatal(e.to_string()))?,
                         &workspace,
                         tool,
                         &args,
@@ -341,7 +344,7 @@ async fn execute(
             }
         }
     };
-    let shell = tool.spec().kind == crate::base::call::Kind::Execute && tool.spec().origin == Origin::Builtin;
+    let shell = tool.spec().kind == crate::base::call::ToolKind::Execute && tool.spec().origin == ToolOrigin::Builtin;
     let (writes, judge) = match confinement.as_ref().filter(|_| shell) {
         Some(confinement) => {
             let policies = Arc::new(policies.clone());

@@ -3,7 +3,7 @@
 use crate::base::ids::sha256_hex;
 use crate::journal::place::settled;
 use crate::journal::{artefacts, place, state, store};
-use crate::report::export::Format;
+use crate::report::export::ReportFile;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ impl Copy {
 /// Note in a run directory whose journal is elsewhere.
 const NOTE: &str = "journal.moved";
 
-pub(super) struct Files<'a> {
+pub(super) struct OutputFiles<'a> {
     /// Directory of the journal.
     home: &'a Path,
     /// The run directory.
@@ -46,7 +46,7 @@ pub(super) struct Files<'a> {
     pub(super) problems: Vec<String>,
 }
 
-impl<'a> Files<'a> {
+impl<'a> OutputFiles<'a> {
     pub(super) fn of(home: &'a Path, tree: &Path) -> Self {
         let journal = home.join("journal.jsonl").display().to_string();
         let moved = state::outputs_of(home);
@@ -92,7 +92,7 @@ impl<'a> Files<'a> {
         artefacts::replace(&out.join(NOTE), note.as_bytes()).map_err(|error| error.to_string())
     }
 
-    pub(super) fn name(&mut self, format: Format) {
+    pub(super) fn name(&mut self, format: ReportFile) {
         if let Some(file) = format.file() {
             let path = self.out.join(file).display().to_string();
             self.names.insert(format.as_str().to_owned(), path);
@@ -100,7 +100,7 @@ impl<'a> Files<'a> {
     }
 
     /// The paths of an output: in the run directory and, if it differs, the directory of the journal.
-    fn places(&self, format: Format) -> Vec<PathBuf> {
+    fn places(&self, format: ReportFile) -> Vec<PathBuf> {
         let mut dirs = vec![self.out.as_path(), self.home];
         dirs.dedup();
         let file = format.file();
@@ -108,7 +108,7 @@ impl<'a> Files<'a> {
             .unwrap_or_default()
     }
 
-    pub(super) fn put(&mut self, format: Format, bytes: &[u8], copy: Option<&Copy>) {
+    pub(super) fn put(&mut self, format: ReportFile, bytes: &[u8], copy: Option<&Copy>) {
         for path in self.places(format) {
             if let Err(error) = artefacts::replace(&path, bytes) {
                 self.problems.push(error.to_string());
@@ -123,7 +123,7 @@ impl<'a> Files<'a> {
     }
 
     /// Removes a file of an earlier session or run, so that it is not taken for this run's.
-    pub(super) fn remove_stale(&mut self, format: Format, copy: Option<&Copy>) {
+    pub(super) fn remove_stale(&mut self, format: ReportFile, copy: Option<&Copy>) {
         let mut stale = self.places(format);
         stale.extend(copy.map(|copy| copy.path.clone()));
         for stale in stale.iter().filter(|path| path.is_file()) {

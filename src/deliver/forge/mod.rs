@@ -8,7 +8,7 @@ pub mod gitlab;
 use super::DeliverStop;
 use super::patience::Patience;
 use crate::base::secret::Redactor;
-use crate::net::client::{Answer, Client, Header, Limits, Trouble, Until};
+use crate::net::client::{Client, HttpError, Limits, RequestHeader, ResponseHead, Until};
 use crate::net::retry;
 use http::Method;
 use secrecy::SecretString;
@@ -391,8 +391,8 @@ impl<'a> Forge<'a> {
                     Judged::Wait(asked, why) => (why, asked, true),
                     Judged::Ill(why) => (why, None, question),
                 },
-                Err(Trouble::Connect(why)) => (format!("{}: cannot connect: {why}", self.base), None, true),
-                Err(Trouble::Unusable(why)) => {
+                Err(HttpError::Connect(why)) => (format!("{}: cannot connect: {why}", self.base), None, true),
+                Err(HttpError::Unusable(why)) => {
                     return Err(Refusal::Stop(DeliverStop::Environment(format!("{}: {why}", self.base))));
                 }
                 Err(trouble) => (format!("{}: {trouble}", self.base), None, question),
@@ -408,11 +408,11 @@ impl<'a> Forge<'a> {
         }
     }
 
-    async fn send(&self, call: &ApiCall, url: &str) -> Result<(Answer, Instant), Trouble> {
+    async fn send(&self, call: &ApiCall, url: &str) -> Result<(ResponseHead, Instant), HttpError> {
         let (name, before) = self.dialect.token_header();
-        let mut headers = vec![Header::Secret(name, before, &self.token)];
+        let mut headers = vec![RequestHeader::Secret(name, before, &self.token)];
         let fixed = self.dialect.headers().iter();
-        headers.extend(fixed.map(|(name, value)| Header::Plain(name, value)));
+        headers.extend(fixed.map(|(name, value)| RequestHeader::Plain(name, value)));
         let body = call.body.as_ref().map(|body| body.to_string().into_bytes());
         let deadline = Instant::now() + REQUEST;
         let until = Until {
@@ -426,7 +426,7 @@ impl<'a> Forge<'a> {
         Ok((answer, deadline))
     }
 
-    async fn judge(&self, answer: &mut Answer, deadline: Instant) -> Judged {
+    async fn judge(&self, answer: &mut ResponseHead, deadline: Instant) -> Judged {
         let status = answer.status;
         let number = |name: &str| answer.header(name).and_then(|value| value.trim().parse::<u64>().ok());
         let spent = [number("x-ratelimit-remaining"), number("ratelimit-remaining")].contains(&Some(0));

@@ -1,10 +1,10 @@
 //! Tests of the typed getters: values come out, and all problems of a file at once.
 
 use super::*;
-use crate::diag::{Files, parse, render_all};
+use crate::diag::{SourceFiles, parse, render_all};
 
 fn with<T>(text: &str, read: impl FnOnce(&mut Reader<'_>, &mut Problems) -> T) -> (T, String) {
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     let id = files.add("f.yaml", text);
     let node = parse(&files, id).unwrap();
     let mut problems = Vec::new();

@@ -4,8 +4,8 @@ use super::*;
 use crate::diag::{Spanned, render_all};
 use serde_json::Value;
 
-fn tree(text: &str) -> (Files, Result<Node, Vec<Diagnostic>>) {
-    let mut files = Files::new();
+fn tree(text: &str) -> (SourceFiles, Result<YamlNode, Vec<Diagnostic>>) {
+    let mut files = SourceFiles::new();
     let id = files.add("f.yaml", text);
     let node = parse(&files, id);
     (files, node)
@@ -15,7 +15,7 @@ fn json(text: &str) -> Value {
     tree(text).1.unwrap().to_json()
 }
 
-fn words_of(node: &Node) -> Spanned<String> {
+fn words_of(node: &YamlNode) -> Spanned<String> {
     crate::diag::reader::text(node, "x", &mut Vec::new()).unwrap()
 }
 
@@ -98,7 +98,7 @@ fn fixtures_show_what_the_user_sees() {
         if path.extension().is_none_or(|extension| extension != "yaml") {
             continue;
         }
-        let mut files = Files::new();
+        let mut files = SourceFiles::new();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let id = files.add(name, std::fs::read_to_string(&path).unwrap());
         let shown = match parse(&files, id) {

@@ -2,11 +2,11 @@
 //! write.
 
 use super::{snapshot, trouble};
-use crate::base::event::{Change, FileChange, Unruled};
-use crate::base::outcome::{Outcome, Verdict};
+use crate::base::event::{FileChange, PathChange, Unruled};
+use crate::base::outcome::{RunOutcome, Verdict};
 use crate::engine::deps::Deps;
-use crate::engine::effects::Stop;
-use crate::engine::state::State;
+use crate::engine::effects::RunError;
+use crate::engine::state::RunState;
 use crate::engine::verdict::first_names;
 use crate::policy::{Author, ChangeRuling, rule_change};
 use crate::workspace::patch::{Delta, Snapshot};
@@ -20,7 +20,7 @@ const NAMED_FILES: usize = 200;
 const LISTED: usize = 1_000;
 
 /// The changes that the policy keeps out of the patch.
-pub(super) struct Ruled {
+pub(super) struct RuledPatch {
     /// The changes, sorted by path.
     unruled: Vec<Unruled>,
     /// Their paths, relative to the top of the repository.
@@ -31,11 +31,11 @@ pub(super) struct Ruled {
 /// checks changed, relative to the top of the repository.
 pub(super) async fn rule(
     deps: &Deps,
-    state: &State,
+    state: &RunState,
     before: &Snapshot,
     now: &Snapshot,
     left: &BTreeSet<String>,
-) -> Result<Ruled, Stop> {
+) -> Result<RuledPatch, RunError> {
     let differ = match before == now {
         true => BTreeMap::new(),
         false => changes(&deps.shadow.delta(before, now).await.map_err(trouble)?.files),
@@ -68,7 +68,7 @@ pub(super) async fn rule(
             rule,
             code,
             denied,
-            left: change == Change::Added && !denied,
+            left: change == PathChange::Added && !denied,
             restored: false,
         });
     }
@@ -85,17 +85,21 @@ pub(super) async fn rule(
             due.len(),
             first_names(due.iter().copied())
         );
-        return Err(Stop::Ended(Outcome::new(Verdict::Denied, "limit:unruled", message)));
+        return Err(RunError::Ended(RunOutcome::new(
+            Verdict::Denied,
+            "limit:unruled",
+            message,
+        )));
     }
     let out = unruled.iter().map(|unruled| deps.shadow.at_top(&unruled.path));
-    Ok(Ruled {
+    Ok(RuledPatch {
         out: out.collect(),
         unruled,
     })
 }
 
 /// Who made the changes since the last measurement. While a background command runs, they count as the model's.
-fn author(deps: &Deps, state: &State) -> Author {
+fn author(deps: &Deps, state: &RunState) -> Author {
     match state.author {
         Some(Author::TrustedStep) if !deps.trusted => Author::Call,
         Some(author) if !deps.scope.jobs.any_running() => author,
@@ -104,18 +108,18 @@ fn author(deps: &Deps, state: &State) -> Author {
 }
 
 /// The changes by path. A rename counts as one deleted and one added path.
-fn changes(files: &[FileChange]) -> BTreeMap<String, Change> {
+fn changes(files: &[FileChange]) -> BTreeMap<String, PathChange> {
     let mut changes = BTreeMap::new();
     for file in files {
         let change = match file.kind.as_str() {
-            "added" | "renamed" => Change::Added,
-            "deleted" => Change::Deleted,
-            "mode" => Change::Mode,
-            _ => Change::Modified,
+            "added" | "renamed" => PathChange::Added,
+            "deleted" => PathChange::Deleted,
+            "mode" => PathChange::Mode,
+            _ => PathChange::Modified,
         };
         changes.insert(file.path.clone(), change);
         if let Some(from) = file.from.as_ref().filter(|_| file.kind == "renamed") {
-            changes.insert(from.clone(), Change::Deleted);
+            changes.insert(from.clone(), PathChange::Deleted);
         }
     }
     changes
@@ -142,14 +146,14 @@ fn clear_the_way(unruled: &mut [Unruled]) {
     }
 }
 
-impl Ruled {
+impl RuledPatch {
     /// Fails if the patch contains a path that must stay out. A name that is not UTF-8 cannot be excluded by name.
-    pub fn check(&self, deps: &Deps, delta: &Delta) -> Result<(), Stop> {
+    pub fn check(&self, deps: &Deps, delta: &Delta) -> Result<(), RunError> {
         let is_out = |path: &String| path.contains('\u{fffd}') && self.out.contains(&deps.shadow.at_top(path));
         let names = delta.files.iter().flat_map(|file| file.from.iter().chain([&file.path]));
         match names.into_iter().find(|path| is_out(path)) {
             None => Ok(()),
-            Some(path) => Err(Stop::Ended(Outcome::new(
+            Some(path) => Err(RunError::Ended(RunOutcome::new(
                 Verdict::Denied,
                 "deceptive_name",
                 format!("the run changed {path}, whose name is not UTF-8: it can be put back and left out by no name"),
@@ -158,7 +162,7 @@ impl Ruled {
     }
 
     /// Warnings (code, text) about changes that are new since the last measurement.
-    pub fn warnings(&self, state: &State) -> Vec<(&'static str, String)> {
+    pub fn warnings(&self, state: &RunState) -> Vec<(&'static str, String)> {
         let known: BTreeSet<&str> = listed_before(state).map(|unruled| unruled.path.as_str()).collect();
         let names = |wanted: fn(&Unruled) -> bool| -> Vec<&str> {
             let new = self.unruled.iter().filter(|unruled| wanted(unruled));
@@ -188,7 +192,7 @@ impl Ruled {
 
     /// The list for the record: what was put back before, what is put back now, and what stays; with the number of
     /// entries that were left out.
-    pub fn listed(self, state: &State) -> (Vec<Unruled>, u64) {
+    pub fn listed(self, state: &RunState) -> (Vec<Unruled>, u64) {
         let (stay, back): (Vec<Unruled>, Vec<Unruled>) = self.unruled.into_iter().partition(|unruled| unruled.left);
         let (stay, omitted) = shortened(stay);
         let before = listed_before(state).filter(|old| !old.left && back.iter().all(|new| new.path != old.path));
@@ -199,7 +203,7 @@ impl Ruled {
     }
 }
 
-fn listed_before(state: &State) -> impl Iterator<Item = &Unruled> {
+fn listed_before(state: &RunState) -> impl Iterator<Item = &Unruled> {
     state.patch.iter().flat_map(|patch| &patch.unruled)
 }
 
@@ -224,14 +228,14 @@ fn shortened(stay: Vec<Unruled>) -> (Vec<Unruled>, u64) {
 mod tests {
     use super::*;
 
-    fn unruled(path: &str, change: Change) -> Unruled {
+    fn unruled(path: &str, change: PathChange) -> Unruled {
         Unruled {
             path: path.to_owned(),
             change,
             rule: None,
             code: "no_rule".to_owned(),
             denied: false,
-            left: change == Change::Added,
+            left: change == PathChange::Added,
             restored: false,
         }
     }
@@ -239,13 +243,13 @@ mod tests {
     #[test]
     fn what_is_in_the_way_of_an_old_file_is_removed() {
         let mut all = vec![
-            unruled("a", Change::Deleted),
-            unruled("a/new", Change::Added),
-            unruled("ab", Change::Added),
-            unruled("d", Change::Added),
-            unruled("d/old", Change::Deleted),
-            unruled("e-", Change::Added),
-            unruled("e/old", Change::Modified),
+            unruled("a", PathChange::Deleted),
+            unruled("a/new", PathChange::Added),
+            unruled("ab", PathChange::Added),
+            unruled("d", PathChange::Added),
+            unruled("d/old", PathChange::Deleted),
+            unruled("e-", PathChange::Added),
+            unruled("e/old", PathChange::Modified),
         ];
         clear_the_way(&mut all);
         let stay: Vec<&str> = all.iter().filter(|u| u.left).map(|u| u.path.as_str()).collect();
@@ -255,17 +259,17 @@ mod tests {
     #[test]
     fn many_new_files_are_named_by_directory() {
         let few: Vec<Unruled> = (0..NAMED_FILES)
-            .map(|n| unruled(&format!("d/{n}"), Change::Added))
+            .map(|n| unruled(&format!("d/{n}"), PathChange::Added))
             .collect();
         assert_eq!(shortened(few.clone()), (few, 0));
         let mut many: Vec<Unruled> = (0..5_000)
-            .map(|n| unruled(&format!("d/e/{n}"), Change::Added))
+            .map(|n| unruled(&format!("d/e/{n}"), PathChange::Added))
             .collect();
-        many.push(unruled("top", Change::Added));
+        many.push(unruled("top", PathChange::Added));
         let (named, omitted) = shortened(many);
         let paths: Vec<&str> = named.iter().map(|unruled| unruled.path.as_str()).collect();
         assert_eq!((paths, omitted), (vec!["d/", "top"], 0));
-        let flat: Vec<Unruled> = (0..1_500).map(|n| unruled(&n.to_string(), Change::Added)).collect();
+        let flat: Vec<Unruled> = (0..1_500).map(|n| unruled(&n.to_string(), PathChange::Added)).collect();
         let (named, omitted) = shortened(flat);
         assert_eq!((named.len(), omitted), (LISTED, 500));
     }
@@ -285,10 +289,10 @@ mod tests {
             file("modified", "d", None),
         ]);
         let wanted = [
-            ("a", Change::Deleted),
-            ("b", Change::Added),
-            ("c", Change::Mode),
-            ("d", Change::Modified),
+            ("a", PathChange::Deleted),
+            ("b", PathChange::Added),
+            ("c", PathChange::Mode),
+            ("d", PathChange::Modified),
         ];
         assert_eq!(found, wanted.map(|(path, change)| (path.to_owned(), change)).into());
     }

@@ -24,15 +24,15 @@ fn turn(n: u64, result: usize) -> [Message; 2] {
             call: CallId::nth(n),
             tool: "read_file".to_owned(),
             wire_id: None,
-            content: vec![Content::text(format!("begin{n} {} end{n}", "x".repeat(result)))],
+            content: vec![ToolContent::text(format!("begin{n} {} end{n}", "x".repeat(result)))],
             is_error: false,
         })],
     };
     [asked, told]
 }
 
-fn state(window: u64, results: &[usize]) -> State {
-    let mut state = State::default();
+fn state(window: u64, results: &[usize]) -> RunState {
+    let mut state = RunState::default();
     state.window = Some(window);
     state.apply(&EventKind::Prompted {
         message: Message::user("the task"),
@@ -45,7 +45,7 @@ fn state(window: u64, results: &[usize]) -> State {
     state
 }
 
-fn apply(state: &mut State, how: &Compaction) {
+fn apply(state: &mut RunState, how: &Compaction) {
     let (history, keep_from) = match how {
         Compaction::Shrink(from) => (shrunk(&state.history[..*from]), *from),
         Compaction::Summarise(from) => {

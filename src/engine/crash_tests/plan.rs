@@ -2,7 +2,7 @@
 
 use super::{Act, World};
 use crate::base::budget::Budget;
-use crate::base::event::{Change, Unruled};
+use crate::base::event::{PathChange, Unruled};
 use crate::base::ids::StepId;
 use crate::recipe::Plan;
 use crate::recipe::plan::{Check, CheckWhat, Expect, OnDeny, PlanStep, StepWork, ToolPlan};
@@ -74,7 +74,7 @@ pub fn plan(steps: usize, retries: u32) -> Plan {
 pub fn stray() -> Unruled {
     Unruled {
         path: "stray".to_owned(),
-        change: Change::Modified,
+        change: PathChange::Modified,
         rule: None,
         code: "no_rule".to_owned(),
         denied: false,

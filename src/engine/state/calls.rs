@@ -1,6 +1,6 @@
 //! Applies the events of a call to the state: ruled, approved, started, finished, settled. Pure.
 
-use super::{ApprovedFailure, Denial, Phase, State};
+use super::{ApprovedFailure, DeniedCall, Phase, RunState};
 use crate::base::call::{CallState, Display, ToolOutput};
 use crate::base::event::Decided;
 use crate::base::grant::Writes;
@@ -19,7 +19,7 @@ pub(super) fn may_write(decided: &Decided, confined: Option<&str>) -> bool {
     !decided.read_only && !nothing
 }
 
-impl State {
+impl RunState {
     pub(super) fn decided(&mut self, decided: &Decided) {
         let ruling = &decided.ruling;
         for rule in &ruling.uses {
@@ -27,7 +27,7 @@ impl State {
         }
         let known = self.denials.iter().any(|denial| denial.call == decided.call);
         if ruling.decision == Decision::Deny && !known {
-            self.denials.push(Denial {
+            self.denials.push(DeniedCall {
                 call: decided.call.clone(),
                 tool: decided.tool.clone(),
                 code: ruling.code.clone(),
@@ -65,7 +65,7 @@ impl State {
         record.approved = allow;
         record.refused = !allow;
         if !allow {
-            self.denials.push(Denial {
+            self.denials.push(DeniedCall {
                 call: call.clone(),
                 tool: record.tool.clone().unwrap_or_else(|| record.call.tool.clone()),
                 code: "not_approved".to_owned(),
@@ -102,7 +102,7 @@ impl State {
         let failed = output.error.as_ref();
         let known = self.denials.iter().any(|denial| denial.call == *call);
         if let (Some(exec), false) = (&record.exec_denied, known) {
-            self.denials.push(Denial {
+            self.denials.push(DeniedCall {
                 call: call.clone(),
                 tool: record.tool.clone().unwrap_or_else(|| record.call.tool.clone()),
                 code: exec.code.clone(),
@@ -113,7 +113,7 @@ impl State {
         } else if let Some((failure, code)) = failed.and_then(|failure| Some((failure, failure.denial()?)))
             && !known
         {
-            self.denials.push(Denial {
+            self.denials.push(DeniedCall {
                 call: call.clone(),
                 tool: record.tool.clone().unwrap_or_else(|| record.call.tool.clone()),
                 code: code.to_owned(),
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
     use crate::base::event::EventKind;
     use crate::base::grant::{ExecDenial, JudgedExec};
-    use crate::base::message::{Reply, Stop, Usage};
+    use crate::base::message::{Reply, StopReason, Usage};
     use serde_json::json;
 
     #[test]
@@ -233,13 +233,13 @@ mod tests {
             ToolOutput::failure("denied:exec_denied", "told"),
             ToolOutput::text("killed", ""),
         ] {
-            let mut state = State::default();
+            let mut state = RunState::default();
             for event in [
                 EventKind::Replied {
                     turn: 1,
                     reply: Reply {
                         parts: vec![Part::Call(call.clone())],
-                        stop: Stop::Calls,
+                        stop: StopReason::Calls,
                         usage: Usage::default(),
                         model: String::new(),
                     },
@@ -257,7 +257,7 @@ mod tests {
             ] {
                 state.apply(&event);
             }
-            let wanted = Denial {
+            let wanted = DeniedCall {
                 call: id.clone(),
                 tool: "run_shell_command".to_owned(),
                 code: "exec_denied".to_owned(),

@@ -1,12 +1,12 @@
 //! Applies to the state who changed the tree and which changes must be put back. Pure.
 
-use super::State;
+use super::RunState;
 use crate::base::event::{PutBack, Unruled};
 use crate::base::grant::Undone;
 use crate::base::ids::StepId;
 use crate::policy::Author;
 
-impl State {
+impl RunState {
     /// Notes that something ran that may have changed the tree. Changes whose author is ambiguous count as the model's.
     pub(super) fn wrote(&mut self, author: Author) {
         self.touched = true;

@@ -3,7 +3,7 @@
 
 use crate::base::event::PromptReason;
 use crate::base::ids::sha256_hex;
-use crate::base::message::{Part, Reply, Stop};
+use crate::base::message::{Part, Reply, StopReason};
 use crate::engine::printed_call::printed_call;
 use std::collections::BTreeSet;
 
@@ -76,7 +76,7 @@ impl Replies {
             self.empty_told = false;
             self.printed_told = false;
         }
-        if !matches!(reply.stop, Stop::Length { .. }) {
+        if !matches!(reply.stop, StopReason::Length { .. }) {
             self.cut_told = false;
         }
         self.attempt.calls += calls;

@@ -7,7 +7,7 @@ use wiremock::{Mock, MockServer, ResponseTemplate};
 /// Every name leads to the server; every address will do.
 fn anywhere(server: &MockServer) -> Fetcher {
     let address = *server.address();
-    Fetcher::new(Reach {
+    Fetcher::new(NetworkReach {
         resolve: Arc::new(move |_, _| Box::pin(async move { Ok(vec![address]) })),
         admits: |_| true,
     })
@@ -18,7 +18,7 @@ fn url(server: &MockServer, host: &str, path: &str) -> String {
 }
 
 async fn get(fetcher: &Fetcher, url: &str) -> Result<Fetched, FetchError> {
-    let judge: Judge = Arc::new(|url| match url.contains("denied") {
+    let judge: UrlCheck = Arc::new(|url| match url.contains("denied") {
         true => Err("no rule lists the host".to_owned()),
         false => Ok(()),
     });
@@ -102,7 +102,7 @@ async fn a_name_with_any_address_that_is_not_public_is_not_connected_to() {
     let server = MockServer::start().await;
     let private = *server.address();
     let public: SocketAddr = "93.184.215.14:80".parse().unwrap();
-    let fetcher = Fetcher::new(Reach {
+    let fetcher = Fetcher::new(NetworkReach {
         resolve: Arc::new(move |_, _| Box::pin(async move { Ok(vec![public, private]) })),
         admits: address_is_public,
     });
@@ -120,13 +120,13 @@ async fn this_machine_is_reached_only_by_a_rule_that_names_it() {
         &server,
     )
     .await;
-    let fetcher = Fetcher::new(Reach {
+    let fetcher = Fetcher::new(NetworkReach {
         admits: address_is_public,
         ..anywhere(&server).reach
     });
     let here = url(&server, "localhost", "/");
     assert_eq!(get(&fetcher, &here).await.unwrap().body, b"here");
-    let judge: Judge = Arc::new(|_| Err("not listed".to_owned()));
+    let judge: UrlCheck = Arc::new(|_| Err("not listed".to_owned()));
     let deadline = Instant::now() + Duration::from_secs(10);
     let got = fetcher
         .get(&here, Some(&judge), &CancellationToken::new(), deadline)

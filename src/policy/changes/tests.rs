@@ -3,13 +3,13 @@
 use super::*;
 use crate::base::access::Access;
 use crate::base::ruling::Decision;
-use crate::diag::Files;
-use crate::policy::load::{Source, load};
+use crate::diag::SourceFiles;
+use crate::policy::load::{PolicySource, load};
 use crate::policy::model::{KnownTools, Uses};
 use proptest::prelude::*;
 
 pub(in crate::policy) fn set_of(rules: &[&[&str]]) -> PolicySet {
-    let source = |(index, rules): (usize, &&[&str])| Source {
+    let source = |(index, rules): (usize, &&[&str])| PolicySource {
         name: format!("p{index}.yaml"),
         text: match rules.is_empty() {
             true => "version: 1\n".to_owned(),
@@ -19,8 +19,8 @@ pub(in crate::policy) fn set_of(rules: &[&[&str]]) -> PolicySet {
             }
         },
     };
-    let sources: Vec<Source> = rules.iter().enumerate().map(source).collect();
-    let mut files = Files::new();
+    let sources: Vec<PolicySource> = rules.iter().enumerate().map(source).collect();
+    let mut files = SourceFiles::new();
     match load(&mut files, &sources, &KnownTools::builtin()) {
         Ok((set, _)) => set,
         Err(problems) => panic!("{}", crate::diag::render_all(&files, &problems)),
@@ -184,12 +184,12 @@ proptest! {
         let set = set_of(&all.iter().map(Vec::as_slice).collect::<Vec<_>>());
         let ruling = rule_change(&set, path, Author::Call);
         let decided = |tool: &str| {
-            let asked = Asked { tool, kind: Kind::Edit, origin: &Origin::Builtin, args: &Value::Null };
-            let access = Access::write(Place {
+            let asked = PolicyInput { tool, kind: ToolKind::Edit, origin: &ToolOrigin::Builtin, args: &Value::Null };
+            let access = Access::write(ResolvedPath {
                 asked: path.to_owned(),
                 path: path.to_owned(),
                 inside: true,
-                found: Found::File,
+                found: PathStatus::File,
             });
             crate::policy::calls::without_tree(|terrain| {
                 crate::policy::decide(&set, &asked, &access, terrain, &Uses::default())

@@ -1,13 +1,13 @@
 //! Whether the allow rules of one file cover every access of a call.
 
 use super::{Judge, entry, keep_nearest, launched_as};
-use crate::base::call::Origin;
-use crate::base::ruling::{Asked, Considered};
-use crate::policy::fit::{Miss, allows, forbids};
+use crate::base::call::ToolOrigin;
+use crate::base::ruling::{Considered, PolicyInput};
 use crate::policy::installed::replaceable;
-use crate::policy::model::{Effect, FREE_TOOLS, Policy, Rule};
+use crate::policy::model::{FREE_TOOLS, Policy, Rule, RuleEffect};
 use crate::policy::needs::{Need, is_result_name};
-use crate::policy::shell::{Refusal, Simple};
+use crate::policy::rule_match::{Mismatch, allows, forbids};
+use crate::policy::shell::{CommandRefusal, Simple};
 
 /// How the allow rules of one file cover the call.
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub(super) struct Coverage<'a> {
     pub by: Option<&'a str>,
     pub counted: Vec<String>,
     /// The first access that nothing covers, and why.
-    pub open: Option<(Need<'a>, Option<Refusal>)>,
+    pub open: Option<(Need<'a>, Option<CommandRefusal>)>,
     pub considered: Vec<Considered>,
 }
 
@@ -26,7 +26,7 @@ impl Judge<'_> {
         let rules: Vec<&Rule> = policy
             .rules
             .iter()
-            .filter(|rule| rule.effect == Effect::Allow)
+            .filter(|rule| rule.effect == RuleEffect::Allow)
             .collect();
         let mut whys: Vec<(bool, String)> = vec![(false, "another tool".to_owned()); rules.len()];
         for need in self.needs {
@@ -73,14 +73,14 @@ impl Judge<'_> {
     }
 
     /// Whether a rule covers an access and has uses left.
-    fn fits(&self, policy: &Policy, rule: &Rule, need: &Need<'_>) -> Result<(), Miss> {
+    fn fits(&self, policy: &Policy, rule: &Rule, need: &Need<'_>) -> Result<(), Mismatch> {
         allows(rule, need, self.asked)?;
         if let Need::Command(simple) = need
             && !simple.launches.is_empty()
             && !launched_as(rule, simple)
             && let Some(refusal) = replaceable(policy, simple)
         {
-            return Err(Miss {
+            return Err(Mismatch {
                 why: refusal.reason.clone().into(),
                 near: Some(refusal),
             });
@@ -89,9 +89,9 @@ impl Judge<'_> {
         match rule.times {
             Some(times) if used >= times => {
                 let reason = format!("{} was used {used} of {times} times", rule.name);
-                Err(Miss {
+                Err(Mismatch {
                     why: reason.clone().into(),
-                    near: Some(Refusal {
+                    near: Some(CommandRefusal {
                         code: "times_used_up".to_owned(),
                         reason,
                         fix: format!("raise `times` of {}", rule.name),
@@ -115,18 +115,18 @@ impl Judge<'_> {
 
 /// Accesses that need no rule: reads of an allowed command, the shell's own state (if some rule allows commands at
 /// all), and the tools that only show this run's own child processes.
-fn is_free(need: &Need<'_>, asked: &Asked<'_>) -> bool {
+fn is_free(need: &Need<'_>, asked: &PolicyInput<'_>) -> bool {
     match need {
         Need::ShellRead(_) | Need::State(_) => true,
         // A place that is known only at exec is judged there.
         Need::ShellWrite(used, _) if used.opaque => true,
-        Need::Tool => *asked.origin == Origin::Builtin && (FREE_TOOLS.contains(&asked.tool) || reads_result(asked)),
+        Need::Tool => *asked.origin == ToolOrigin::Builtin && (FREE_TOOLS.contains(&asked.tool) || reads_result(asked)),
         _ => false,
     }
 }
 
 /// Whether the call reads a stored result of this run, which touches nothing in the tree.
-fn reads_result(asked: &Asked<'_>) -> bool {
+fn reads_result(asked: &PolicyInput<'_>) -> bool {
     let path = asked.args.get("file_path").or_else(|| asked.args.get("absolute_path"));
     asked.tool == "read_file" && path.and_then(serde_json::Value::as_str).is_some_and(is_result_name)
 }

@@ -1,11 +1,11 @@
 //! The ruling against tables, and what must hold whatever the rules are.
 
 use super::*;
-use crate::base::access::{CommandAccess, Found, Place};
-use crate::base::call::{Kind, Origin};
-use crate::diag::{Files, parse as parse_yaml};
+use crate::base::access::{CommandAccess, PathStatus, ResolvedPath};
+use crate::base::call::{ToolKind, ToolOrigin};
+use crate::diag::{SourceFiles, parse as parse_yaml};
 use crate::policy::hosts::{HostPattern, judge as judge_url};
-use crate::policy::load::{Source, lexical, load};
+use crate::policy::load::{PolicySource, lexical, load};
 use crate::policy::model::KnownTools;
 use serde_json::{Value, json};
 
@@ -15,22 +15,22 @@ mod properties;
 mod rules;
 
 pub(super) fn fixture(text: &str) -> Value {
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     let id = files.add("fixture", text);
     parse_yaml(&files, id).unwrap().to_json()
 }
 
 /// A set from texts; JSON is YAML.
 pub(super) fn set_of(texts: &[&str]) -> PolicySet {
-    let sources: Vec<Source> = texts
+    let sources: Vec<PolicySource> = texts
         .iter()
         .enumerate()
-        .map(|(index, text)| Source {
+        .map(|(index, text)| PolicySource {
             name: format!("p{index}.yaml"),
             text: (*text).to_owned(),
         })
         .collect();
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     match load(&mut files, &sources, &KnownTools::builtin()) {
         Ok((set, _)) => set,
         Err(problems) => panic!("{}", crate::diag::render_all(&files, &problems)),
@@ -38,12 +38,12 @@ pub(super) fn set_of(texts: &[&str]) -> PolicySet {
 }
 
 /// Rules on a call of a built-in tool.
-pub(super) fn ruled(set: &PolicySet, tool: &str, kind: Kind, access: &Access, uses: &Uses) -> Ruling {
+pub(super) fn ruled(set: &PolicySet, tool: &str, kind: ToolKind, access: &Access, uses: &Uses) -> Ruling {
     let args = json!({});
-    let asked = Asked {
+    let asked = PolicyInput {
         tool,
         kind,
-        origin: &Origin::Builtin,
+        origin: &ToolOrigin::Builtin,
         args: &args,
     };
     crate::policy::calls::without_tree(|terrain| decide(set, &asked, access, terrain, uses))
@@ -57,18 +57,18 @@ pub(super) fn command(set: &PolicySet, text: &str) -> Ruling {
         }],
         ..Access::none()
     };
-    ruled(set, "run_shell_command", Kind::Execute, &access, &Uses::default())
+    ruled(set, "run_shell_command", ToolKind::Execute, &access, &Uses::default())
 }
 
-fn place_of(case: &Value, asked: &str) -> Place {
+fn place_of(case: &Value, asked: &str) -> ResolvedPath {
     let found = match case.get("found").and_then(Value::as_str) {
-        None => Found::File,
+        None => PathStatus::File,
         Some(found) => serde_json::from_value(json!(found)).unwrap(),
     };
     let to = case.get("to").and_then(Value::as_str).unwrap_or(asked);
     let inside = case.get("inside").and_then(Value::as_bool);
     let place = lexical(to);
-    Place {
+    ResolvedPath {
         asked: asked.to_owned(),
         inside: inside.unwrap_or(place.inside),
         found,
@@ -151,11 +151,11 @@ fn paths_are_ruled_as_the_table_says() {
         let ruling = match (case.get("read"), case.get("write")) {
             (Some(path), None) => {
                 let access = Access::read(place_of(case, path.as_str().unwrap()));
-                ruled(set, "read_file", Kind::Read, &access, &Uses::default())
+                ruled(set, "read_file", ToolKind::Read, &access, &Uses::default())
             }
             (None, Some(path)) => {
                 let access = Access::write(place_of(case, path.as_str().unwrap()));
-                ruled(set, "write_file", Kind::Edit, &access, &Uses::default())
+                ruled(set, "write_file", ToolKind::Edit, &access, &Uses::default())
             }
             _ => panic!("{case}"),
         };

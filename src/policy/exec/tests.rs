@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::base::access::{Access, CommandAccess};
-use crate::base::call::{Kind, Origin};
-use crate::diag::Files;
-use crate::policy::load::{Source, load};
+use crate::base::call::{ToolKind, ToolOrigin};
+use crate::diag::SourceFiles;
+use crate::policy::load::{PolicySource, load};
 use crate::policy::model::KnownTools;
 use crate::policy::shell::corpus::TERRAIN;
 use crate::policy::{decide_with, ruled_commands};
@@ -25,8 +25,8 @@ rules:
 "#;
 
 fn set(text: &str) -> PolicySet {
-    let mut files = Files::new();
-    let source = Source {
+    let mut files = SourceFiles::new();
+    let source = PolicySource {
         name: "p.yaml".to_owned(),
         text: text.to_owned(),
     };
@@ -44,11 +44,11 @@ fn setting() -> Setting {
     }
 }
 
-fn asked(args: &serde_json::Value) -> Asked<'_> {
-    Asked {
+fn asked(args: &serde_json::Value) -> PolicyInput<'_> {
+    PolicyInput {
         tool: "run_shell_command",
-        kind: Kind::Execute,
-        origin: &Origin::Builtin,
+        kind: ToolKind::Execute,
+        origin: &ToolOrigin::Builtin,
         args,
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{Extended, MAX_DEPTH, files_of, resolve};
 use crate::base::event::PolicyText;
-use crate::diag::{Files, render_all};
-use crate::policy::load::{Source, load_with};
+use crate::diag::{SourceFiles, render_all};
+use crate::policy::load::{PolicySource, load_with};
 use crate::policy::model::{KnownTools, PolicySet};
 use crate::policy::words;
 
@@ -18,8 +18,8 @@ fn extended(texts: &[(&str, &str)], tree: &[&str]) -> Extended {
 }
 
 fn loaded(text: &str, extended: &Extended) -> Result<PolicySet, String> {
-    let mut files = Files::new();
-    let source = Source {
+    let mut files = SourceFiles::new();
+    let source = PolicySource {
         name: "ci/p.yaml".to_owned(),
         text: text.to_owned(),
     };
@@ -144,8 +144,8 @@ fn mixed_and_build_go_by_the_tree_unless_toolchains_are_named() {
 
 #[test]
 fn nothing_known_in_the_tree_is_told() {
-    let mut files = Files::new();
-    let source = Source {
+    let mut files = SourceFiles::new();
+    let source = PolicySource {
         name: "p.yaml".to_owned(),
         text: "version: 1\nextends: [builtin:build]\n".to_owned(),
     };
@@ -194,13 +194,13 @@ fn depth_is_bounded() {
 
 #[test]
 fn two_policies_may_extend_one_file() {
-    let source = |name: &str| Source {
+    let source = |name: &str| PolicySource {
         name: name.to_owned(),
         text: "version: 1\nextends: [base.yaml]\n".to_owned(),
     };
     let base = "version: 1\nrules:\n  - { id: keys, deny: '*', paths: ['**/*.pem'] }\n";
     let texts = extended(&[("base.yaml", base)], &[]);
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     let both = [source("a.yaml"), source("b.yaml")];
     assert!(load_with(&mut files, &both, &KnownTools::builtin(), &texts).is_ok());
 }

@@ -1,7 +1,7 @@
 //! Warns about rules that have no effect because another rule covers them. Compares their texts.
 
 use crate::diag::Diagnostic;
-use crate::policy::model::{Effect, Policy, Rule, SHELL, ToolPattern};
+use crate::policy::model::{Policy, Rule, RuleEffect, SHELL, ToolPattern};
 
 /// Warns if another rule makes this one ineffective: an equal or wider deny next to an allow, or a wider rule with the
 /// same effect.
@@ -9,7 +9,7 @@ pub fn shadowed(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
     let others = policy.rules.iter().filter(|other| other.name != rule.name);
     for other in others {
         let stricter =
-            other.effect.decision() > rule.effect.decision() && !matches!(rule.effect, Effect::Modify { .. });
+            other.effect.decision() > rule.effect.decision() && !matches!(rule.effect, RuleEffect::Modify { .. });
         let same =
             other.effect == rule.effect && other.times.is_none() && (other.span < rule.span || !includes(rule, other));
         if (stricter || same) && includes(other, rule) {
@@ -44,7 +44,7 @@ fn includes(wide: &Rule, narrow: &Rule) -> bool {
 fn narrowing_includes(wide: &Rule, narrow: &Rule) -> bool {
     if !wide.is_narrowed() {
         // An allow without narrowing covers no file that a command writes; one with `paths` for commands does.
-        return !(narrow.paths.is_some() && narrow.is_about_builtin(SHELL) && wide.effect == Effect::Allow);
+        return !(narrow.paths.is_some() && narrow.is_about_builtin(SHELL) && wide.effect == RuleEffect::Allow);
     }
     let paths = match (&wide.paths, &narrow.paths) {
         (None, None) => true,

@@ -1,17 +1,17 @@
 //! Each warning, by the smallest rules that have it.
 
 use super::*;
-use crate::diag::Files;
-use crate::policy::load::{Source, load};
+use crate::diag::SourceFiles;
+use crate::policy::load::{PolicySource, load};
 use crate::policy::model::KnownTools;
 
 fn codes(rules: &str) -> Vec<&'static str> {
     let text = format!("version: 1\nrules:\n{rules}");
-    let source = Source {
+    let source = PolicySource {
         name: "p.yaml".to_owned(),
         text,
     };
-    let (set, _) = load(&mut Files::new(), &[source], &KnownTools::builtin()).unwrap();
+    let (set, _) = load(&mut SourceFiles::new(), &[source], &KnownTools::builtin()).unwrap();
     lint(&set).iter().map(|problem| problem.code).collect()
 }
 
@@ -21,11 +21,11 @@ fn profiles_that_are_not_used_or_replace_one() {
         let text = format!(
             "version: 1\nprofiles:\n  lister: {{ operands: input* }}\n  kubectl: {{ operands: value* }}\nrules:\n{rules}"
         );
-        let source = Source {
+        let source = PolicySource {
             name: "p.yaml".to_owned(),
             text,
         };
-        let (set, _) = load(&mut Files::new(), &[source], &KnownTools::builtin()).unwrap();
+        let (set, _) = load(&mut SourceFiles::new(), &[source], &KnownTools::builtin()).unwrap();
         lint(&set).iter().map(|problem| problem.code).collect::<Vec<_>>()
     };
     let used = with("  - { allow: run_shell_command, commands: [lister, kubectl] }\n");

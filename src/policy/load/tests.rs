@@ -4,28 +4,30 @@ use super::*;
 use crate::base::budget::Budget;
 use crate::policy::model::WishedLevel;
 
-fn source(text: &str) -> Source {
-    Source {
+fn source(text: &str) -> PolicySource {
+    PolicySource {
         name: "p.yaml".to_owned(),
         text: text.to_owned(),
     }
 }
 
 fn loaded(texts: &[&str]) -> PolicySet {
-    let sources: Vec<Source> = texts
+    let sources: Vec<PolicySource> = texts
         .iter()
         .enumerate()
-        .map(|(index, text)| Source {
+        .map(|(index, text)| PolicySource {
             name: format!("p{index}.yaml"),
             text: (*text).to_owned(),
         })
         .collect();
-    load(&mut Files::new(), &sources, &KnownTools::builtin()).unwrap().0
+    load(&mut SourceFiles::new(), &sources, &KnownTools::builtin())
+        .unwrap()
+        .0
 }
 
 #[test]
 fn problems_have_code_and_place() {
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     let table = files.add(
         "invalid.yaml",
         include_str!("../../../fixtures/policy/rules/invalid.yaml"),
@@ -33,7 +35,7 @@ fn problems_have_code_and_place() {
     let table = crate::diag::parse(&files, table).unwrap().to_json();
     let mut wrong = Vec::new();
     for case in table["cases"].as_array().unwrap() {
-        let mut files = Files::new();
+        let mut files = SourceFiles::new();
         let policy = case["policy"].as_str().unwrap();
         let problems = load(&mut files, &[source(policy)], &KnownTools::builtin())
             .err()
@@ -113,12 +115,12 @@ env: { pass: [CARGO_HOME] }
 #[test]
 fn names_that_turn_up_later() {
     let set = loaded(&["version: 1\nrules:\n  - allow: [docs__*, db__query, discovered_tool_lint, read_file]\n"]);
-    let tool = |name: &str, origin: Origin| (name.to_owned(), Kind::Other, origin);
-    let docs = tool("docs__search", Origin::Mcp("docs".to_owned()));
+    let tool = |name: &str, origin: ToolOrigin| (name.to_owned(), ToolKind::Other, origin);
+    let docs = tool("docs__search", ToolOrigin::Mcp("docs".to_owned()));
     let found = [
         docs.clone(),
-        tool("db__query", Origin::Mcp("db".to_owned())),
-        tool("lint", Origin::Discovered),
+        tool("db__query", ToolOrigin::Mcp("db".to_owned())),
+        tool("lint", ToolOrigin::Discovered),
     ];
     assert!(check_names(&set, &found, &[]).is_empty());
     let missing = check_names(&set, &[docs], &[]);
@@ -203,7 +205,7 @@ fn what_stays_unread_and_unwritten() {
         "version: 1\nrules:\n  - { allow: [grep_search, write_file], paths: ['**', .vscode/settings.json], except: ['private/**'] }\n  - { deny: read_file, paths: [hush/**] }\n",
     ]);
     set.hide(["out".to_owned()]);
-    let unread = |tool: &str, path: &str| set.unreadable(tool, Kind::Search, path);
+    let unread = |tool: &str, path: &str| set.unreadable(tool, ToolKind::Search, path);
     assert!(
         unread("grep_search", ".env")
             && unread("grep_search", "private/x")
@@ -221,6 +223,6 @@ fn what_stays_unread_and_unwritten() {
 #[test]
 fn a_source_given_twice_counts_once() {
     let twice = source("version: 1\nrules: [{ id: a, allow: glob }]\n");
-    let (set, _) = load(&mut Files::new(), &[twice.clone(), twice], &KnownTools::builtin()).unwrap();
+    let (set, _) = load(&mut SourceFiles::new(), &[twice.clone(), twice], &KnownTools::builtin()).unwrap();
     assert_eq!(set.files.len(), 1);
 }

@@ -1,27 +1,27 @@
 //! The presets and the shipped policies against their case tables.
 
-use crate::base::ruling::{Asked, Decision};
-use crate::diag::{Files, render_all};
-use crate::policy::cases::{self, Case};
-use crate::policy::load::{Source, load};
+use crate::base::ruling::{Decision, PolicyInput};
+use crate::diag::{SourceFiles, render_all};
+use crate::policy::cases::{self, PolicyCase};
+use crate::policy::load::{PolicySource, load};
 use crate::policy::model::{KnownTools, PolicySet, Uses};
 use crate::policy::{calls, lint};
 
 fn loaded(name: &str, text: &str) -> PolicySet {
-    let source = Source {
+    let source = PolicySource {
         name: name.to_owned(),
         text: text.to_owned(),
     };
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     match load(&mut files, &[source], &KnownTools::builtin()) {
         Ok((set, _)) => set,
         Err(problems) => panic!("{}", render_all(&files, &problems)),
     }
 }
 
-fn judged(set: &PolicySet, case: &Case) -> crate::base::ruling::Ruling {
+fn judged(set: &PolicySet, case: &PolicyCase) -> crate::base::ruling::Ruling {
     let (tool, kind, origin, access) = calls::by_name(&case.tool, &case.args);
-    let asked = Asked {
+    let asked = PolicyInput {
         tool: &tool,
         kind,
         origin: &origin,
@@ -31,7 +31,7 @@ fn judged(set: &PolicySet, case: &Case) -> crate::base::ruling::Ruling {
 }
 
 fn table(set: &PolicySet, text: &str) {
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     let id = files.add("cases.yaml", text);
     let cases = cases::parse(&files, id).unwrap_or_else(|problems| panic!("{}", render_all(&files, &problems)));
     assert!(cases.len() > 10);
@@ -91,7 +91,7 @@ fn every_toolchain_is_a_preset_of_its_own() {
         let access = calls::by_name("run_shell_command", &serde_json::json!({ "command": command }));
         let decision = |set: &PolicySet| {
             let args = serde_json::json!({ "command": command });
-            let asked = Asked {
+            let asked = PolicyInput {
                 tool: &access.0,
                 kind: access.1,
                 origin: &access.2,
@@ -113,7 +113,7 @@ fn every_toolchain_is_a_preset_of_its_own() {
 fn every_preset_loads_without_a_warning() {
     let tree: Vec<String> = super::TOOLCHAINS.iter().map(|name| (*name).to_owned()).collect();
     for name in super::names() {
-        let source = Source {
+        let source = PolicySource {
             name: name.to_owned(),
             text: super::text(name, None, &tree).unwrap(),
         };
@@ -121,7 +121,7 @@ fn every_preset_loads_without_a_warning() {
             tree: tree.clone(),
             ..crate::policy::Extended::default()
         };
-        let mut files = Files::new();
+        let mut files = SourceFiles::new();
         match crate::policy::load_with(&mut files, &[source], &KnownTools::builtin(), &extended) {
             Ok((set, warnings)) => {
                 assert!(warnings.is_empty(), "{name}: {}", render_all(&files, &warnings));

@@ -6,10 +6,10 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use super::shell::Effect;
+use super::shell::SideEffects;
 use crate::base::grant::Starts;
 use crate::diag::reader::Problems;
-use crate::diag::{Files, Span, parse as parse_yaml};
+use crate::diag::{SourceFiles, Span, parse as parse_yaml};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -17,7 +17,7 @@ pub use read::profile as read;
 
 /// The meaning of a value for the program that takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum ValueClass {
     /// Text without any effect.
     Free,
     /// A file or directory that is read.
@@ -111,134 +111,154 @@ pub enum Class {
 }
 
 /// Every class: its name in tables, and a description of its values.
-pub const CLASSES: &[(&str, Class, &str)] = &[
-    ("value", Class::Free, "text that touches nothing"),
-    ("input", Class::In, "a file or directory that is read"),
-    ("output", Class::Out, "a file that is written, made, changed or removed"),
-    ("new-dir", Class::Dir, "a directory that is made"),
+pub const CLASSES: &[(&str, ValueClass, &str)] = &[
+    ("value", ValueClass::Free, "text that touches nothing"),
+    ("input", ValueClass::In, "a file or directory that is read"),
+    (
+        "output",
+        ValueClass::Out,
+        "a file that is written, made, changed or removed",
+    ),
+    ("new-dir", ValueClass::Dir, "a directory that is made"),
     (
         "destination",
-        Class::Into,
+        ValueClass::Into,
         "a file to write, or a directory to write the other operands into",
     ),
     (
         "url",
-        Class::Url,
+        ValueClass::Url,
         "an http or https URL, or a host: a rule must grant the host",
     ),
     (
         "network",
-        Class::Host,
+        ValueClass::Host,
         "a host, or a URL of any scheme: a rule must grant the host",
     ),
-    ("revision", Class::Rev, "a revision of git, a path in one, or a path"),
-    ("sed-program", Class::Sed, "a sed program"),
-    ("awk-program", Class::Awk, "an awk program"),
+    (
+        "revision",
+        ValueClass::Rev,
+        "a revision of git, a path in one, or a path",
+    ),
+    ("sed-program", ValueClass::Sed, "a sed program"),
+    ("awk-program", ValueClass::Awk, "an awk program"),
     (
         "program",
-        Class::Program,
+        ValueClass::Program,
         "a program or code: only where a rule spells the option out",
     ),
     (
         "build-target",
-        Class::Target,
+        ValueClass::Target,
         "a target of a build, or a harmless `NAME=value`",
     ),
     (
         "any",
-        Class::Loose,
+        ValueClass::Loose,
         "anything; what looks like a path must lie inside the workspace",
     ),
-    ("tar-listing", Class::Listing, "the mode of tar that lists (`tzf`)"),
-    ("date-format", Class::Format, "a format of date (`+%F`)"),
-    ("word", Class::Label, "letters, digits, `-` and `_`"),
-    ("jq-program", Class::Jq, "a jq program"),
-    ("git-remote", Class::Remote, "the name of a git remote, no URL"),
-    ("http-header", Class::Header, "an HTTP header, no `@file`, no `Host`"),
-    ("standard-output", Class::Stdout, "`-` or `/dev/null`"),
+    ("tar-listing", ValueClass::Listing, "the mode of tar that lists (`tzf`)"),
+    ("date-format", ValueClass::Format, "a format of date (`+%F`)"),
+    ("word", ValueClass::Label, "letters, digits, `-` and `_`"),
+    ("jq-program", ValueClass::Jq, "a jq program"),
+    ("git-remote", ValueClass::Remote, "the name of a git remote, no URL"),
+    (
+        "http-header",
+        ValueClass::Header,
+        "an HTTP header, no `@file`, no `Host`",
+    ),
+    ("standard-output", ValueClass::Stdout, "`-` or `/dev/null`"),
     (
         "command",
-        Class::Command,
+        ValueClass::Command,
         "a command up to `;` or `+`, judged on its own",
     ),
     (
         "name-pattern",
-        Class::Name,
+        ValueClass::Name,
         "a pattern of file names, of no secret-like ones",
     ),
     (
         "formatted",
-        Class::Formatted,
+        ValueClass::Formatted,
         "a file that a formatter reads and may write, as far as it is not protected",
     ),
     (
         "git-change",
-        Class::Change,
+        ValueClass::Change,
         "a revision of git, or a path that is written",
     ),
-    ("git-format", Class::Show, "a format of git log without `%G`"),
-    ("file-mode", Class::Mode, "a file mode without set-id and sticky bits"),
-    ("archive", Class::Archive, "a file, and no `host:file`"),
+    ("git-format", ValueClass::Show, "a format of git log without `%G`"),
+    (
+        "file-mode",
+        ValueClass::Mode,
+        "a file mode without set-id and sticky bits",
+    ),
+    ("archive", ValueClass::Archive, "a file, and no `host:file`"),
     (
         "build-argument",
-        Class::Behind,
+        ValueClass::Behind,
         "what a build tool takes behind `--`: a number of jobs, or how it talks",
     ),
     (
         "git-setting",
-        Class::Setting,
+        ValueClass::Setting,
         "the name of a git setting that holds no credential",
     ),
     (
         "test-argument",
-        Class::Harness,
+        ValueClass::Harness,
         "an argument of a test harness, no file to log to",
     ),
-    ("lint-level", Class::Lint, "a lint or its level"),
+    ("lint-level", ValueClass::Lint, "a lint or its level"),
     (
         "go-package",
-        Class::Module,
+        ValueClass::Module,
         "a Go package of this repository or its list",
     ),
-    ("package", Class::Package, "a package by its name: no URL, no file"),
-    ("repository", Class::Slug, "`owner/name` or a number"),
-    ("git-refspec", Class::Refspec, "what git fetches or pushes"),
-    ("maven-goal", Class::Goal, "a phase or well-known goal of Maven"),
+    ("package", ValueClass::Package, "a package by its name: no URL, no file"),
+    ("repository", ValueClass::Slug, "`owner/name` or a number"),
+    ("git-refspec", ValueClass::Refspec, "what git fetches or pushes"),
+    ("maven-goal", ValueClass::Goal, "a phase or well-known goal of Maven"),
     (
         "disabled-plugin",
-        Class::Off,
+        ValueClass::Off,
         "`no:NAME`, a plugin that is switched off",
     ),
-    ("curl-format", Class::Writeout, "what curl prints at the end, no file"),
-    ("dd-operand", Class::Dd, "`key=value` of dd"),
+    (
+        "curl-format",
+        ValueClass::Writeout,
+        "what curl prints at the end, no file",
+    ),
+    ("dd-operand", ValueClass::Dd, "`key=value` of dd"),
     (
         "jq-program-or-file",
-        Class::JqOrFile,
+        ValueClass::JqOrFile,
         "a jq program, or the only file when nothing else is named",
     ),
     (
         "sql",
-        Class::Sql,
+        ValueClass::Sql,
         "SQL, without the client's own commands where nothing is judged at exec",
     ),
     (
         "database",
-        Class::Database,
+        ValueClass::Database,
         "a database by its name, or a URL whose host a rule must grant",
     ),
     (
         "transfer-source",
-        Class::Source,
+        ValueClass::Source,
         "a file that is read, or `host:path`, whose host a rule must grant",
     ),
     (
         "transfer-destination",
-        Class::Destination,
+        ValueClass::Destination,
         "a file that is written, or `host:path`, whose host a rule must grant",
     ),
     (
         "compiler-flag",
-        Class::CompilerFlag,
+        ValueClass::CompilerFlag,
         "a flag of a compiler: no file, no plugin, nothing for the linker",
     ),
 ];
@@ -274,23 +294,23 @@ impl Ecosystem {
 pub enum Arity {
     Flag,
     /// In the next word, or attached.
-    Value(Class),
+    Value(ValueClass),
     /// Only attached.
-    Attached(Class),
+    Attached(ValueClass),
     /// Two words: a name, then a value.
-    Pair(Class),
+    Pair(ValueClass),
 }
 
 /// The arguments of a program or of one of its subcommands.
 #[derive(Clone, Debug, Default)]
-pub struct Section {
+pub struct ArgumentSpec {
     pub options: BTreeMap<String, Arity>,
     /// Classes of the first operands, in order.
-    pub first: Vec<Class>,
+    pub first: Vec<ValueClass>,
     /// Class of every further operand.
-    pub more: Option<Class>,
+    pub more: Option<ValueClass>,
     /// Class of the last operand, if it is a different one.
-    pub last: Option<Class>,
+    pub last: Option<ValueClass>,
     /// If one of these options is given, the first operand class is skipped.
     pub unless: Vec<String>,
     /// Whether no option, known or not, runs a program or writes a file.
@@ -300,7 +320,7 @@ pub struct Section {
     /// Whether long options have one dash, so that short ones cannot be combined.
     pub single: bool,
     /// Class of all words after `--`.
-    pub rest: Option<Class>,
+    pub rest: Option<ValueClass>,
     /// Whether it runs its standard input if there are no operands.
     pub runs_input: bool,
     /// Flags that turn input operands into outputs (`sed -i`).
@@ -327,17 +347,17 @@ pub struct Section {
     pub starts: Option<Starts>,
 }
 
-impl Section {
+impl ArgumentSpec {
     /// The program's effects besides its operands.
-    pub(crate) fn effect(&self) -> Effect {
-        Effect {
+    pub(crate) fn effect(&self) -> SideEffects {
+        SideEffects {
             tree: self.tree.unwrap_or(false),
             starts: self.starts.clone().unwrap_or(Starts::Nothing),
         }
     }
 
     /// The same for a subcommand with its own settings.
-    pub(crate) fn own_effect(&self) -> Option<Effect> {
+    pub(crate) fn own_effect(&self) -> Option<SideEffects> {
         (self.tree.is_some() || self.starts.is_some()).then(|| self.effect())
     }
 }
@@ -349,9 +369,9 @@ pub struct Profile {
     pub names: Vec<String>,
     /// Where it is defined.
     pub span: Option<Span>,
-    pub top: Section,
+    pub top: ArgumentSpec,
     /// The subcommands: their words, and their arguments.
-    pub subs: Vec<(Vec<String>, Section)>,
+    pub subs: Vec<(Vec<String>, ArgumentSpec)>,
     /// Ecosystems that install it as a package, so that a rule for it covers `npx NAME` or `.venv/bin/NAME`.
     pub installed_by: Vec<Ecosystem>,
     /// For a runner: programs that a rule naming only the runner covers (`python` covers `python -m pytest`).
@@ -430,7 +450,7 @@ fn listed(text: &'static str) -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// Its problems, one per line.
 fn parse(file: &str, text: &str) -> Result<Profile, String> {
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     let id = files.add(file, text);
     let mut problems: Problems = Vec::new();
     let profile = match parse_yaml(&files, id) {

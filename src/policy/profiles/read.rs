@@ -1,10 +1,10 @@
 //! Parses one argument profile from YAML: a built-in table or an entry of `profiles:` in a policy. Reports all problems
 //! at once.
 
-use super::{Arity, CLASSES, Class, Ecosystem, Profile, Section};
+use super::{ArgumentSpec, Arity, CLASSES, Ecosystem, Profile, ValueClass};
 use crate::base::grant::Starts;
 use crate::diag::reader::{Problems, wrong_type};
-use crate::diag::{Diagnostic, Files, Node, Reader, Shape, Spanned, did_you_mean};
+use crate::diag::{Diagnostic, Reader, Shape, SourceFiles, Spanned, YamlNode, did_you_mean};
 use crate::policy::helpers;
 
 /// The most options and subcommands of one profile.
@@ -25,7 +25,7 @@ pub(super) const TRAITS: [&str; 7] = [
 ];
 
 /// Parses a profile. `what` names it in messages: "the profile of `psql`".
-pub fn profile(files: &Files, node: &Node, problems: &mut Problems) -> Option<Profile> {
+pub fn profile(files: &SourceFiles, node: &YamlNode, problems: &mut Problems) -> Option<Profile> {
     let mut reader = Reader::open(node, "this profile", problems)?;
     let names = reader
         .node("programs")
@@ -53,7 +53,7 @@ pub fn profile(files: &Files, node: &Node, problems: &mut Problems) -> Option<Pr
         ..Profile::default()
     };
     let subcommands = reader.entries("subcommands", problems).unwrap_or_default();
-    profile.top = section(files, &mut reader, Section::default(), problems);
+    profile.top = section(files, &mut reader, ArgumentSpec::default(), problems);
     reader.finish(problems);
     for entry in subcommands {
         let names: Vec<Vec<String>> = entry
@@ -82,7 +82,7 @@ pub fn profile(files: &Files, node: &Node, problems: &mut Problems) -> Option<Pr
         };
         let base = match reader.text("like", problems) {
             Some(like) => copied(&profile, &like, problems),
-            None => Section::default(),
+            None => ArgumentSpec::default(),
         };
         let section = section(files, &mut reader, base, problems);
         reader.finish(problems);
@@ -109,7 +109,7 @@ fn texts(words: Vec<Spanned<String>>) -> Vec<String> {
 }
 
 /// A copy of the section that `like` names.
-fn copied(profile: &Profile, like: &Spanned<String>, problems: &mut Problems) -> Section {
+fn copied(profile: &Profile, like: &Spanned<String>, problems: &mut Problems) -> ArgumentSpec {
     let wanted: Vec<&str> = like.value.split_whitespace().collect();
     let found = profile.subs.iter().find(|(name, _)| *name == wanted);
     if found.is_none() {
@@ -125,7 +125,7 @@ fn copied(profile: &Profile, like: &Spanned<String>, problems: &mut Problems) ->
 }
 
 /// Parses the keys that a program and its subcommands have in common, and adds them to `base`.
-fn section(files: &Files, reader: &mut Reader<'_>, base: Section, problems: &mut Problems) -> Section {
+fn section(files: &SourceFiles, reader: &mut Reader<'_>, base: ArgumentSpec, problems: &mut Problems) -> ArgumentSpec {
     let mut section = base;
     if let Some(node) = reader.node("options") {
         options(files, node, &mut section, problems);
@@ -225,7 +225,7 @@ fn unknown_word(what: &str, word: &Spanned<String>, known: &[&str]) -> Diagnosti
 }
 
 /// Parses `options`: lists of option names, by the effect of the option or of its value.
-fn options(files: &Files, node: &Node, section: &mut Section, problems: &mut Problems) {
+fn options(files: &SourceFiles, node: &YamlNode, section: &mut ArgumentSpec, problems: &mut Problems) {
     let Shape::Map(entries) = &node.shape else {
         problems
             .push(wrong_type(node, "`options`", "a map from classes to options").help("as `harmless: -q --verbose`"));
@@ -282,7 +282,7 @@ fn options(files: &Files, node: &Node, section: &mut Section, problems: &mut Pro
 }
 
 /// Parses operand classes such as `value input*`: first classes, then a repeated one, then optionally a last one.
-fn operands(section: &mut Section, listed: &[Spanned<String>], problems: &mut Problems) {
+fn operands(section: &mut ArgumentSpec, listed: &[Spanned<String>], problems: &mut Problems) {
     (section.first, section.more, section.last) = (Vec::new(), None, None);
     for word in listed {
         if let Some(name) = word.value.strip_suffix('*') {
@@ -295,7 +295,7 @@ fn operands(section: &mut Section, listed: &[Spanned<String>], problems: &mut Pr
     }
 }
 
-fn class(word: &Spanned<String>, name: &str, problems: &mut Problems) -> Option<Class> {
+fn class(word: &Spanned<String>, name: &str, problems: &mut Problems) -> Option<ValueClass> {
     let found = CLASSES.iter().find(|(known, _, _)| *known == name);
     if found.is_none() {
         let named = Spanned {
@@ -317,7 +317,7 @@ fn class(word: &Spanned<String>, name: &str, problems: &mut Problems) -> Option<
 }
 
 /// The blank-separated words of a string, or of a list of strings, each with its position.
-fn words(files: &Files, node: &Node, key: &str, problems: &mut Problems) -> Vec<Spanned<String>> {
+fn words(files: &SourceFiles, node: &YamlNode, key: &str, problems: &mut Problems) -> Vec<Spanned<String>> {
     let items = match &node.shape {
         Shape::List(items) => items.as_slice(),
         _ => std::slice::from_ref(node),

@@ -1,6 +1,6 @@
 //! The tables themselves: they parse, no program has two, and they say what they seem to.
 
-use super::{Arity, Class, builtin, parse, table};
+use super::{Arity, ValueClass, builtin, parse, table};
 
 #[test]
 fn every_table_parses_and_no_program_has_two() {
@@ -38,8 +38,8 @@ fn the_page_says_what_there_is() {
     }
     let (_, example) = PAGE.split_once("```yaml\n").unwrap();
     let (example, _) = example.split_once("```").unwrap();
-    let mut files = crate::diag::Files::new();
-    let source = crate::policy::Source {
+    let mut files = crate::diag::SourceFiles::new();
+    let source = crate::policy::PolicySource {
         name: "page.yaml".to_owned(),
         text: example.to_owned(),
     };
@@ -53,7 +53,7 @@ fn the_page_says_what_there_is() {
 fn a_table_reads_as_it_is_written() {
     let profile = builtin("git").unwrap();
     let (_, diff) = profile.subs.iter().find(|(name, _)| name == &["diff"]).unwrap();
-    assert_eq!(diff.options.get("--stat"), Some(&Arity::Attached(Class::Free)));
+    assert_eq!(diff.options.get("--stat"), Some(&Arity::Attached(ValueClass::Free)));
     assert_eq!(diff.options.get("--output"), None);
     assert!(parse("x", "programs: x\nflags: -a\n").is_err());
     assert!(parse("x", "programs: x\noptions: { nothing: -a }\n").is_err());

@@ -1,6 +1,6 @@
 //! The table of protected names with the reason for each. The page `names.md` and the tests are derived from it.
 
-use super::Entry;
+use super::ProtectedName;
 
 const GIT: &str = "version control";
 const CI: &str = "CI definition";
@@ -11,8 +11,8 @@ const TOOL: &str = "tool start-up file";
 const REVIEW: &str = "review rules";
 const OURS: &str = "policy, recipe or run directory";
 
-const fn top(path: &'static str, what: &'static str, why: &'static str) -> Entry {
-    Entry {
+const fn top(path: &'static str, what: &'static str, why: &'static str) -> ProtectedName {
+    ProtectedName {
         path,
         anywhere: false,
         prefix: false,
@@ -22,23 +22,23 @@ const fn top(path: &'static str, what: &'static str, why: &'static str) -> Entry
     }
 }
 
-const fn any(path: &'static str, what: &'static str, why: &'static str) -> Entry {
-    Entry {
+const fn any(path: &'static str, what: &'static str, why: &'static str) -> ProtectedName {
+    ProtectedName {
         anywhere: true,
         ..top(path, what, why)
     }
 }
 
-const fn begins(entry: Entry) -> Entry {
-    Entry { prefix: true, ..entry }
+const fn begins(entry: ProtectedName) -> ProtectedName {
+    ProtectedName { prefix: true, ..entry }
 }
 
-const fn ends(entry: Entry) -> Entry {
-    Entry { ending: true, ..entry }
+const fn ends(entry: ProtectedName) -> ProtectedName {
+    ProtectedName { ending: true, ..entry }
 }
 
 /// The list in the order of the documentation.
-pub const LIST: &[Entry] = &[
+pub const LIST: &[ProtectedName] = &[
     any(
         ".git",
         GIT,

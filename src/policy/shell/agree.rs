@@ -1,16 +1,16 @@
 //! Compares two independent parsers: tree-sitter must find the same command names and redirection targets as the main
 //! parser.
 
-use super::Refusal;
+use super::CommandRefusal;
 use tree_sitter::{Node, Parser};
 
 /// What tree-sitter finds in `text`. Runs first, because it handles any text and the main parser does not.
 ///
 /// # Errors
 /// `parse_error` if it cannot parse the text without error recovery.
-pub fn look(text: &str) -> Result<Seen, Refusal> {
+pub fn look(text: &str) -> Result<ParserView, CommandRefusal> {
     let unreadable = || {
-        Refusal::new(
+        CommandRefusal::new(
             "parse_error",
             "the command cannot be parsed as bash without doubt",
             "check quotes and brackets; put the opener of a here-document last on its line",
@@ -24,7 +24,7 @@ pub fn look(text: &str) -> Result<Seen, Refusal> {
     if tree.root_node().has_error() {
         return Err(unreadable());
     }
-    let mut seen = Seen::default();
+    let mut seen = ParserView::default();
     collect(tree.root_node(), text, &mut seen);
     Ok(seen)
 }
@@ -33,13 +33,13 @@ pub fn look(text: &str) -> Result<Seen, Refusal> {
 ///
 /// # Errors
 /// `parse_disagree`.
-pub fn check(seen: &Seen, names: &[String], targets: &[String]) -> Result<(), Refusal> {
+pub fn check(seen: &ParserView, names: &[String], targets: &[String]) -> Result<(), CommandRefusal> {
     let same = sorted(names, is_name) == sorted(&seen.names, is_name)
         && sorted(targets, is_file) == sorted(&seen.targets, is_file);
     if same {
         return Ok(());
     }
-    Err(Refusal::new(
+    Err(CommandRefusal::new(
         "parse_disagree",
         "two parsers read the command differently",
         "write it more plainly: one command a line, fewer quotes, a here-document's opener last on its line",
@@ -48,7 +48,7 @@ pub fn check(seen: &Seen, names: &[String], targets: &[String]) -> Result<(), Re
 
 /// Command names and redirection targets, as written.
 #[derive(Default)]
-pub struct Seen {
+pub struct ParserView {
     names: Vec<String>,
     targets: Vec<String>,
 }
@@ -73,7 +73,7 @@ fn sorted(all: &[String], keep: fn(&str) -> bool) -> Vec<String> {
     kept
 }
 
-fn collect(root: Node<'_>, text: &str, seen: &mut Seen) {
+fn collect(root: Node<'_>, text: &str, seen: &mut ParserView) {
     let source = |node: Node<'_>| node.utf8_text(text.as_bytes()).unwrap_or_default().to_owned();
     let mut open = vec![root];
     while let Some(node) = open.pop() {

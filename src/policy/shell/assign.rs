@@ -1,7 +1,7 @@
 //! Assignments: which variables may be set, before a command or on their own, and to which values.
 
-use super::scope::{State, Walk};
-use super::{Refusal, Word, words};
+use super::scope::{CommandWalk, ShellState};
+use super::{CommandRefusal, ShellWord, words};
 use brush_parser::ast::{Assignment, AssignmentName, AssignmentValue};
 
 /// Variables that change how a program presents its output, not what it does.
@@ -109,7 +109,7 @@ pub fn is_never(name: &str) -> bool {
 ///
 /// # Errors
 /// `assignment:NAME`.
-pub fn before(walk: &mut Walk<'_>, name: &str, value: &Word) -> Result<(), Refusal> {
+pub fn before(walk: &mut CommandWalk<'_>, name: &str, value: &ShellWord) -> Result<(), CommandRefusal> {
     match known_value(name, value.exact()) {
         Some(Known::Harmless) => return Ok(()),
         Some(Known::LeadsCode) => {
@@ -132,7 +132,7 @@ pub fn before(walk: &mut Walk<'_>, name: &str, value: &Word) -> Result<(), Refus
         return Err(refused(name));
     }
     let Some(text) = value.exact() else {
-        return Err(Refusal::new(
+        return Err(CommandRefusal::new(
             format!("assignment:{name}"),
             format!("the value of `{name}` is not known before the command runs"),
             "write the value itself",
@@ -141,7 +141,7 @@ pub fn before(walk: &mut Walk<'_>, name: &str, value: &Word) -> Result<(), Refus
     let leads = text.starts_with(['/', ':', '~', '.']) || text.contains("..");
     let location = matches!(name, "TZ" | "TERM") || name.starts_with("LANG") || name.starts_with("LC_");
     if location && leads {
-        return Err(Refusal::new(
+        return Err(CommandRefusal::new(
             format!("assignment:{name}"),
             format!("`{name}` would name a file"),
             "write a plain name",
@@ -182,23 +182,23 @@ fn known_value(name: &str, value: Option<&str>) -> Option<Known> {
         }
         "PAGER" | "GIT_PAGER" | "MANPAGER" | "GH_PAGER" | "AWS_PAGER" => matches!(value, "" | "cat"),
         "EDITOR" | "GIT_EDITOR" => matches!(value, "true" | ":"),
-        "RUSTFLAGS" | "RUSTDOCFLAGS" => value.split_whitespace().all(super::plain::is_lint),
+        "RUSTFLAGS" | "RUSTDOCFLAGS" => value.split_whitespace().all(super::value_checks::is_lint),
         _ => false,
     };
     fine.then_some(Known::Harmless)
 }
 
 /// The refusal of a search path for code before any other program.
-pub fn leads_code(program: &str) -> Refusal {
-    Refusal::new(
+pub fn leads_code(program: &str) -> CommandRefusal {
+    CommandRefusal::new(
         "assignment:PYTHONPATH",
         format!("the variable leads `{program}` to code of the tree, and it may run none"),
         "leave it out",
     )
 }
 
-fn refused(name: &str) -> Refusal {
-    Refusal::new(
+fn refused(name: &str) -> CommandRefusal {
+    CommandRefusal::new(
         format!("assignment:{name}"),
         format!("setting `{name}` is not on the list of harmless names"),
         if is_never(name) {
@@ -225,10 +225,10 @@ pub fn may_be_set(name: &str) -> bool {
 ///
 /// # Errors
 /// `assignment:NAME`, and refusals of commands in the value.
-pub fn alone(walk: &mut Walk<'_>, state: &State, assignment: &Assignment) -> Result<(), Refusal> {
+pub fn alone(walk: &mut CommandWalk<'_>, state: &ShellState, assignment: &Assignment) -> Result<(), CommandRefusal> {
     let (name, _) = parts(walk, state, assignment)?;
     if !may_be_set(&name) {
-        return Err(Refusal::new(
+        return Err(CommandRefusal::new(
             format!("assignment:{name}"),
             format!("`{name}` may not be set: only lower-case names stay inside the shell"),
             "use a lower-case name",
@@ -242,8 +242,12 @@ pub fn alone(walk: &mut Walk<'_>, state: &State, assignment: &Assignment) -> Res
 ///
 /// # Errors
 /// `refused_construct:array`, and refusals of commands in the value.
-pub fn parts(walk: &mut Walk<'_>, state: &State, assignment: &Assignment) -> Result<(String, Word), Refusal> {
-    let array = || Refusal::construct("array", "use plain variables");
+pub fn parts(
+    walk: &mut CommandWalk<'_>,
+    state: &ShellState,
+    assignment: &Assignment,
+) -> Result<(String, ShellWord), CommandRefusal> {
+    let array = || CommandRefusal::construct("array", "use plain variables");
     match (&assignment.name, &assignment.value) {
         (AssignmentName::VariableName(name), AssignmentValue::Scalar(value)) => {
             let word = words::evaluate_one(walk, state, &value.value)?;
@@ -258,7 +262,7 @@ pub fn parts(walk: &mut Walk<'_>, state: &State, assignment: &Assignment) -> Res
 ///
 /// # Errors
 /// `assignment:NAME`.
-pub fn may_be_removed(name: &str) -> Result<(), Refusal> {
+pub fn may_be_removed(name: &str) -> Result<(), CommandRefusal> {
     match is_never(name) || name == "OVERNIGHT" || name.starts_with("CARGO_NET_") {
         true => Err(removed(name)),
         false => Ok(()),
@@ -266,8 +270,8 @@ pub fn may_be_removed(name: &str) -> Result<(), Refusal> {
 }
 
 /// The refusal of removing a variable.
-pub fn removed(name: &str) -> Refusal {
-    Refusal::new(
+pub fn removed(name: &str) -> CommandRefusal {
+    CommandRefusal::new(
         format!("assignment:{name}"),
         format!("removing `{name}` from the environment is refused: it keeps programs from reading other settings"),
         "run the command with the environment as it is",

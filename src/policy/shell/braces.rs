@@ -1,6 +1,6 @@
 //! Brace expansion: `{a,b}` and `{1..3}` in a word that is already split into units.
 
-use super::Refusal;
+use super::CommandRefusal;
 use super::units::Unit;
 
 /// The most words into which the braces of one word may expand.
@@ -10,14 +10,14 @@ const MAX_WORDS: usize = 64;
 ///
 /// # Errors
 /// `limit:braces` for more than 64 words.
-pub fn expand(units: Vec<Unit>) -> Result<Vec<Vec<Unit>>, Refusal> {
+pub fn expand(units: Vec<Unit>) -> Result<Vec<Vec<Unit>>, CommandRefusal> {
     let mut done = Vec::new();
     let mut open = vec![units];
     let mut steps = 0_usize;
     while let Some(next) = open.pop() {
         steps += 1;
         if done.len() + open.len() > MAX_WORDS || steps > MAX_WORDS * 16 {
-            return Err(Refusal::new(
+            return Err(CommandRefusal::new(
                 "limit:braces",
                 "braces would make more than 64 words",
                 "write the words out",

@@ -1,6 +1,6 @@
 //! Shell builtins: which are refused, and which need no rule.
 
-use super::{Refusal, Word, WordKind};
+use super::{CommandRefusal, ShellWord, WordKind};
 
 /// Builtins that change how the rest of a text is interpreted, or run text that was not examined.
 const REFUSED: [&str; 49] = [
@@ -59,13 +59,13 @@ const REFUSED: [&str; 49] = [
 ///
 /// # Errors
 /// `refused_construct:NAME`.
-pub fn check(words: &[Word], reads_lines: bool) -> Result<(), Refusal> {
+pub fn check(words: &[ShellWord], reads_lines: bool) -> Result<(), CommandRefusal> {
     let program = words.first().map_or("", |word| word.text.as_str());
     if activates(words) {
         return Ok(());
     }
     if REFUSED.contains(&program) {
-        return Err(Refusal::construct(program, fix_for(program)));
+        return Err(CommandRefusal::construct(program, fix_for(program)));
     }
     match program {
         "read" => read(words, reads_lines),
@@ -90,7 +90,7 @@ fn fix_for(program: &str) -> &'static str {
 }
 
 /// Whether the words activate a virtual environment of the workspace: `source .venv/bin/activate`.
-pub fn activates(words: &[Word]) -> bool {
+pub fn activates(words: &[ShellWord]) -> bool {
     let [first, script] = words else { return false };
     let plain = |text: &str| {
         let path = text.strip_prefix("./").unwrap_or(text);
@@ -108,8 +108,8 @@ pub fn is_activate(path: &str) -> bool {
 }
 
 /// `read -r NAME…` is accepted only as the condition of a loop; elsewhere it sets variables to unknown values.
-fn read(words: &[Word], reads_lines: bool) -> Result<(), Refusal> {
-    let refused = || Refusal::construct("read", "use `while read -r name; do …; done` at the end of a pipe");
+fn read(words: &[ShellWord], reads_lines: bool) -> Result<(), CommandRefusal> {
+    let refused = || CommandRefusal::construct("read", "use `while read -r name; do …; done` at the end of a pipe");
     let plain = words.iter().skip(1).all(|word| {
         word.exact()
             .is_some_and(|text| text == "-r" || super::assign::may_be_set(text))
@@ -122,8 +122,8 @@ fn read(words: &[Word], reads_lines: bool) -> Result<(), Refusal> {
 }
 
 /// Stopping at errors is harmless; other settings change how the rest is interpreted or displayed.
-fn set(words: &[Word]) -> Result<(), Refusal> {
-    let harmless = |word: &Word| {
+fn set(words: &[ShellWord]) -> Result<(), CommandRefusal> {
+    let harmless = |word: &ShellWord| {
         word.exact().is_some_and(|text| {
             matches!(text, "pipefail" | "errexit" | "nounset" | "-o")
                 || text
@@ -132,12 +132,12 @@ fn set(words: &[Word]) -> Result<(), Refusal> {
         })
     };
     // A final `-o` prints settings; a name after `-eu` would be a positional parameter.
-    let named = |pair: &[Word]| pair[0].text.ends_with('o') != pair[1].text.starts_with('-');
+    let named = |pair: &[ShellWord]| pair[0].text.ends_with('o') != pair[1].text.starts_with('-');
     let shape = words.windows(2).skip(1).all(named) && words.last().is_some_and(|last| !last.text.ends_with("-o"));
     if words.len() > 1 && words[1].text.starts_with('-') && words.iter().skip(1).all(harmless) && shape {
         Ok(())
     } else {
-        Err(Refusal::construct(
+        Err(CommandRefusal::construct(
             "set",
             "only `set -euo pipefail` and parts of it are accepted",
         ))
@@ -145,8 +145,8 @@ fn set(words: &[Word]) -> Result<(), Refusal> {
 }
 
 /// Bash evaluates a subscript in a variable's name: `test -v 'a[$(x)]'` runs x.
-fn test(words: &[Word]) -> Result<(), Refusal> {
-    let refused = || Refusal::construct("test -v", "test the value: `[ -n \"$name\" ]`");
+fn test(words: &[ShellWord]) -> Result<(), CommandRefusal> {
+    let refused = || CommandRefusal::construct("test -v", "test the value: `[ -n \"$name\" ]`");
     for word in words.iter().skip(1) {
         let evaluated = match word.exact() {
             Some(text) => text == "-v" || text == "-R" || text.contains(['$', '`']),
@@ -169,14 +169,14 @@ fn is_one_word(source: &str) -> bool {
 
 /// `-v` sets a variable and evaluates a subscript in its name; so does the conversion `%n`. The format must be known,
 /// and only conversions that print are accepted.
-fn printf(words: &[Word]) -> Result<(), Refusal> {
+fn printf(words: &[ShellWord]) -> Result<(), CommandRefusal> {
     let mut rest = words.iter().skip(1);
     let mut format = rest.next();
     let ends_options = format.is_some_and(|word| word.exact() == Some("--"));
     if ends_options {
         format = rest.next();
     }
-    let fine = match format.map(Word::exact) {
+    let fine = match format.map(ShellWord::exact) {
         None => true,
         Some(Some(text)) => (ends_options || !text.starts_with('-')) && only_prints(text),
         Some(None) => false,
@@ -184,7 +184,7 @@ fn printf(words: &[Word]) -> Result<(), Refusal> {
     if fine {
         Ok(())
     } else {
-        Err(Refusal::construct(
+        Err(CommandRefusal::construct(
             "printf",
             "write the format itself, with conversions such as %s and %d: `printf '%s\\n' \"$name\"`",
         ))
@@ -214,7 +214,7 @@ fn only_prints(format: &str) -> bool {
 
 /// Whether a command only reads state, prints its words, or changes nothing but the shell's own state. None of these
 /// executes a program; their redirections are judged like any others.
-pub fn is_state_only(words: &[Word]) -> bool {
+pub fn is_state_only(words: &[ShellWord]) -> bool {
     let program = words.first().map_or("", |word| word.text.as_str());
     matches!(
         program,

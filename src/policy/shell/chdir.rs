@@ -1,21 +1,25 @@
 //! `cd`: computes the directories in which the shell may be afterwards. An unknown operand leads to an unknown
 //! directory.
 
-use super::scope::{Dirs, Ends, State, Walk};
-use super::{Refusal, Word, WordKind, place};
-use crate::base::access::Found;
+use super::scope::{CommandWalk, Dirs, ExitDirectories, ShellState};
+use super::{CommandRefusal, ShellWord, WordKind, place};
+use crate::base::access::PathStatus;
 
 /// The directories after `cd`.
 ///
 /// # Errors
 /// `outside_path`, `refused_construct:cd`, `refused_construct:cd_link`.
-pub fn change(walk: &Walk<'_>, state: &State, words: &[Word]) -> Result<Ends, Refusal> {
-    let refused = |fix: &str| Refusal::construct("cd", fix);
-    let unknown = |state: &State| Ends {
+pub fn change(
+    walk: &CommandWalk<'_>,
+    state: &ShellState,
+    words: &[ShellWord],
+) -> Result<ExitDirectories, CommandRefusal> {
+    let refused = |fix: &str| CommandRefusal::construct("cd", fix);
+    let unknown = |state: &ShellState| ExitDirectories {
         ok: Dirs::Unknown,
         failed: state.dirs.clone(),
     };
-    let operands: Vec<&Word> = words
+    let operands: Vec<&ShellWord> = words
         .iter()
         .skip(1)
         .filter(|word| word.text != "--" && word.text != "-P")
@@ -31,7 +35,7 @@ pub fn change(walk: &Walk<'_>, state: &State, words: &[Word]) -> Result<Ends, Re
         };
     };
     if value.is_empty() {
-        return Ok(Ends::stay(state));
+        return Ok(ExitDirectories::stay(state));
     }
     if value.starts_with(['-', '~']) {
         return Err(refused("write the directory itself"));
@@ -46,17 +50,17 @@ pub fn change(walk: &Walk<'_>, state: &State, words: &[Word]) -> Result<Ends, Re
             dirs.push(next);
         }
     }
-    Ok(Ends {
+    Ok(ExitDirectories {
         ok: Dirs::Of(dirs),
         failed: state.dirs.clone(),
     })
 }
 
-fn enter(walk: &Walk<'_>, dir: &str, value: &str) -> Result<String, Refusal> {
+fn enter(walk: &CommandWalk<'_>, dir: &str, value: &str) -> Result<String, CommandRefusal> {
     let joined = place::join(dir, value);
     let found = (walk.terrain.locate)(&joined);
     if !found.inside {
-        return Err(Refusal::new(
+        return Err(CommandRefusal::new(
             "outside_path",
             format!("`cd {value}` leaves the workspace"),
             "stay inside the workspace",
@@ -68,8 +72,8 @@ fn enter(walk: &Walk<'_>, dir: &str, value: &str) -> Result<String, Refusal> {
     } else {
         place::normal(&joined) == found.path
     };
-    if !straight || matches!(found.found, Found::Special) {
-        return Err(Refusal::construct(
+    if !straight || matches!(found.found, PathStatus::Special) {
+        return Err(CommandRefusal::construct(
             "cd_link",
             "name the directory that the link leads to",
         ));

@@ -1,7 +1,7 @@
 //! Test support: judges the corpora of commands with a minimal judge over a fictional tree.
 
 use super::{FileUse, Grants, PrefixWord, Simple, covers, lifts, parse_prefix, read};
-use crate::base::access::{Found, Place, Terrain};
+use crate::base::access::{FsView, PathStatus, ResolvedPath};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -71,12 +71,12 @@ fn normal(path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-fn locate(asked: &str) -> Place {
-    let outside = || Place {
+fn locate(asked: &str) -> ResolvedPath {
+    let outside = || ResolvedPath {
         asked: asked.to_owned(),
         path: format!("/outside/{asked}"),
         inside: false,
-        found: Found::Nothing,
+        found: PathStatus::Nothing,
     };
     if asked.starts_with('/') && !asked.starts_with("/ws/") && asked != "/ws" {
         return outside();
@@ -86,13 +86,13 @@ fn locate(asked: &str) -> Place {
     };
     let dir = format!("{path}/");
     let found = if TREE.contains(&path.as_str()) {
-        Found::File
+        PathStatus::File
     } else if path.is_empty() || TREE.iter().any(|name| name.starts_with(&dir)) {
-        Found::Dir
+        PathStatus::Dir
     } else {
-        Found::Nothing
+        PathStatus::Nothing
     };
-    Place {
+    ResolvedPath {
         asked: asked.to_owned(),
         path,
         inside: true,
@@ -117,7 +117,7 @@ fn expand(pattern: &str) -> Vec<String> {
     names
 }
 
-pub const TERRAIN: Terrain<'static> = Terrain {
+pub const TERRAIN: FsView<'static> = FsView {
     locate: &locate,
     expand: &expand,
 };

@@ -1,11 +1,11 @@
 //! The conditions of `[[ … ]]`, and the files that these, `[` and `test` examine.
 
-use super::scope::{State, Walk};
-use super::{FileUse, Refusal, Word, place, simple, words};
+use super::scope::{CommandWalk, ShellState};
+use super::{CommandRefusal, FileUse, ShellWord, place, simple, words};
 use brush_parser::ast::{ExtendedTestExpr, UnaryPredicate};
 
 /// Files outside the workspace that a file condition examines; the system's programs and devices are exempt.
-pub fn asked(walk: &Walk<'_>, state: &State, word: &Word) -> Vec<FileUse> {
+pub fn asked(walk: &CommandWalk<'_>, state: &ShellState, word: &ShellWord) -> Vec<FileUse> {
     const KNOWN: [&str; 5] = ["/usr/", "/bin/", "/dev/", "/.dockerenv", "/etc/os-release"];
     let named = |text: &&str| !KNOWN.iter().any(|head| text.starts_with(head)) || text.contains("..");
     let uses = word
@@ -19,13 +19,13 @@ pub fn asked(walk: &Walk<'_>, state: &State, word: &Word) -> Vec<FileUse> {
 }
 
 /// Files outside the workspace that `test` and `[` examine.
-pub fn asked_by(walk: &Walk<'_>, state: &State, words: &[Word]) -> Vec<FileUse> {
+pub fn asked_by(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWord]) -> Vec<FileUse> {
     const UNARY: &str = "edfrwxsLhbcpSgukOGNa";
     const BINARY: [&str; 3] = ["-nt", "-ot", "-ef"];
     let mut found = Vec::new();
     for (at, word) in words.iter().enumerate().skip(1) {
         let before = words[at - 1].exact().unwrap_or_default();
-        let after = words.get(at + 1).and_then(Word::exact).unwrap_or_default();
+        let after = words.get(at + 1).and_then(ShellWord::exact).unwrap_or_default();
         let unary = before.len() == 2 && before.starts_with('-') && UNARY.contains(&before[1..]);
         if unary || BINARY.contains(&before) || BINARY.contains(&after) {
             simple::add(&mut found, asked(walk, state, word));
@@ -38,7 +38,7 @@ pub fn asked_by(walk: &Walk<'_>, state: &State, words: &[Word]) -> Vec<FileUse> 
 ///
 /// # Errors
 /// A refused construct.
-pub fn check(walk: &mut Walk<'_>, state: &State, expr: &ExtendedTestExpr) -> Result<(), Refusal> {
+pub fn check(walk: &mut CommandWalk<'_>, state: &ShellState, expr: &ExtendedTestExpr) -> Result<(), CommandRefusal> {
     match expr {
         ExtendedTestExpr::And(left, right) | ExtendedTestExpr::Or(left, right) => {
             check(walk, state, left)?;
@@ -50,7 +50,10 @@ pub fn check(walk: &mut Walk<'_>, state: &State, expr: &ExtendedTestExpr) -> Res
                 predicate,
                 UnaryPredicate::ShellVariableIsSetAndAssigned | UnaryPredicate::ShellVariableIsSetAndNameRef
             ) {
-                return Err(Refusal::construct("test -v", "test the value: `[ -n \"$name\" ]`"));
+                return Err(CommandRefusal::construct(
+                    "test -v",
+                    "test the value: `[ -n \"$name\" ]`",
+                ));
             }
             let word = words::evaluate_one(walk, state, &word.value)?;
             let of_text = matches!(
@@ -77,7 +80,7 @@ pub fn check(walk: &mut Walk<'_>, state: &State, expr: &ExtendedTestExpr) -> Res
             for side in [left, right] {
                 let word = words::evaluate_one(walk, state, &side.value)?;
                 if counts && !simple::is_number(&word) {
-                    return Err(Refusal::construct(
+                    return Err(CommandRefusal::construct(
                         "[[ -eq",
                         "use `[ … -eq … ]`, which evaluates no text",
                     ));

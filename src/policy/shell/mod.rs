@@ -7,14 +7,13 @@ mod awk;
 mod braces;
 mod builtins;
 mod chdir;
-mod cover;
 mod extended;
 mod jq;
 mod operands;
 mod params;
 mod parse;
 mod place;
-mod plain;
+mod prefix_match;
 mod redirect;
 mod runners;
 mod scan;
@@ -22,6 +21,7 @@ mod scope;
 mod sed;
 mod simple;
 mod units;
+mod value_checks;
 mod values;
 mod walk;
 mod words;
@@ -34,34 +34,34 @@ mod properties;
 #[cfg(test)]
 mod tests;
 
-use crate::base::access::{Place, Terrain};
+use crate::base::access::{FsView, ResolvedPath};
 use crate::base::grant::Starts;
 use crate::policy::profiles::Own;
 
 pub(crate) use builtins::activates;
-pub(crate) use cover::{Match, best_match, names_program, unvouched};
-pub use cover::{PrefixWord, covers, deny_covers, lifts, matched, parse_prefix, surely_covers, texts};
+pub(crate) use prefix_match::{Match, best_match, names_program, unvouched};
+pub use prefix_match::{PrefixWord, covers, deny_covers, lifts, matched, parse_prefix, surely_covers, texts};
 pub(crate) use runners::{INSTALLED_DIRS, Launch, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
 pub use wrappers::is_wrapper;
 
 /// The effects of a command, as far as its text shows them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reading {
+pub struct CommandReading {
     /// Every simple command: in lists, pipelines, groups, loops, branches and substitutions, and behind wrappers.
     pub commands: Vec<Simple>,
     /// Redirections that belong to no simple command (of groups and loops, or a line with only a redirection).
     pub writes: Vec<FileUse>,
     pub reads: Vec<FileUse>,
     /// The words of shells whose text was read (`bash -c TEXT`), with the directories in which they may start.
-    pub(crate) shells: Vec<(Vec<Word>, Option<Vec<String>>)>,
+    pub(crate) shells: Vec<(Vec<ShellWord>, Option<Vec<String>>)>,
 }
 
 /// One simple command, without its wrappers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simple {
     /// The words after quote removal; the first is the program.
-    pub words: Vec<Word>,
+    pub words: Vec<ShellWord>,
     /// The wrappers that were removed, outermost first, for example `["env", "timeout"]`.
     pub via: Vec<String>,
     /// The program's identity: a bare name (`/bin/ls` is `ls`), or `./` and the path from the workspace's root.
@@ -74,23 +74,23 @@ pub struct Simple {
     /// URLs (or bare hosts) in positions where the profile expects one.
     pub hosts: Vec<String>,
     /// The argument profile's objection to the command; `args: any` on a rule lifts it.
-    pub concern: Option<Refusal>,
-    /// Whether it only reads or changes the shell's own state (`cd`, `true`, `test`, a plain `echo`) and needs no rule.
+    pub concern: Option<CommandRefusal>,
+    /// Whether it only reads or changes the shell's own state (`cd`, `true`, `test`, a value_checks `echo`) and needs no rule.
     pub state_only: bool,
     /// Indices of the words that caused the concern: a rule that spells them out lifts it.
     pub(crate) concern_words: Vec<usize>,
     /// The words with each wrapper still in front, for deny rules.
-    pub(crate) wrapped: Vec<Vec<Word>>,
+    pub(crate) wrapped: Vec<Vec<ShellWord>>,
     /// Indices of words that a prefix may skip (`--no-pager` in `git --no-pager diff`).
     pub(crate) passed_over: Vec<usize>,
     /// What else it may run, for deny rules if execs are not judged.
-    pub(crate) reach: Reach,
+    pub(crate) reach: CommandReach,
     /// The directories in which it may start, relative to the workspace's root; `None` if they are unknown.
     pub(crate) dirs: Option<Vec<String>>,
     /// Why it can be ruled on only at its exec: a word or the directory is unknown before.
-    pub(crate) deferred: Option<Refusal>,
+    pub(crate) deferred: Option<CommandRefusal>,
     /// The programs that it starts and the files that it writes besides its operands, according to its profile.
-    pub(crate) effect: Effect,
+    pub(crate) effect: SideEffects,
     /// Whether it is judged again at its exec.
     pub(crate) judged_at_exec: bool,
     /// Whether its program has a profile.
@@ -111,7 +111,7 @@ pub struct Simple {
 
 /// What a command may run besides its own program, according to its profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum CommandReach {
     #[default]
     Nothing,
     /// Possibly what its operands or options name.
@@ -122,7 +122,7 @@ pub(crate) enum Reach {
 
 /// A word after quote removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Word {
+pub struct ShellWord {
     /// The exact value if known, the pattern of a glob, otherwise the source text.
     pub text: String,
     pub kind: WordKind,
@@ -141,7 +141,7 @@ pub enum WordKind {
     Unknown,
 }
 
-impl Word {
+impl ShellWord {
     /// A word with this exact value.
     pub(crate) fn known(text: impl Into<String>) -> Self {
         let text = text.into();
@@ -178,13 +178,13 @@ impl Word {
 
 /// What a program does besides what its operands say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Effect {
+pub(crate) struct SideEffects {
     /// Whether it writes anywhere in the workspace, as build tools, test runners and interpreters do.
     pub tree: bool,
     pub starts: Starts,
 }
 
-impl Default for Effect {
+impl Default for SideEffects {
     fn default() -> Self {
         Self {
             tree: false,
@@ -197,7 +197,7 @@ impl Default for Effect {
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileUse {
     /// Its place; `None` if the value is unknown before the command runs.
-    pub place: Option<Place>,
+    pub place: Option<ResolvedPath>,
     /// As written.
     pub asked: String,
     /// Whether the value is unknown.
@@ -210,7 +210,7 @@ impl FileUse {
     /// A file of the tree, given by its path.
     pub(crate) fn of_tree(path: &str) -> Self {
         Self {
-            place: Some(Place::of_tree(path)),
+            place: Some(ResolvedPath::of_tree(path)),
             asked: path.to_owned(),
             opaque: false,
             in_place: false,
@@ -220,7 +220,7 @@ impl FileUse {
 
 /// Why a command is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct CommandRefusal {
     /// A code from the closed list: `limit:*`, `control_character`, `parse_error`, `parse_disagree`,
     /// `refused_construct:*`, `unknown_option:*`, `opaque_argument`, `program_argument`, `outside_path`,
     /// `assignment:*`, `redirect_opaque`, `script:*`.
@@ -229,7 +229,7 @@ pub struct Refusal {
     pub fix: String,
 }
 
-impl Refusal {
+impl CommandRefusal {
     pub(crate) fn new(code: impl Into<String>, reason: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             code: code.into(),
@@ -269,9 +269,14 @@ pub fn is_broken(text: &str) -> bool {
 /// Total and bounded: returns an answer for any text.
 ///
 /// # Errors
-/// A [`Refusal`] for what is denied whatever the rules say: limits, what cannot be parsed, refused constructs, a
+/// A [`CommandRefusal`] for what is denied whatever the rules say: limits, what cannot be parsed, refused constructs, a
 /// directory outside the workspace.
-pub fn read(text: &str, dir: &str, terrain: &Terrain<'_>, grants: &Grants<'_>) -> Result<Reading, Refusal> {
+pub fn read(
+    text: &str,
+    dir: &str,
+    terrain: &FsView<'_>,
+    grants: &Grants<'_>,
+) -> Result<CommandReading, CommandRefusal> {
     walk::read(text, dir, terrain, grants)
 }
 
@@ -284,9 +289,9 @@ pub fn read_argv(
     argv: &[String],
     program: &str,
     dir: &str,
-    terrain: &Terrain<'_>,
+    terrain: &FsView<'_>,
     grants: &Grants<'_>,
-) -> Result<Reading, Refusal> {
+) -> Result<CommandReading, CommandRefusal> {
     walk::read_argv(argv, program, dir, terrain, grants)
 }
 
@@ -295,7 +300,7 @@ pub(crate) fn plain_words(argv: &[String], program: &str) -> Simple {
     // `argv[0]` can be anything, so the program's identity replaces it.
     let words = std::iter::once(program).chain(argv.iter().skip(1).map(String::as_str));
     Simple {
-        words: words.map(Word::known).collect(),
+        words: words.map(ShellWord::known).collect(),
         via: Vec::new(),
         program: program.to_owned(),
         reads: Vec::new(),
@@ -306,10 +311,10 @@ pub(crate) fn plain_words(argv: &[String], program: &str) -> Simple {
         concern_words: Vec::new(),
         wrapped: Vec::new(),
         passed_over: Vec::new(),
-        reach: Reach::Nothing,
+        reach: CommandReach::Nothing,
         dirs: None,
         deferred: None,
-        effect: Effect::default(),
+        effect: SideEffects::default(),
         judged_at_exec: true,
         profiled: true,
         options: Vec::new(),

@@ -1,17 +1,23 @@
 //! Applies a program's argument profile to its words: files, hosts, embedded commands, and concerns.
 
-use super::scope::{State, Walk};
-use super::values::{NEVER_SPELLED, Pass, Used, concern, defer, into, loose, read, take, write};
-use super::{Reach, Refusal, Word, WordKind};
-use crate::policy::profiles::{self, Arity, Class, Profile, Section};
+use super::scope::{CommandWalk, ShellState};
+use super::values::{NEVER_SPELLED, Pass, WordUse, concern, defer, into, loose, read, take, write};
+use super::{CommandReach, CommandRefusal, ShellWord, WordKind};
+use crate::policy::profiles::{self, ArgumentSpec, Arity, Profile, ValueClass};
 
 /// Examines the arguments of `program`.
-pub fn apply(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, redirected: bool) -> Used {
+pub fn apply(
+    walk: &CommandWalk<'_>,
+    state: &ShellState,
+    words: &[ShellWord],
+    program: &str,
+    redirected: bool,
+) -> WordUse {
     let mut pass = Pass {
         walk,
         state,
         words,
-        used: Used::default(),
+        used: WordUse::default(),
         operands: Vec::new(),
         given: Vec::new(),
     };
@@ -27,14 +33,14 @@ pub fn apply(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, redi
                 && (redirected || state.fed || pass.words.len() == 1)
                 && pass.operands.first().is_none_or(|(_, word)| is_input(word))
             {
-                pass.used.reach = Reach::Anything;
+                pass.used.reach = CommandReach::Anything;
                 pass.used
                     .concerns
                     .push((NEVER_SPELLED, given_code(program, "on standard input")));
             }
         }
         None => {
-            pass.used.reach = Reach::Operands;
+            pass.used.reach = CommandReach::Operands;
             unprofiled(&mut pass, 1);
         }
     }
@@ -46,8 +52,8 @@ pub fn apply(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, redi
 }
 
 /// The concern about an interpreter that is given code.
-fn given_code(program: &str, how: &str) -> Refusal {
-    Refusal::new(
+fn given_code(program: &str, how: &str) -> CommandRefusal {
+    CommandRefusal::new(
         "program_argument",
         format!("`{program}` would run code that it is given {how}"),
         format!(
@@ -62,7 +68,7 @@ fn is_harmless(program: &str) -> bool {
 }
 
 /// Whether the name of a script means standard input.
-fn is_input(word: &Word) -> bool {
+fn is_input(word: &ShellWord) -> bool {
     matches!(word.text.as_str(), "-" | "/dev/stdin" | "/proc/self/fd/0" | "/dev/fd/0")
 }
 
@@ -81,7 +87,7 @@ fn unprofiled(pass: &mut Pass<'_, '_>, start: usize) {
 /// subcommand.
 fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> bool {
     let mut at = start;
-    while let Some(text) = pass.words.get(at).and_then(Word::exact) {
+    while let Some(text) = pass.words.get(at).and_then(ShellWord::exact) {
         if !text.starts_with(['-', '+'])
             || text == "-"
             || text.len() < 2
@@ -132,10 +138,10 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> 
 }
 
 /// The subcommand whose words are at `at`; the longest if several match.
-fn subcommand<'a>(words: &[Word], profile: &'a Profile, at: usize) -> Option<&'a (Vec<String>, Section)> {
+fn subcommand<'a>(words: &[ShellWord], profile: &'a Profile, at: usize) -> Option<&'a (Vec<String>, ArgumentSpec)> {
     let fits = |name: &[String]| {
         let is = |(offset, wanted): (usize, &String)| {
-            let word = words.get(at + offset).and_then(Word::exact);
+            let word = words.get(at + offset).and_then(ShellWord::exact);
             word.is_some_and(|word| match wanted.contains('*') {
                 // `describe-*`, `*`: never matches an option, and a star needs at least one character.
                 true => !word.starts_with('-') && !word.is_empty() && super::place::matches(wanted, word),
@@ -152,7 +158,7 @@ fn subcommand<'a>(words: &[Word], profile: &'a Profile, at: usize) -> Option<&'a
 }
 
 /// Handles the options and operands from `start` on.
-fn arguments(pass: &mut Pass<'_, '_>, section: &Section, start: usize) {
+fn arguments(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, start: usize) {
     let mut at = start;
     let mut dashes = false;
     while let Some(word) = pass.words.get(at).cloned() {
@@ -198,7 +204,7 @@ fn arguments(pass: &mut Pass<'_, '_>, section: &Section, start: usize) {
 }
 
 /// Whether an unknown word may become an option: a glob can only where a file name begins with a dash.
-fn has_option_names(pass: &Pass<'_, '_>, word: &Word) -> bool {
+fn has_option_names(pass: &Pass<'_, '_>, word: &ShellWord) -> bool {
     if pass.walk.grants.witness || word.kind == WordKind::Unknown {
         return true;
     }
@@ -213,7 +219,7 @@ fn has_option_names(pass: &Pass<'_, '_>, word: &Word) -> bool {
 }
 
 /// The text of a word that is certainly an option.
-fn option_text(word: &Word, plus: bool) -> Option<String> {
+fn option_text(word: &ShellWord, plus: bool) -> Option<String> {
     let text = match word.kind {
         WordKind::Unknown => &word.head,
         WordKind::Known | WordKind::Glob => &word.text,
@@ -222,7 +228,7 @@ fn option_text(word: &Word, plus: bool) -> Option<String> {
 }
 
 /// Handles the option at `at` and its value; returns the index after them.
-fn option(pass: &mut Pass<'_, '_>, section: &Section, at: usize, text: &str) -> usize {
+fn option(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, text: &str) -> usize {
     if section.numbers && text.len() > 1 && text[1..].bytes().all(|byte| byte.is_ascii_digit()) && is_exact(pass, at) {
         return at + 1;
     }
@@ -252,7 +258,7 @@ fn is_exact(pass: &Pass<'_, '_>, at: usize) -> bool {
 }
 
 /// `-rn`, `-n5`: combined short options, the last one with its value.
-fn cluster(pass: &mut Pass<'_, '_>, section: &Section, at: usize, text: &str) -> usize {
+fn cluster(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, text: &str) -> usize {
     for (offset, flag) in text.char_indices().skip(1) {
         let name = format!("-{flag}");
         let after = offset + flag.len_utf8();
@@ -275,7 +281,7 @@ fn cluster(pass: &mut Pass<'_, '_>, section: &Section, at: usize, text: &str) ->
     at + 1
 }
 
-fn unknown(pass: &mut Pass<'_, '_>, section: &Section, at: usize, name: &str) -> usize {
+fn unknown(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, name: &str) -> usize {
     const CODE: [&str; 6] = ["-c", "-e", "-p", "-r", "--eval", "--print"];
     if section.runs_input && CODE.contains(&name) {
         let mut refusal = given_code(&pass.words[0].text, "in a word");
@@ -294,7 +300,7 @@ fn unknown(pass: &mut Pass<'_, '_>, section: &Section, at: usize, name: &str) ->
 /// Handles the value of an option; `attached` is its start in the word itself.
 fn valued(
     pass: &mut Pass<'_, '_>,
-    section: &Section,
+    section: &ArgumentSpec,
     at: usize,
     name: &str,
     arity: Arity,
@@ -314,10 +320,10 @@ fn valued(
             take(pass, class, at, &tail(&word, from));
             at + 1
         }
-        (Arity::Value(Class::Command), None) => embedded(pass, at),
+        (Arity::Value(ValueClass::Command), None) => embedded(pass, at),
         (Arity::Pair(_), Some(_)) => unknown(pass, section, at, name),
         (Arity::Pair(class), None) => {
-            for (at, class) in [(at + 1, Class::Label), (at + 2, class)] {
+            for (at, class) in [(at + 1, ValueClass::Label), (at + 2, class)] {
                 if let Some(value) = pass.words.get(at).cloned() {
                     if value.kind != WordKind::Known {
                         defer(pass, at);
@@ -327,9 +333,9 @@ fn valued(
             }
             at + 3
         }
-        (Arity::Value(Class::Program), None) if pass.words.get(at + 1).is_none() => {
+        (Arity::Value(ValueClass::Program), None) if pass.words.get(at + 1).is_none() => {
             let text = pass.words[at].clone();
-            take(pass, Class::Program, at, &text);
+            take(pass, ValueClass::Program, at, &text);
             at + 1
         }
         (Arity::Value(class), None) => {
@@ -353,12 +359,12 @@ fn valued(
 }
 
 /// The rest of a word from byte `from` of its literal head.
-fn tail(word: &Word, from: usize) -> Word {
+fn tail(word: &ShellWord, from: usize) -> ShellWord {
     let cut = |text: &String| text.get(from..).unwrap_or_default().to_owned();
     if word.kind == WordKind::Known {
-        return Word::known(cut(&word.text));
+        return ShellWord::known(cut(&word.text));
     }
-    Word {
+    ShellWord {
         text: word.text.clone(),
         kind: WordKind::Unknown,
         head: cut(&word.head),
@@ -369,7 +375,7 @@ fn tail(word: &Word, from: usize) -> Word {
 fn embedded(pass: &mut Pass<'_, '_>, at: usize) -> usize {
     let rest = &pass.words[at + 1..];
     // `+` ends the command only after `{}`.
-    let ends = |index: usize, word: &Word| match word.exact() {
+    let ends = |index: usize, word: &ShellWord| match word.exact() {
         Some(";") => true,
         Some("+") => index > 0 && rest[index - 1].exact() == Some("{}"),
         _ => false,
@@ -379,7 +385,7 @@ fn embedded(pass: &mut Pass<'_, '_>, at: usize) -> usize {
         concern(pass, at, "program_argument", "the embedded command has no end");
         return pass.words.len();
     };
-    let inner: Vec<Word> = rest[..length]
+    let inner: Vec<ShellWord> = rest[..length]
         .iter()
         .map(|word| super::wrappers::filled(word, "{}"))
         .collect();
@@ -392,12 +398,12 @@ fn embedded(pass: &mut Pass<'_, '_>, at: usize) -> usize {
 }
 
 /// Assigns a class to each operand.
-fn classify(pass: &mut Pass<'_, '_>, section: &Section) {
+fn classify(pass: &mut Pass<'_, '_>, section: &ArgumentSpec) {
     let operands = std::mem::take(&mut pass.operands);
     let left_out = usize::from(section.unless.iter().any(|name| pass.given.contains(name)));
     let mut first = section.first.iter().skip(left_out);
     let last = operands.len().saturating_sub(1);
-    let sources: Vec<Word> = operands.iter().take(last).map(|(_, word)| word.clone()).collect();
+    let sources: Vec<ShellWord> = operands.iter().take(last).map(|(_, word)| word.clone()).collect();
     for (index, (at, word)) in operands.iter().enumerate() {
         let class = match first.next() {
             Some(class) => Some(*class),
@@ -406,21 +412,23 @@ fn classify(pass: &mut Pass<'_, '_>, section: &Section) {
         };
         let in_place = section.in_place.iter().any(|name| pass.given.contains(name));
         match class {
-            Some(Class::In) if in_place => {
+            Some(ValueClass::In) if in_place => {
                 read(pass, *at, word);
                 write(pass, *at, word);
             }
-            Some(Class::Out) if section.reading.iter().any(|name| pass.given.contains(name)) => read(pass, *at, word),
-            Some(Class::JqOrFile) if operands.len() == 1 => {
-                take(pass, Class::Jq, *at, word);
+            Some(ValueClass::Out) if section.reading.iter().any(|name| pass.given.contains(name)) => {
+                read(pass, *at, word)
+            }
+            Some(ValueClass::JqOrFile) if operands.len() == 1 => {
+                take(pass, ValueClass::Jq, *at, word);
                 read(pass, *at, word);
                 if in_place {
                     write(pass, *at, word);
                 }
             }
-            Some(Class::Into) => into(pass, *at, word, &sources),
+            Some(ValueClass::Into) => into(pass, *at, word, &sources),
             Some(class) => {
-                if matches!(class, Class::Target | Class::Goal) && !word.text.contains('=') {
+                if matches!(class, ValueClass::Target | ValueClass::Goal) && !word.text.contains('=') {
                     pass.used.targets.push(*at);
                 }
                 take(pass, class, *at, word);

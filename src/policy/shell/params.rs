@@ -1,14 +1,14 @@
 //! The accepted forms of `${…}`: those that run nothing and set no variable.
 
-use super::Refusal;
+use super::CommandRefusal;
 use super::units::{Unit, find, is_name, name_at};
 
 /// Parses `${…}`, starting after its brace.
 ///
 /// # Errors
 /// `refused_construct:${` for every form that evaluates a text or sets a variable.
-pub fn braced(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
-    let refused = || Refusal::construct("${", "use `$name`, `${name}` or `${name:-text}` with a literal text");
+pub fn braced(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, CommandRefusal> {
+    let refused = || CommandRefusal::construct("${", "use `$name`, `${name}` or `${name:-text}` with a literal text");
     let end = find(chars, start, '}')?;
     let inner: String = chars[start..end].iter().collect();
     if inner.contains(['$', '`', '\'', '"', '\\', '\n', '{', '<', '(']) {

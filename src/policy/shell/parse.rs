@@ -1,6 +1,6 @@
 //! Runs the main bash parser on text that passed the scan.
 
-use super::Refusal;
+use super::CommandRefusal;
 use brush_parser::ast::{Command, CompoundCommand, CompoundList, Program};
 use brush_parser::{Parser, ParserOptions};
 
@@ -17,7 +17,7 @@ const MAX_DEPTH: usize = 12;
 ///
 /// # Errors
 /// `parse_error`: the whole command is refused, since bash would run the lines before the error; `limit:nesting`.
-pub fn parse(text: &str, openers: usize) -> Result<Program, Refusal> {
+pub fn parse(text: &str, openers: usize) -> Result<Program, CommandRefusal> {
     if openers <= SMALL {
         // The parser panics on a few malformed texts. It shares no state with the caller, so nothing is left
         // inconsistent.
@@ -36,7 +36,7 @@ pub fn parse(text: &str, openers: usize) -> Result<Program, Refusal> {
     })
 }
 
-fn shallow(text: &str) -> Result<Program, Refusal> {
+fn shallow(text: &str) -> Result<Program, CommandRefusal> {
     let options = ParserOptions {
         enable_extended_globbing: false,
         ..ParserOptions::default()
@@ -45,7 +45,7 @@ fn shallow(text: &str) -> Result<Program, Refusal> {
         .parse_program()
         .map_err(|_| unreadable())?;
     if program.complete_commands.iter().any(|list| deeper(list, MAX_DEPTH)) {
-        return Err(Refusal::new(
+        return Err(CommandRefusal::new(
             "limit:nesting",
             "groups are nested more than 12 deep",
             "write it flatter",
@@ -54,8 +54,8 @@ fn shallow(text: &str) -> Result<Program, Refusal> {
     Ok(program)
 }
 
-fn unreadable() -> Refusal {
-    Refusal::new(
+fn unreadable() -> CommandRefusal {
+    CommandRefusal::new(
         "parse_error",
         "the command cannot be parsed as bash",
         "check quotes and brackets; use plain commands, lists and pipes",

@@ -1,8 +1,8 @@
 //! Determines the places that a word in the position of a file name may refer to.
 
-use super::scope::{State, Walk};
-use super::{FileUse, Word, WordKind};
-use crate::base::access::{Found, Place};
+use super::scope::{CommandWalk, ShellState};
+use super::{FileUse, ShellWord, WordKind};
+use crate::base::access::{PathStatus, ResolvedPath};
 
 /// Device files that any command may read and write.
 const FREE: [&str; 6] = [
@@ -32,7 +32,7 @@ const SECRETS: [&str; 14] = [
 ];
 
 /// The places that a word refers to; `None` if they are known only when the command runs.
-pub fn uses(walk: &Walk<'_>, state: &State, word: &Word) -> Option<Vec<FileUse>> {
+pub fn uses(walk: &CommandWalk<'_>, state: &ShellState, word: &ShellWord) -> Option<Vec<FileUse>> {
     match word.kind {
         WordKind::Known => of_text(walk, state, &word.text),
         WordKind::Glob => state.dirs.known().map(|_| of_pattern(walk, state, &word.text)),
@@ -42,7 +42,7 @@ pub fn uses(walk: &Walk<'_>, state: &State, word: &Word) -> Option<Vec<FileUse>>
 
 /// The places of an exact path, from each directory that the command may be in. Empty for standard streams. `None` for
 /// a relative path in an unknown directory.
-pub fn of_text(walk: &Walk<'_>, state: &State, text: &str) -> Option<Vec<FileUse>> {
+pub fn of_text(walk: &CommandWalk<'_>, state: &ShellState, text: &str) -> Option<Vec<FileUse>> {
     if text.is_empty()
         || FREE.contains(&text)
         || text
@@ -63,7 +63,7 @@ pub fn of_text(walk: &Walk<'_>, state: &State, text: &str) -> Option<Vec<FileUse
     let mut found: Vec<FileUse> = Vec::new();
     for dir in dirs {
         let place = (walk.terrain.locate)(&join(dir, text));
-        let place = Place {
+        let place = ResolvedPath {
             asked: text.to_owned(),
             ..place
         };
@@ -81,7 +81,7 @@ pub fn of_text(walk: &Walk<'_>, state: &State, text: &str) -> Option<Vec<FileUse
 }
 
 /// The pattern's own place, what it matches now, and the secret names that it would match.
-fn of_pattern(walk: &Walk<'_>, state: &State, pattern: &str) -> Vec<FileUse> {
+fn of_pattern(walk: &CommandWalk<'_>, state: &ShellState, pattern: &str) -> Vec<FileUse> {
     let mut found = of_text(walk, state, pattern).unwrap_or_default();
     let (parent, last) = pattern.rsplit_once('/').unwrap_or(("", pattern));
     let pointed = last.starts_with('.') || last.contains(['[', '?']);
@@ -112,11 +112,11 @@ fn of_pattern(walk: &Walk<'_>, state: &State, pattern: &str) -> Vec<FileUse> {
 /// A place in a home directory, which counts as outside wherever it is.
 fn outside(text: &str) -> FileUse {
     FileUse {
-        place: Some(Place {
+        place: Some(ResolvedPath {
             asked: text.to_owned(),
             path: text.to_owned(),
             inside: false,
-            found: Found::Nothing,
+            found: PathStatus::Nothing,
         }),
         asked: text.to_owned(),
         opaque: false,

@@ -1,7 +1,7 @@
 //! Interprets redirections as reads and writes; here-documents and here-strings.
 
-use super::scope::{State, Walk};
-use super::{FileUse, Refusal, place, units, words};
+use super::scope::{CommandWalk, ShellState};
+use super::{CommandRefusal, FileUse, place, units, words};
 use brush_parser::ast::{IoFileRedirectKind, IoFileRedirectTarget, IoHereDocument, IoRedirect};
 
 /// The effects of one command's redirections.
@@ -19,7 +19,7 @@ pub struct Redirects {
 ///
 /// # Errors
 /// `redirect_opaque` for an unknown target, and refused constructs.
-pub fn all(walk: &mut Walk<'_>, state: &State, list: &[&IoRedirect]) -> Result<Redirects, Refusal> {
+pub fn all(walk: &mut CommandWalk<'_>, state: &ShellState, list: &[&IoRedirect]) -> Result<Redirects, CommandRefusal> {
     let mut found = Redirects::default();
     for redirect in list {
         match redirect {
@@ -43,13 +43,13 @@ pub fn all(walk: &mut Walk<'_>, state: &State, list: &[&IoRedirect]) -> Result<R
 }
 
 fn file(
-    walk: &mut Walk<'_>,
-    state: &State,
+    walk: &mut CommandWalk<'_>,
+    state: &ShellState,
     found: &mut Redirects,
     fd: i32,
     kind: &IoFileRedirectKind,
     to: &IoFileRedirectTarget,
-) -> Result<(), Refusal> {
+) -> Result<(), CommandRefusal> {
     let word = match to {
         IoFileRedirectTarget::Fd(_) => return Ok(()),
         IoFileRedirectTarget::ProcessSubstitution(..) => return Err(process_substitution()),
@@ -86,15 +86,15 @@ fn file(
 }
 
 /// The refusal of process substitution, which passes a pipe to a program as if it were a file.
-pub fn process_substitution() -> Refusal {
-    Refusal::construct("<( )", "use a pipe")
+pub fn process_substitution() -> CommandRefusal {
+    CommandRefusal::construct("<( )", "use a pipe")
 }
 
-fn target(walk: &mut Walk<'_>, state: &State, source: &str) -> Result<Vec<FileUse>, Refusal> {
+fn target(walk: &mut CommandWalk<'_>, state: &ShellState, source: &str) -> Result<Vec<FileUse>, CommandRefusal> {
     walk.targets.push(source.to_owned());
     let word = words::evaluate_one(walk, state, source)?;
     let opaque = || {
-        Refusal::new(
+        CommandRefusal::new(
             "redirect_opaque",
             format!("the target `{source}` of a redirection is not known before the command runs"),
             "write the file's name itself",
@@ -111,7 +111,7 @@ fn target(walk: &mut Walk<'_>, state: &State, source: &str) -> Result<Vec<FileUs
     Ok(uses)
 }
 
-fn body(walk: &mut Walk<'_>, state: &State, document: &IoHereDocument) -> Result<(), Refusal> {
+fn body(walk: &mut CommandWalk<'_>, state: &ShellState, document: &IoHereDocument) -> Result<(), CommandRefusal> {
     walk.heredocs += 1;
     if document.requires_expansion {
         let split = units::split_body(&document.doc.value)?;

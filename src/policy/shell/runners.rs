@@ -1,9 +1,9 @@
 //! Programs that start an installed program by its name (`npx eslint`, `python -m pytest`, `.venv/bin/ruff`):
 //! determines which program that is, and whether a rule for it may cover the command.
 
-use super::scope::{State, Walk};
-use super::{Effect, Refusal, Word, place, wrappers};
-use crate::base::access::Found;
+use super::scope::{CommandWalk, ShellState};
+use super::{CommandRefusal, ShellWord, SideEffects, place, wrappers};
+use crate::base::access::PathStatus;
 use crate::base::grant::Starts;
 use crate::policy::profiles::{self, Ecosystem};
 
@@ -13,7 +13,7 @@ pub(crate) struct Launch {
     /// Identity of the executed program: `npx`, or `./node_modules/.bin/eslint`.
     pub program: String,
     /// The words that are executed.
-    pub words: Vec<Word>,
+    pub words: Vec<ShellWord>,
     /// Index in `words` of the started program's name.
     pub name_at: usize,
     /// By how many words an argument's index is larger here than in the started program's own words.
@@ -23,7 +23,7 @@ pub(crate) struct Launch {
     /// Whether a rule that names only the runner covers it.
     pub covered: bool,
     /// Why a rule for the started program does not cover it.
-    pub unvouched: Option<Refusal>,
+    pub unvouched: Option<CommandRefusal>,
     /// Workspace files that determine what is started; whoever can write them can replace the program.
     pub relies_on: Vec<String>,
 }
@@ -231,13 +231,13 @@ pub(super) enum Seen {
     /// It is no runner.
     Nothing,
     /// It starts a program of the machine: deny rules apply to it, but a rule for it does not cover the runner.
-    Hidden(Vec<Word>),
+    Hidden(Vec<ShellWord>),
     /// It starts an installed program, with these words.
-    Starts(Vec<Word>, Launch),
+    Starts(Vec<ShellWord>, Launch),
 }
 
 /// Finds the program behind a runner or the path of an installed program.
-pub(super) fn look(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Seen {
+pub(super) fn look(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWord], program: &str) -> Seen {
     if program.starts_with("./") {
         return installed(walk, words, program);
     }
@@ -273,7 +273,7 @@ fn is_of(own: Option<&profiles::Own>, name: &str, ecosystem: Ecosystem) -> bool 
 }
 
 /// The target of a workspace path that is a link to another place in the workspace.
-fn behind_links(walk: &Walk<'_>, path: &str) -> Option<String> {
+fn behind_links(walk: &CommandWalk<'_>, path: &str) -> Option<String> {
     let place = (walk.terrain.locate)(path);
     (place.inside && place.path != path).then_some(place.path)
 }
@@ -300,7 +300,7 @@ fn wrapper_script(program: &str) -> Option<(&'static str, &'static [&'static str
 }
 
 /// `.venv/bin/NAME`, `node_modules/.bin/NAME`, `./gradlew`: the words of `NAME`.
-fn installed(walk: &Walk<'_>, words: &[Word], program: &str) -> Seen {
+fn installed(walk: &CommandWalk<'_>, words: &[ShellWord], program: &str) -> Seen {
     let path = program.trim_start_matches("./");
     let mut relies_on = vec![path.to_owned()];
     let name = match (installed_name(walk.grants.profiles, program), wrapper_script(program)) {
@@ -313,7 +313,7 @@ fn installed(walk: &Walk<'_>, words: &[Word], program: &str) -> Seen {
         (None, None) => return Seen::Nothing,
     };
     relies_on.extend(behind_links(walk, path));
-    let inner = std::iter::once(Word::known(name)).chain(words.iter().skip(1).cloned());
+    let inner = std::iter::once(ShellWord::known(name)).chain(words.iter().skip(1).cloned());
     Seen::Starts(
         inner.collect(),
         Launch {
@@ -330,7 +330,7 @@ fn installed(walk: &Walk<'_>, words: &[Word], program: &str) -> Seen {
 }
 
 /// `python -m MODULE`.
-fn module(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Option<Seen> {
+fn module(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWord], program: &str) -> Option<Seen> {
     const FLAGS: [&str; 10] = ["-B", "-u", "-s", "-S", "-E", "-I", "-O", "-OO", "-P", "-q"];
     if !is_python(program) {
         return None;
@@ -338,13 +338,13 @@ fn module(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Opti
     let mut at = 1;
     while words
         .get(at)
-        .and_then(Word::exact)
+        .and_then(ShellWord::exact)
         .is_some_and(|text| FLAGS.contains(&text))
     {
         at += 1;
     }
-    let (name, name_at) = match words.get(at).and_then(Word::exact)? {
-        "-m" => (words.get(at + 1).and_then(Word::exact)?, at + 1),
+    let (name, name_at) = match words.get(at).and_then(ShellWord::exact)? {
+        "-m" => (words.get(at + 1).and_then(ShellWord::exact)?, at + 1),
         text if !text.starts_with("--") => (text.strip_prefix("-m").filter(|name| !name.is_empty())?, at),
         _ => return None,
     };
@@ -369,13 +369,13 @@ fn module(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Opti
         relies_on.extend(searched.iter().map(|dir| place::join(dir, &format!("{name}.py"))));
     }
     let unvouched = shadow.map(|path| {
-        Refusal::new(
+        CommandRefusal::new(
             "program_argument",
             format!("`{path}` lies in the working directory, where Python looks for the modules of `{name}` first"),
             format!("run `{name}` itself, or `{program} -P -m {name}`"),
         )
     });
-    let inner = std::iter::once(Word::known(name)).chain(words.iter().skip(name_at + 1).cloned());
+    let inner = std::iter::once(ShellWord::known(name)).chain(words.iter().skip(name_at + 1).cloned());
     Some(Seen::Starts(
         inner.collect(),
         Launch {
@@ -392,8 +392,8 @@ fn module(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Opti
 }
 
 /// `cargo t`: cargo's built-in aliases. They could be redefined only in `.cargo/config.toml`, which is protected.
-fn cargo_alias(words: &[Word], program: &str) -> Option<Seen> {
-    let full = match (program, words.get(1).and_then(Word::exact)?) {
+fn cargo_alias(words: &[ShellWord], program: &str) -> Option<Seen> {
+    let full = match (program, words.get(1).and_then(ShellWord::exact)?) {
         ("cargo", "b") => "build",
         ("cargo", "c") => "check",
         ("cargo", "d") => "doc",
@@ -402,7 +402,7 @@ fn cargo_alias(words: &[Word], program: &str) -> Option<Seen> {
         ("cargo", "rm") => "remove",
         _ => return None,
     };
-    let inner = [Word::known("cargo"), Word::known(full)]
+    let inner = [ShellWord::known("cargo"), ShellWord::known(full)]
         .into_iter()
         .chain(words.iter().skip(2).cloned());
     Some(Seen::Starts(
@@ -426,17 +426,17 @@ fn is_python(program: &str) -> bool {
 }
 
 /// A file of the working directory that Python would load as the module, since it searches that directory first.
-fn shadowing(walk: &Walk<'_>, dir: &str, name: &str) -> Option<String> {
+fn shadowing(walk: &CommandWalk<'_>, dir: &str, name: &str) -> Option<String> {
     let path = place::join(dir, name);
     let package = (walk.terrain.locate)(&path);
     match package.found {
-        Found::Nothing => (walk.terrain.expand)(&format!("{path}.*")).into_iter().next(),
+        PathStatus::Nothing => (walk.terrain.expand)(&format!("{path}.*")).into_iter().next(),
         _ => Some(path),
     }
 }
 
 /// A module of the working directory other than the usual scripts of a project.
-fn module_in(walk: &Walk<'_>, dir: &str) -> Option<String> {
+fn module_in(walk: &CommandWalk<'_>, dir: &str) -> Option<String> {
     const USUAL: [&str; 6] = [
         "setup.py",
         "conftest.py",
@@ -452,25 +452,32 @@ fn module_in(walk: &Walk<'_>, dir: &str) -> Option<String> {
 }
 
 /// Whether the runner's own profile says that a rule naming only the runner covers this program.
-pub(super) fn covers(walk: &Walk<'_>, runner: &str, name: &str) -> bool {
+pub(super) fn covers(walk: &CommandWalk<'_>, runner: &str, name: &str) -> bool {
     profiles::of(walk.grants.profiles, runner).is_some_and(|profile| profile.covers.iter().any(|known| known == name))
 }
 
 /// Whether the runner runs scripts of `package.json` by this name (`yarn run lint`).
 pub(super) fn is_script(launch: &Launch) -> bool {
-    let is = |at: usize, text: &str| launch.words.get(at).and_then(Word::exact) == Some(text);
+    let is = |at: usize, text: &str| launch.words.get(at).and_then(ShellWord::exact) == Some(text);
     matches!(launch.program.as_str(), "yarn" | "pnpm" | "bun") && is(1, "run")
 }
 
-fn behind(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, runner: &Runner, sub: &str) -> Seen {
+fn behind(
+    walk: &CommandWalk<'_>,
+    state: &ShellState,
+    words: &[ShellWord],
+    program: &str,
+    runner: &Runner,
+    sub: &str,
+) -> Seen {
     let mut at = 1;
     for wanted in sub.split_whitespace() {
-        if words.get(at).and_then(Word::exact) != Some(wanted) {
+        if words.get(at).and_then(ShellWord::exact) != Some(wanted) {
             return Seen::Nothing;
         }
         at += 1;
     }
-    while let Some(text) = words.get(at).and_then(Word::exact) {
+    while let Some(text) = words.get(at).and_then(ShellWord::exact) {
         if text == "--" {
             at += 1;
             break;
@@ -483,14 +490,14 @@ fn behind(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, runner:
             break;
         }
     }
-    let Some(name) = words.get(at).and_then(Word::exact) else {
+    let Some(name) = words.get(at).and_then(ShellWord::exact) else {
         return Seen::Nothing;
     };
     if name.starts_with('-') {
         // `uv run -m MODULE` is `python -m MODULE`.
         return match (name, program) {
             ("-m", "uv") if words.len() > at + 1 => {
-                let inner = std::iter::once(Word::known("python")).chain(words[at..].iter().cloned());
+                let inner = std::iter::once(ShellWord::known("python")).chain(words[at..].iter().cloned());
                 found(
                     walk,
                     state,
@@ -521,7 +528,7 @@ fn behind(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, runner:
         return Seen::Nothing;
     }
     if program == "uv" && name.ends_with(".py") {
-        let inner = std::iter::once(Word::known("python")).chain(words[at..].iter().cloned());
+        let inner = std::iter::once(ShellWord::known("python")).chain(words[at..].iter().cloned());
         return found(
             walk,
             state,
@@ -539,7 +546,7 @@ fn behind(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, runner:
         Some(at) if at > 0 => name.get(..at).unwrap_or(name),
         _ => name,
     };
-    let inner: Vec<Word> = std::iter::once(Word::known(bare))
+    let inner: Vec<ShellWord> = std::iter::once(ShellWord::known(bare))
         .chain(words[at + 1..].iter().cloned())
         .collect();
     if !is_of(walk.grants.profiles, bare, runner.ecosystem) {
@@ -554,14 +561,14 @@ fn behind(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, runner:
 
 #[expect(clippy::too_many_arguments, reason = "what was found of one command, handed on once")]
 fn found(
-    walk: &Walk<'_>,
-    state: &State,
-    words: &[Word],
+    walk: &CommandWalk<'_>,
+    state: &ShellState,
+    words: &[ShellWord],
     program: &str,
     runner: &Runner,
     name_at: usize,
     skipped: usize,
-    inner: Vec<Word>,
+    inner: Vec<ShellWord>,
     name: &str,
 ) -> Seen {
     let mut relies_on = Vec::new();
@@ -570,13 +577,13 @@ fn found(
     let written = || {
         start
             .iter()
-            .chain([&Word::known(name)])
+            .chain([&ShellWord::known(name)])
             .map(|word| word.text.clone())
             .collect::<Vec<_>>()
             .join(" ")
     };
     let fetched = |why: String| {
-        Some(Refusal::new(
+        Some(CommandRefusal::new(
             "program_argument",
             why,
             format!(
@@ -628,13 +635,13 @@ fn found(
             .skip(1)
             .any(|word| word.exact() == Some("--") || word.exact().is_none())
     {
-        let dashes_first = program == "npm" && inner.get(1).and_then(Word::exact) == Some("--");
+        let dashes_first = program == "npm" && inner.get(1).and_then(ShellWord::exact) == Some("--");
         if dashes_first {
             inner.remove(1);
             skipped += 1;
         } else if inner.iter().skip(1).any(|word| word.exact() == Some("--")) {
             unvouched = unvouched.or_else(|| {
-                Some(Refusal::new(
+                Some(CommandRefusal::new(
                     "program_argument",
                     format!("`{program}` may take the `--` away, and what follows become options"),
                     "leave the `--` out",
@@ -642,18 +649,18 @@ fn found(
             });
         }
     } else if program == "npm"
-        && inner.iter().skip(1).any(Word::may_be_option)
-        && start.last().and_then(Word::exact) != Some("--")
+        && inner.iter().skip(1).any(ShellWord::may_be_option)
+        && start.last().and_then(ShellWord::exact) != Some("--")
     {
         unvouched = unvouched.or_else(|| {
-            Some(Refusal::new(
+            Some(CommandRefusal::new(
                 "program_argument",
                 "npm takes options in front of a `--` for itself",
                 format!("write `npm exec -- {name} …`, or `npx {name} …`"),
             ))
         });
     }
-    let spelled_script = runner.lookup == Lookup::NodeScript && words.get(1).and_then(Word::exact) == Some("run");
+    let spelled_script = runner.lookup == Lookup::NodeScript && words.get(1).and_then(ShellWord::exact) == Some("run");
     Seen::Starts(
         inner,
         Launch {
@@ -670,11 +677,11 @@ fn found(
 }
 
 /// `node_modules/.bin/NAME` in a directory or one above it.
-fn node_bin(walk: &Walk<'_>, dir: &str, name: &str) -> Option<String> {
+fn node_bin(walk: &CommandWalk<'_>, dir: &str, name: &str) -> Option<String> {
     let mut dir = Some(dir);
     while let Some(here) = dir {
         let path = place::join(here, &format!("node_modules/.bin/{name}"));
-        if (walk.terrain.locate)(&path).found != Found::Nothing {
+        if (walk.terrain.locate)(&path).found != PathStatus::Nothing {
             return Some(path);
         }
         dir = match here.rsplit_once('/') {
@@ -687,8 +694,8 @@ fn node_bin(walk: &Walk<'_>, dir: &str, name: &str) -> Option<String> {
 }
 
 /// The effects of an installed program without a profile, if a rule spells out the runner or the path.
-pub(crate) fn unprofiled() -> Effect {
-    Effect {
+pub(crate) fn unprofiled() -> SideEffects {
+    SideEffects {
         tree: true,
         starts: Starts::Anything,
     }

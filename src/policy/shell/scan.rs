@@ -1,6 +1,6 @@
 //! A linear check of a command's bytes before any parser runs: size, characters, nesting.
 
-use super::Refusal;
+use super::CommandRefusal;
 
 /// The longest command text, in bytes.
 pub const MAX_BYTES: usize = 16 * 1024;
@@ -24,8 +24,8 @@ const MAX_HEREDOCS: usize = 4;
 /// Returns the count of what could make a parser recurse, quoted or not.
 ///
 /// # Errors
-/// A [`Refusal`] with `limit:*` or `control_character`.
-pub fn scan(text: &str) -> Result<usize, Refusal> {
+/// A [`CommandRefusal`] with `limit:*` or `control_character`.
+pub fn scan(text: &str) -> Result<usize, CommandRefusal> {
     if text.len() > MAX_BYTES {
         return Err(limit(
             "size",
@@ -34,7 +34,7 @@ pub fn scan(text: &str) -> Result<usize, Refusal> {
         ));
     }
     if let Some(found) = text.chars().find(|&found| is_refused(found)) {
-        return Err(Refusal::new(
+        return Err(CommandRefusal::new(
             "control_character",
             format!(
                 "the command holds the invisible or control character U+{:04X}",
@@ -80,7 +80,7 @@ fn is_refused(found: char) -> bool {
             | '\u{E0000}'..='\u{E0FFF}')
 }
 
-fn depth(text: &str) -> Result<(), Refusal> {
+fn depth(text: &str) -> Result<(), CommandRefusal> {
     let mut depth = 0_usize;
     let mut in_backtick = false;
     for byte in text.bytes() {
@@ -108,7 +108,7 @@ fn depth(text: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn openers(text: &str) -> Result<usize, Refusal> {
+fn openers(text: &str) -> Result<usize, CommandRefusal> {
     let bytes = text.as_bytes();
     let (mut openers, mut twins, mut keywords) = (0, 0, 0);
     let mut last = b';';
@@ -190,8 +190,8 @@ fn heredocs(text: &str) -> usize {
     count
 }
 
-fn limit(name: &str, reason: &str, fix: &str) -> Refusal {
-    Refusal::new(format!("limit:{name}"), reason, fix)
+fn limit(name: &str, reason: &str, fix: &str) -> CommandRefusal {
+    CommandRefusal::new(format!("limit:{name}"), reason, fix)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The state while a text is read: directories, and the commands found so far.
 
-use super::{Grants, Reading, Refusal};
-use crate::base::access::Terrain;
+use super::{CommandReading, CommandRefusal, Grants};
+use crate::base::access::FsView;
 
 /// The most shell texts inside each other (`bash -c` in `bash -c`).
 pub const MAX_TEXTS: usize = 2;
@@ -11,8 +11,8 @@ pub const MAX_NESTED: usize = 8;
 const MAX_DIRS: usize = 6;
 
 /// The state of reading one text: its context and its results.
-pub struct Walk<'a> {
-    pub terrain: Terrain<'a>,
+pub struct CommandWalk<'a> {
+    pub terrain: FsView<'a>,
     pub grants: Grants<'a>,
     /// The text.
     pub text: &'a str,
@@ -20,7 +20,7 @@ pub struct Walk<'a> {
     pub texts: usize,
     /// The wrappers around this text.
     pub via: Vec<String>,
-    pub reading: Reading,
+    pub reading: CommandReading,
     /// Source of every command name, for the comparison with the second parser.
     pub names: Vec<String>,
     /// Source of every redirection target, for the comparison with the second parser.
@@ -34,16 +34,16 @@ pub struct Walk<'a> {
     pub executed: Option<String>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> CommandWalk<'a> {
     /// A new state for `text` without results.
-    pub fn new(text: &'a str, terrain: Terrain<'a>, grants: Grants<'a>) -> Self {
+    pub fn new(text: &'a str, terrain: FsView<'a>, grants: Grants<'a>) -> Self {
         Self {
             terrain,
             grants,
             text,
             texts: 0,
             via: Vec::new(),
-            reading: Reading::default(),
+            reading: CommandReading::default(),
             names: Vec::new(),
             targets: Vec::new(),
             heredocs: 0,
@@ -61,7 +61,7 @@ impl<'a> Walk<'a> {
 
 /// The conditions under which a command starts.
 #[derive(Clone)]
-pub struct State {
+pub struct ShellState {
     /// Every directory in which it may start, relative to the workspace's root.
     pub dirs: Dirs,
     /// The number of substitutions around it.
@@ -72,7 +72,7 @@ pub struct State {
     pub reads_lines: bool,
 }
 
-impl State {
+impl ShellState {
     /// The state at the start of a text in this directory.
     pub fn new(dirs: Dirs) -> Self {
         Self {
@@ -106,14 +106,14 @@ impl Dirs {
     ///
     /// # Errors
     /// `limit:directories` if there are more than six.
-    pub fn union(&self, other: &Dirs) -> Result<Dirs, Refusal> {
+    pub fn union(&self, other: &Dirs) -> Result<Dirs, CommandRefusal> {
         let (Dirs::Of(first), Dirs::Of(second)) = (self, other) else {
             return Ok(Dirs::Unknown);
         };
         let mut all = first.clone();
         all.extend(second.iter().filter(|dir| !first.contains(dir)).cloned());
         if all.len() > MAX_DIRS {
-            return Err(Refusal::new(
+            return Err(CommandRefusal::new(
                 "limit:directories",
                 "the command may run in too many directories",
                 "join each `cd` to its command with `&&`, or use `dir_path`",
@@ -130,22 +130,22 @@ impl Dirs {
 
 /// The directories in which a list may leave the shell: after success, and after failure.
 #[derive(Clone)]
-pub struct Ends {
+pub struct ExitDirectories {
     pub ok: Dirs,
     pub failed: Dirs,
 }
 
-impl Ends {
+impl ExitDirectories {
     /// Every directory in which it may end.
     ///
     /// # Errors
     /// `limit:directories`.
-    pub fn all(&self) -> Result<Dirs, Refusal> {
+    pub fn all(&self) -> Result<Dirs, CommandRefusal> {
         self.ok.union(&self.failed)
     }
 
     /// Ends in the directories in which it started.
-    pub fn stay(state: &State) -> Self {
+    pub fn stay(state: &ShellState) -> Self {
         Self {
             ok: state.dirs.clone(),
             failed: state.dirs.clone(),

@@ -3,12 +3,12 @@
 use super::operands;
 use super::redirect::{self, Redirects};
 use super::runners::{self, Launch, Seen};
-use super::scope::{Dirs, Ends, MAX_NESTED, MAX_TEXTS, State, Walk};
-use super::values::{NEVER_SPELLED, Used};
-use super::wrappers::{self, Step};
+use super::scope::{CommandWalk, Dirs, ExitDirectories, MAX_NESTED, MAX_TEXTS, ShellState};
+use super::values::{NEVER_SPELLED, WordUse};
+use super::wrappers::{self, WrapperStep};
 use super::{
-    Effect, FileUse, Reach, Refusal, Simple, Word, WordKind, assign, builtins, chdir, extended, place, walk as walking,
-    words,
+    CommandReach, CommandRefusal, FileUse, ShellWord, SideEffects, Simple, WordKind, assign, builtins, chdir, extended,
+    place, walk as walking, words,
 };
 use crate::base::grant::Starts;
 use crate::policy::profiles;
@@ -16,9 +16,9 @@ use brush_parser::ast::{Assignment, CommandPrefixOrSuffixItem as Item, IoRedirec
 
 /// A command while its wrappers are being removed.
 struct Job {
-    words: Vec<Word>,
+    words: Vec<ShellWord>,
     via: Vec<String>,
-    wrapped: Vec<Vec<Word>>,
+    wrapped: Vec<Vec<ShellWord>>,
     launches: Vec<Launch>,
     depth: usize,
 }
@@ -26,8 +26,12 @@ struct Job {
 /// Reads a simple command of the syntax tree.
 ///
 /// # Errors
-/// A [`Refusal`].
-pub fn command(walk: &mut Walk<'_>, state: &mut State, command: &SimpleCommand) -> Result<Ends, Refusal> {
+/// A [`CommandRefusal`].
+pub fn command(
+    walk: &mut CommandWalk<'_>,
+    state: &mut ShellState,
+    command: &SimpleCommand,
+) -> Result<ExitDirectories, CommandRefusal> {
     let mut redirects: Vec<&IoRedirect> = Vec::new();
     let mut assignments: Vec<&Assignment> = Vec::new();
     let mut sources: Vec<&str> = Vec::new();
@@ -68,14 +72,18 @@ pub fn command(walk: &mut Walk<'_>, state: &mut State, command: &SimpleCommand) 
 /// Reads a command that is given by its words.
 ///
 /// # Errors
-/// A [`Refusal`].
-pub fn of_words(walk: &mut Walk<'_>, state: &mut State, words: Vec<Word>) -> Result<Ends, Refusal> {
+/// A [`CommandRefusal`].
+pub fn of_words(
+    walk: &mut CommandWalk<'_>,
+    state: &mut ShellState,
+    words: Vec<ShellWord>,
+) -> Result<ExitDirectories, CommandRefusal> {
     judge(walk, state, Job::new(words, Vec::new()), Redirects::default())
 }
 
 impl Job {
     /// Continues with the words of the installed program that `launch` starts.
-    fn launch(&mut self, words: Vec<Word>, launch: Launch) {
+    fn launch(&mut self, words: Vec<ShellWord>, launch: Launch) {
         for outer in &mut self.launches {
             outer.name_at = launch.name_at + outer.skipped;
             outer.skipped += launch.skipped;
@@ -86,7 +94,7 @@ impl Job {
         self.depth += 1;
     }
 
-    fn new(words: Vec<Word>, via: Vec<String>) -> Self {
+    fn new(words: Vec<ShellWord>, via: Vec<String>) -> Self {
         Self {
             words,
             via,
@@ -98,24 +106,29 @@ impl Job {
 }
 
 fn without_program(
-    walk: &mut Walk<'_>,
-    state: &State,
+    walk: &mut CommandWalk<'_>,
+    state: &ShellState,
     assignments: &[&Assignment],
     redirects: Redirects,
-) -> Result<Ends, Refusal> {
+) -> Result<ExitDirectories, CommandRefusal> {
     for assignment in assignments {
         assign::alone(walk, state, assignment)?;
     }
     if redirects.reads.is_empty() && redirects.writes.is_empty() {
-        note(walk, vec![Word::known(":")]);
+        note(walk, vec![ShellWord::known(":")]);
     }
     walk.reading.reads.extend(redirects.reads);
     walk.reading.writes.extend(redirects.writes);
-    Ok(Ends::stay(state))
+    Ok(ExitDirectories::stay(state))
 }
 
-fn before(walk: &mut Walk<'_>, state: &State, assignments: &[&Assignment], found: &[Word]) -> Result<(), Refusal> {
-    let reads = found.first().and_then(Word::exact) == Some("read");
+fn before(
+    walk: &mut CommandWalk<'_>,
+    state: &ShellState,
+    assignments: &[&Assignment],
+    found: &[ShellWord],
+) -> Result<(), CommandRefusal> {
+    let reads = found.first().and_then(ShellWord::exact) == Some("read");
     for assignment in assignments {
         let (name, value) = assign::parts(walk, state, assignment)?;
         if !(reads && name == "IFS" && value.kind == WordKind::Known) {
@@ -126,7 +139,7 @@ fn before(walk: &mut Walk<'_>, state: &State, assignments: &[&Assignment], found
 }
 
 /// Adds a command that needs no rule.
-pub fn note(walk: &mut Walk<'_>, words: Vec<Word>) {
+pub fn note(walk: &mut CommandWalk<'_>, words: Vec<ShellWord>) {
     let program = words.first().map(|word| word.text.clone()).unwrap_or_default();
     walk.reading.commands.push(Simple {
         words,
@@ -140,10 +153,10 @@ pub fn note(walk: &mut Walk<'_>, words: Vec<Word>) {
         concern_words: Vec::new(),
         wrapped: Vec::new(),
         passed_over: Vec::new(),
-        reach: Reach::Nothing,
+        reach: CommandReach::Nothing,
         dirs: None,
         deferred: None,
-        effect: Effect::default(),
+        effect: SideEffects::default(),
         judged_at_exec: walk.grants.witness,
         profiled: true,
         options: Vec::new(),
@@ -155,15 +168,20 @@ pub fn note(walk: &mut Walk<'_>, words: Vec<Word>) {
 }
 
 /// Whether a word is a number.
-pub fn is_number(word: &Word) -> bool {
+pub fn is_number(word: &ShellWord) -> bool {
     word.exact().is_some_and(|text| {
         let digits = text.strip_prefix('-').unwrap_or(text);
         !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
     })
 }
 
-fn judge(walk: &mut Walk<'_>, state: &mut State, mut job: Job, mut redirects: Redirects) -> Result<Ends, Refusal> {
-    let mut concerns: Vec<(usize, Refusal)> = Vec::new();
+fn judge(
+    walk: &mut CommandWalk<'_>,
+    state: &mut ShellState,
+    mut job: Job,
+    mut redirects: Redirects,
+) -> Result<ExitDirectories, CommandRefusal> {
+    let mut concerns: Vec<(usize, CommandRefusal)> = Vec::new();
     let program = loop {
         let program = match walk.executed.take() {
             // An external program of that name, not the shell builtin.
@@ -177,7 +195,7 @@ fn judge(walk: &mut Walk<'_>, state: &mut State, mut job: Job, mut redirects: Re
             }
         };
         if job.depth > MAX_NESTED {
-            return Err(Refusal::new(
+            return Err(CommandRefusal::new(
                 "limit:nesting",
                 "wrappers are nested more than 8 deep",
                 "run the command directly",
@@ -199,13 +217,13 @@ fn judge(walk: &mut Walk<'_>, state: &mut State, mut job: Job, mut redirects: Re
             Seen::Nothing => {}
         }
         match wrappers::step(walk, &job.words, &program)? {
-            Step::Plain => break program,
-            Step::Odd(at, refusal) => {
+            WrapperStep::Plain => break program,
+            WrapperStep::Odd(at, refusal) => {
                 concerns.push((at, refusal));
                 break program;
             }
-            Step::Text(text) => return inner_text(walk, state, job, redirects, &program, &text),
-            Step::Inner(words) => {
+            WrapperStep::Text(text) => return inner_text(walk, state, job, redirects, &program, &text),
+            WrapperStep::Inner(words) => {
                 if program == "nohup" && !redirects.output {
                     redirects
                         .writes
@@ -221,17 +239,17 @@ fn judge(walk: &mut Walk<'_>, state: &mut State, mut job: Job, mut redirects: Re
 }
 
 fn finish(
-    walk: &mut Walk<'_>,
-    state: &mut State,
+    walk: &mut CommandWalk<'_>,
+    state: &mut ShellState,
     job: Job,
     redirects: Redirects,
     program: String,
-    concerns: Vec<(usize, Refusal)>,
-) -> Result<Ends, Refusal> {
+    concerns: Vec<(usize, CommandRefusal)>,
+) -> Result<ExitDirectories, CommandRefusal> {
     let mut used = if concerns.is_empty() {
         operands::apply(walk, state, &job.words, &program, redirects.input)
     } else {
-        Used::default()
+        WordUse::default()
     };
     used.concerns.extend(concerns);
     if matches!(program.as_str(), "test" | "[") {
@@ -276,8 +294,8 @@ fn finish(
         wrapped: job.wrapped,
         passed_over: used.passed_over,
         reach: match (walk.grants.witness || state_only, used.reach) {
-            (true, _) => Reach::Nothing,
-            (false, Reach::Nothing) if !used.concerns.is_empty() => Reach::Operands,
+            (true, _) => CommandReach::Nothing,
+            (false, CommandReach::Nothing) if !used.concerns.is_empty() => CommandReach::Operands,
             (false, reach) => reach,
         },
         dirs: state.dirs.known().map(<[String]>::to_vec),
@@ -293,38 +311,38 @@ fn finish(
         };
         judge(walk, &mut inner, next, Redirects::default())?;
     }
-    match job.words.first().and_then(Word::exact) {
+    match job.words.first().and_then(ShellWord::exact) {
         Some("cd") => chdir::change(walk, state, &job.words),
         Some("read") => {
             let names = job
                 .words
                 .iter()
                 .skip(1)
-                .filter_map(Word::exact)
+                .filter_map(ShellWord::exact)
                 .filter(|name| *name != "-r");
             walk.variables.extend(names.map(str::to_owned));
-            Ok(Ends::stay(state))
+            Ok(ExitDirectories::stay(state))
         }
         // Nothing after it runs in this shell. With two operands bash reports an error and continues.
-        Some("exit") if job.words.len() < 3 && job.words.iter().skip(1).all(is_number) => Ok(Ends {
+        Some("exit") if job.words.len() < 3 && job.words.iter().skip(1).all(is_number) => Ok(ExitDirectories {
             ok: Dirs::Of(Vec::new()),
             failed: Dirs::Of(Vec::new()),
         }),
-        _ => Ok(Ends::stay(state)),
+        _ => Ok(ExitDirectories::stay(state)),
     }
 }
 
 /// The program's effects besides its operands: according to its profile; the command of a wrapper is judged; a program
 /// in the workspace may do anything.
-fn effect(program: &str, by_profile: Effect) -> Effect {
+fn effect(program: &str, by_profile: SideEffects) -> SideEffects {
     if wrappers::is_wrapper(program) {
-        return Effect {
+        return SideEffects {
             tree: false,
             starts: Starts::Judged,
         };
     }
     match program.starts_with("./") {
-        true => Effect {
+        true => SideEffects {
             tree: true,
             starts: Starts::Anything,
         },
@@ -334,7 +352,7 @@ fn effect(program: &str, by_profile: Effect) -> Effect {
 
 /// `source .venv/bin/activate` must refer to a file that only package managers write: no link may lead elsewhere in the
 /// workspace.
-fn activated(walk: &Walk<'_>, state: &State, words: &[Word]) -> Result<(), Refusal> {
+fn activated(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWord]) -> Result<(), CommandRefusal> {
     let script = words.get(1).map_or("", |word| word.text.as_str());
     let uses = place::of_text(walk, state, script).unwrap_or_default();
     let own = |used: &FileUse| {
@@ -343,7 +361,7 @@ fn activated(walk: &Walk<'_>, state: &State, words: &[Word]) -> Result<(), Refus
     };
     match !uses.is_empty() && uses.iter().all(own) {
         true => Ok(()),
-        false => Err(Refusal::construct(
+        false => Err(CommandRefusal::construct(
             "source",
             "name the environment's script by its path in the workspace: `source .venv/bin/activate`",
         )),
@@ -351,7 +369,7 @@ fn activated(walk: &Walk<'_>, state: &State, words: &[Word]) -> Result<(), Refus
 }
 
 /// Whether the words are only the program and an option that asks for its version.
-fn asks_version(profile: Option<&profiles::Profile>, words: &[Word]) -> bool {
+fn asks_version(profile: Option<&profiles::Profile>, words: &[ShellWord]) -> bool {
     match words {
         [_, asked] => asked.exact().is_some_and(|text| {
             text == "--version" || profile.is_some_and(|profile| profile.version.iter().any(|form| form == text))
@@ -362,15 +380,15 @@ fn asks_version(profile: Option<&profiles::Profile>, words: &[Word]) -> bool {
 
 /// Reads a text for a shell like any other, in a separate shell state.
 fn inner_text(
-    walk: &mut Walk<'_>,
-    state: &State,
+    walk: &mut CommandWalk<'_>,
+    state: &ShellState,
     job: Job,
     redirects: Redirects,
     program: &str,
     text: &str,
-) -> Result<Ends, Refusal> {
+) -> Result<ExitDirectories, CommandRefusal> {
     if walk.texts >= MAX_TEXTS {
-        return Err(Refusal::new(
+        return Err(CommandRefusal::new(
             "limit:nesting",
             "shells are nested more than 2 deep",
             "run the commands directly",
@@ -378,16 +396,16 @@ fn inner_text(
     }
     let mut via = job.via;
     via.push(program.to_owned());
-    let mut inner = Walk {
+    let mut inner = CommandWalk {
         texts: walk.texts + 1,
         via,
         reading: std::mem::take(&mut walk.reading),
-        ..Walk::new(text, walk.terrain, walk.grants)
+        ..CommandWalk::new(text, walk.terrain, walk.grants)
     };
-    let start = State {
+    let start = ShellState {
         nested: state.nested,
         fed: state.fed || redirects.input,
-        ..State::new(state.dirs.clone())
+        ..ShellState::new(state.dirs.clone())
     };
     let done = walking::whole(&mut inner, &start);
     walk.reading = inner.reading;
@@ -401,13 +419,13 @@ fn inner_text(
     walk.reading.reads.extend(redirects.reads);
     walk.reading.writes.extend(redirects.writes);
     done?;
-    Ok(Ends::stay(state))
+    Ok(ExitDirectories::stay(state))
 }
 
 /// The name by which rules refer to the program: bare, or `./` and the path from the workspace's root.
-fn identity(state: &State, word: Option<&Word>) -> Result<String, Refusal> {
-    let Some(text) = word.and_then(Word::exact).filter(|text| !text.is_empty()) else {
-        return Err(Refusal::construct(
+fn identity(state: &ShellState, word: Option<&ShellWord>) -> Result<String, CommandRefusal> {
+    let Some(text) = word.and_then(ShellWord::exact).filter(|text| !text.is_empty()) else {
+        return Err(CommandRefusal::construct(
             "opaque_program",
             "write the program's name itself, without expansions",
         ));
@@ -421,7 +439,7 @@ fn identity(state: &State, word: Option<&Word>) -> Result<String, Refusal> {
     }
     match state.dirs.known() {
         Some([dir]) => Ok(format!("./{}", place::normal(&place::join(dir, text)))),
-        _ => Err(Refusal::construct(
+        _ => Err(CommandRefusal::construct(
             "opaque_program",
             "join `cd` to the command with `&&`",
         )),

@@ -1,13 +1,13 @@
 //! What a reading holds: files, hosts, wrappers, concerns and refusals, by example. Only for tests.
 
 use super::corpus::TERRAIN;
-use super::{FileUse, Grants, Reading, Refusal, read};
+use super::{CommandReading, CommandRefusal, FileUse, Grants, read};
 
-fn reading(text: &str) -> Reading {
+fn reading(text: &str) -> CommandReading {
     read(text, "", &TERRAIN, &Grants::default()).unwrap()
 }
 
-fn refusal(text: &str) -> Refusal {
+fn refusal(text: &str) -> CommandRefusal {
     read(text, "", &TERRAIN, &Grants::default()).unwrap_err()
 }
 
@@ -56,7 +56,7 @@ fn redirects_of_groups_belong_to_the_reading() {
     assert!(reading("ls > /dev/null 2>&1").commands[0].writes.is_empty());
 }
 
-fn witnessed(text: &str) -> Reading {
+fn witnessed(text: &str) -> CommandReading {
     let grants = Grants {
         witness: true,
         ..Grants::default()

@@ -1,6 +1,6 @@
 //! Splits the source text of one word into characters and expansions, removing quotes, and refuses unsafe expansions.
 
-use super::{Refusal, params};
+use super::{CommandRefusal, params};
 
 /// A part of a word.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +37,7 @@ enum Quotes {
 /// # Errors
 /// `refused_construct:*` for expansions that run code or use values as variable names, `parse_error` for unbalanced
 /// quotes.
-pub fn split(source: &str) -> Result<Vec<Unit>, Refusal> {
+pub fn split(source: &str) -> Result<Vec<Unit>, CommandRefusal> {
     let chars: Vec<char> = source.chars().collect();
     let mut units = Vec::new();
     let mut at = 0;
@@ -66,7 +66,7 @@ pub fn split(source: &str) -> Result<Vec<Unit>, Refusal> {
 ///
 /// # Errors
 /// Like [`split`].
-pub fn split_body(source: &str) -> Result<Vec<Unit>, Refusal> {
+pub fn split_body(source: &str) -> Result<Vec<Unit>, CommandRefusal> {
     let chars: Vec<char> = source.chars().collect();
     let mut units = Vec::new();
     let mut at = 0;
@@ -76,7 +76,7 @@ pub fn split_body(source: &str) -> Result<Vec<Unit>, Refusal> {
     Ok(units)
 }
 
-fn single(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+fn single(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, CommandRefusal> {
     let end = find(chars, start, '\'')?;
     units.push(Unit::Nothing);
     units.extend(
@@ -87,7 +87,7 @@ fn single(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, 
     Ok(end + 1)
 }
 
-fn double(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+fn double(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, CommandRefusal> {
     units.push(Unit::Nothing);
     let mut at = start;
     loop {
@@ -99,10 +99,10 @@ fn double(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, 
     }
 }
 
-fn quoted_char(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+fn quoted_char(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>) -> Result<usize, CommandRefusal> {
     match chars.get(at) {
         Some('$') => dollar(chars, at, quotes, units),
-        Some('`') => Err(Refusal::construct("backtick", "use `$( )` instead of backticks")),
+        Some('`') => Err(CommandRefusal::construct("backtick", "use `$( )` instead of backticks")),
         Some('\\') => {
             match chars.get(at + 1) {
                 Some('\n') => {}
@@ -131,22 +131,22 @@ fn quoted_char(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>)
     }
 }
 
-fn backtick(chars: &[char], at: usize, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+fn backtick(chars: &[char], at: usize, units: &mut Vec<Unit>) -> Result<usize, CommandRefusal> {
     let end = find(chars, at + 1, '`')?;
     let text: String = chars[at + 1..end].iter().collect();
     if text.contains(['"', '\'', '\\', '$', '#', '<']) {
-        return Err(Refusal::construct("backtick", "use `$( )` instead of backticks"));
+        return Err(CommandRefusal::construct("backtick", "use `$( )` instead of backticks"));
     }
     units.push(Unit::Substitution { text });
     Ok(end + 1)
 }
 
-fn dollar(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+fn dollar(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>) -> Result<usize, CommandRefusal> {
     let quoted = quotes != Quotes::None;
     match chars.get(at + 1) {
         Some('\'') if !quoted => ansi(chars, at + 2, units),
-        Some('"') if !quoted => Err(Refusal::construct("$\"", "use plain double quotes")),
-        Some('[') => Err(Refusal::construct("$[", "write the number itself")),
+        Some('"') if !quoted => Err(CommandRefusal::construct("$\"", "use plain double quotes")),
+        Some('[') => Err(CommandRefusal::construct("$[", "write the number itself")),
         Some('(') if chars.get(at + 2) == Some(&'(') => arithmetic(chars, at + 3, units),
         Some('(') => {
             let end = closing(chars, at + 2)?;
@@ -188,7 +188,7 @@ pub fn name_at(chars: &[char], at: usize) -> String {
 }
 
 /// `$'…'`: the escapes that C and bash share.
-fn ansi(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+fn ansi(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, CommandRefusal> {
     units.push(Unit::Nothing);
     let mut at = start;
     while let Some(&here) = chars.get(at) {
@@ -203,8 +203,8 @@ fn ansi(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, Re
     Err(unbalanced())
 }
 
-fn escape(chars: &[char], at: usize) -> Result<(char, usize), Refusal> {
-    let refused = || Refusal::construct("$'", "write the characters themselves");
+fn escape(chars: &[char], at: usize) -> Result<(char, usize), CommandRefusal> {
+    let refused = || CommandRefusal::construct("$'", "write the characters themselves");
     let (value, length) = match chars.get(at) {
         Some('n') => ('\n', 1),
         Some('t') => ('\t', 1),
@@ -233,8 +233,8 @@ fn number(chars: &[char], at: usize, most: usize, radix: u32) -> Option<(char, u
 }
 
 /// `$((…))`, starting after the second parenthesis: only literal numbers, since bash evaluates names recursively.
-fn arithmetic(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
-    let refused = || Refusal::construct("$((", "compute the number yourself and write it");
+fn arithmetic(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, CommandRefusal> {
+    let refused = || CommandRefusal::construct("$((", "compute the number yourself and write it");
     let mut depth = 0_usize;
     let mut at = start;
     while let Some(&here) = chars.get(at) {
@@ -265,7 +265,7 @@ pub fn is_name(text: &str) -> bool {
 
 /// The index of the parenthesis that closes a `$(` whose text begins at `start`. Comments, here-documents and `case`
 /// patterns, which change the meaning of a parenthesis, are refused inside.
-fn closing(chars: &[char], start: usize) -> Result<usize, Refusal> {
+fn closing(chars: &[char], start: usize) -> Result<usize, CommandRefusal> {
     let mut depth = 0_usize;
     let mut at = start;
     while let Some(&here) = chars.get(at) {
@@ -273,21 +273,24 @@ fn closing(chars: &[char], start: usize) -> Result<usize, Refusal> {
             '\\' => at += 1,
             '\'' => at = find(chars, at + 1, '\'')?,
             '"' => at = skip_double(chars, at + 1)?,
-            '`' => return Err(Refusal::construct("backtick", "use `$( )` instead of backticks")),
+            '`' => return Err(CommandRefusal::construct("backtick", "use `$( )` instead of backticks")),
             '(' => depth += 1,
             ')' if depth == 0 => return Ok(at),
             ')' => depth -= 1,
             '$' if chars.get(at + 1) == Some(&'\'') => {
-                return Err(Refusal::construct("$'", "write the characters themselves"));
+                return Err(CommandRefusal::construct("$'", "write the characters themselves"));
             }
             '#' if at == start || chars.get(at - 1).is_some_and(|before| " \t\n;&|(".contains(*before)) => {
-                return Err(Refusal::construct("comment", "leave comments out of `$( )`"));
+                return Err(CommandRefusal::construct("comment", "leave comments out of `$( )`"));
             }
             '<' if chars.get(at + 1) == Some(&'<') && chars.get(at + 2) != Some(&'<') => {
-                return Err(Refusal::construct("heredoc", "leave here-documents out of `$( )`"));
+                return Err(CommandRefusal::construct(
+                    "heredoc",
+                    "leave here-documents out of `$( )`",
+                ));
             }
             '<' if chars.get(at + 1) == Some(&'<') => at += 2,
-            'c' if is_case(chars, at) => return Err(Refusal::construct("case", "leave `case` out of `$( )`")),
+            'c' if is_case(chars, at) => return Err(CommandRefusal::construct("case", "leave `case` out of `$( )`")),
             _ => {}
         }
         at += 1;
@@ -305,13 +308,13 @@ fn is_case(chars: &[char], at: usize) -> bool {
 }
 
 /// The index of the closing double quote; expansions inside may contain quotes of their own.
-fn skip_double(chars: &[char], start: usize) -> Result<usize, Refusal> {
+fn skip_double(chars: &[char], start: usize) -> Result<usize, CommandRefusal> {
     let mut at = start;
     while let Some(&here) = chars.get(at) {
         match here {
             '"' => return Ok(at),
             '\\' => at += 1,
-            '`' => return Err(Refusal::construct("backtick", "use `$( )` instead of backticks")),
+            '`' => return Err(CommandRefusal::construct("backtick", "use `$( )` instead of backticks")),
             '$' if chars.get(at + 1) == Some(&'(') => at = closing(chars, at + 2)?,
             '$' if chars.get(at + 1) == Some(&'{') => at = find(chars, at + 2, '}')?,
             _ => {}
@@ -325,7 +328,7 @@ fn skip_double(chars: &[char], start: usize) -> Result<usize, Refusal> {
 ///
 /// # Errors
 /// `parse_error` if there is none.
-pub fn find(chars: &[char], start: usize, wanted: char) -> Result<usize, Refusal> {
+pub fn find(chars: &[char], start: usize, wanted: char) -> Result<usize, CommandRefusal> {
     chars[start.min(chars.len())..]
         .iter()
         .position(|&next| next == wanted)
@@ -333,6 +336,6 @@ pub fn find(chars: &[char], start: usize, wanted: char) -> Result<usize, Refusal
         .ok_or_else(unbalanced)
 }
 
-fn unbalanced() -> Refusal {
-    Refusal::new("parse_error", "a quote or bracket is not closed", "close it")
+fn unbalanced() -> CommandRefusal {
+    CommandRefusal::new("parse_error", "a quote or bracket is not closed", "close it")
 }

@@ -1,28 +1,28 @@
 //! Determines what one value of a given class means: files, hosts, programs, and concerns.
 
-use super::plain::is_plain;
-use super::scope::{State, Walk};
-use super::{Effect, FileUse, Reach, Refusal, Word, WordKind, awk, jq, place, sed, simple};
-use crate::base::access::{Found, Place};
-use crate::policy::profiles::Class;
+use super::scope::{CommandWalk, ShellState};
+use super::value_checks::is_plain;
+use super::{CommandReach, CommandRefusal, FileUse, ShellWord, SideEffects, WordKind, awk, jq, place, sed, simple};
+use crate::base::access::{PathStatus, ResolvedPath};
+use crate::policy::profiles::ValueClass;
 use crate::policy::protected;
 use crate::policy::secrets_like::secret_like;
 
 /// What the words of a command name.
 #[derive(Default)]
-pub struct Used {
+pub struct WordUse {
     pub reads: Vec<FileUse>,
     pub writes: Vec<FileUse>,
     pub hosts: Vec<String>,
     /// Concerns, with the index of their word.
-    pub concerns: Vec<(usize, Refusal)>,
+    pub concerns: Vec<(usize, CommandRefusal)>,
     /// Embedded commands (`find -exec`).
-    pub inner: Vec<Vec<Word>>,
+    pub inner: Vec<Vec<ShellWord>>,
     pub passed_over: Vec<usize>,
-    pub reach: Reach,
+    pub reach: CommandReach,
     /// Why the command can be ruled on only at its exec.
-    pub deferred: Option<Refusal>,
-    pub effect: Effect,
+    pub deferred: Option<CommandRefusal>,
+    pub effect: SideEffects,
     /// Indices of the targets of a build tool.
     pub targets: Vec<usize>,
     /// Indices of the options of a program without a profile.
@@ -31,12 +31,12 @@ pub struct Used {
 
 /// The state of one pass over the words.
 pub struct Pass<'a, 'b> {
-    pub walk: &'a Walk<'b>,
-    pub state: &'a State,
-    pub words: &'a [Word],
-    pub used: Used,
+    pub walk: &'a CommandWalk<'b>,
+    pub state: &'a ShellState,
+    pub words: &'a [ShellWord],
+    pub used: WordUse,
     /// Operands with the index of their word.
-    pub operands: Vec<(usize, Word)>,
+    pub operands: Vec<(usize, ShellWord)>,
     /// Names of the options that were given.
     pub given: Vec<String>,
 }
@@ -46,7 +46,7 @@ pub const NEVER_SPELLED: usize = usize::MAX;
 
 /// Records a concern about the word at `at`.
 pub fn concern(pass: &mut Pass<'_, '_>, at: usize, code: &str, reason: &str) {
-    let refusal = Refusal::new(code, reason, "use another form, or set `args: any` on the rule");
+    let refusal = CommandRefusal::new(code, reason, "use another form, or set `args: any` on the rule");
     pass.used.concerns.push((at, refusal));
 }
 
@@ -54,7 +54,7 @@ pub fn concern(pass: &mut Pass<'_, '_>, at: usize, code: &str, reason: &str) {
 pub fn defer(pass: &mut Pass<'_, '_>, at: usize) {
     let text = pass.words.get(at).map_or("", |word| word.text.as_str());
     let reason = format!("what `{text}` becomes is not known before the command runs");
-    let refusal = Refusal::new(
+    let refusal = CommandRefusal::new(
         "opaque_argument",
         reason,
         "write the argument out, or set `args: any` on the rule",
@@ -66,10 +66,10 @@ pub fn defer(pass: &mut Pass<'_, '_>, at: usize) {
 }
 
 /// The target of copies: the file itself, or the names below it if it is a directory.
-pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &Word, sources: &[Word]) {
-    take(pass, Class::Out, at, word);
+pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord, sources: &[ShellWord]) {
+    take(pass, ValueClass::Out, at, word);
     if remote(&word.text) {
-        take(pass, Class::Archive, at, word);
+        take(pass, ValueClass::Archive, at, word);
     }
     let Some(target) = word.exact().map(str::to_owned) else {
         return;
@@ -77,7 +77,7 @@ pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &Word, sources: &[Word]) {
     let places = place::of_text(pass.walk, pass.state, &target).unwrap_or_default();
     let is_dir = places
         .iter()
-        .any(|found| found.place.as_ref().is_some_and(|place| place.found == Found::Dir));
+        .any(|found| found.place.as_ref().is_some_and(|place| place.found == PathStatus::Dir));
     if !is_dir && sources.len() < 2 && !target.ends_with('/') {
         return;
     }
@@ -96,7 +96,7 @@ pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &Word, sources: &[Word]) {
 }
 
 /// A write whose place is known only at exec.
-fn unknown_write(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+fn unknown_write(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     defer(pass, at);
     if pass.walk.grants.witness {
         let used = FileUse {
@@ -110,13 +110,13 @@ fn unknown_write(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
 }
 
 /// Handles one value of the given class.
-pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
+pub fn take(pass: &mut Pass<'_, '_>, class: ValueClass, at: usize, word: &ShellWord) {
     match class {
         // A glob reveals the names that it matches, whatever the program does with them.
-        Class::Free if word.kind == WordKind::Glob && leaves(word) => read(pass, at, word),
-        Class::Free | Class::Into => {}
+        ValueClass::Free if word.kind == WordKind::Glob && leaves(word) => read(pass, at, word),
+        ValueClass::Free | ValueClass::Into => {}
         // For many programs `@file` contains further arguments.
-        Class::In | Class::Formatted | Class::Archive if word.text.starts_with('@') => {
+        ValueClass::In | ValueClass::Formatted | ValueClass::Archive if word.text.starts_with('@') => {
             concern(
                 pass,
                 at,
@@ -124,35 +124,35 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
                 &format!("`{}` may hold more arguments", word.text),
             );
         }
-        Class::Name => name_pattern(pass, at, word),
-        Class::Formatted => {
+        ValueClass::Name => name_pattern(pass, at, word),
+        ValueClass::Formatted => {
             read(pass, at, word);
             guarded(pass, word);
         }
-        Class::Change => change(pass, at, word),
-        Class::Archive if remote(&word.text) => {
+        ValueClass::Change => change(pass, at, word),
+        ValueClass::Archive if remote(&word.text) => {
             let reason = format!("`{}` may name another machine", word.text);
             concern(pass, at, "program_argument", &reason);
         }
-        Class::Archive => read(pass, at, word),
-        Class::Harness if !word.text.starts_with("--log") => loose(pass, at, word),
-        Class::Program | Class::Command => concern(
+        ValueClass::Archive => read(pass, at, word),
+        ValueClass::Harness if !word.text.starts_with("--log") => loose(pass, at, word),
+        ValueClass::Program | ValueClass::Command => concern(
             pass,
             at,
             "program_argument",
             &format!("`{}` names a program or code to run", word.text),
         ),
-        Class::Loose => loose(pass, at, word),
-        Class::In if word.text.contains("://") => pass.used.hosts.push(word.text.clone()),
-        Class::In => read(pass, at, word),
-        Class::Rev => revision(pass, at, word),
-        Class::Out => write(pass, at, word),
-        Class::Dir => made(pass, at, word),
-        Class::Host => host(pass, at, word),
-        Class::Database => database(pass, at, word),
-        Class::Source | Class::Destination => transferred(pass, class, at, word),
-        Class::Sql => program(pass, at, word, "sql", plain_sql),
-        Class::Url => match word.exact() {
+        ValueClass::Loose => loose(pass, at, word),
+        ValueClass::In if word.text.contains("://") => pass.used.hosts.push(word.text.clone()),
+        ValueClass::In => read(pass, at, word),
+        ValueClass::Rev => revision(pass, at, word),
+        ValueClass::Out => write(pass, at, word),
+        ValueClass::Dir => made(pass, at, word),
+        ValueClass::Host => host(pass, at, word),
+        ValueClass::Database => database(pass, at, word),
+        ValueClass::Source | ValueClass::Destination => transferred(pass, class, at, word),
+        ValueClass::Sql => program(pass, at, word, "sql", plain_sql),
+        ValueClass::Url => match word.exact() {
             Some(url) if is_web(url) => pass.used.hosts.push(url.to_owned()),
             Some(_) => concern(
                 pass,
@@ -162,24 +162,24 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
             ),
             None => defer(pass, at),
         },
-        Class::Sed => program(pass, at, word, "sed", sed::check),
-        Class::Awk => program(pass, at, word, "awk", awk::check),
-        Class::Jq | Class::JqOrFile => program(pass, at, word, "jq", jq::check),
-        Class::Dd => copied(pass, at, word),
-        Class::Slug if word.text.contains("://") => pass.used.hosts.push(word.text.clone()),
+        ValueClass::Sed => program(pass, at, word, "sed", sed::check),
+        ValueClass::Awk => program(pass, at, word, "awk", awk::check),
+        ValueClass::Jq | ValueClass::JqOrFile => program(pass, at, word, "jq", jq::check),
+        ValueClass::Dd => copied(pass, at, word),
+        ValueClass::Slug if word.text.contains("://") => pass.used.hosts.push(word.text.clone()),
         _ => plain(pass, class, at, word),
     }
 }
 
 /// A value that is judged by its text alone.
-fn plain(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
+fn plain(pass: &mut Pass<'_, '_>, class: ValueClass, at: usize, word: &ShellWord) {
     match class {
         _ if word.exact().is_none() => defer(pass, at),
         _ if !is_plain(class, word) => {
             let reason = format!("`{}` sets more than the profile knows to be harmless", word.text);
             concern(pass, at, "program_argument", &reason);
         }
-        Class::Remote | Class::Module | Class::Package if word.text.starts_with(['/', '.', '~']) => {
+        ValueClass::Remote | ValueClass::Module | ValueClass::Package if word.text.starts_with(['/', '.', '~']) => {
             read(pass, at, word);
         }
         _ => {}
@@ -187,7 +187,7 @@ fn plain(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
 }
 
 /// A database: its name, a URL, or settings of which `host=` names a host.
-fn database(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+fn database(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     let Some(text) = word.exact() else {
         return defer(pass, at);
     };
@@ -196,9 +196,9 @@ fn database(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     }
     for setting in text.split_whitespace() {
         match setting.split_once('=') {
-            Some(("host" | "hostaddr", value)) => host(pass, at, &Word::known(value.trim_matches('\''))),
+            Some(("host" | "hostaddr", value)) => host(pass, at, &ShellWord::known(value.trim_matches('\''))),
             Some(("service" | "passfile" | "sslcert" | "sslkey" | "sslrootcert", value)) => {
-                loose(pass, at, &Word::known(value))
+                loose(pass, at, &ShellWord::known(value))
             }
             _ => {}
         }
@@ -206,13 +206,13 @@ fn database(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
 }
 
 /// What a copying program reads or writes: locally, on another machine, or in an object store.
-fn transferred(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
+fn transferred(pass: &mut Pass<'_, '_>, class: ValueClass, at: usize, word: &ShellWord) {
     let text = word.exact().unwrap_or_default();
     match text.split_once("://") {
         Some(("s3" | "gs" | "az", _)) => {}
         Some(_) => host(pass, at, word),
         None if remote(text) => host(pass, at, word),
-        None if class == Class::Source => read(pass, at, word),
+        None if class == ValueClass::Source => read(pass, at, word),
         None => write(pass, at, word),
     }
 }
@@ -244,7 +244,7 @@ fn plain_sql(text: &str) -> Result<(), String> {
 }
 
 /// The host that a word names: in a URL of any scheme, in `user@host:path`, or the word itself.
-fn host(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+fn host(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     let Some(text) = word.exact() else {
         return defer(pass, at);
     };
@@ -267,7 +267,7 @@ fn is_web(url: &str) -> bool {
 }
 
 /// A program in a language that has its own reader here.
-fn program(pass: &mut Pass<'_, '_>, at: usize, word: &Word, name: &str, check: fn(&str) -> Result<(), String>) {
+fn program(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord, name: &str, check: fn(&str) -> Result<(), String>) {
     let Some(text) = word.exact() else {
         return defer(pass, at);
     };
@@ -287,7 +287,7 @@ fn program(pass: &mut Pass<'_, '_>, at: usize, word: &Word, name: &str, check: f
 }
 
 /// A file that is read.
-pub fn read(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+pub fn read(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     match place::uses(pass.walk, pass.state, word) {
         Some(uses) => simple::add(&mut pass.used.reads, uses),
         None => defer(pass, at),
@@ -295,7 +295,7 @@ pub fn read(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
 }
 
 /// `HEAD:path` and `a..b` as well as plain paths.
-fn revision(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+fn revision(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     let Some(text) = word.exact() else {
         return read(pass, at, word);
     };
@@ -312,9 +312,10 @@ fn revision(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
 }
 
 /// An argument that git restores if it is a path, and reads if it is a revision.
-fn change(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+fn change(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     let there = |found: &FileUse| {
-        let known = |place: &Place| place.found != Found::Nothing || protected::entry_of(&place.path).is_some();
+        let known =
+            |place: &ResolvedPath| place.found != PathStatus::Nothing || protected::entry_of(&place.path).is_some();
         found.place.as_ref().is_some_and(known)
     };
     match place::uses(pass.walk, pass.state, word) {
@@ -324,7 +325,7 @@ fn change(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
 }
 
 /// A protected operand of a formatter counts as a file that it writes.
-fn guarded(pass: &mut Pass<'_, '_>, word: &Word) {
+fn guarded(pass: &mut Pass<'_, '_>, word: &ShellWord) {
     let uses = place::uses(pass.walk, pass.state, word).unwrap_or_default();
     let held = |found: &FileUse| {
         let place = found.place.as_ref();
@@ -334,11 +335,11 @@ fn guarded(pass: &mut Pass<'_, '_>, word: &Word) {
 }
 
 /// A pattern of file names reads the secret-like names that it is made for; an excluding pattern reads nothing.
-fn name_pattern(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+fn name_pattern(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     let before = at
         .checked_sub(2)
         .and_then(|at| pass.words.get(at))
-        .and_then(Word::exact);
+        .and_then(ShellWord::exact);
     let left_out = matches!(before, Some("!" | "-not")) && word.kind == WordKind::Known;
     let text = word.text.as_str();
     if left_out || text.starts_with('!') || word.kind == WordKind::Unknown {
@@ -363,17 +364,17 @@ fn name_pattern(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
 }
 
 /// Whether a pattern is, or may be, outside the directory of the command.
-fn leaves(word: &Word) -> bool {
+fn leaves(word: &ShellWord) -> bool {
     word.text.starts_with(['/', '~']) || word.text.contains("..")
 }
 
 /// `if=FILE` is read, `of=FILE` is written.
-fn copied(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+fn copied(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     const DEVICES: [&str; 2] = ["/dev/random", "/dev/urandom"];
     match word.exact().and_then(|text| text.split_once('=')) {
         Some(("if", device)) if DEVICES.contains(&device) => {}
-        Some(("if", name)) => read(pass, at, &Word::known(name)),
-        Some(("of", name)) => write(pass, at, &Word::known(name)),
+        Some(("if", name)) => read(pass, at, &ShellWord::known(name)),
+        Some(("of", name)) => write(pass, at, &ShellWord::known(name)),
         Some(("bs" | "ibs" | "obs" | "cbs" | "count" | "seek" | "skip" | "status" | "conv" | "iflag" | "oflag", _)) => {
         }
         Some(_) => concern(pass, at, "program_argument", "dd knows more settings than the profile"),
@@ -387,7 +388,7 @@ fn remote(text: &str) -> bool {
 }
 
 /// A file that is written.
-pub fn write(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+pub fn write(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     match place::uses(pass.walk, pass.state, word) {
         Some(uses) => simple::add(&mut pass.used.writes, uses),
         None => unknown_write(pass, at, word),
@@ -395,21 +396,21 @@ pub fn write(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
 }
 
 /// A directory that is created: a rule for its contents (`build/**`) covers it.
-fn made(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+fn made(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     let before = pass.used.writes.len();
     write(pass, at, word);
     for place in pass.used.writes[before..]
         .iter_mut()
         .filter_map(|used| used.place.as_mut())
     {
-        if place.found == Found::Nothing {
-            place.found = Found::NewDir;
+        if place.found == PathStatus::Nothing {
+            place.found = PathStatus::NewDir;
         }
     }
 }
 
 /// A word without a known meaning: if it is a path, alone or attached to an option, that path is read.
-pub fn loose(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+pub fn loose(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     let Some(text) = word.exact() else {
         return read(pass, at, word);
     };
@@ -421,7 +422,12 @@ pub fn loose(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     // `-I/usr/include`: a path may be attached to its option.
     let glued = || value.find(['/', '~']).map_or("", |slash| &value[slash..]);
     let value = if value.starts_with('-') { glued() } else { value };
-    let exists = |found: &FileUse| found.place.as_ref().is_some_and(|place| place.found != Found::Nothing);
+    let exists = |found: &FileUse| {
+        found
+            .place
+            .as_ref()
+            .is_some_and(|place| place.found != PathStatus::Nothing)
+    };
     let path = value.contains('/') || value.starts_with('~') || value.starts_with("..");
     match place::of_text(pass.walk, pass.state, value) {
         Some(uses) if path || uses.iter().any(exists) => simple::add(&mut pass.used.reads, uses),

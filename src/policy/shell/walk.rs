@@ -2,9 +2,9 @@
 //! reads the simple commands.
 
 use super::redirect::{self, Redirects};
-use super::scope::{Dirs, Ends, MAX_NESTED, State, Walk};
-use super::{Grants, Reading, Refusal, Word, agree, assign, extended, parse, scan, simple, words};
-use crate::base::access::{Place, Terrain};
+use super::scope::{CommandWalk, Dirs, ExitDirectories, MAX_NESTED, ShellState};
+use super::{CommandReading, CommandRefusal, Grants, ShellWord, agree, assign, extended, parse, scan, simple, words};
+use crate::base::access::{FsView, ResolvedPath};
 use brush_parser::ast::{
     AndOr, CaseClauseCommand, Command, CompoundCommand, CompoundList, ForClauseCommand, IfClauseCommand, IoRedirect,
     Pipeline, RedirectList, SeparatorOperator, WhileOrUntilClauseCommand,
@@ -16,12 +16,17 @@ const MAX_COMMANDS: usize = 200;
 /// Reads a complete text. See [`super::read`].
 ///
 /// # Errors
-/// A [`Refusal`].
-pub fn read(text: &str, dir: &str, terrain: &Terrain<'_>, grants: &Grants<'_>) -> Result<Reading, Refusal> {
-    let mut walk = Walk::new(text, *terrain, *grants);
+/// A [`CommandRefusal`].
+pub fn read(
+    text: &str,
+    dir: &str,
+    terrain: &FsView<'_>,
+    grants: &Grants<'_>,
+) -> Result<CommandReading, CommandRefusal> {
+    let mut walk = CommandWalk::new(text, *terrain, *grants);
     whole(&mut walk, &start(dir, terrain)?)?;
-    if walk.reading == Reading::default() {
-        return Err(Refusal::new(
+    if walk.reading == CommandReading::default() {
+        return Err(CommandRefusal::new(
             "parse_error",
             "there is no command in the text",
             "write a command",
@@ -33,43 +38,43 @@ pub fn read(text: &str, dir: &str, terrain: &Terrain<'_>, grants: &Grants<'_>) -
 /// Reads the arguments of a program at its exec. See [`super::read_argv`].
 ///
 /// # Errors
-/// A [`Refusal`].
+/// A [`CommandRefusal`].
 pub fn read_argv(
     argv: &[String],
     program: &str,
     dir: &str,
-    terrain: &Terrain<'_>,
+    terrain: &FsView<'_>,
     grants: &Grants<'_>,
-) -> Result<Reading, Refusal> {
+) -> Result<CommandReading, CommandRefusal> {
     let mut state = start(dir, terrain)?;
     // What it receives on standard input is unknown here.
     state.fed = true;
-    let mut walk = Walk {
+    let mut walk = CommandWalk {
         executed: Some(program.to_owned()),
-        ..Walk::new("", *terrain, *grants)
+        ..CommandWalk::new("", *terrain, *grants)
     };
     let words = std::iter::once(program).chain(argv.iter().skip(1).map(String::as_str));
-    simple::of_words(&mut walk, &mut state, words.map(Word::known).collect())?;
+    simple::of_words(&mut walk, &mut state, words.map(ShellWord::known).collect())?;
     Ok(walk.reading)
 }
 
-fn start(dir: &str, terrain: &Terrain<'_>) -> Result<State, Refusal> {
-    let start: Place = (terrain.locate)(if dir.is_empty() { "." } else { dir });
+fn start(dir: &str, terrain: &FsView<'_>) -> Result<ShellState, CommandRefusal> {
+    let start: ResolvedPath = (terrain.locate)(if dir.is_empty() { "." } else { dir });
     if !start.inside {
-        return Err(Refusal::new(
+        return Err(CommandRefusal::new(
             "outside_path",
             format!("`{dir}` lies outside the workspace"),
             "start in a directory inside",
         ));
     }
-    Ok(State::new(Dirs::Of(vec![start.path])))
+    Ok(ShellState::new(Dirs::Of(vec![start.path])))
 }
 
 /// Scans, parses and walks `walk.text`, and compares with the second parser.
 ///
 /// # Errors
-/// A [`Refusal`].
-pub fn whole(walk: &mut Walk<'_>, state: &State) -> Result<(), Refusal> {
+/// A [`CommandRefusal`].
+pub fn whole(walk: &mut CommandWalk<'_>, state: &ShellState) -> Result<(), CommandRefusal> {
     let openers = scan::scan(walk.text)?;
     let seen = agree::look(walk.text)?;
     let program = parse::parse(walk.text, openers)?;
@@ -84,11 +89,11 @@ pub fn whole(walk: &mut Walk<'_>, state: &State) -> Result<(), Refusal> {
 }
 
 /// A line that opens a here-document may contain no expansion: the parsers miss it there.
-fn heredoc_lines(text: &str) -> Result<(), Refusal> {
+fn heredoc_lines(text: &str) -> Result<(), CommandRefusal> {
     let opens = |line: &&str| line.replace("<<<", "").contains("<<");
     for line in text.lines().filter(opens) {
         if line.contains(['$', '`']) || line.ends_with('\\') {
-            return Err(Refusal::construct(
+            return Err(CommandRefusal::construct(
                 "heredoc_line",
                 "keep expansions off the line that opens a here-document",
             ));
@@ -100,10 +105,10 @@ fn heredoc_lines(text: &str) -> Result<(), Refusal> {
 /// Walks the commands of `$(text)`.
 ///
 /// # Errors
-/// A [`Refusal`] of the commands in it.
-pub fn substitution(walk: &mut Walk<'_>, state: &State, text: &str) -> Result<(), Refusal> {
+/// A [`CommandRefusal`] of the commands in it.
+pub fn substitution(walk: &mut CommandWalk<'_>, state: &ShellState, text: &str) -> Result<(), CommandRefusal> {
     if state.nested >= MAX_NESTED {
-        return Err(Refusal::new(
+        return Err(CommandRefusal::new(
             "limit:nesting",
             "substitutions are nested more than 8 deep",
             "write it flatter",
@@ -111,7 +116,7 @@ pub fn substitution(walk: &mut Walk<'_>, state: &State, text: &str) -> Result<()
     }
     let openers = scan::scan(text)?;
     let program = parse::parse(text, openers)?;
-    let mut inner = State {
+    let mut inner = ShellState {
         nested: state.nested + 1,
         reads_lines: false,
         ..state.clone()
@@ -125,17 +130,21 @@ pub fn substitution(walk: &mut Walk<'_>, state: &State, text: &str) -> Result<()
 /// Walks a list; `state.dirs` is the start.
 ///
 /// # Errors
-/// A [`Refusal`].
-pub fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Result<Ends, Refusal> {
+/// A [`CommandRefusal`].
+pub fn list(
+    walk: &mut CommandWalk<'_>,
+    state: &mut ShellState,
+    list: &CompoundList,
+) -> Result<ExitDirectories, CommandRefusal> {
     if state.dirs.is_nowhere() {
         // After an `exit`: judged as if it ran in the root.
         state.dirs = Dirs::Of(vec![String::new()]);
     }
-    let mut ends = Ends::stay(state);
+    let mut ends = ExitDirectories::stay(state);
     let start = state.dirs.clone();
     for item in &list.0 {
         if matches!(item.1, SeparatorOperator::Async) {
-            return Err(Refusal::construct(
+            return Err(CommandRefusal::construct(
                 "&",
                 "use `is_background` of the tool, or leave the command in the foreground",
             ));
@@ -147,7 +156,7 @@ pub fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Resu
                 AndOr::And(then) => {
                     state.dirs = reached(ends.ok, &start);
                     let after = pipeline(walk, state, then)?;
-                    ends = Ends {
+                    ends = ExitDirectories {
                         ok: after.ok,
                         failed: ends.failed.union(&after.failed)?,
                     };
@@ -155,7 +164,7 @@ pub fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Resu
                 AndOr::Or(otherwise) => {
                     state.dirs = reached(ends.failed, &start);
                     let after = pipeline(walk, state, otherwise)?;
-                    ends = Ends {
+                    ends = ExitDirectories {
                         ok: ends.ok.union(&after.ok)?,
                         failed: after.failed,
                     };
@@ -172,7 +181,11 @@ fn reached(dirs: Dirs, start: &Dirs) -> Dirs {
     if dirs.is_nowhere() { start.clone() } else { dirs }
 }
 
-fn pipeline(walk: &mut Walk<'_>, state: &mut State, pipeline: &Pipeline) -> Result<Ends, Refusal> {
+fn pipeline(
+    walk: &mut CommandWalk<'_>,
+    state: &mut ShellState,
+    pipeline: &Pipeline,
+) -> Result<ExitDirectories, CommandRefusal> {
     if let [only] = pipeline.seq.as_slice() {
         let mut ends = command(walk, state, only)?;
         if pipeline.bang {
@@ -182,18 +195,22 @@ fn pipeline(walk: &mut Walk<'_>, state: &mut State, pipeline: &Pipeline) -> Resu
     }
     for (index, stage) in pipeline.seq.iter().enumerate() {
         // Each stage is a subshell: its changes end with it.
-        let mut inner = State {
+        let mut inner = ShellState {
             fed: state.fed || index > 0,
             ..state.clone()
         };
         command(walk, &mut inner, stage)?;
     }
-    Ok(Ends::stay(state))
+    Ok(ExitDirectories::stay(state))
 }
 
-fn command(walk: &mut Walk<'_>, state: &mut State, command: &Command) -> Result<Ends, Refusal> {
+fn command(
+    walk: &mut CommandWalk<'_>,
+    state: &mut ShellState,
+    command: &Command,
+) -> Result<ExitDirectories, CommandRefusal> {
     if walk.reading.commands.len() > MAX_COMMANDS || walk.names.len() > MAX_COMMANDS {
-        return Err(Refusal::new(
+        return Err(CommandRefusal::new(
             "limit:commands",
             "the text holds more than 200 commands",
             "split it into several calls",
@@ -207,13 +224,13 @@ fn command(walk: &mut Walk<'_>, state: &mut State, command: &Command) -> Result<
             inner.fed |= reads_file(redirects.as_ref());
             compound_command(walk, &mut inner, compound)
         }
-        Command::Function(_) => Err(Refusal::construct("function", "write the commands out")),
+        Command::Function(_) => Err(CommandRefusal::construct("function", "write the commands out")),
         Command::ExtendedTest(test, redirects) => {
             outer(walk, state, redirects.as_ref())?;
             walk.names.push("[[".to_owned());
             extended::check(walk, state, &test.expr)?;
-            simple::note(walk, vec![Word::known("[[")]);
-            Ok(Ends::stay(state))
+            simple::note(walk, vec![ShellWord::known("[[")]);
+            Ok(ExitDirectories::stay(state))
         }
     }
 }
@@ -222,7 +239,11 @@ fn reads_file(redirects: Option<&RedirectList>) -> bool {
     redirects.is_some_and(|list| !list.0.is_empty())
 }
 
-fn outer(walk: &mut Walk<'_>, state: &State, redirects: Option<&RedirectList>) -> Result<(), Refusal> {
+fn outer(
+    walk: &mut CommandWalk<'_>,
+    state: &ShellState,
+    redirects: Option<&RedirectList>,
+) -> Result<(), CommandRefusal> {
     let list: Vec<&IoRedirect> = redirects.iter().flat_map(|list| list.0.iter()).collect();
     let Redirects { reads, writes, .. } = redirect::all(walk, state, &list)?;
     walk.reading.reads.extend(reads);
@@ -230,15 +251,22 @@ fn outer(walk: &mut Walk<'_>, state: &State, redirects: Option<&RedirectList>) -
     Ok(())
 }
 
-fn compound_command(walk: &mut Walk<'_>, state: &mut State, compound: &CompoundCommand) -> Result<Ends, Refusal> {
+fn compound_command(
+    walk: &mut CommandWalk<'_>,
+    state: &mut ShellState,
+    compound: &CompoundCommand,
+) -> Result<ExitDirectories, CommandRefusal> {
     match compound {
-        CompoundCommand::Arithmetic(_) => Err(Refusal::construct("((", "compute the number yourself and write it")),
-        CompoundCommand::ArithmeticForClause(_) => Err(Refusal::construct("for ((", "use `for n in 1 2 3`")),
-        CompoundCommand::Coprocess(_) => Err(Refusal::construct("coproc", "use a pipe")),
+        CompoundCommand::Arithmetic(_) => Err(CommandRefusal::construct(
+            "((",
+            "compute the number yourself and write it",
+        )),
+        CompoundCommand::ArithmeticForClause(_) => Err(CommandRefusal::construct("for ((", "use `for n in 1 2 3`")),
+        CompoundCommand::Coprocess(_) => Err(CommandRefusal::construct("coproc", "use a pipe")),
         CompoundCommand::BraceGroup(group) => list(walk, state, &group.list),
         CompoundCommand::Subshell(group) => {
             list(walk, &mut state.clone(), &group.list)?;
-            Ok(Ends::stay(state))
+            Ok(ExitDirectories::stay(state))
         }
         CompoundCommand::ForClause(clause) => over_words(walk, state, clause),
         CompoundCommand::CaseClause(clause) => case(walk, state, clause),
@@ -250,14 +278,18 @@ fn compound_command(walk: &mut Walk<'_>, state: &mut State, compound: &CompoundC
 }
 
 /// Ends in any of these directories, whatever its status.
-fn anyhow(dirs: Dirs) -> Ends {
-    Ends {
+fn anyhow(dirs: Dirs) -> ExitDirectories {
+    ExitDirectories {
         ok: dirs.clone(),
         failed: dirs,
     }
 }
 
-fn branch(walk: &mut Walk<'_>, state: &mut State, clause: &IfClauseCommand) -> Result<Ends, Refusal> {
+fn branch(
+    walk: &mut CommandWalk<'_>,
+    state: &mut ShellState,
+    clause: &IfClauseCommand,
+) -> Result<ExitDirectories, CommandRefusal> {
     let tested = list(walk, state, &clause.condition)?;
     state.dirs = tested.ok;
     let mut dirs = list(walk, state, &clause.then)?.all()?;
@@ -274,7 +306,11 @@ fn branch(walk: &mut Walk<'_>, state: &mut State, clause: &IfClauseCommand) -> R
     Ok(anyhow(dirs.union(&open)?))
 }
 
-fn case(walk: &mut Walk<'_>, state: &mut State, clause: &CaseClauseCommand) -> Result<Ends, Refusal> {
+fn case(
+    walk: &mut CommandWalk<'_>,
+    state: &mut ShellState,
+    clause: &CaseClauseCommand,
+) -> Result<ExitDirectories, CommandRefusal> {
     words::evaluate_one(walk, state, &clause.value.value)?;
     let start = state.dirs.clone();
     let mut dirs = start.clone();
@@ -293,10 +329,14 @@ fn case(walk: &mut Walk<'_>, state: &mut State, clause: &CaseClauseCommand) -> R
 }
 
 /// Reads `for name in words`.
-fn over_words(walk: &mut Walk<'_>, state: &mut State, clause: &ForClauseCommand) -> Result<Ends, Refusal> {
+fn over_words(
+    walk: &mut CommandWalk<'_>,
+    state: &mut ShellState,
+    clause: &ForClauseCommand,
+) -> Result<ExitDirectories, CommandRefusal> {
     let name = clause.variable_name.as_str();
     if !assign::may_be_set(name) {
-        return Err(Refusal::construct(
+        return Err(CommandRefusal::construct(
             "for",
             "use a lower-case name for the loop's variable",
         ));
@@ -312,18 +352,18 @@ fn over_words(walk: &mut Walk<'_>, state: &mut State, clause: &ForClauseCommand)
 
 /// Reads a loop again from any directory if its body may end in another directory than it started in.
 fn again(
-    walk: &mut Walk<'_>,
-    state: &mut State,
+    walk: &mut CommandWalk<'_>,
+    state: &mut ShellState,
     start: &Dirs,
-    ends: Ends,
+    ends: ExitDirectories,
     body: &CompoundList,
-) -> Result<Ends, Refusal> {
+) -> Result<ExitDirectories, CommandRefusal> {
     let after = start.union(&ends.all()?)?;
     if after == *start {
         return Ok(anyhow(after));
     }
     if !walk.grants.witness {
-        return Err(Refusal::construct(
+        return Err(CommandRefusal::construct(
             "cd_in_loop",
             "put the body into a subshell: `(cd x && …)`",
         ));
@@ -334,15 +374,19 @@ fn again(
 }
 
 /// Reads `while` and `until`.
-fn on_condition(walk: &mut Walk<'_>, state: &mut State, clause: &WhileOrUntilClauseCommand) -> Result<Ends, Refusal> {
+fn on_condition(
+    walk: &mut CommandWalk<'_>,
+    state: &mut ShellState,
+    clause: &WhileOrUntilClauseCommand,
+) -> Result<ExitDirectories, CommandRefusal> {
     let start = state.dirs.clone();
-    let mut condition = State {
+    let mut condition = ShellState {
         reads_lines: true,
         ..state.clone()
     };
     let tested = list(walk, &mut condition, &clause.0)?.all()?;
     if tested != start {
-        return Err(Refusal::construct(
+        return Err(CommandRefusal::construct(
             "cd_in_loop",
             "put `cd` in front of the loop instead of into its condition",
         ));

@@ -1,14 +1,18 @@
 //! Evaluates the source of words: what is literal, what is a glob, and what is known only when the shell expands it.
 
-use super::scope::{State, Walk};
+use super::scope::{CommandWalk, ShellState};
 use super::units::{Unit, split};
-use super::{Refusal, Word, WordKind, braces, walk};
+use super::{CommandRefusal, ShellWord, WordKind, braces, walk};
 
 /// The words that result from the source of one word (braces can make several).
 ///
 /// # Errors
 /// A refused construct, or a refusal of a command inside a substitution.
-pub fn evaluate(walk: &mut Walk<'_>, state: &State, source: &str) -> Result<Vec<Word>, Refusal> {
+pub fn evaluate(
+    walk: &mut CommandWalk<'_>,
+    state: &ShellState,
+    source: &str,
+) -> Result<Vec<ShellWord>, CommandRefusal> {
     let units = resolve(walk, state, split(source)?)?;
     Ok(braces::expand(units)?.iter().map(|units| word(units, source)).collect())
 }
@@ -17,7 +21,7 @@ pub fn evaluate(walk: &mut Walk<'_>, state: &State, source: &str) -> Result<Vec<
 ///
 /// # Errors
 /// Like [`evaluate`].
-pub fn evaluate_one(walk: &mut Walk<'_>, state: &State, source: &str) -> Result<Word, Refusal> {
+pub fn evaluate_one(walk: &mut CommandWalk<'_>, state: &ShellState, source: &str) -> Result<ShellWord, CommandRefusal> {
     let units = resolve(walk, state, split(source)?)?;
     Ok(word(&units, source))
 }
@@ -26,7 +30,7 @@ pub fn evaluate_one(walk: &mut Walk<'_>, state: &State, source: &str) -> Result<
 ///
 /// # Errors
 /// Like [`evaluate`].
-pub fn resolve(walk: &mut Walk<'_>, state: &State, units: Vec<Unit>) -> Result<Vec<Unit>, Refusal> {
+pub fn resolve(walk: &mut CommandWalk<'_>, state: &ShellState, units: Vec<Unit>) -> Result<Vec<Unit>, CommandRefusal> {
     let mut resolved = Vec::with_capacity(units.len());
     for unit in units {
         resolved.push(match unit {
@@ -36,7 +40,7 @@ pub fn resolve(walk: &mut Walk<'_>, state: &State, units: Vec<Unit>) -> Result<V
             }
             Unit::Param { name } => {
                 if looks_secret(&name) && !walk.is_own_variable(&name) {
-                    return Err(Refusal::new(
+                    return Err(CommandRefusal::new(
                         "refused_construct:secret_variable",
                         format!("`${name}` looks like a secret"),
                         "leave the variable to the program that needs it",
@@ -67,7 +71,7 @@ pub fn looks_secret(name: &str) -> bool {
 }
 
 /// Makes one word of resolved units.
-fn word(units: &[Unit], source: &str) -> Word {
+fn word(units: &[Unit], source: &str) -> ShellWord {
     let is_expansion = |unit: &Unit| matches!(unit, Unit::Expansion);
     let glob = is_glob(units);
     // Matchers disagree on a pattern with a quoted backslash.
@@ -75,12 +79,12 @@ fn word(units: &[Unit], source: &str) -> Word {
     if units.iter().any(is_expansion) || (glob && units.iter().any(backslash)) {
         let literal = units.iter().take_while(|unit| !is_expansion(unit));
         let head: String = literal.filter_map(character).collect();
-        return Word::unknown(source, head);
+        return ShellWord::unknown(source, head);
     }
     let text = literal(units, glob);
-    Word {
+    ShellWord {
         kind: if glob { WordKind::Glob } else { WordKind::Known },
-        ..Word::known(text)
+        ..ShellWord::known(text)
     }
 }
 

@@ -1,19 +1,19 @@
 //! Programs that run the command given as their operands: removed by an exact grammar of their options. An operand that
 //! does not match the grammar is a concern.
 
-use super::scope::Walk;
-use super::{Refusal, Word, WordKind, assign};
+use super::scope::CommandWalk;
+use super::{CommandRefusal, ShellWord, WordKind, assign};
 
 /// What follows a program's name.
-pub enum Step {
+pub enum WrapperStep {
     /// No wrapper, or one without a command.
     Plain,
     /// A command inside a command.
-    Inner(Vec<Word>),
+    Inner(Vec<ShellWord>),
     /// A shell text.
     Text(String),
     /// A wrapper whose options are not understood, so that its command is unknown.
-    Odd(usize, Refusal),
+    Odd(usize, CommandRefusal),
 }
 
 /// The options of a wrapper.
@@ -168,24 +168,24 @@ pub fn is_wrapper(program: &str) -> bool {
 ///
 /// # Errors
 /// `assignment:*` for names that `env` may not set or remove.
-pub fn step(walk: &mut Walk<'_>, words: &[Word], program: &str) -> Result<Step, Refusal> {
+pub fn step(walk: &mut CommandWalk<'_>, words: &[ShellWord], program: &str) -> Result<WrapperStep, CommandRefusal> {
     match program {
         "env" => env(walk, words),
         "bash" | "sh" | "dash" => Ok(shell(words)),
-        "command" if words.get(1).is_some_and(|word| word.text == "-v" || word.text == "-V") => Ok(Step::Plain),
+        "command" if words.get(1).is_some_and(|word| word.text == "-v" || word.text == "-V") => Ok(WrapperStep::Plain),
         "xargs" => Ok(xargs(words)),
         _ => Ok(GRAMMARS
             .iter()
             .find(|grammar| grammar.name == program)
-            .map_or(Step::Plain, |grammar| plain(grammar, words))),
+            .map_or(WrapperStep::Plain, |grammar| plain(grammar, words))),
     }
 }
 
-fn odd(at: usize, word: Option<&Word>) -> Step {
+fn odd(at: usize, word: Option<&ShellWord>) -> WrapperStep {
     let text = word.map_or("", |word| word.text.as_str());
-    Step::Odd(
+    WrapperStep::Odd(
         at,
-        Refusal::new(
+        CommandRefusal::new(
             format!("unknown_option:{text}"),
             format!("`{text}` hides which command runs"),
             "run the command directly",
@@ -193,22 +193,22 @@ fn odd(at: usize, word: Option<&Word>) -> Step {
     )
 }
 
-fn plain(grammar: &Grammar, words: &[Word]) -> Step {
+fn plain(grammar: &Grammar, words: &[ShellWord]) -> WrapperStep {
     match skip_options(grammar, words) {
         Ok(at) if at + grammar.operands < words.len() => {
             let skipped = &words[at..at + grammar.operands];
             if let Some(bad) = skipped.iter().position(|word| word.exact().is_none()) {
                 return odd(at + bad, words.get(at + bad));
             }
-            Step::Inner(words[at + grammar.operands..].to_vec())
+            WrapperStep::Inner(words[at + grammar.operands..].to_vec())
         }
-        Ok(_) => Step::Plain,
+        Ok(_) => WrapperStep::Plain,
         Err(at) => odd(at, words.get(at)),
     }
 }
 
 /// The index of the first word that is not an option, or of the first one that is not understood.
-fn skip_options(grammar: &Grammar, words: &[Word]) -> Result<usize, usize> {
+fn skip_options(grammar: &Grammar, words: &[ShellWord]) -> Result<usize, usize> {
     let mut at = 1;
     while let Some(word) = words.get(at) {
         let Some(text) = word.exact() else {
@@ -239,7 +239,7 @@ fn skip_options(grammar: &Grammar, words: &[Word]) -> Result<usize, usize> {
     Ok(at)
 }
 
-fn env(walk: &mut Walk<'_>, words: &[Word]) -> Result<Step, Refusal> {
+fn env(walk: &mut CommandWalk<'_>, words: &[ShellWord]) -> Result<WrapperStep, CommandRefusal> {
     let mut at = 1;
     while let Some(word) = words.get(at) {
         match word.exact() {
@@ -247,7 +247,7 @@ fn env(walk: &mut Walk<'_>, words: &[Word]) -> Result<Step, Refusal> {
             // settings.
             Some("-i" | "-" | "--ignore-environment") => return Err(assign::removed("-i")),
             Some("-u" | "--unset") => {
-                let Some(name) = words.get(at + 1).and_then(Word::exact) else {
+                let Some(name) = words.get(at + 1).and_then(ShellWord::exact) else {
                     return Ok(odd(at, Some(word)));
                 };
                 assign::may_be_removed(name)?;
@@ -274,21 +274,21 @@ fn env(walk: &mut Walk<'_>, words: &[Word]) -> Result<Step, Refusal> {
         };
         let value = word
             .exact()
-            .map_or_else(|| Word::unknown(&word.text, ""), |_| Word::known(value));
+            .map_or_else(|| ShellWord::unknown(&word.text, ""), |_| ShellWord::known(value));
         assign::before(walk, name, &value)?;
         at += 1;
     }
     if at >= words.len() {
-        return Ok(Step::Plain);
+        return Ok(WrapperStep::Plain);
     }
-    Ok(Step::Inner(words[at..].to_vec()))
+    Ok(WrapperStep::Inner(words[at..].to_vec()))
 }
 
 /// Only `bash -c TEXT` is interpreted; other uses are those of an ordinary program.
-fn shell(words: &[Word]) -> Step {
+fn shell(words: &[ShellWord]) -> WrapperStep {
     let mut at = 1;
     let mut text_follows = false;
-    while let Some(text) = words.get(at).and_then(Word::exact) {
+    while let Some(text) = words.get(at).and_then(ShellWord::exact) {
         match text {
             "-o" if words
                 .get(at + 1)
@@ -317,17 +317,17 @@ fn shell(words: &[Word]) -> Step {
         at += 1;
     }
     if !text_follows {
-        return Step::Plain;
+        return WrapperStep::Plain;
     }
-    match (words.get(at).and_then(Word::exact), words.len()) {
-        (Some(text), length) if length == at + 1 && !text.starts_with(['-', '+']) => Step::Text(text.to_owned()),
+    match (words.get(at).and_then(ShellWord::exact), words.len()) {
+        (Some(text), length) if length == at + 1 && !text.starts_with(['-', '+']) => WrapperStep::Text(text.to_owned()),
         _ => odd(at.min(words.len().saturating_sub(1)), words.get(at)),
     }
 }
 
-fn xargs(words: &[Word]) -> Step {
+fn xargs(words: &[ShellWord]) -> WrapperStep {
     let Some(grammar) = GRAMMARS.iter().find(|grammar| grammar.name == "xargs") else {
-        return Step::Plain;
+        return WrapperStep::Plain;
     };
     // `-I MARK` precedes the command and determines where the values are inserted.
     let mark_at = words.iter().position(|word| word.text.starts_with("-I"));
@@ -343,7 +343,7 @@ fn xargs(words: &[Word]) -> Step {
             .and_then(|text| text.strip_prefix("-I"))
             .unwrap_or_default();
         let (found, length) = if glued.is_empty() {
-            (words.get(at + 1).and_then(Word::exact).unwrap_or_default(), 2)
+            (words.get(at + 1).and_then(ShellWord::exact).unwrap_or_default(), 2)
         } else {
             (glued, 1)
         };
@@ -355,12 +355,12 @@ fn xargs(words: &[Word]) -> Step {
     }
     match skip_options(grammar, &rest) {
         Err(at) => odd(at, rest.get(at)),
-        Ok(at) if at >= rest.len() => Step::Plain,
-        Ok(at) => Step::Inner(match mark {
+        Ok(at) if at >= rest.len() => WrapperStep::Plain,
+        Ok(at) => WrapperStep::Inner(match mark {
             Some(mark) => rest[at..].iter().map(|word| filled(word, &mark)).collect(),
             None => {
                 let mut words = rest[at..].to_vec();
-                words.push(Word::unknown("(standard input)", ""));
+                words.push(ShellWord::unknown("(standard input)", ""));
                 words
             }
         }),
@@ -368,9 +368,9 @@ fn xargs(words: &[Word]) -> Step {
 }
 
 /// A word in which `mark` is replaced by an unknown value.
-pub fn filled(word: &Word, mark: &str) -> Word {
+pub fn filled(word: &ShellWord, mark: &str) -> ShellWord {
     match word.text.split_once(mark) {
-        Some((head, _)) if word.kind != WordKind::Unknown => Word::unknown(&word.text, head),
+        Some((head, _)) if word.kind != WordKind::Unknown => ShellWord::unknown(&word.text, head),
         _ => word.clone(),
     }
 }

@@ -1,31 +1,33 @@
 //! What is suggested loads, allows what was done, and opens nothing that was closed for a reason.
 
 use super::*;
-use crate::base::ruling::Asked;
-use crate::diag::Files;
-use crate::policy::load::{Source, load};
+use crate::base::ruling::PolicyInput;
+use crate::diag::SourceFiles;
+use crate::policy::load::{PolicySource, load};
 use crate::policy::model::{KnownTools, PolicySet, Uses};
 use crate::policy::{calls, decide};
 use serde_json::{Value, json};
 
 fn set(text: &str) -> PolicySet {
-    let source = Source {
+    let source = PolicySource {
         name: "s.yaml".to_owned(),
         text: text.to_owned(),
     };
-    load(&mut Files::new(), &[source], &KnownTools::builtin()).unwrap().0
+    load(&mut SourceFiles::new(), &[source], &KnownTools::builtin())
+        .unwrap()
+        .0
 }
 
-fn seen(set: &PolicySet, tool: &str, args: &Value) -> Seen {
+fn seen(set: &PolicySet, tool: &str, args: &Value) -> RecordedCall {
     let (tool, kind, origin, access) = calls::by_name(tool, args);
-    let asked = Asked {
+    let asked = PolicyInput {
         tool: &tool,
         kind,
         origin: &origin,
         args,
     };
     let ruling = calls::without_tree(|terrain| decide(set, &asked, &access, terrain, &Uses::default()));
-    Seen {
+    RecordedCall {
         tool,
         kind,
         origin,
@@ -53,7 +55,7 @@ fn what_is_suggested_allows_what_was_done() {
         ("google_web_search", json!({ "query": "x" })),
     ];
     let closed = set("version: 1\n");
-    let calls_seen: Vec<Seen> = done.iter().map(|(tool, args)| seen(&closed, tool, args)).collect();
+    let calls_seen: Vec<RecordedCall> = done.iter().map(|(tool, args)| seen(&closed, tool, args)).collect();
     let text = calls::without_tree(|terrain| suggest(&calls_seen, &Shown::default(), terrain));
     let opened = set(&text);
     for (tool, args) in &done {
@@ -97,7 +99,7 @@ fn what_was_closed_for_a_reason_stays_closed() {
 #[test]
 fn many_files_of_one_directory_become_one_pattern() {
     let closed = set("version: 1\n");
-    let calls_seen: Vec<Seen> = ["a", "b", "c", "d"]
+    let calls_seen: Vec<RecordedCall> = ["a", "b", "c", "d"]
         .iter()
         .map(|name| seen(&closed, "write_file", &json!({ "file_path": format!("src/{name}.rs") })))
         .collect();
@@ -123,7 +125,7 @@ fn what_showed_while_commands_ran_is_suggested() {
     };
     let change = |path: &str, code: &str, left: bool| Unruled {
         path: path.to_owned(),
-        change: crate::base::event::Change::Modified,
+        change: crate::base::event::PathChange::Modified,
         rule: None,
         code: code.to_owned(),
         denied: false,

@@ -2,7 +2,7 @@
 
 use super::spec::Spec;
 use super::step;
-use crate::process::Level;
+use crate::process::SandboxLevel;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch, apply_filter,
@@ -124,7 +124,7 @@ pub(super) fn apply(spec: &Spec) -> Result<(), String> {
 }
 
 /// `unix` says whether the command may create Unix sockets at `full`.
-fn build(level: Level, unix: bool) -> Result<Vec<BpfProgram>, seccompiler::Error> {
+fn build(level: SandboxLevel, unix: bool) -> Result<Vec<BpfProgram>, seccompiler::Error> {
     let mut rules: Rules = REFUSED
         .iter()
         .chain(REFUSED_HERE)
@@ -154,7 +154,7 @@ fn build(level: Level, unix: bool) -> Result<Vec<BpfProgram>, seccompiler::Error
     );
     modes(&mut rules)?;
     rules.insert(libc::SYS_socket, sockets(level, unix)?);
-    if level == Level::Landlock {
+    if level == SandboxLevel::Landlock {
         machine_wide(&mut rules)?;
     }
     let refuse = program(rules, libc::EPERM.unsigned_abs())?;
@@ -228,12 +228,12 @@ fn modes(rules: &mut Rules) -> Result<(), seccompiler::Error> {
 /// Which sockets may be created. At `full` the network namespace is private and empty, so a test's server may listen
 /// and be reached. At `landlock` the network is the machine's: no socket except a connected pair (`socketpair`, another
 /// call).
-fn sockets(level: Level, unix: bool) -> Result<Vec<SeccompRule>, seccompiler::Error> {
+fn sockets(level: SandboxLevel, unix: bool) -> Result<Vec<SeccompRule>, seccompiler::Error> {
     let allowed: &[i32] = match level {
         // Without a Unix socket the command cannot connect to a socket file in the workspace.
-        Level::Full if !unix => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
-        Level::Full | Level::None => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
-        Level::Landlock => &[],
+        SandboxLevel::Full if !unix => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+        SandboxLevel::Full | SandboxLevel::None => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+        SandboxLevel::Landlock => &[],
     };
     let not = |domain: &i32| {
         let domain = u64::from(domain.unsigned_abs());
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn every_level_has_a_filter_that_fits_the_kernel() {
-        for level in [Level::Full, Level::Landlock] {
+        for level in [SandboxLevel::Full, SandboxLevel::Landlock] {
             for unix in [true, false] {
                 let programs = build(level, unix).unwrap();
                 assert_eq!(programs.len(), 3);

@@ -2,11 +2,11 @@
 //! how the command ended.
 
 use super::cgroup::Groups;
-use super::listener::{Handover, Listener};
+use super::listener::{Handover, SyscallListener};
 use super::mediate::Places;
-use super::memory::Memory;
-use super::spec::{Message, Spec, Task};
-use super::{filter, leave, limits, notify, rules, step, tell, trial};
+use super::memory::MemoryWatch;
+use super::spec::{ChildMessage, Spec, Task};
+use super::{filter, leave, limits, notify, rules, send_message, step, trial};
 use crate::process::tree::{below, send, table};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, set_child_subreaper, wait};
@@ -25,7 +25,7 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(),
     block_signals();
     let limit = limits::processes(spec, groups)?;
     // A tree can have only one listener: if a witness judges execs, it also answers these calls.
-    let mediated = spec.level == crate::process::Level::Landlock && !spec.witness;
+    let mediated = spec.level == crate::process::SandboxLevel::Landlock && !spec.witness;
     let handover = step("socket pair", mediated.then(Handover::new).transpose())?;
     let Some(command) = step("fork", fork())? else {
         leave(command(spec, channel, (&limit, groups), handover));
@@ -36,18 +36,18 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(),
         gone: pidfd_open(command, PidfdFlags::empty()).ok(),
         channel,
         watched: matches!(limit, limits::Processes::Watched).then(|| Watch::begin(spec.processes)),
-        memory: Memory::begin(spec.memory, groups),
+        memory: MemoryWatch::begin(spec.memory, groups),
         listener: handover.and_then(|handover| handover.receive(Places::of(spec))),
         status: None,
     };
     let (status, leftovers) = see.through();
     let memory = see.memory.was_over().then_some(spec.memory);
-    let ended = Message::Ended {
+    let ended = ChildMessage::Ended {
         status,
         leftovers,
         memory,
     };
-    tell(channel, &ended);
+    send_message(channel, &ended);
     Ok(())
 }
 
@@ -62,17 +62,17 @@ fn command(
     match confined {
         Ok(()) => {}
         Err(error) => {
-            tell(channel, &Message::Failed(error));
+            send_message(channel, &ChildMessage::Failed(error));
             return 126;
         }
     }
     match &spec.task {
         Task::Probe => {
-            tell(channel, &Message::Witnessed(notify::trial(spec.level, channel)));
+            send_message(channel, &ChildMessage::Witnessed(notify::trial(spec.level, channel)));
             0
         }
         Task::Trial(acts) => {
-            tell(channel, &Message::Tried(trial::succeeded(acts)));
+            send_message(channel, &ChildMessage::Tried(trial::succeeded(acts)));
             0
         }
         Task::Run { argv, dir, env } => {
@@ -93,13 +93,13 @@ fn command(
                 .envs(env.iter().map(|(name, value)| (name, value)))
                 .current_dir(dir);
             if let Err(error) = notify::apply(spec.level, spec.witness, channel) {
-                tell(channel, &Message::Failed(error));
+                send_message(channel, &ChildMessage::Failed(error));
                 return 126;
             }
             let error = program.exec();
-            tell(
+            send_message(
                 channel,
-                &Message::NotExecuted(error.raw_os_error().unwrap_or(libc::EINVAL)),
+                &ChildMessage::NotExecuted(error.raw_os_error().unwrap_or(libc::EINVAL)),
             );
             127
         }
@@ -110,7 +110,7 @@ fn confine(spec: &Spec, limit: &limits::Processes, groups: &Groups) -> Result<()
     unblock_signals();
     let _ = rustix::process::setsid();
     limits::apply(spec, limit, groups)?;
-    if spec.level == crate::process::Level::None {
+    if spec.level == crate::process::SandboxLevel::None {
         return Ok(());
     }
     step("no new privileges", rustix::thread::set_no_new_privs(true))?;
@@ -125,8 +125,8 @@ struct See<'a> {
     gone: Option<OwnedFd>,
     channel: &'a OwnedFd,
     watched: Option<Watch>,
-    memory: Memory<'a>,
-    listener: Option<Listener>,
+    memory: MemoryWatch<'a>,
+    listener: Option<SyscallListener>,
     status: Option<i32>,
 }
 

@@ -3,7 +3,7 @@
 use super::cgroup::Groups;
 use super::spec::Spec;
 use super::step;
-use crate::process::Level;
+use crate::process::SandboxLevel;
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities};
 use std::os::unix::fs::MetadataExt;
@@ -34,13 +34,15 @@ pub(super) enum Processes {
 pub(super) fn processes(spec: &Spec, groups: &Groups) -> Result<Processes, String> {
     let root = geteuid().is_root();
     Ok(match spec.level {
-        Level::None => Processes::Free,
+        SandboxLevel::None => Processes::Free,
         // In a user namespace the kernel counts only the processes of that namespace.
-        Level::Full if !root => Processes::User(spec.processes),
-        Level::Full if table_is_small(spec) => Processes::Table,
-        Level::Landlock if !root => Processes::User(step("counting processes", threads_of_user())? + spec.processes),
-        Level::Landlock if groups.holds_processes => Processes::Grouped,
-        Level::Full | Level::Landlock => Processes::Watched,
+        SandboxLevel::Full if !root => Processes::User(spec.processes),
+        SandboxLevel::Full if table_is_small(spec) => Processes::Table,
+        SandboxLevel::Landlock if !root => {
+            Processes::User(step("counting processes", threads_of_user())? + spec.processes)
+        }
+        SandboxLevel::Landlock if groups.holds_processes => Processes::Grouped,
+        SandboxLevel::Full | SandboxLevel::Landlock => Processes::Watched,
     })
 }
 
@@ -116,7 +118,7 @@ pub(super) fn apply(spec: &Spec, processes: &Processes, groups: &Groups) -> Resu
         return Err(format!("control group: {error}"));
     }
     step("core limit", lower(Resource::Core, 0))?;
-    if spec.level == Level::None {
+    if spec.level == SandboxLevel::None {
         return Ok(());
     }
     step("file size limit", lower(Resource::Fsize, FILE_BYTES))?;
@@ -143,7 +145,7 @@ pub(super) fn give_up_capabilities(spec: &Spec) -> Result<(), String> {
     let mut keep = CapabilitySet::empty();
     if geteuid().is_root() {
         // At `landlock` the mediator changes owners and modes for the command, and only in its own places.
-        if spec.level == Level::Full {
+        if spec.level == SandboxLevel::Full {
             keep = CapabilitySet::CHOWN | CapabilitySet::FOWNER;
         }
         let foreign = std::fs::metadata(&spec.workspace).is_ok_and(|data| data.uid() != 0);

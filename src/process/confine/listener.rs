@@ -20,7 +20,7 @@ pub(super) struct Handover {
 }
 
 /// Reads and answers suspended calls.
-pub(super) struct Listener {
+pub(super) struct SyscallListener {
     fd: OwnedFd,
     places: Places,
 }
@@ -54,7 +54,7 @@ impl Handover {
     }
 
     /// The other side: waits until the command has created its listener or continues without one.
-    pub fn receive(self, places: Places) -> Option<Listener> {
+    pub fn receive(self, places: Places) -> Option<SyscallListener> {
         drop(self.theirs);
         let mut byte = [0];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -71,17 +71,17 @@ impl Handover {
             RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
             _ => None,
         })?;
-        Some(Listener { fd, places })
+        Some(SyscallListener { fd, places })
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for SyscallListener {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Listener {
+impl SyscallListener {
     /// Answers one suspended call. Call it when the descriptor is readable.
     #[expect(unsafe_code, reason = "notifications are read and answered by ioctl")]
     pub fn answer(&self) {

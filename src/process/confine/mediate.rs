@@ -6,7 +6,7 @@
 //! [`answer`] needs only the notification, so that whichever process owns the tree's one listener can call it for any
 //! of [`calls`].
 
-use super::peek::Memory;
+use super::peek::TracedMemory;
 use super::spec::Spec;
 use crate::process::write_guard::at;
 use rustix::fs::{
@@ -139,7 +139,7 @@ pub(crate) fn answer(places: &Places, process: u32, call: i64, args: &[u64; 6], 
 }
 
 fn mediate(places: &Places, process: u32, call: i64, args: &[u64; 6], is_waiting: impl Fn() -> bool) -> Result<()> {
-    let memory = Memory::of(process)?;
+    let memory = TracedMemory::of(process)?;
     let (target, act) = read(call, args, &memory)?;
     let handle = reach(&target, process, &memory)?;
     if !places.hold(&handle) {
@@ -153,7 +153,7 @@ fn mediate(places: &Places, process: u32, call: i64, args: &[u64; 6], is_waiting
 }
 
 /// Decodes a call.
-fn read(call: i64, args: &[u64; 6], memory: &Memory) -> Result<(Target, Act)> {
+fn read(call: i64, args: &[u64; 6], memory: &TracedMemory) -> Result<(Target, Act)> {
     let [one, two, three, four, five, _] = *args;
     let cwd = libc::AT_FDCWD as u64;
     let at = |dir: u64, path: u64, flags: u64| Target::Path {
@@ -199,7 +199,7 @@ fn read(call: i64, args: &[u64; 6], memory: &Memory) -> Result<(Target, Act)> {
 }
 
 /// Opens a handle of the call's target.
-fn reach(target: &Target, process: u32, memory: &Memory) -> Result<OwnedFd> {
+fn reach(target: &Target, process: u32, memory: &TracedMemory) -> Result<OwnedFd> {
     let (dir, path, follow, empty) = match target {
         Target::Open(fd) => return descriptor(process, *fd),
         Target::Path {
@@ -273,7 +273,7 @@ enum Change {
 }
 
 impl Change {
-    fn of(act: Act, memory: &Memory) -> Result<Self> {
+    fn of(act: Act, memory: &TracedMemory) -> Result<Self> {
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: libc::UTIME_NOW,
@@ -329,7 +329,7 @@ impl Change {
 }
 
 /// The name of an attribute that a command may set: `user.*` and ACLs, none that the kernel acts on otherwise.
-fn attribute(name: u64, memory: &Memory) -> Result<String> {
+fn attribute(name: u64, memory: &TracedMemory) -> Result<String> {
     let name = String::from_utf8(memory.text(name, MOST_NAME)?).map_err(|_| Errno::PERM)?;
     let allowed = name.starts_with("user.") || name.starts_with("system.posix_acl_");
     allowed.then_some(name).ok_or(Errno::PERM)

@@ -33,7 +33,7 @@ impl Machine {
 }
 
 /// Polls the memory use of a tree and records whether it exceeded the limit.
-pub(super) struct Memory<'a> {
+pub(super) struct MemoryWatch<'a> {
     groups: &'a Groups,
     limit: u64,
     before: Machine,
@@ -41,7 +41,7 @@ pub(super) struct Memory<'a> {
     over: bool,
 }
 
-impl<'a> Memory<'a> {
+impl<'a> MemoryWatch<'a> {
     /// `limit` is in bytes.
     pub fn begin(limit: u64, groups: &'a Groups) -> Self {
         Self {

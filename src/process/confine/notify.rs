@@ -1,9 +1,9 @@
 //! The last seccomp filter of a confined command: suspends each `execve` and `execveat` until the parent has answered.
 
 use super::mediate;
-use super::spec::Message;
+use super::spec::ChildMessage;
 use super::{step, tell_with};
-use crate::process::Level;
+use crate::process::SandboxLevel;
 use std::ffi::{CStr, c_ulong};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -37,28 +37,28 @@ pub(crate) const TRIAL_WORD: &CStr = c"is this read?";
 /// Installs the filter and passes the listener to the parent. With `asks`, execs are suspended; otherwise the filter
 /// only denies foreign system call tables and changes of the memory map's bounds. Requires no-new-privileges and must
 /// be the last step before the command is executed.
-pub(super) fn apply(level: Level, asks: bool, channel: &OwnedFd) -> Result<(), String> {
-    if level == Level::None {
+pub(super) fn apply(level: SandboxLevel, asks: bool, channel: &OwnedFd) -> Result<(), String> {
+    if level == SandboxLevel::None {
         return Ok(());
     }
     if !asks {
         return step("setting the last filter", install(&program(false, &[]), 0)).map(|_| ());
     }
     let mediated: Vec<i64> = match level {
-        Level::Landlock => mediate::calls().collect(),
-        Level::Full | Level::None => Vec::new(),
+        SandboxLevel::Landlock => mediate::calls().collect(),
+        SandboxLevel::Full | SandboxLevel::None => Vec::new(),
     };
     let listener = step("judging programs at exec", listen(&mediated))?;
     // This copy is closed on return: if it stayed open, an exec would wait forever for the answer of a dead parent.
     step(
         "handing over the listener",
-        tell_with(channel, &Message::Witness, &listener),
+        tell_with(channel, &ChildMessage::Witness, &listener),
     )
 }
 
 /// Tests the whole mechanism: filter, listener, a notification, the parent reading this process's memory, and both
 /// kinds of answer.
-pub(super) fn trial(level: Level, channel: &OwnedFd) -> Result<(), String> {
+pub(super) fn trial(level: SandboxLevel, channel: &OwnedFd) -> Result<(), String> {
     apply(level, true, channel)?;
     let answer = exec_nothing();
     if answer == TRIAL_NOT_READ {

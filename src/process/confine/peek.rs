@@ -6,9 +6,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 /// The memory of a suspended process.
-pub(super) struct Memory(File);
+pub(super) struct TracedMemory(File);
 
-impl Memory {
+impl TracedMemory {
     /// Opens `/proc/PID/mem` of a process for reading.
     pub fn of(process: u32) -> Result<Self> {
         let opened = File::open(format!("/proc/{process}/mem"));

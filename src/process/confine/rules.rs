@@ -2,7 +2,7 @@
 
 use super::spec::Spec;
 use super::step;
-use crate::process::Level;
+use crate::process::SandboxLevel;
 use crate::process::write_guard::at;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
@@ -73,7 +73,7 @@ fn restrict(spec: &Spec) -> Result<landlock::RestrictionStatus, RulesetError> {
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
         .scope(Scope::from_all(NEWEST))?;
-    if spec.level == Level::Landlock {
+    if spec.level == SandboxLevel::Landlock {
         ruleset = ruleset.handle_access(AccessNet::from_all(NEWEST))?;
     }
     let rules = ruleset.create()?;
@@ -91,7 +91,7 @@ fn restrict(spec: &Spec) -> Result<landlock::RestrictionStatus, RulesetError> {
     for path in &spec.writable {
         rules = allow(rules, path, all)?;
     }
-    if spec.level == Level::Full {
+    if spec.level == SandboxLevel::Full {
         for path in spec.placed.seen() {
             rules = allow(rules, path, all)?;
         }
@@ -106,12 +106,12 @@ fn restrict(spec: &Spec) -> Result<landlock::RestrictionStatus, RulesetError> {
     rules.restrict_self()
 }
 
-fn system(mut rules: RulesetCreated, level: Level) -> Result<RulesetCreated, RulesetError> {
+fn system(mut rules: RulesetCreated, level: SandboxLevel) -> Result<RulesetCreated, RulesetError> {
     let read = AccessFs::from_read(NEWEST);
     for path in SYSTEM {
         rules = allow(rules, path.as_ref(), read)?;
     }
-    if level == Level::Full {
+    if level == SandboxLevel::Full {
         // Secrets are already covered in this view: one rule instead of several hundred.
         rules = allow(rules, "/etc".as_ref(), read)?;
     } else {
@@ -145,10 +145,10 @@ fn etc(mut rules: RulesetCreated, read: BitFlags<AccessFs>) -> Result<RulesetCre
     allow(rules, "/etc".as_ref(), AccessFs::ReadDir.into())
 }
 
-fn devices(mut rules: RulesetCreated, level: Level) -> Result<RulesetCreated, RulesetError> {
+fn devices(mut rules: RulesetCreated, level: SandboxLevel) -> Result<RulesetCreated, RulesetError> {
     let use_it = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
     for path in DEVICES {
-        if level == Level::Full || path != "/dev/tty" {
+        if level == SandboxLevel::Full || path != "/dev/tty" {
             rules = allow(rules, path.as_ref(), use_it)?;
         }
     }

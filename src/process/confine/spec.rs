@@ -1,6 +1,6 @@
 //! The messages between the parent and a confined child. Pure data.
 
-use crate::process::Level;
+use crate::process::SandboxLevel;
 use crate::process::placed::Placed;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ pub(crate) const PROXY_PORT: u16 = 3128;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
     #[serde(with = "level")]
-    pub level: Level,
+    pub level: SandboxLevel,
     pub workspace: PathBuf,
     pub readable: Vec<PathBuf>,
     pub writable: Vec<PathBuf>,
@@ -20,7 +20,7 @@ pub(crate) struct Spec {
     /// What the command sees at another path than the real one; only at `full`.
     pub placed: Placed,
     /// What the command may write in the workspace.
-    pub reach: Reach,
+    pub reach: WorkspaceReach,
     /// The private directory for temporary files.
     pub tmp: Option<PathBuf>,
     /// Whether commands may connect to the proxy; only at `full`.
@@ -36,7 +36,7 @@ pub(crate) struct Spec {
 
 /// What a command may write and reach in the workspace. Paths are relative to it and contain no links.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Reach {
+pub(crate) struct WorkspaceReach {
     /// Whether it may write everything except `read_only`.
     pub tree: bool,
     /// Directories and files that it may write while the rest is read-only.
@@ -78,7 +78,7 @@ pub(crate) struct Trial {
 
 /// The child's messages, one line of JSON each.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Message {
+pub(crate) enum ChildMessage {
     /// The sandbox could not be built; nothing was run.
     Failed(String),
     /// The sandbox was built, but the program could not be executed (errno).
@@ -102,16 +102,16 @@ pub(crate) enum Message {
 }
 
 mod level {
-    use super::Level;
+    use super::SandboxLevel;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub fn serialize<S: Serializer>(level: &Level, out: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(level: &SandboxLevel, out: S) -> Result<S::Ok, S::Error> {
         out.serialize_str(level.as_str())
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Level, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<SandboxLevel, D::Error> {
         let word = String::deserialize(from)?;
-        [Level::Full, Level::Landlock, Level::None]
+        [SandboxLevel::Full, SandboxLevel::Landlock, SandboxLevel::None]
             .into_iter()
             .find(|level| level.as_str() == word)
             .ok_or_else(|| D::Error::custom("unknown level"))

@@ -1,7 +1,7 @@
 //! The file system that a command sees at level `full`: a new root made of bind mounts, most of them read-only.
 
 use super::rules::{DEVICES, SECRET_ETC, SYSTEM};
-use super::spec::{Message, PROXY_PORT, Spec};
+use super::spec::{ChildMessage, PROXY_PORT, Spec};
 use super::{layers, limits, step, tell_with};
 use crate::process::write_guard::at;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -412,5 +412,5 @@ fn loopback_up() -> io::Result<()> {
 /// accepts connections in the child's namespace and connects from its own.
 fn hand_over_listener(channel: &OwnedFd) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, PROXY_PORT))?;
-    tell_with(channel, &Message::Listener, &listener)
+    tell_with(channel, &ChildMessage::Listener, &listener)
 }

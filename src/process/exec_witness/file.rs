@@ -30,19 +30,19 @@ impl FileId {
 
 /// A file that can be executed, as far as this program can tell.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct ExecutableFile {
     /// Absolute, links not followed.
     pub path: PathBuf,
     /// With links followed; equal to `path` if they cannot be resolved.
     pub real: PathBuf,
-    pub content: Content,
+    pub content: ExecutableFormat,
     /// The file that `/proc/PID/exe` will refer to: this one, or a script's interpreter.
     pub image: FileId,
 }
 
 /// The format according to the first bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum ExecutableFormat {
     /// A binary, or a file that cannot be read, and which therefore no interpreter could read.
     Binary,
     /// A script; the text after `#!`.
@@ -69,7 +69,7 @@ pub(super) fn image_of(process: i32) -> Option<FileId> {
 }
 
 /// Resolves `name` as `process` would. The error is the one with which the exec must fail.
-pub(super) fn find(process: i32, name: &[u8], start: Start) -> Result<Program, Errno> {
+pub(super) fn find(process: i32, name: &[u8], start: Start) -> Result<ExecutableFile, Errno> {
     let root = open(
         format!("/proc/{process}/root"),
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -92,11 +92,11 @@ pub(super) fn find(process: i32, name: &[u8], start: Start) -> Result<Program, E
     let data = executable(&file)?;
     let content = content(&file)?;
     let image = match &content {
-        Content::Script(line) => interpreter(process, &root, line, 1).unwrap_or_else(|| id(&data)),
-        Content::Binary | Content::Neither => id(&data),
+        ExecutableFormat::Script(line) => interpreter(process, &root, line, 1).unwrap_or_else(|| id(&data)),
+        ExecutableFormat::Binary | ExecutableFormat::Neither => id(&data),
     };
     let real = real(&file).unwrap_or_else(|| path.clone());
-    Ok(Program {
+    Ok(ExecutableFile {
         path,
         real,
         content,
@@ -156,12 +156,12 @@ fn executable(file: &OwnedFd) -> Result<Stat, Errno> {
     }
 }
 
-fn content(file: &OwnedFd) -> Result<Content, Errno> {
+fn content(file: &OwnedFd) -> Result<ExecutableFormat, Errno> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let opened = open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty());
     let readable = match opened {
         Ok(readable) => readable,
-        Err(Errno::ACCESS | Errno::PERM) => return Ok(Content::Binary),
+        Err(Errno::ACCESS | Errno::PERM) => return Ok(ExecutableFormat::Binary),
         Err(error) => return Err(error),
     };
     let mut buffer = [0; FIRST_LINE];
@@ -169,15 +169,15 @@ fn content(file: &OwnedFd) -> Result<Content, Errno> {
     Ok(classified(&buffer[..got]))
 }
 
-fn classified(head: &[u8]) -> Content {
+fn classified(head: &[u8]) -> ExecutableFormat {
     if head.starts_with(b"\x7fELF") {
-        return Content::Binary;
+        return ExecutableFormat::Binary;
     }
     let Some(rest) = head.strip_prefix(b"#!") else {
-        return Content::Neither;
+        return ExecutableFormat::Neither;
     };
     let line = rest.split(|byte| matches!(byte, b'\n' | 0)).next().unwrap_or_default();
-    Content::Script(String::from_utf8_lossy(line).trim().to_owned())
+    ExecutableFormat::Script(String::from_utf8_lossy(line).trim().to_owned())
 }
 
 /// The binary that finally runs a script. `None` if it cannot be found: the exec fails, or runs a file that was not
@@ -188,7 +188,7 @@ fn interpreter(process: i32, root: &OwnedFd, line: &str, depth: usize) -> Option
     let file = open_below(root, &path).ok()?;
     let data = executable(&file).ok()?;
     match content(&file).ok()? {
-        Content::Script(line) if depth < MOST_SCRIPTS => interpreter(process, root, &line, depth + 1),
+        ExecutableFormat::Script(line) if depth < MOST_SCRIPTS => interpreter(process, root, &line, depth + 1),
         _ => Some(id(&data)),
     }
 }
@@ -215,15 +215,15 @@ mod tests {
 
     #[test]
     fn first_bytes() {
-        assert_eq!(classified(b"\x7fELF\x02"), Content::Binary);
-        let script = |line: &str| Content::Script(line.to_owned());
+        assert_eq!(classified(b"\x7fELF\x02"), ExecutableFormat::Binary);
+        let script = |line: &str| ExecutableFormat::Script(line.to_owned());
         assert_eq!(
             classified(b"#! /usr/bin/env python3 \nx"),
             script("/usr/bin/env python3")
         );
         assert_eq!(classified(b"#!/bin/sh"), script("/bin/sh"));
-        assert_eq!(classified(b"echo x\n"), Content::Neither);
-        assert_eq!(classified(b""), Content::Neither);
+        assert_eq!(classified(b"echo x\n"), ExecutableFormat::Neither);
+        assert_eq!(classified(b""), ExecutableFormat::Neither);
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
         let found = find_it().unwrap();
         assert_eq!(
             (found.path, found.content),
-            (at("link"), Content::Script("/bin/sh".to_owned()))
+            (at("link"), ExecutableFormat::Script("/bin/sh".to_owned()))
         );
         assert_eq!(found.real, std::fs::canonicalize(at("tool")).unwrap());
         assert_eq!(Some(found.image), stat("/bin/sh").ok().map(|data| id(&data)));

@@ -56,7 +56,7 @@ pub(super) struct Caller {
 
 /// What is known of the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Class {
+pub(super) enum AskerClass {
     /// The helper process of this program, before it has become the command.
     Initial,
     /// A program with a known class.
@@ -91,19 +91,19 @@ pub(super) struct Images {
 
 impl Images {
     /// The class of the caller.
-    pub fn class(&mut self, caller: &Caller) -> Class {
+    pub fn class(&mut self, caller: &Caller) -> AskerClass {
         let Some(image) = caller.image else {
-            return Class::Unreadable(self.unreadable(caller));
+            return AskerClass::Unreadable(self.unreadable(caller));
         };
         if !self.rooted {
             match &self.helper {
                 None => {
                     // Only the process that has just passed the listener can make the first exec.
                     self.helper = Some((caller.process, image));
-                    return Class::Initial;
+                    return AskerClass::Initial;
                 }
                 // A name without a slash is tried in each directory of `PATH`.
-                Some(helper) if *helper == (caller.process, image) => return Class::Initial,
+                Some(helper) if *helper == (caller.process, image) => return AskerClass::Initial,
                 Some(_) => {
                     // Every exec is notified, so the next one can only come from the command's own program.
                     self.rooted = true;
@@ -114,7 +114,7 @@ impl Images {
         self.settle(caller.process, image);
         let known = self.known.get(&image).cloned();
         let starts = known.unwrap_or_else(|| self.inherited(caller, image));
-        Class::Known(match self.files.get(&image.file) {
+        AskerClass::Known(match self.files.get(&image.file) {
             // Another program of this file may have exactly the same addresses.
             Some(strictest) if image.is_fixed() => stricter(&starts, strictest),
             _ => starts,

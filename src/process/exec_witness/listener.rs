@@ -10,7 +10,7 @@ use std::time::Duration;
 const ROOM: usize = 64;
 
 /// The listener for one tree's notifications.
-pub(super) struct Listener {
+pub(super) struct ExecListener {
     fd: OwnedFd,
     /// Closed when no more answers are needed.
     stop: OwnedFd,
@@ -18,7 +18,7 @@ pub(super) struct Listener {
 
 /// One thread that is suspended in a system call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct ExecNotification {
     id: u64,
     /// The thread's id in the PID namespace of this process.
     pub thread: i32,
@@ -27,15 +27,15 @@ pub(super) struct Asked {
 }
 
 /// The result of waiting.
-pub(super) enum Event {
-    Asked(Asked),
+pub(super) enum ListenerEvent {
+    Asked(ExecNotification),
     /// No notification came within the given time.
     Quiet,
     /// No process of the tree is left, or the listener was stopped.
     Over,
 }
 
-impl Listener {
+impl ExecListener {
     /// Takes over a listener. Dropping the second value stops it.
     pub fn new(fd: OwnedFd) -> io::Result<(Self, OwnedFd)> {
         let (question, answer) = sizes()?;
@@ -48,25 +48,25 @@ impl Listener {
     }
 
     /// Waits for the next notification, at most `patience`.
-    pub fn next(&self, patience: Option<Duration>) -> io::Result<Event> {
+    pub fn next(&self, patience: Option<Duration>) -> io::Result<ListenerEvent> {
         let mut fds = [
             PollFd::new(&self.fd, PollFlags::IN),
             PollFd::new(&self.stop, PollFlags::empty()),
         ];
         let timeout = patience.and_then(|time| Timespec::try_from(time).ok());
         match poll(&mut fds, timeout.as_ref()) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Event::Quiet),
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(ListenerEvent::Quiet),
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
         let [asked, stopped] = fds.map(|fd| fd.revents());
         if stopped.intersects(PollFlags::HUP | PollFlags::ERR) {
-            return Ok(Event::Over);
+            return Ok(ListenerEvent::Over);
         }
         if asked.contains(PollFlags::IN) {
-            return Ok(self.receive()?.map_or(Event::Quiet, Event::Asked));
+            return Ok(self.receive()?.map_or(ListenerEvent::Quiet, ListenerEvent::Asked));
         }
-        Ok(Event::Over)
+        Ok(ListenerEvent::Over)
     }
 
     /// Waits until the listener is stopped or no process of the tree is left.
@@ -80,7 +80,7 @@ impl Listener {
 
     /// `None` when the caller was killed meanwhile.
     #[expect(unsafe_code, reason = "questions are taken by ioctl")]
-    fn receive(&self) -> io::Result<Option<Asked>> {
+    fn receive(&self) -> io::Result<Option<ExecNotification>> {
         let mut space = [0_u64; ROOM];
         // SAFETY: the kernel writes its structure, which fits as was checked at the start, into zeroed memory that
         // outlives the call.
@@ -100,7 +100,7 @@ impl Listener {
         }
         // SAFETY: the space is larger than the structure, aligned for it, and all bit patterns are valid numbers.
         let asked = unsafe { &*space.as_ptr().cast::<libc::seccomp_notif>() };
-        Ok(Some(Asked {
+        Ok(Some(ExecNotification {
             id: asked.id,
             thread: i32::try_from(asked.pid).unwrap_or(0),
             call: i64::from(asked.data.nr),
@@ -111,7 +111,7 @@ impl Listener {
     /// Whether the caller is still suspended. If so, what was read of it in `/proc` did not belong to a later process
     /// with the same PID.
     #[expect(unsafe_code, reason = "questions are asked after by ioctl")]
-    pub fn waits(&self, asked: &Asked) -> bool {
+    pub fn waits(&self, asked: &ExecNotification) -> bool {
         // SAFETY: the call only reads the number.
         unsafe {
             libc::ioctl(
@@ -123,22 +123,22 @@ impl Listener {
     }
 
     /// Lets the call continue as if it had not been intercepted.
-    pub fn go_on(&self, asked: &Asked) -> io::Result<()> {
+    pub fn go_on(&self, asked: &ExecNotification) -> io::Result<()> {
         self.answer(asked, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE)
     }
 
     /// Makes the call return 0 without executing it.
-    pub fn succeed(&self, asked: &Asked) -> io::Result<()> {
+    pub fn succeed(&self, asked: &ExecNotification) -> io::Result<()> {
         self.answer(asked, 0, 0)
     }
 
     /// Makes the call fail with this error.
-    pub fn fail(&self, asked: &Asked, errno: i32) -> io::Result<()> {
+    pub fn fail(&self, asked: &ExecNotification, errno: i32) -> io::Result<()> {
         self.answer(asked, -errno.abs().max(1), 0)
     }
 
     #[expect(unsafe_code, reason = "questions are answered by ioctl")]
-    fn answer(&self, asked: &Asked, error: i32, flags: libc::c_ulong) -> io::Result<()> {
+    fn answer(&self, asked: &ExecNotification, error: i32, flags: libc::c_ulong) -> io::Result<()> {
         let mut space = [0_u64; ROOM];
         let answer = space.as_mut_ptr().cast::<libc::seccomp_notif_resp>();
         // SAFETY: the space is larger than the structure and aligned for it; the kernel reads no more than fits, as was

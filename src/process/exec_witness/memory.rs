@@ -26,14 +26,14 @@ pub(super) enum Unread {
 }
 
 /// The memory of one process.
-pub(super) struct Memory {
+pub(super) struct ProcessMemory {
     process: i32,
     /// Mappings shared by several processes, in order.
     shared: Vec<Range<u64>>,
     left: usize,
 }
 
-impl Memory {
+impl ProcessMemory {
     /// Prepares reading a process; fails if its mappings cannot be read.
     pub fn of(process: i32) -> Result<Self, Unread> {
         Ok(Self {
@@ -180,8 +180,8 @@ fn shared_range(line: &[u8]) -> Option<Option<Range<u64>>> {
 mod tests {
     use super::*;
 
-    fn of_ourselves() -> Memory {
-        Memory::of(rustix::process::getpid().as_raw_nonzero().get()).unwrap()
+    fn of_ourselves() -> ProcessMemory {
+        ProcessMemory::of(rustix::process::getpid().as_raw_nonzero().get()).unwrap()
     }
 
     #[test]

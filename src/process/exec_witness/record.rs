@@ -14,7 +14,7 @@ const MOST_GRANTED: usize = 2_000;
 
 /// The record of one command.
 #[derive(Debug, Default)]
-pub(in crate::process) struct Record {
+pub(in crate::process) struct ExecRecord {
     /// The first 1,000 in order, and the number of further ones.
     pub execs: Vec<JudgedExec>,
     pub omitted: u64,
@@ -25,7 +25,7 @@ pub(in crate::process) struct Record {
     pub failed: Option<String>,
 }
 
-impl Record {
+impl ExecRecord {
     /// Adds an exec, or only counts it once the limit is reached.
     pub fn push(&mut self, exec: JudgedExec) {
         if self.execs.len() < MOST_RECORDED {

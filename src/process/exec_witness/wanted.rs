@@ -1,15 +1,15 @@
 //! Reads everything about the program that a suspended process wants to execute.
 
-use super::file::{self, Content, FileId, Program, Start};
-use super::listener::Asked;
-use super::memory::{Memory, Unread};
+use super::file::{self, ExecutableFile, ExecutableFormat, FileId, Start};
+use super::listener::ExecNotification;
+use super::memory::{ProcessMemory, Unread};
 use crate::base::grant::{Exec, Starts};
 use rustix::io::Errno;
 
 /// The complete data of an exec, and the file that would run.
-pub(super) struct Wanted {
+pub(super) struct ExecRequest {
     pub exec: Exec,
-    pub content: Content,
+    pub content: ExecutableFormat,
     /// The file that the process will run after the exec.
     pub image: FileId,
 }
@@ -29,9 +29,9 @@ impl From<Unread> for Nothing {
 
 /// Reads an exec. The arguments are those of `execve` (path, argv, …) or `execveat` (directory descriptor, path, argv,
 /// …).
-pub(super) fn wanted(asked: &Asked, caller: Starts) -> Result<Wanted, Nothing> {
+pub(super) fn wanted(asked: &ExecNotification, caller: Starts) -> Result<ExecRequest, Nothing> {
     let process = asked.thread;
-    let mut memory = Memory::of(process)?;
+    let mut memory = ProcessMemory::of(process)?;
     let [first, second, third, ..] = asked.arguments;
     let (name, words, start) = if asked.call == libc::SYS_execveat {
         // The kernel uses only the low half of the register.
@@ -47,7 +47,7 @@ pub(super) fn wanted(asked: &Asked, caller: Starts) -> Result<Wanted, Nothing> {
     let name = memory.path(name)?.ok_or(Nothing::Fails(Errno::NAMETOOLONG))?;
     let found = file::find(process, &name, start).map_err(Nothing::Fails)?;
     let argv = memory.words(words)?;
-    let Program {
+    let ExecutableFile {
         path,
         real,
         content,
@@ -60,9 +60,9 @@ pub(super) fn wanted(asked: &Asked, caller: Starts) -> Result<Wanted, Nothing> {
         argv,
         cwd: file::working_directory(process).ok_or(Unread::Memory)?,
         interpreter: match &content {
-            Content::Script(line) => Some(line.clone()),
-            Content::Binary | Content::Neither => None,
+            ExecutableFormat::Script(line) => Some(line.clone()),
+            ExecutableFormat::Binary | ExecutableFormat::Neither => None,
         },
     };
-    Ok(Wanted { exec, content, image })
+    Ok(ExecRequest { exec, content, image })
 }

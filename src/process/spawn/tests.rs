@@ -16,7 +16,7 @@ pub(crate) fn open_confinement(dir: &Path) -> Confinement {
 
 pub(crate) fn shell(dir: &Path, text: &str) -> Spawn {
     Spawn {
-        program: Program::Shell(text.to_owned()),
+        program: Invocation::Shell(text.to_owned()),
         dir: dir.to_path_buf(),
         env: Vec::new(),
         stdin: None,
@@ -87,7 +87,7 @@ async fn a_program_gets_its_input_and_keeps_its_outputs_apart() {
     let dir = tempfile::tempdir().unwrap();
     let mut spawn = shell(dir.path(), "");
     let words = ["bash", "-c", "cat; echo bad >&2"];
-    spawn.program = Program::Argv(words.map(str::to_owned).to_vec());
+    spawn.program = Invocation::Argv(words.map(str::to_owned).to_vec());
     spawn.stdin = Some(vec![b'x'; 300_000]);
     let got = run(spawn, &open_confinement(dir.path())).await.unwrap();
     assert_eq!((got.stdout.bytes, got.stderr.text.as_str()), (300_000, "bad\n"));
@@ -127,7 +127,7 @@ async fn what_is_missing_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let confinement = open_confinement(dir.path());
     let mut spawn = shell(dir.path(), "");
-    spawn.program = Program::Argv(vec!["no-such-program-here".to_owned()]);
+    spawn.program = Invocation::Argv(vec!["no-such-program-here".to_owned()]);
     assert!(matches!(
         run(spawn, &confinement).await,
         Err(SpawnError::NotFound { .. })
@@ -232,7 +232,7 @@ async fn jobs_go_on_are_read_and_end() {
         ("job1", "up\n", None)
     );
     assert_eq!(short.output, "out\n");
-    assert!(matches!(short.end, Some(crate::process::jobs::End::Exited { exit, .. }) if exit.code == Some(3)));
+    assert!(matches!(short.end, Some(crate::process::jobs::JobEnd::Exited { exit, .. }) if exit.code == Some(3)));
     assert!(jobs.any_running());
     assert_eq!(jobs.list().len(), 2);
     assert!(jobs.get(0).is_none() && jobs.get(3).is_none());

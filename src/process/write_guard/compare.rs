@@ -1,8 +1,8 @@
 //! After a command: finds changes without a grant and undoes them, using only directory handles.
 
-use super::node::{Content, Kind, Node, Print};
-use super::{Area, Guard, Word, at, walk};
-use crate::base::event::Change;
+use super::node::{NodeKind, Print, StoredContent, TreeNode};
+use super::{Area, Word, WriteGuard, at, walk};
+use crate::base::event::PathChange;
 use crate::base::grant::{Undone, WriteKind, WritePath};
 use rustix::fs::{AtFlags, FileType, Gid, Uid, chownat};
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// The most changes that are named one by one; further ones are counted under `.`.
 const MOST_NAMED: usize = 10_000;
 
-impl Guard {
+impl WriteGuard {
     /// Undoes changes without a grant and returns them, sorted. No other command of this process writes meanwhile.
     pub(super) fn compare(mut self, at_exec: &[WritePath]) -> Vec<Undone> {
         if self.areas.is_empty() && self.before.is_empty() {
@@ -49,7 +49,7 @@ impl Guard {
     }
 
     /// Compares an entry that existed before.
-    fn old(&self, path: &Path, node: &Node, undone: &mut Undo) {
+    fn old(&self, path: &Path, node: &TreeNode, undone: &mut Undo) {
         let now = at::stat_below(&self.root, path).ok();
         if node.is_unchanged(&self.root, path, &self.held, self.taken) {
             let now = now.map(|data| Print::of(&data));
@@ -57,7 +57,7 @@ impl Guard {
             self.keep_alone(path, node, now);
             return;
         }
-        match self.word(path, matches!(node.kind, Kind::Dir)) {
+        match self.word(path, matches!(node.kind, NodeKind::Dir)) {
             Word::Granted if !self.allowed.tree && !self.entry(path) => {
                 // Granted in place: its content may change, but it must stay a regular file.
                 let file = now.is_some_and(|data| FileType::from_raw_mode(data.st_mode).is_file());
@@ -78,9 +78,9 @@ impl Guard {
 
     /// Restores a file's modification time if nothing else changed: not reported as a change, but builds would start
     /// over.
-    fn keep_time(&self, path: &Path, node: &Node, now: Option<Print>) {
+    fn keep_time(&self, path: &Path, node: &TreeNode, now: Option<Print>) {
         let moved = now.is_some_and(|now| now.modified != node.print.modified);
-        if moved && matches!(node.kind, Kind::File(_)) && matches!(self.word(path, false), Word::Not(..)) {
+        if moved && matches!(node.kind, NodeKind::File(_)) && matches!(self.word(path, false), Word::Not(..)) {
             // If this fails, only the time differs.
             let _ = at::file(&self.root, path).and_then(|file| at::set_modified(&file, node.print.modified));
         }
@@ -88,8 +88,11 @@ impl Guard {
 
     /// Gives a closed file with a new hard link its own inode: the other link could be used to write it later, when
     /// nothing is compared.
-    fn keep_alone(&self, path: &Path, node: &Node, now: Option<Print>) {
-        let held = matches!(&node.kind, Kind::File(Content::Memory(_) | Content::Spilled(..)));
+    fn keep_alone(&self, path: &Path, node: &TreeNode, now: Option<Print>) {
+        let held = matches!(
+            &node.kind,
+            NodeKind::File(StoredContent::Memory(_) | StoredContent::Spilled(..))
+        );
         let named_anew = now.is_some_and(|now| now.links > node.print.links);
         if held && named_anew && self.closed.closed(&path.to_string_lossy(), false) {
             // If this fails, the content is right nevertheless, and the next comparison tries again.
@@ -97,19 +100,19 @@ impl Guard {
         }
     }
 
-    fn undo(&self, path: &Path, node: &Node, (code, rule): (String, Option<String>), undone: &mut Undo) {
+    fn undo(&self, path: &Path, node: &TreeNode, (code, rule): (String, Option<String>), undone: &mut Undo) {
         let now = at::stat_below(&self.root, path).ok().map(|data| Print::of(&data));
         let change = match now {
-            None => Change::Deleted,
-            Some(now) if now.is_same_content(&node.print) => Change::Mode,
-            Some(_) => Change::Modified,
+            None => PathChange::Deleted,
+            Some(now) if now.is_same_content(&node.print) => PathChange::Mode,
+            Some(_) => PathChange::Modified,
         };
         let restored = self.put_back(path, node).is_ok();
         undone.add(path, (code, rule), change, restored);
     }
 
-    fn put_back(&self, path: &Path, node: &Node) -> io::Result<()> {
-        if matches!(node.kind, Kind::File(Content::NotHeld) | Kind::Other) {
+    fn put_back(&self, path: &Path, node: &TreeNode) -> io::Result<()> {
+        if matches!(node.kind, NodeKind::File(StoredContent::NotHeld) | NodeKind::Other) {
             return Err(io::ErrorKind::Unsupported.into());
         }
         if path.as_os_str().is_empty() {
@@ -121,7 +124,7 @@ impl Guard {
         let now = at::stat(&dir, name).ok();
         let is_dir = now.as_ref().is_some_and(at::is_dir);
         match &node.kind {
-            Kind::Dir => {
+            NodeKind::Dir => {
                 if !is_dir {
                     at::remove(&dir, name)?;
                     at::make_dir(&dir, name)?;
@@ -131,11 +134,11 @@ impl Guard {
                 at::set_mode(&handle, node.print.mode)?;
                 Ok(at::set_attributes(&handle, &node.attributes)?)
             }
-            Kind::Link(target) => {
+            NodeKind::Link(target) => {
                 at::remove(&dir, name)?;
                 Ok(at::make_link(&dir, name, target)?)
             }
-            Kind::File(content) => {
+            NodeKind::File(content) => {
                 let (mut file, fresh) = at::new_file(&dir)?;
                 let written = self.write(content, node, &mut file).and_then(|()| {
                     if is_dir {
@@ -148,11 +151,11 @@ impl Guard {
                 }
                 written
             }
-            Kind::Other => Err(io::ErrorKind::Unsupported.into()),
+            NodeKind::Other => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
-    fn write(&self, content: &Content, node: &Node, file: &mut File) -> io::Result<()> {
+    fn write(&self, content: &StoredContent, node: &TreeNode, file: &mut File) -> io::Result<()> {
         self.held.write(content, file)?;
         let handle = OwnedFd::from(file.try_clone()?);
         own(&handle, node)?;
@@ -271,7 +274,7 @@ impl Guard {
             },
         };
         let gone = at::parent(&self.root, path).and_then(|(dir, name)| at::remove(&dir, name));
-        undone.add(path, (code, rule), Change::Added, gone.is_ok());
+        undone.add(path, (code, rule), PathChange::Added, gone.is_ok());
     }
 
     fn entries(&self, dir: &Path) -> rustix::io::Result<Vec<(PathBuf, FileType, u64)>> {
@@ -296,7 +299,7 @@ impl Guard {
 }
 
 /// Restores the owner if it has changed.
-fn own(handle: &OwnedFd, node: &Node) -> rustix::io::Result<()> {
+fn own(handle: &OwnedFd, node: &TreeNode) -> rustix::io::Result<()> {
     let now = rustix::fs::fstat(handle)?;
     let (user, group) = node.print.owner;
     if (now.st_uid, now.st_gid) == (user, group) {
@@ -315,7 +318,7 @@ struct Undo {
 }
 
 impl Undo {
-    fn add(&mut self, path: &Path, (code, rule): (String, Option<String>), change: Change, restored: bool) {
+    fn add(&mut self, path: &Path, (code, rule): (String, Option<String>), change: PathChange, restored: bool) {
         self.failed |= !restored;
         if self.list.len() >= MOST_NAMED {
             self.omitted += 1;
@@ -334,7 +337,7 @@ impl Undo {
     }
 
     fn limit(&mut self, code: &str, path: &Path, restored: bool) {
-        self.add(path, (code.to_owned(), None), Change::Modified, restored);
+        self.add(path, (code.to_owned(), None), PathChange::Modified, restored);
     }
 
     fn finish(mut self) -> Vec<Undone> {
@@ -346,7 +349,7 @@ impl Undo {
                 code: "not_granted".to_owned(),
                 rule: None,
                 restored: !self.failed,
-                change: Change::Modified,
+                change: PathChange::Modified,
             });
         }
         self.list

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 /// The parsed list. Compared without regard to case.
 #[derive(Debug)]
-pub struct Names {
+pub struct NameSet {
     list: Vec<Name>,
     /// For each first byte (lower case) of a last component: the indices of the names that end with such a component.
     by_first: Vec<Vec<u16>>,
@@ -23,7 +23,7 @@ struct Name {
     prefix: bool,
 }
 
-impl Names {
+impl NameSet {
     /// Syntax: `a/b` at the top, `**/a/b` below any directory, `…*` for a prefix, `!a/b` for an exception.
     #[must_use]
     pub fn new(words: &[String]) -> Self {
@@ -94,7 +94,7 @@ impl Name {
     }
 }
 
-impl ClosedPaths for Names {
+impl ClosedPaths for NameSet {
     fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -141,7 +141,7 @@ mod tests {
             ".github/workflows",
             "**/.ÄB",
         ];
-        let names = Names::new(&words.map(str::to_owned));
+        let names = NameSet::new(&words.map(str::to_owned));
         let cases = [
             (".git/hooks", true),
             (".GIT/x", true),

@@ -18,16 +18,16 @@ const CLOCK_TICK: Duration = Duration::from_millis(50);
 
 /// One file, link or directory.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub kind: Kind,
+pub(super) struct TreeNode {
+    pub kind: NodeKind,
     pub print: Print,
     /// Extended attributes that a command could change, including ACLs. Empty for a link.
     pub attributes: at::Attributes,
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
-    File(Content),
+pub(super) enum NodeKind {
+    File(StoredContent),
     Link(Vec<u8>),
     Dir,
     /// A FIFO, socket or device.
@@ -36,7 +36,7 @@ pub(super) enum Kind {
 
 /// Where the content of a file is kept.
 #[derive(Debug)]
-pub(super) enum Content {
+pub(super) enum StoredContent {
     Memory(Vec<u8>),
     /// Offset and length in the anonymous file.
     Spilled(u64, u64),
@@ -98,7 +98,7 @@ impl Print {
 
 /// The contents that are kept.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct HeldContents {
     file: Option<File>,
     spilled: u64,
     memory: u64,
@@ -106,54 +106,54 @@ pub(super) struct Held {
     pub full: bool,
 }
 
-impl Held {
+impl HeldContents {
     /// Keeps the content of a file of this size. `NotHeld` if it cannot be read or exceeds the limit.
-    pub fn take(&mut self, root: &OwnedFd, path: &Path, size: u64) -> Content {
+    pub fn take(&mut self, root: &OwnedFd, path: &Path, size: u64) -> StoredContent {
         if self.memory + self.spilled + size > MOST_BYTES {
             self.full = true;
-            return Content::NotHeld;
+            return StoredContent::NotHeld;
         }
         let Ok(mut file) = at::file(root, path) else {
-            return Content::NotHeld;
+            return StoredContent::NotHeld;
         };
         if self.memory + size <= IN_MEMORY {
             let mut bytes = Vec::new();
             // Reading one byte more reveals that the file has grown.
             if (&mut file).take(size + 1).read_to_end(&mut bytes).is_err() || bytes.len() as u64 != size {
-                return Content::NotHeld;
+                return StoredContent::NotHeld;
             }
             self.memory += size;
-            return Content::Memory(bytes);
+            return StoredContent::Memory(bytes);
         }
-        self.spill(file, size).unwrap_or(Content::NotHeld)
+        self.spill(file, size).unwrap_or(StoredContent::NotHeld)
     }
 
-    fn spill(&mut self, from: File, size: u64) -> io::Result<Content> {
+    fn spill(&mut self, from: File, size: u64) -> io::Result<StoredContent> {
         if self.file.is_none() {
             self.file = Some(tempfile::tempfile()?);
         }
         let Some(to) = &mut self.file else {
-            return Ok(Content::NotHeld);
+            return Ok(StoredContent::NotHeld);
         };
         let copied = io::copy(&mut from.take(size + 1), to)?;
         let at = self.spilled;
         self.spilled += copied;
         Ok(match copied == size {
-            true => Content::Spilled(at, size),
-            false => Content::NotHeld,
+            true => StoredContent::Spilled(at, size),
+            false => StoredContent::NotHeld,
         })
     }
 
     /// Whether a file contains exactly these bytes. `None` if they were not kept.
-    pub fn equals(&self, content: &Content, file: &mut File) -> Option<io::Result<bool>> {
+    pub fn equals(&self, content: &StoredContent, file: &mut File) -> Option<io::Result<bool>> {
         match content {
-            Content::NotHeld => None,
-            Content::Memory(bytes) => {
+            StoredContent::NotHeld => None,
+            StoredContent::Memory(bytes) => {
                 let mut now = Vec::new();
                 let read = file.take(bytes.len() as u64 + 1).read_to_end(&mut now);
                 Some(read.map(|_| now == *bytes))
             }
-            Content::Spilled(at, size) => Some(self.equals_spilled((*at, *size), file)),
+            StoredContent::Spilled(at, size) => Some(self.equals_spilled((*at, *size), file)),
         }
     }
 
@@ -178,11 +178,11 @@ impl Held {
     }
 
     /// Writes the bytes that were kept.
-    pub fn write(&self, content: &Content, to: &mut File) -> io::Result<()> {
+    pub fn write(&self, content: &StoredContent, to: &mut File) -> io::Result<()> {
         match content {
-            Content::NotHeld => Err(io::ErrorKind::Unsupported.into()),
-            Content::Memory(bytes) => to.write_all(bytes),
-            Content::Spilled(at, size) => {
+            StoredContent::NotHeld => Err(io::ErrorKind::Unsupported.into()),
+            StoredContent::Memory(bytes) => to.write_all(bytes),
+            StoredContent::Spilled(at, size) => {
                 let Some(held) = &self.file else {
                     return Err(io::ErrorKind::Unsupported.into());
                 };
@@ -200,25 +200,25 @@ impl Held {
     }
 }
 
-impl Node {
+impl TreeNode {
     /// Records the entry at `path`, including its content if `whole` is set and it is no git object.
-    pub fn take(root: &OwnedFd, path: &Path, held: &mut Held, whole: bool) -> rustix::io::Result<Self> {
+    pub fn take(root: &OwnedFd, path: &Path, held: &mut HeldContents, whole: bool) -> rustix::io::Result<Self> {
         let data = at::stat_below(root, path)?;
         let kind = match FileType::from_raw_mode(data.st_mode) {
-            FileType::Directory => Kind::Dir,
+            FileType::Directory => NodeKind::Dir,
             FileType::Symlink => {
                 let (dir, name) = at::parent(root, path)?;
-                Kind::Link(at::link(&dir, name)?)
+                NodeKind::Link(at::link(&dir, name)?)
             }
-            FileType::RegularFile => Kind::File(match whole && !is_object(path) {
+            FileType::RegularFile => NodeKind::File(match whole && !is_object(path) {
                 true => held.take(root, path, u64::try_from(data.st_size).unwrap_or(0)),
-                false => Content::NotHeld,
+                false => StoredContent::NotHeld,
             }),
-            _ => Kind::Other,
+            _ => NodeKind::Other,
         };
         let attributes = match kind {
-            Kind::File(_) | Kind::Dir => at::attributes(&at::handle(root, path)?)?,
-            Kind::Link(_) | Kind::Other => at::Attributes::new(),
+            NodeKind::File(_) | NodeKind::Dir => at::attributes(&at::handle(root, path)?)?,
+            NodeKind::Link(_) | NodeKind::Other => at::Attributes::new(),
         };
         held.memory += attributes
             .iter()
@@ -235,16 +235,16 @@ impl Node {
     /// Counts attributes that cannot be read now as changed.
     fn has_same_attributes(&self, root: &OwnedFd, path: &Path) -> bool {
         match self.kind {
-            Kind::File(_) | Kind::Dir => at::handle(root, path)
+            NodeKind::File(_) | NodeKind::Dir => at::handle(root, path)
                 .and_then(|handle| at::attributes(&handle))
                 .is_ok_and(|now| now == self.attributes),
-            Kind::Link(_) | Kind::Other => true,
+            NodeKind::Link(_) | NodeKind::Other => true,
         }
     }
 
     /// Whether the entry is unchanged. A new modification time with the same content is no change, nor is a further
     /// hard link.
-    pub fn is_unchanged(&self, root: &OwnedFd, path: &Path, held: &Held, taken: SystemTime) -> bool {
+    pub fn is_unchanged(&self, root: &OwnedFd, path: &Path, held: &HeldContents, taken: SystemTime) -> bool {
         let Ok(data) = at::stat_below(root, path) else {
             return false;
         };
@@ -256,12 +256,12 @@ impl Node {
             return false;
         }
         match &self.kind {
-            Kind::Dir => true,
-            Kind::Link(target) => {
+            NodeKind::Dir => true,
+            NodeKind::Link(target) => {
                 let link = at::parent(root, path).and_then(|(dir, name)| at::link(&dir, name));
                 link.is_ok_and(|now| now == *target)
             }
-            Kind::File(Content::NotHeld) => {
+            NodeKind::File(StoredContent::NotHeld) => {
                 // Git updates the time of an object instead of writing it again, and a local clone shares its file.
                 let shared = self.print.links > 1 && is_object(path);
                 // A process can set the modification time, but not the change time, which a new hard link updates too.
@@ -269,14 +269,14 @@ impl Node {
                     && (now.changed == self.print.changed || now.links != self.print.links);
                 (now.inode, now.size) == (self.print.inode, self.print.size) && (untouched || shared)
             }
-            Kind::File(content) => {
+            NodeKind::File(content) => {
                 now.size == self.print.size
                     && at::file(root, path)
                         .ok()
                         .and_then(|mut file| held.equals(content, &mut file))
                         .is_some_and(|same| same.unwrap_or(false))
             }
-            Kind::Other => now.inode == self.print.inode,
+            NodeKind::Other => now.inode == self.print.inode,
         }
     }
 }

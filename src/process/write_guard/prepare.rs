@@ -1,12 +1,12 @@
 //! Before a command starts: determines its mounts and write rights, and records the entries to compare afterwards. Does
 //! not change the tree.
 
-use super::node::{Held, Kind, Node, is_object};
+use super::node::{HeldContents, NodeKind, TreeNode, is_object};
 use super::walk::{MOST_NAMES, Over};
-use super::{Allowed, Area, Guard, Level, MOST_HELD, MOST_MOUNTS, at, told};
+use super::{Allowed, Area, MOST_HELD, MOST_MOUNTS, SandboxLevel, WriteGuard, at, limit_message};
 use crate::base::grant::{WriteKind, WritePath, Writes};
 use crate::process::Confinement;
-use crate::process::confine::spec::Reach;
+use crate::process::confine::spec::WorkspaceReach;
 use crate::process::live;
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -25,9 +25,9 @@ struct Listed {
     number: u64,
 }
 
-impl Guard {
+impl WriteGuard {
     /// `None` if nothing needs to be compared.
-    pub(super) fn take(confinement: &Confinement, writes: &Writes) -> Result<(Option<Self>, Reach), String> {
+    pub(super) fn take(confinement: &Confinement, writes: &Writes) -> Result<(Option<Self>, WorkspaceReach), String> {
         let root =
             at::root(&confinement.workspace).map_err(|error| format!("the workspace cannot be opened: {error}"))?;
         let mut guard = Self {
@@ -43,14 +43,16 @@ impl Guard {
             areas: Vec::new(),
             mounted: BTreeSet::new(),
             before: BTreeMap::new(),
-            held: Held::default(),
+            held: HeldContents::default(),
             taken: SystemTime::now(),
             most_names: MOST_NAMES,
             lived: live::begin(&confinement.workspace, writes),
         };
         let whole_tree = |path: &WritePath| path.kind == WriteKind::Entry && matches!(path.path.as_str(), "" | ".");
         let reach = match writes {
-            Writes::Paths { paths, maybe } if confinement.level != Level::None && !paths.iter().any(whole_tree) => {
+            Writes::Paths { paths, maybe }
+                if confinement.level != SandboxLevel::None && !paths.iter().any(whole_tree) =>
+            {
                 guard.allowed.paths.clone_from(paths);
                 guard.prepare_paths(confinement.level, paths, maybe)
             }
@@ -59,17 +61,17 @@ impl Guard {
                 guard.prepare_tree(confinement.level)
             }
         };
-        let reach = reach.map_err(|over| told(&over))?;
+        let reach = reach.map_err(|over| limit_message(&over))?;
         Ok((Some(guard), reach))
     }
 
-    fn prepare_tree(&mut self, level: Level) -> Result<Reach, Over> {
-        let mut reach = Reach {
+    fn prepare_tree(&mut self, level: SandboxLevel) -> Result<WorkspaceReach, Over> {
+        let mut reach = WorkspaceReach {
             tree: true,
             sockets: true,
-            ..Reach::default()
+            ..WorkspaceReach::default()
         };
-        if self.closed.is_empty() && level != Level::Full {
+        if self.closed.is_empty() && level != SandboxLevel::Full {
             return Ok(reach);
         }
         self.prepare_closed(level, Path::new(""), &mut reach)?;
@@ -77,7 +79,7 @@ impl Guard {
     }
 
     /// Finds and records closed paths, and lists those that can be mounted read-only, and sockets, which are covered.
-    fn prepare_closed(&mut self, level: Level, top: &Path, reach: &mut Reach) -> Result<(), Over> {
+    fn prepare_closed(&mut self, level: SandboxLevel, top: &Path, reach: &mut WorkspaceReach) -> Result<(), Over> {
         let (found, known) = self.walk().find(top);
         if let Some(over) = found.over.into_iter().next() {
             return Err(over);
@@ -91,7 +93,7 @@ impl Guard {
                 let kind = FileType::from_raw_mode(data.st_mode);
                 kind.is_dir() || kind.is_file()
             });
-            let freeze = level == Level::Full && mountable && reach.read_only.len() < MOST_MOUNTS;
+            let freeze = level == SandboxLevel::Full && mountable && reach.read_only.len() < MOST_MOUNTS;
             if freeze {
                 reach.read_only.push(path.clone());
             }
@@ -104,7 +106,7 @@ impl Guard {
                 self.record(&path, true)?;
             }
         }
-        if level == Level::Full {
+        if level == SandboxLevel::Full {
             self.cover_sockets(found.sockets, reach);
         }
         self.areas.push(Area::Closed(top.to_path_buf(), known));
@@ -112,7 +114,7 @@ impl Guard {
     }
 
     /// Covers sockets on which a process listens; an abandoned one is treated like any other entry.
-    fn cover_sockets(&self, sockets: Vec<PathBuf>, reach: &mut Reach) {
+    fn cover_sockets(&self, sockets: Vec<PathBuf>, reach: &mut WorkspaceReach) {
         let living = sockets.into_iter().filter(|path| live_socket::is(&self.root, path));
         for path in living {
             if reach.covered.len() < MOST_MOUNTS {
@@ -124,8 +126,13 @@ impl Guard {
     }
 
     /// Determines mounts and comparisons for a grant of single places.
-    fn prepare_paths(&mut self, level: Level, paths: &[WritePath], maybe: &[String]) -> Result<Reach, Over> {
-        let mut reach = Reach::default();
+    fn prepare_paths(
+        &mut self,
+        level: SandboxLevel,
+        paths: &[WritePath],
+        maybe: &[String],
+    ) -> Result<WorkspaceReach, Over> {
+        let mut reach = WorkspaceReach::default();
         // Directories in which entries are created, replaced or removed; directories in which any path may be granted
         // at exec.
         let mut dirs: BTreeSet<PathBuf> = BTreeSet::new();
@@ -161,7 +168,7 @@ impl Guard {
             if whole.iter().any(|top| dir.starts_with(top)) || below.iter().any(|top| dir.starts_with(top)) {
                 continue;
             }
-            if level != Level::Full || !self.shut_in(&dir, &mut reach)? {
+            if level != SandboxLevel::Full || !self.shut_in(&dir, &mut reach)? {
                 whole.insert(dir);
             }
         }
@@ -176,8 +183,8 @@ impl Guard {
         }
         // Another hard link of a granted file may be a closed path.
         if shared && !self.closed.is_empty() {
-            let mut unused = Reach::default();
-            self.prepare_closed(Level::None, Path::new(""), &mut unused)?;
+            let mut unused = WorkspaceReach::default();
+            self.prepare_closed(SandboxLevel::None, Path::new(""), &mut unused)?;
         } else if !self.closed.is_empty() {
             for dir in outermost(&below) {
                 if !tops.iter().any(|top| dir.starts_with(top)) {
@@ -212,7 +219,7 @@ impl Guard {
 
     /// Makes a directory writable, and everything in it that is not granted read-only. `false` if that would take too
     /// many mounts.
-    fn shut_in(&mut self, dir: &Path, reach: &mut Reach) -> Result<bool, Over> {
+    fn shut_in(&mut self, dir: &Path, reach: &mut WorkspaceReach) -> Result<bool, Over> {
         let listed = self.listed(dir)?;
         let granted = |entry: &Listed| {
             self.allowed
@@ -229,7 +236,7 @@ impl Guard {
             return Ok(false);
         }
         // Its mode could be changed through the mount that makes it writable.
-        if let Ok(node) = Node::take(&self.root, dir, &mut self.held, false) {
+        if let Ok(node) = TreeNode::take(&self.root, dir, &mut self.held, false) {
             self.before.insert(dir.to_path_buf(), node);
         }
         reach.writable.push(dir.to_path_buf());
@@ -291,7 +298,7 @@ impl Guard {
             if self.before.len() >= MOST_HELD {
                 return Err(Over::whole("limit:guard_entries"));
             }
-            let node = match Node::take(&self.root, &path, &mut self.held, contents) {
+            let node = match TreeNode::take(&self.root, &path, &mut self.held, contents) {
                 Ok(node) => node,
                 // Removed in the meantime.
                 Err(Errno::NOENT) => continue,
@@ -302,7 +309,7 @@ impl Guard {
                     });
                 }
             };
-            if matches!(node.kind, Kind::Dir) {
+            if matches!(node.kind, NodeKind::Dir) {
                 waiting.extend(self.listed(&path)?.into_iter().map(|entry| entry.path));
             }
             self.before.insert(path, node);

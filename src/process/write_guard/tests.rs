@@ -2,7 +2,7 @@
 
 mod grants;
 
-use super::names::Names;
+use super::names::NameSet;
 use super::*;
 use crate::process::Network;
 use std::fs::{self, Permissions};
@@ -25,7 +25,7 @@ fn tree(protected: &[&str]) -> (TempDir, Confinement) {
     }
     symlink("free", dir.path().join(".envrc")).unwrap();
     let confinement = Confinement {
-        level: Level::None,
+        level: SandboxLevel::None,
         workspace: dir.path().to_path_buf(),
         readable: Vec::new(),
         writable: Vec::new(),
@@ -42,7 +42,7 @@ fn tree(protected: &[&str]) -> (TempDir, Confinement) {
 
 fn closed(words: &[&str]) -> Arc<dyn ClosedPaths> {
     let words: Vec<String> = words.iter().map(|name| (*name).to_owned()).collect();
-    Arc::new(Names::new(&words))
+    Arc::new(NameSet::new(&words))
 }
 
 fn take(confinement: &Confinement) -> Guarded {
@@ -214,7 +214,7 @@ fn what_a_rule_opened_may_change() {
 #[test]
 fn existing_paths_that_are_no_links_can_be_mounted() {
     let (_dir, mut confinement) = tree(&PROTECTED);
-    confinement.level = Level::Full;
+    confinement.level = SandboxLevel::Full;
     let (_guard, reach) = Guarded::take(&confinement, &Writes::Tree).unwrap();
     assert_eq!(reach.read_only, [PathBuf::from(".git"), PathBuf::from("sub/.npmrc")]);
 }
@@ -384,7 +384,7 @@ fn attributes_of_closed_files_come_back() {
     }
     set(".git", "user.dir", b"before").unwrap();
     let confinement = Confinement {
-        level: Level::Landlock,
+        level: SandboxLevel::Landlock,
         closed: closed(&[".git", ".envrc"]),
         ..Confinement::unconfined(dir.path())
     };

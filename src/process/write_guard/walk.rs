@@ -45,7 +45,7 @@ pub(super) struct Over {
 
 /// The result of a walk.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct WalkResult {
     /// The topmost closed paths, sorted; nothing below them is searched.
     pub closed: Vec<PathBuf>,
     /// Sockets that are not closed, sorted.
@@ -112,7 +112,7 @@ impl Exact {
 }
 
 /// The parameters of a search.
-pub(super) struct Walk<'a> {
+pub(super) struct TreeWalk<'a> {
     pub root: &'a OwnedFd,
     pub closed: &'a dyn ClosedPaths,
     /// Directories of this program, which are not searched.
@@ -133,9 +133,9 @@ struct Shared {
     until: Instant,
 }
 
-impl Walk<'_> {
+impl TreeWalk<'_> {
     /// Searches everything below `top`, which is no closed path itself, and remembers the directories.
-    pub fn find(&self, top: &Path) -> (Found, Known) {
+    pub fn find(&self, top: &Path) -> (WalkResult, Known) {
         let exact = Exact::of(self.root);
         let top = vec![top.as_os_str().as_bytes().to_vec()];
         let mut found = self.find_in(top, exact.as_ref(), None);
@@ -153,7 +153,7 @@ impl Walk<'_> {
 
     /// Searches below `top` again, but only directories that are new or have changed. Reports the closed paths of the
     /// first walk again, whether they still exist or not.
-    pub fn find_again(&self, top: &Path, known: &Known) -> Found {
+    pub fn find_again(&self, top: &Path, known: &Known) -> WalkResult {
         if known.dirs.is_empty() {
             return self.find_in(vec![top.as_os_str().as_bytes().to_vec()], None, None);
         }
@@ -192,7 +192,7 @@ impl Walk<'_> {
         })
     }
 
-    fn find_in(&self, dirs: Vec<Vec<u8>>, exact: Option<&Exact>, known: Option<&Known>) -> Found {
+    fn find_in(&self, dirs: Vec<Vec<u8>>, exact: Option<&Exact>, known: Option<&Known>) -> WalkResult {
         let shared = Shared {
             waiting: Mutex::default(),
             more: Condvar::new(),
@@ -244,8 +244,8 @@ impl Over {
     }
 }
 
-impl Found {
-    fn add(&mut self, mut more: Found) {
+impl WalkResult {
+    fn add(&mut self, mut more: WalkResult) {
         self.closed.append(&mut more.closed);
         self.sockets.append(&mut more.sockets);
         self.over.append(&mut more.over);
@@ -262,30 +262,30 @@ struct Memory<'a> {
 
 /// The state of one thread.
 struct Look<'a> {
-    walk: &'a Walk<'a>,
+    walk: &'a TreeWalk<'a>,
     shared: &'a Shared,
     memory: Memory<'a>,
     dirs: Vec<Vec<u8>>,
-    found: Found,
+    found: WalkResult,
     buffer: Vec<u8>,
     path: Vec<u8>,
 }
 
 impl<'a> Look<'a> {
-    fn new(walk: &'a Walk<'a>, shared: &'a Shared, memory: Memory<'a>) -> Self {
+    fn new(walk: &'a TreeWalk<'a>, shared: &'a Shared, memory: Memory<'a>) -> Self {
         Self {
             walk,
             shared,
             memory,
             dirs: Vec::new(),
-            found: Found::default(),
+            found: WalkResult::default(),
             buffer: Vec::new(),
             path: Vec::new(),
         }
     }
 
     /// A further thread: waits for directories until all are done.
-    fn help(mut self) -> Found {
+    fn help(mut self) -> WalkResult {
         loop {
             {
                 let mut waiting = lock(&self.shared.waiting);
@@ -477,7 +477,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::names::Names;
+    use super::super::names::NameSet;
     use super::*;
     use proptest::prelude::*;
     use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -529,8 +529,8 @@ mod tests {
             fs::write(root_path.join("a/b/.npmrc"), "x").unwrap();
             std::thread::sleep(SETTLED * 2);
             let root = at::root(&root_path).unwrap();
-            let closed = Names::new(&["**/.npmrc", "**/.git"].map(str::to_owned));
-            let walk = Walk { root: &root, closed: &closed, own: &[], most_names: MOST_NAMES, most_time: MOST_TIME };
+            let closed = NameSet::new(&["**/.npmrc", "**/.git"].map(str::to_owned));
+            let walk = TreeWalk { root: &root, closed: &closed, own: &[], most_names: MOST_NAMES, most_time: MOST_TIME };
             let (_, known) = walk.find(Path::new(""));
             acts.iter().for_each(|one| act(&root_path, one));
             let again = walk.find_again(Path::new(""), &known);
@@ -549,8 +549,8 @@ mod tests {
         if Exact::of(&root).is_none() {
             return;
         }
-        let closed = Names::new(&["**/.npmrc".to_owned()]);
-        let walk = Walk {
+        let closed = NameSet::new(&["**/.npmrc".to_owned()]);
+        let walk = TreeWalk {
             root: &root,
             closed: &closed,
             own: &[],

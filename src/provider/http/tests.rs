@@ -61,7 +61,7 @@ pub async fn ask_until(
 ) -> (Result<Reply, ProviderError>, Vec<String>) {
     let retries = Mutex::new(Vec::new());
     let retried = |_: u32, class: &str, _: &str, _: u64| retries.lock().unwrap().push(class.to_owned());
-    let request = Request {
+    let request = ModelRequest {
         turn: 1,
         system: "be brief",
         tools: &[],

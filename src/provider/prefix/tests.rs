@@ -3,12 +3,12 @@
 use super::*;
 use crate::base::call::ToolCall;
 use crate::base::ids::CallId;
-use crate::base::message::{CallResult, Content, Part};
+use crate::base::message::{CallResult, Part, ToolContent};
 use proptest::prelude::*;
 use serde_json::json;
 
-fn request<'a>(messages: &'a [Message], system: &'a str, epoch: u64) -> Request<'a> {
-    Request {
+fn request<'a>(messages: &'a [Message], system: &'a str, epoch: u64) -> ModelRequest<'a> {
+    ModelRequest {
         turn: 1,
         system,
         tools: &[],
@@ -39,7 +39,7 @@ fn turn(n: usize, size: usize) -> [Message; 2] {
         call: id,
         tool: "read_file".into(),
         wire_id: None,
-        content: vec![Content::text("x".repeat(size))],
+        content: vec![ToolContent::text("x".repeat(size))],
         is_error: false,
     };
     [
@@ -57,7 +57,7 @@ fn turn(n: usize, size: usize) -> [Message; 2] {
 #[test]
 fn cost_of_a_turn_does_not_grow() {
     for wire in Wire::ALL {
-        let mut prefix = Prefix::default();
+        let mut prefix = RequestPrefix::default();
         let mut messages = vec![Message::user("go")];
         let mut costs = Vec::new();
         for n in 100..400 {
@@ -77,7 +77,7 @@ fn cost_of_a_turn_does_not_grow() {
 #[test]
 fn rewritten_histories_are_encoded_anew() {
     for wire in Wire::ALL {
-        let mut prefix = Prefix::default();
+        let mut prefix = RequestPrefix::default();
         let long: Vec<Message> = std::iter::once(Message::user("go")).chain(turn(1, 9)).collect();
         let other = vec![Message::user("stop"), Message::user("b"), Message::user("c")];
         for (messages, system, epoch) in [
@@ -89,7 +89,7 @@ fn rewritten_histories_are_encoded_anew() {
         ] {
             let request = request(messages, system, epoch);
             let kept = prefix.body(wire, DIALECT, &request);
-            assert_eq!(kept, Prefix::default().body(wire, DIALECT, &request), "{wire:?}");
+            assert_eq!(kept, RequestPrefix::default().body(wire, DIALECT, &request), "{wire:?}");
         }
     }
 }
@@ -98,7 +98,7 @@ proptest! {
     #[test]
     fn kept_bytes_are_the_bytes(wire in 0usize..4, sizes in prop::collection::vec((0usize..50, any::<bool>()), 0..12), system in "[a-z]{0,3}") {
         let wire = Wire::ALL[wire];
-        let mut prefix = Prefix::default();
+        let mut prefix = RequestPrefix::default();
         let mut messages = Vec::new();
         for (n, (size, ask)) in sizes.into_iter().enumerate() {
             messages.push(Message::user("é\"\n".repeat(size % 3)));
@@ -107,7 +107,7 @@ proptest! {
                 let request = request(&messages, &system, 0);
                 let kept = prefix.body(wire, DIALECT, &request);
                 prop_assert!(serde_json::from_slice::<Value>(&kept).is_ok());
-                prop_assert_eq!(kept, Prefix::default().body(wire, DIALECT, &request));
+                prop_assert_eq!(kept, RequestPrefix::default().body(wire, DIALECT, &request));
             }
         }
     }

@@ -1,14 +1,14 @@
 //! Tests of replays: hits, and what a miss shows.
 
 use super::*;
-use crate::base::message::{Part, Stop, Usage};
+use crate::base::message::{Part, StopReason, Usage};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 fn reply(text: &str) -> Reply {
     Reply {
         parts: vec![Part::text(text)],
-        stop: Stop::End,
+        stop: StopReason::End,
         usage: Usage::default(),
         model: "m".into(),
     }
@@ -36,7 +36,7 @@ fn replay() -> Replay {
             tools: Some(Vec::new()),
         })
     };
-    Replay::new("replay:r", turns, Recorded::default(), Box::new(recall))
+    Replay::new("replay:r", turns, RecordedRun::default(), Box::new(recall))
 }
 
 fn ask(turn: u64, digest: &str, system: &str, messages: &[Message]) -> Result<Reply, ProviderError> {
@@ -47,7 +47,7 @@ fn ask(turn: u64, digest: &str, system: &str, messages: &[Message]) -> Result<Re
         live: &|_| {},
         retried: &|_, _, _, _| {},
     };
-    let request = Request {
+    let request = ModelRequest {
         turn,
         system,
         tools: &[],

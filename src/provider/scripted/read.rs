@@ -3,9 +3,9 @@
 use super::Line;
 use crate::base::call::ToolCall;
 use crate::base::ids::CallId;
-use crate::base::message::{Part, Reply, Stop, Usage};
+use crate::base::message::{Part, Reply, StopReason, Usage};
 use crate::diag::reader::Problems;
-use crate::diag::{Diagnostic, FileId, Files, Node, Reader, parse, settle};
+use crate::diag::{Diagnostic, Reader, SourceFiles, SourceId, YamlNode, parse, settle};
 use crate::provider::{ProviderClass, ProviderError};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// Every problem, sorted by position.
-pub fn script(id: &str, files: &Files, file: FileId) -> Result<Vec<Line>, Vec<Diagnostic>> {
+pub fn script(id: &str, files: &SourceFiles, file: SourceId) -> Result<Vec<Line>, Vec<Diagnostic>> {
     let root = parse(files, file)?;
     let mut problems = Problems::new();
     let lines = Reader::open(&root, "the script", &mut problems).and_then(|mut reader| {
@@ -42,7 +42,7 @@ const STOPS: &[(&str, StopWord)] = &[
     ("refused", StopWord::Refused),
 ];
 
-fn line(id: &str, node: &Node, problems: &mut Problems) -> Option<Line> {
+fn line(id: &str, node: &YamlNode, problems: &mut Problems) -> Option<Line> {
     let mut reader = Reader::open(node, "this reply", problems)?;
     let text = reader.text("text", problems).map(|text| text.value);
     let thought = reader.text("thought", problems).map(|text| text.value);
@@ -91,20 +91,20 @@ fn line(id: &str, node: &Node, problems: &mut Problems) -> Option<Line> {
     })
 }
 
-fn stopped(word: Option<StopWord>, calls: bool, text: Option<String>) -> Stop {
+fn stopped(word: Option<StopWord>, calls: bool, text: Option<String>) -> StopReason {
     match word {
-        Some(StopWord::End) => Stop::End,
-        Some(StopWord::Calls) => Stop::Calls,
-        Some(StopWord::Length) => Stop::Length { call: None },
-        Some(StopWord::Refused) => Stop::Refused {
+        Some(StopWord::End) => StopReason::End,
+        Some(StopWord::Calls) => StopReason::Calls,
+        Some(StopWord::Length) => StopReason::Length { call: None },
+        Some(StopWord::Refused) => StopReason::Refused {
             reason: text.unwrap_or_else(|| "refused".to_owned()),
         },
-        None if calls => Stop::Calls,
-        None => Stop::End,
+        None if calls => StopReason::Calls,
+        None => StopReason::End,
     }
 }
 
-fn call(node: &Node, index: usize, problems: &mut Problems) -> Option<ToolCall> {
+fn call(node: &YamlNode, index: usize, problems: &mut Problems) -> Option<ToolCall> {
     let mut reader = Reader::open(node, "this call", problems)?;
     let tool = reader.need_text("tool", problems);
     let args = reader.node("args");

@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::base::ids::CallId;
-use crate::base::message::Stop;
+use crate::base::message::StopReason;
 use crate::diag::render_all;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 fn parse(text: &str) -> Result<Scripted, String> {
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     let file = files.add("s.yaml", text);
     Scripted::parse("script:s.yaml", &files, file).map_err(|problems| render_all(&files, &problems))
 }
@@ -18,7 +18,7 @@ fn ask(script: &Scripted, turn: u64, messages: &[Message]) -> Result<Reply, Prov
         .enable_all()
         .build()
         .unwrap();
-    let request = Request {
+    let request = ModelRequest {
         turn,
         system: "",
         tools: &[],
@@ -45,13 +45,13 @@ fn gives_replies_in_order_of_turns() {
     )
     .unwrap();
     let first = ask(&script, 1, &[]).unwrap();
-    assert_eq!(first.stop, Stop::Calls);
+    assert_eq!(first.stop, StopReason::Calls);
     let call = first.calls().next().unwrap();
     assert_eq!((call.id.as_str(), call.tool.as_str()), ("p0", "read_file"));
     assert_eq!(call.args["file_path"], "a.rs");
     let second = ask(&script, 2, &[]).unwrap();
     assert_eq!((second.text().as_str(), second.usage.total()), ("done", 15));
-    assert_eq!(second.stop, Stop::End);
+    assert_eq!(second.stop, StopReason::End);
     let end = ask(&script, 3, &[]).unwrap_err();
     assert_eq!(end.class, ProviderClass::ReplayMiss);
     assert!(end.message.contains("2 replies"), "{end}");
@@ -69,10 +69,10 @@ fn fails_and_stops_as_written() {
         (error.class, error.message.as_str()),
         (ProviderClass::ContextOverflow, "too long")
     );
-    assert_eq!(ask(&script, 2, &[]).unwrap().stop, Stop::Length { call: None });
+    assert_eq!(ask(&script, 2, &[]).unwrap().stop, StopReason::Length { call: None });
     assert_eq!(
         ask(&script, 3, &[]).unwrap().stop,
-        Stop::Refused { reason: "no".into() }
+        StopReason::Refused { reason: "no".into() }
     );
 }
 
@@ -85,7 +85,7 @@ fn expectation_is_looked_for_in_results_too() {
             call: CallId::nth(1),
             tool: "read_file".into(),
             wire_id: None,
-            content: vec![Content::text("hay needle hay")],
+            content: vec![ToolContent::text("hay needle hay")],
             is_error: false,
         })],
     };

@@ -6,9 +6,9 @@ use super::Dialect;
 use super::names::wire_name;
 use super::schema;
 use crate::base::ids::CallId;
-use crate::base::message::{CallResult, Content, Media, Message, Part, Role};
+use crate::base::message::{CallResult, Media, Message, Part, Role, ToolContent};
 use crate::provider::json::{comma, field, raw};
-use crate::provider::{Request, pricing};
+use crate::provider::{ModelRequest, pricing};
 use serde_json::{Value, json};
 
 /// Reply limit, in tokens, of a model that the price table does not know.
@@ -18,7 +18,7 @@ const MARK: &[u8] = b",\"cache_control\":{\"type\":\"ephemeral\"}";
 const CLOSING: usize = 3;
 
 /// Everything before the messages. Cache marks are at the end of the system text and of the tools.
-pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
+pub fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
     let mut out = b"{".to_vec();
     field(&mut out, "model", dialect.model);
     let known = pricing::known(&format!("anthropic/{}", dialect.model));
@@ -152,9 +152,9 @@ fn tool_result(out: &mut Vec<u8>, result: &CallResult) {
     raw(out, "\"content\":[");
     for content in &result.content {
         match content {
-            Content::Text { text } if !text.trim().is_empty() => text_block(out, text),
-            Content::Text { .. } => {}
-            Content::Media(media) => media_block(out, media),
+            ToolContent::Text { text } if !text.trim().is_empty() => text_block(out, text),
+            ToolContent::Text { .. } => {}
+            ToolContent::Media(media) => media_block(out, media),
         }
     }
     raw(out, "]}");

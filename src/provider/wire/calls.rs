@@ -5,12 +5,12 @@ use serde_json::{Map, Value, json};
 /// Incomplete calls, in the order of their first chunk.
 #[derive(Debug, Default)]
 pub struct Pieces {
-    calls: Vec<Call>,
+    calls: Vec<PartialCall>,
 }
 
 /// One call.
 #[derive(Debug, Default)]
-pub struct Call {
+pub struct PartialCall {
     index: Option<u64>,
     pub id: Option<String>,
     pub name: String,
@@ -33,9 +33,9 @@ impl Pieces {
             .unwrap_or_default();
         let at = self.place(index, id, name);
         if at == self.calls.len() {
-            self.calls.push(Call {
+            self.calls.push(PartialCall {
                 index,
-                ..Call::default()
+                ..PartialCall::default()
             });
         }
         let Some(call) = self.calls.get_mut(at) else { return };
@@ -45,7 +45,8 @@ impl Pieces {
     /// The call that a chunk belongs to: the one with its index, or else its id, or else the last one, unless the chunk
     /// starts a new call. Servers that give every call the index 0 distinguish them by id.
     fn place(&self, index: Option<u64>, id: Option<&str>, name: &str) -> usize {
-        let another = |call: &Call| id.is_some() && call.id.is_some() && call.id.as_deref() != id && !name.is_empty();
+        let another =
+            |call: &PartialCall| id.is_some() && call.id.is_some() && call.id.as_deref() != id && !name.is_empty();
         let found = match (index, id) {
             (Some(index), _) => self
                 .calls
@@ -60,12 +61,12 @@ impl Pieces {
     }
 
     /// The finished calls.
-    pub fn into_calls(self) -> Vec<Call> {
+    pub fn into_calls(self) -> Vec<PartialCall> {
         self.calls
     }
 }
 
-impl Call {
+impl PartialCall {
     fn grow(&mut self, id: Option<&str>, name: &str, piece: &Value) {
         if self.id.is_none() {
             self.id = id.map(str::to_owned);

@@ -6,13 +6,13 @@ use super::Dialect;
 use super::names::wire_name;
 use super::schema;
 use crate::base::call::ToolCall;
-use crate::base::message::{CallResult, Content, Media, Message, Part, Role};
-use crate::provider::Request;
+use crate::base::message::{CallResult, Media, Message, Part, Role, ToolContent};
+use crate::provider::ModelRequest;
 use crate::provider::json::{comma, field, raw, value};
 use serde_json::{Map, Value, json};
 
 /// Everything before the contents.
-pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
+pub fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
     let mut out = b"{".to_vec();
     if !request.system.is_empty() {
         field(
@@ -164,8 +164,8 @@ fn function_response(out: &mut Vec<u8>, result: &CallResult, nests: bool) {
 
 fn media_of(result: &CallResult) -> impl Iterator<Item = &Media> {
     result.content.iter().filter_map(|content| match content {
-        Content::Media(media) => Some(media),
-        Content::Text { .. } => None,
+        ToolContent::Media(media) => Some(media),
+        ToolContent::Text { .. } => None,
     })
 }
 

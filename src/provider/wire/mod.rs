@@ -8,11 +8,11 @@ pub mod openai_chat;
 pub mod openai_responses;
 pub mod schema;
 
-use super::Request;
+use super::ModelRequest;
 use super::fault::Fault;
-use crate::base::event::Live;
-use crate::base::message::{CallResult, Content, Media, Message, Part, Reply, Stop, Usage};
-use crate::net::client::Header;
+use crate::base::event::ProgressEvent;
+use crate::base::message::{CallResult, Media, Message, Part, Reply, StopReason, ToolContent, Usage};
+use crate::net::client::RequestHeader;
 use crate::net::sse::Frame;
 use secrecy::SecretString;
 use serde_json::Value;
@@ -85,16 +85,16 @@ impl Wire {
     }
 
     /// The headers of a request.
-    pub fn headers(self, key: Option<&SecretString>) -> Vec<Header<'_>> {
-        let mut headers = vec![Header::Plain("accept", "text/event-stream")];
+    pub fn headers(self, key: Option<&SecretString>) -> Vec<RequestHeader<'_>> {
+        let mut headers = vec![RequestHeader::Plain("accept", "text/event-stream")];
         if self == Wire::Anthropic {
-            headers.push(Header::Plain("anthropic-version", "2023-06-01"));
+            headers.push(RequestHeader::Plain("anthropic-version", "2023-06-01"));
         }
         if let Some(key) = key {
             headers.push(match self {
-                Wire::Gemini => Header::Secret("x-goog-api-key", "", key),
-                Wire::OpenaiChat | Wire::OpenaiResponses => Header::Secret("authorization", "Bearer ", key),
-                Wire::Anthropic => Header::Secret("x-api-key", "", key),
+                Wire::Gemini => RequestHeader::Secret("x-goog-api-key", "", key),
+                Wire::OpenaiChat | Wire::OpenaiResponses => RequestHeader::Secret("authorization", "Bearer ", key),
+                Wire::Anthropic => RequestHeader::Secret("x-api-key", "", key),
             });
         }
         headers
@@ -111,7 +111,7 @@ impl Wire {
     }
 
     /// The request up to and including the bracket that opens the list of messages.
-    pub fn head(self, dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
+    pub fn head(self, dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
         match self {
             Wire::Gemini => gemini::head(dialect, request),
             Wire::OpenaiChat => openai_chat::head(dialect, request),
@@ -147,35 +147,37 @@ impl Wire {
     }
 
     /// A decoder for one response. `turn` makes generated ids unique where a server sends none.
-    pub fn decoder(self, model: &str, turn: u64) -> Decoder {
+    pub fn decoder(self, model: &str, turn: u64) -> ReplyDecoder {
         match self {
-            Wire::Gemini => Decoder::Gemini(gemini::reply::Decoder::new(model)),
-            Wire::OpenaiChat => Decoder::OpenaiChat(Box::new(openai_chat::reply::Decoder::new(model, turn))),
-            Wire::OpenaiResponses => Decoder::OpenaiResponses(openai_responses::reply::Decoder::new(model)),
-            Wire::Anthropic => Decoder::Anthropic(anthropic::reply::Decoder::new(model)),
+            Wire::Gemini => ReplyDecoder::Gemini(gemini::reply::GeminiDecoder::new(model)),
+            Wire::OpenaiChat => ReplyDecoder::OpenaiChat(Box::new(openai_chat::reply::ChatDecoder::new(model, turn))),
+            Wire::OpenaiResponses => {
+                ReplyDecoder::OpenaiResponses(openai_responses::reply::ResponsesDecoder::new(model))
+            }
+            Wire::Anthropic => ReplyDecoder::Anthropic(anthropic::reply::AnthropicDecoder::new(model)),
         }
     }
 }
 
 /// Builds the reply to one request from events.
 #[derive(Debug)]
-pub enum Decoder {
-    Gemini(gemini::reply::Decoder),
-    OpenaiChat(Box<openai_chat::reply::Decoder>),
-    OpenaiResponses(openai_responses::reply::Decoder),
-    Anthropic(anthropic::reply::Decoder),
+pub enum ReplyDecoder {
+    Gemini(gemini::reply::GeminiDecoder),
+    OpenaiChat(Box<openai_chat::reply::ChatDecoder>),
+    OpenaiResponses(openai_responses::reply::ResponsesDecoder),
+    Anthropic(anthropic::reply::AnthropicDecoder),
 }
 
-impl Decoder {
+impl ReplyDecoder {
     /// Processes one event of the stream.
     ///
     /// # Errors
     /// The failure that the event reports, or [`Fault::unusable`] when it cannot be parsed.
-    pub fn frame(&mut self, frame: &Frame, live: &dyn Fn(Live)) -> Result<(), Fault> {
+    pub fn frame(&mut self, frame: &Frame, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
         match frame.data.trim() {
             "" => Ok(()),
             "[DONE]" => {
-                if let Decoder::OpenaiChat(decoder) = self {
+                if let ReplyDecoder::OpenaiChat(decoder) = self {
                     decoder.done();
                 }
                 Ok(())
@@ -187,35 +189,35 @@ impl Decoder {
     /// Processes a complete response that was not streamed, or the JSON text of one event.
     ///
     /// # Errors
-    /// As for [`Decoder::frame`].
-    pub fn document(&mut self, text: &str, live: &dyn Fn(Live)) -> Result<(), Fault> {
+    /// As for [`ReplyDecoder::frame`].
+    pub fn document(&mut self, text: &str, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
         let value: Value = serde_json::from_str(text).map_err(|_| {
             let start: String = text.chars().take(120).collect();
             Fault::unusable(format!("the service sent something that is not JSON: {start}"))
         })?;
         match self {
-            Decoder::Gemini(decoder) => decoder.value(&value, live),
-            Decoder::OpenaiChat(decoder) => decoder.value(&value, live),
-            Decoder::OpenaiResponses(decoder) => decoder.value(&value, live),
-            Decoder::Anthropic(decoder) => decoder.value(&value, live),
+            ReplyDecoder::Gemini(decoder) => decoder.value(&value, live),
+            ReplyDecoder::OpenaiChat(decoder) => decoder.value(&value, live),
+            ReplyDecoder::OpenaiResponses(decoder) => decoder.value(&value, live),
+            ReplyDecoder::Anthropic(decoder) => decoder.value(&value, live),
         }
     }
 
     /// Whether the response is complete, so that nothing more needs to be awaited.
     pub fn is_done(&self) -> bool {
         match self {
-            Decoder::Gemini(_) => false,
-            Decoder::OpenaiChat(decoder) => decoder.is_done(),
-            Decoder::OpenaiResponses(decoder) => decoder.is_done(),
-            Decoder::Anthropic(decoder) => decoder.is_done(),
+            ReplyDecoder::Gemini(_) => false,
+            ReplyDecoder::OpenaiChat(decoder) => decoder.is_done(),
+            ReplyDecoder::OpenaiResponses(decoder) => decoder.is_done(),
+            ReplyDecoder::Anthropic(decoder) => decoder.is_done(),
         }
     }
 
     /// Whether the model has ended its reply; usage counts may still follow.
     pub fn is_ended(&self) -> bool {
         match self {
-            Decoder::Gemini(decoder) => decoder.is_ended(),
-            Decoder::OpenaiChat(decoder) => decoder.is_ended(),
+            ReplyDecoder::Gemini(decoder) => decoder.is_ended(),
+            ReplyDecoder::OpenaiChat(decoder) => decoder.is_ended(),
             decoder => decoder.is_done(),
         }
     }
@@ -226,10 +228,10 @@ impl Decoder {
     /// Cut, empty, malformed or blocked responses.
     pub fn finish(self) -> Result<Reply, Fault> {
         match self {
-            Decoder::Gemini(decoder) => decoder.finish(),
-            Decoder::OpenaiChat(decoder) => decoder.finish(),
-            Decoder::OpenaiResponses(decoder) => decoder.finish(),
-            Decoder::Anthropic(decoder) => decoder.finish(),
+            ReplyDecoder::Gemini(decoder) => decoder.finish(),
+            ReplyDecoder::OpenaiChat(decoder) => decoder.finish(),
+            ReplyDecoder::OpenaiResponses(decoder) => decoder.finish(),
+            ReplyDecoder::Anthropic(decoder) => decoder.finish(),
         }
     }
 }
@@ -251,8 +253,8 @@ fn result_text(result: &CallResult) -> String {
     let mut texts: Vec<std::borrow::Cow<'_, str>> = Vec::new();
     for content in &result.content {
         texts.push(match content {
-            Content::Text { text } => text.into(),
-            Content::Media(media) => {
+            ToolContent::Text { text } => text.into(),
+            ToolContent::Media(media) => {
                 let name = media.name.as_deref().unwrap_or("unnamed");
                 format!("[attached: {name}, {}]", media.mime).into()
             }
@@ -302,9 +304,9 @@ struct Cut {
 fn whole(parts: Vec<Part>, cut: Option<Cut>, usage: Usage, model: String) -> Reply {
     let calls = parts.iter().any(|part| matches!(part, Part::Call(_)));
     let stop = match (cut, calls) {
-        (Some(cut), _) => Stop::Length { call: cut.call },
-        (None, true) => Stop::Calls,
-        (None, false) => Stop::End,
+        (Some(cut), _) => StopReason::Length { call: cut.call },
+        (None, true) => StopReason::Calls,
+        (None, false) => StopReason::End,
     };
     Reply {
         parts,

@@ -5,13 +5,13 @@ pub mod reply;
 use super::Dialect;
 use super::names::wire_name;
 use super::schema;
-use crate::base::message::{CallResult, Content, Media, Message, Part, Role};
-use crate::provider::Request;
+use crate::base::message::{CallResult, Media, Message, Part, Role, ToolContent};
+use crate::provider::ModelRequest;
 use crate::provider::json::{comma, field, raw, value};
 use serde_json::{Value, json};
 
 /// Everything before the messages, and the system message as the first of them.
-pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
+pub fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
     let mut out = b"{".to_vec();
     field(&mut out, "model", dialect.model);
     field(&mut out, "stream", &true);
@@ -188,8 +188,8 @@ fn results(parts: &[Part], out: &mut Vec<u8>) {
     let attached: Vec<(&CallResult, &Media)> = results()
         .flat_map(|result| {
             result.content.iter().filter_map(move |content| match content {
-                Content::Media(media) => Some((result, media)),
-                Content::Text { .. } => None,
+                ToolContent::Media(media) => Some((result, media)),
+                ToolContent::Text { .. } => None,
             })
         })
         .collect();

@@ -5,13 +5,13 @@ pub mod reply;
 use super::Dialect;
 use super::names::wire_name;
 use super::schema;
-use crate::base::message::{CallResult, Content, Media, Message, Part, Role};
-use crate::provider::Request;
+use crate::base::message::{CallResult, Media, Message, Part, Role, ToolContent};
+use crate::provider::ModelRequest;
 use crate::provider::json::{comma, field, raw, value};
 use serde_json::{Value, json};
 
 /// Everything before the items.
-pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
+pub fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
     let mut out = b"{".to_vec();
     field(&mut out, "model", dialect.model);
     field(&mut out, "stream", &true);
@@ -153,7 +153,7 @@ fn output(out: &mut Vec<u8>, result: &CallResult) {
     if result
         .content
         .iter()
-        .all(|content| matches!(content, Content::Text { .. }))
+        .all(|content| matches!(content, ToolContent::Text { .. }))
     {
         value(out, &super::marked_text(result));
     } else {
@@ -163,8 +163,8 @@ fn output(out: &mut Vec<u8>, result: &CallResult) {
         }
         for content in &result.content {
             match content {
-                Content::Text { text } => input_text(out, text),
-                Content::Media(media) => input_media(out, media),
+                ToolContent::Text { text } => input_text(out, text),
+                ToolContent::Media(media) => input_media(out, media),
             }
         }
         raw(out, "]");

@@ -44,8 +44,8 @@ fn files(dir: &Path, ending: &str) -> Vec<(String, PathBuf)> {
     found
 }
 
-fn request(ask: &Ask) -> Request<'_> {
-    Request {
+fn request(ask: &Ask) -> ModelRequest<'_> {
+    ModelRequest {
         turn: ask.turn,
         system: &ask.system,
         tools: &ask.tools,
@@ -57,8 +57,8 @@ fn request(ask: &Ask) -> Request<'_> {
     }
 }
 
-fn encode(wire: Wire, model: &str, request: &Request<'_>) -> Value {
-    let body = crate::provider::prefix::Prefix::default().body(
+fn encode(wire: Wire, model: &str, request: &ModelRequest<'_>) -> Value {
+    let body = crate::provider::prefix::RequestPrefix::default().body(
         wire,
         Dialect {
             model,
@@ -97,7 +97,7 @@ fn requests() {
 
 fn decode(wire: Wire, bytes: &[u8]) -> Result<Reply, Fault> {
     let mut decoder = wire.decoder(model(wire), 7);
-    let mut events = sse::Decoder::new(1 << 20);
+    let mut events = sse::SseDecoder::new(1 << 20);
     let mut frames = Vec::new();
     events.push(bytes, &mut frames).unwrap();
     events.finish(&mut frames).unwrap();
@@ -134,7 +134,7 @@ fn answered(reply: &Reply) -> Ask {
             call: CallId::nth(1),
             tool: call.tool.clone(),
             wire_id: call.wire_id.clone(),
-            content: vec![Content::text("ok")],
+            content: vec![ToolContent::text("ok")],
             is_error: false,
         })
     });

@@ -5,16 +5,16 @@ use crate::recipe::{parse, policy_needed, template};
 use serde_json::json;
 
 fn plan(text: &str, params: &[&str], overrides: Overrides) -> Result<Plan, String> {
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     let id = files.add("r.yaml", format!("version: 1\nname: x\n{text}"));
     let mut warnings = Vec::new();
     let shown = |problems: Vec<Diagnostic>| diag::render_all(&files, &problems);
     let recipe = parse(&files, id, &mut warnings).map_err(shown)?;
     let params: Vec<String> = params.iter().map(|param| (*param).to_owned()).collect();
-    let given = Given {
+    let given = RecipeArguments {
         params: &params,
         overrides,
-        ..Given::default()
+        ..RecipeArguments::default()
     };
     lower(
         &files,
@@ -136,7 +136,7 @@ fn a_prompt_is_no_template() {
 #[test]
 fn a_change_needs_a_policy() {
     let needed = |text: &str| {
-        let mut files = Files::new();
+        let mut files = SourceFiles::new();
         let id = files.add("r.yaml", format!("version: 1\nname: x\n{text}"));
         let recipe = parse(&files, id, &mut Vec::new()).unwrap();
         policy_needed(&recipe).map(|problem| files.place(problem.span.unwrap()).to_string())
@@ -154,15 +154,15 @@ fn a_change_needs_a_policy() {
 fn a_stand_in_for_an_output_makes_no_error_but_a_missing_input_does() {
     let text = "steps:\n  - {id: a, run: ls}\n  - {id: b, prompt: '{{ steps.a.output | int }} {{ (steps.a.output | lines)[7] }}'}\n";
     assert!(plan(text, &[], Overrides::default()).is_ok());
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     let id = files.add(
         "r.yaml",
         "version: 1\nname: x\ninput: {}\nsteps:\n  - {id: a, run: ls}\n  - {id: b, prompt: '{{ steps.a.output }} {{ input.b }}'}\n",
     );
     let recipe = parse(&files, id, &mut Vec::new()).unwrap();
-    let given = Given {
+    let given = RecipeArguments {
         input: Some(&json!({"a": 1})),
-        ..Given::default()
+        ..RecipeArguments::default()
     };
     let problems = lower(&files, &recipe, &given, &|_, _| Err(String::new()), &mut Vec::new()).unwrap_err();
     assert_eq!(files.place(problems[0].span.unwrap()).to_string(), "r.yaml:6:46");
@@ -180,13 +180,13 @@ fn a_plan_has_one_digest() {
 
 #[test]
 fn a_sketch_shows_what_is_missing_as_written() {
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     let text = "version: 1\nname: x\ninput: {}\nparameters:\n  - {name: p, type: integer}\nsteps:\n  - {id: a, run: 'ls {{ p }}'}\n  - {id: b, prompt: 'do {{ input.b }}'}\n";
     let id = files.add("r.yaml", text);
     let recipe = parse(&files, id, &mut Vec::new()).unwrap();
-    let given = Given {
+    let given = RecipeArguments {
         sketch: true,
-        ..Given::default()
+        ..RecipeArguments::default()
     };
     let plan = lower(&files, &recipe, &given, &|_, _| Err(String::new()), &mut Vec::new()).unwrap();
     let shown = crate::recipe::show::text(&plan);

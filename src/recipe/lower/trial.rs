@@ -1,13 +1,13 @@
 //! Renders every template of a recipe once before the run, so that errors appear before anything is paid for.
 
 use super::Render;
-use crate::recipe::model::{CheckKind, Recipe, Work};
+use crate::recipe::model::{CheckKind, Recipe, StepSource};
 use crate::recipe::names::problem;
-use crate::recipe::template::{self, Scope, StepOutputs, TemplateError};
+use crate::recipe::template::{self, StepOutputs, TemplateError, TemplateScope};
 
 /// Whether an error may be caused by the placeholder for a step's output rather than by the values.
 fn of_stand_in(text: &str, error: &TemplateError) -> bool {
-    let of_steps = |names: Vec<template::Name>| {
+    let of_steps = |names: Vec<template::FreeName>| {
         names
             .iter()
             .any(|name| name.path.first().is_some_and(|first| first == "steps"))
@@ -24,18 +24,18 @@ fn of_stand_in(text: &str, error: &TemplateError) -> bool {
 pub(super) fn try_templates(recipe: &Recipe, render: &mut Render<'_>) {
     let mut steps = StepOutputs::new();
     for step in &recipe.steps {
-        let scope = Scope {
+        let scope = TemplateScope {
             steps: &steps,
             ..render.scope
         };
         let mut tried = Vec::new();
         match &step.work {
-            Work::Prompt(text) | Work::Mcp { text: Some(text), .. } => {
+            StepSource::Prompt(text) | StepSource::Mcp { text: Some(text), .. } => {
                 tried.push((text, template::render(&text.value, &scope)));
             }
             // The arguments were rendered with the plan.
-            Work::Mcp { text: None, .. } => {}
-            Work::Run { command, .. } => tried.push((command, template::render_command(&command.value, &scope))),
+            StepSource::Mcp { text: None, .. } => {}
+            StepSource::Run { command, .. } => tried.push((command, template::render_command(&command.value, &scope))),
         }
         for check in &step.checks {
             if let CheckKind::Run { command, .. } = &check.what {

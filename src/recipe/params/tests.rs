@@ -1,11 +1,11 @@
 //! Tests of parameters: types, sources and their order, all problems at once.
 
 use super::*;
-use crate::diag::{Files, parse, render_all};
+use crate::diag::{SourceFiles, parse, render_all};
 use serde_json::json;
 
-fn declared(text: &str) -> (Files, Vec<Parameter>) {
-    let mut files = Files::new();
+fn declared(text: &str) -> (SourceFiles, Vec<Parameter>) {
+    let mut files = SourceFiles::new();
     let id = files.add(
         "r.yaml",
         format!("version: 1\nname: x\nsteps: [{{id: a, run: 'true'}}]\nparameters:\n{text}"),
@@ -79,20 +79,20 @@ fn every_problem_is_told() {
 #[test]
 fn texts_by_type() {
     let table = [
-        (Kind::Number, "2.5", Some(json!(2.5))),
-        (Kind::Number, "2", Some(json!(2))),
-        (Kind::Number, "inf", None),
-        (Kind::Integer, "2.5", None),
-        (Kind::Integer, "+7", Some(json!(7))),
-        (Kind::String, "", Some(json!(""))),
-        (Kind::String, "1.10", Some(json!("1.10"))),
-        (Kind::List, "[\"a,b\"]", Some(json!(["a,b"]))),
-        (Kind::List, "[1]", None),
-        (Kind::List, "", Some(json!([]))),
-        (Kind::Path, "/etc/passwd", None),
-        (Kind::Path, "a/../../b", None),
-        (Kind::Path, "a..b/c", Some(json!("a..b/c"))),
-        (Kind::Path, "", None),
+        (ParameterType::Number, "2.5", Some(json!(2.5))),
+        (ParameterType::Number, "2", Some(json!(2))),
+        (ParameterType::Number, "inf", None),
+        (ParameterType::Integer, "2.5", None),
+        (ParameterType::Integer, "+7", Some(json!(7))),
+        (ParameterType::String, "", Some(json!(""))),
+        (ParameterType::String, "1.10", Some(json!("1.10"))),
+        (ParameterType::List, "[\"a,b\"]", Some(json!(["a,b"]))),
+        (ParameterType::List, "[1]", None),
+        (ParameterType::List, "", Some(json!([]))),
+        (ParameterType::Path, "/etc/passwd", None),
+        (ParameterType::Path, "a/../../b", None),
+        (ParameterType::Path, "a..b/c", Some(json!("a..b/c"))),
+        (ParameterType::Path, "", None),
     ];
     for (kind, text, expected) in table {
         assert_eq!(read_text(text, kind, &[]).ok(), expected, "{kind:?} {text}");

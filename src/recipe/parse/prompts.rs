@@ -2,10 +2,10 @@
 
 use super::steps::not_blank;
 use crate::diag::reader::Problems;
-use crate::diag::{Node, Reader};
-use crate::recipe::model::Work;
+use crate::diag::{Reader, YamlNode};
+use crate::recipe::model::StepSource;
 
-pub(super) fn of_server(node: &Node, problems: &mut Problems) -> Option<Work> {
+pub(super) fn of_server(node: &YamlNode, problems: &mut Problems) -> Option<StepSource> {
     let mut map = Reader::open(node, "`prompt`", problems)?;
     let server = map.need_text("mcp", problems);
     let name = map.need_text("name", problems);
@@ -14,7 +14,7 @@ pub(super) fn of_server(node: &Node, problems: &mut Problems) -> Option<Work> {
     let text = map.text("text", problems);
     let text = text.and_then(|text| not_blank(text, "text", problems));
     map.finish(problems);
-    Some(Work::Mcp {
+    Some(StepSource::Mcp {
         server: server?,
         name: name?,
         arguments,

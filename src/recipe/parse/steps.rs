@@ -2,8 +2,8 @@
 
 use super::{EXPECT, budget, named, prompts, retry};
 use crate::diag::reader::{self, Problems, wrong_type};
-use crate::diag::{Diagnostic, Node, Reader, Shape, Spanned};
-use crate::recipe::model::{CheckKind, CheckSpec, Step, Work};
+use crate::diag::{Diagnostic, Reader, Shape, Spanned, YamlNode};
+use crate::recipe::model::{CheckKind, CheckSpec, Step, StepSource};
 use crate::recipe::params;
 
 pub(super) fn read(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Step> {
@@ -12,7 +12,7 @@ pub(super) fn read(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Step
         return steps;
     };
     let items = reader.items("steps", problems);
-    if items.is_some_and(<[Node]>::is_empty) {
+    if items.is_some_and(<[YamlNode]>::is_empty) {
         let problem = Diagnostic::error("missing-key", reader.head(), "a recipe needs at least one step");
         problems.push(problem.help("add a step with `id` and `prompt` or `run`"));
     }
@@ -37,7 +37,7 @@ pub(super) fn read(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Step
     steps
 }
 
-fn step(node: &Node, problems: &mut Problems) -> Option<Step> {
+fn step(node: &YamlNode, problems: &mut Problems) -> Option<Step> {
     let mut reader = Reader::open(node, "this step", problems)?;
     let id = reader.need_text("id", problems).filter(|id| named(id, "id", problems));
     let work = work(&mut reader, problems);
@@ -76,7 +76,7 @@ fn step(node: &Node, problems: &mut Problems) -> Option<Step> {
     })
 }
 
-fn work(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<Work> {
+fn work(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<StepSource> {
     let prompt = reader.entry("prompt");
     let run = reader.entry("run");
     let allow_failure = reader.bool("allow_failure", problems);
@@ -105,9 +105,9 @@ fn work(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<Work> {
             if let Shape::Map(_) = prompt.value.shape {
                 return prompts::of_server(&prompt.value, problems);
             }
-            not_blank(reader.text("prompt", problems)?, "prompt", problems).map(Work::Prompt)
+            not_blank(reader.text("prompt", problems)?, "prompt", problems).map(StepSource::Prompt)
         }
-        (None, Some(_)) => Some(Work::Run {
+        (None, Some(_)) => Some(StepSource::Run {
             command: not_blank(reader.text("run", problems)?, "run", problems)?,
             timeout_ms: timeout.map(|timeout| timeout.value),
             allow_failure: allow_failure.is_some_and(|flag| flag.value),
@@ -143,7 +143,7 @@ fn checks(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<CheckSpec> {
     checks
 }
 
-fn check(node: &Node, problems: &mut Problems) -> Option<CheckSpec> {
+fn check(node: &YamlNode, problems: &mut Problems) -> Option<CheckSpec> {
     let mut reader = Reader::open(node, "this check", problems)?;
     let name = reader.text("name", problems);
     let run = reader.text("run", problems);
@@ -201,7 +201,7 @@ fn default_name(what: &CheckKind, head: crate::diag::Span) -> Spanned<String> {
 }
 
 /// `file: PATH`, with `contains` beside it; or `file: { path: PATH, contains: TEXT }`.
-fn file_check(node: &Node, beside: Option<Spanned<String>>, problems: &mut Problems) -> Option<CheckKind> {
+fn file_check(node: &YamlNode, beside: Option<Spanned<String>>, problems: &mut Problems) -> Option<CheckKind> {
     let (path, contains) = if let Shape::Map(_) = node.shape {
         let mut map = Reader::open(node, "`file`", problems)?;
         let path = map.need_text("path", problems);
@@ -231,7 +231,7 @@ fn changed(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<CheckKind
     let (head, span) = (map.head(), map.span);
     map.finish(problems);
     if only.is_empty() && never.is_empty() && max_files.is_none() && max_lines.is_none() {
-        let node = Node {
+        let node = YamlNode {
             span,
             shape: Shape::Map(Vec::new()),
         };

@@ -1,7 +1,7 @@
 //! Whole recipe files in `fixtures/recipe` against what a user sees of them: the plan, or every problem.
 
-use crate::diag::{Files, render_all};
-use crate::recipe::{Given, Wanted, lower, parse, show};
+use crate::diag::{SourceFiles, render_all};
+use crate::recipe::{DocumentUse, RecipeArguments, lower, parse, show};
 use std::path::Path;
 
 /// What `recipe check` and `recipe show` print. The line `# given: NAME=VALUE | NAME=VALUE` in a file gives parameters,
@@ -18,20 +18,20 @@ fn shown(path: &Path) -> String {
         .map(str::to_owned)
         .collect();
     let input = comment("input").map(|json| serde_json::from_str(&json).unwrap());
-    let mut files = Files::new();
+    let mut files = SourceFiles::new();
     let id = files.add(path.file_name().unwrap().to_string_lossy(), text.clone());
     let mut warnings = Vec::new();
     let recipe = match parse(&files, id, &mut warnings) {
         Ok(recipe) => recipe,
         Err(problems) => return render_all(&files, &problems),
     };
-    let read = |_: Wanted, name: &str| {
+    let read = |_: DocumentUse, name: &str| {
         std::fs::read_to_string(path.with_file_name(name)).map_err(|_| "no such file".to_owned())
     };
-    let given = Given {
+    let given = RecipeArguments {
         params: &params,
         input: input.as_ref(),
-        ..Given::default()
+        ..RecipeArguments::default()
     };
     match lower(&files, &recipe, &given, &read, &mut warnings) {
         Ok(plan) => {
@@ -99,12 +99,12 @@ proptest::proptest! {
         let mut text = std::fs::read_to_string(path).unwrap();
         let from = from.min(text.len());
         text.replace_range(from..(from + length).min(text.len()), &put);
-        let mut files = Files::new();
+        let mut files = SourceFiles::new();
         let id = files.add("r.yaml", text);
         let mut problems = Vec::new();
         match parse(&files, id, &mut problems) {
             Ok(recipe) => {
-                let given = Given::default();
+                let given = RecipeArguments::default();
                 problems.extend(lower(&files, &recipe, &given, &|_, _| Err("none".to_owned()), &mut Vec::new()).err().into_iter().flatten());
             }
             Err(found) => problems.extend(found),

@@ -1,7 +1,7 @@
 //! Parses the `tools` section: included and excluded tools, MCP servers, discovery.
 
 use crate::diag::reader::Problems;
-use crate::diag::{Diagnostic, Entry, Reader, Spanned};
+use crate::diag::{Diagnostic, MapEntry, Reader, Spanned};
 use crate::recipe::model::{ServerSpec, ToolsSpec};
 use crate::recipe::plan::ClientCredentials;
 
@@ -49,7 +49,7 @@ pub(in crate::recipe) fn is_server_name(name: &str) -> bool {
         && name.len() <= 40
 }
 
-fn server(entry: &Entry, problems: &mut Problems) -> Option<ServerSpec> {
+fn server(entry: &MapEntry, problems: &mut Problems) -> Option<ServerSpec> {
     if !is_server_name(&entry.key) {
         let problem = Diagnostic::error(
             "bad-name",

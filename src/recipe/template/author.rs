@@ -1,6 +1,6 @@
 //! Separates the part of a prompt that its author wrote from the values in it.
 
-use super::{Raw, Scope, TemplateError, environment, plain, run, write};
+use super::{Raw, TemplateError, TemplateScope, environment, plain, run, write};
 
 /// The placeholder for a value in [`render_author`].
 pub const VALUE: char = '\0';
@@ -10,7 +10,7 @@ pub const VALUE: char = '\0';
 ///
 /// # Errors
 /// As [`render`].
-pub fn render_author(text: &str, scope: &Scope<'_>) -> Result<String, TemplateError> {
+pub fn render_author(text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateError> {
     let mut env = environment();
     env.add_filter("raw", |value: minijinja::Value| {
         minijinja::Value::from_object(Raw(plain(&value)))

@@ -3,7 +3,7 @@
 use super::*;
 use serde_json::json;
 
-fn scope_of<T>(use_it: impl FnOnce(&Scope<'_>) -> T) -> T {
+fn scope_of<T>(use_it: impl FnOnce(&TemplateScope<'_>) -> T) -> T {
     let values = BTreeMap::from([
         ("package".to_owned(), json!("a b")),
         ("n".to_owned(), json!(3)),
@@ -15,7 +15,7 @@ fn scope_of<T>(use_it: impl FnOnce(&Scope<'_>) -> T) -> T {
         ("lint".to_owned(), "warning: x".to_owned()),
         ("fix-it".to_owned(), "$(x)".to_owned()),
     ]);
-    use_it(&Scope {
+    use_it(&TemplateScope {
         values: &values,
         input: Some(&input),
         steps: &steps,
@@ -149,7 +149,7 @@ proptest::proptest! {
     fn a_value_never_becomes_a_template(value in "[ -~\n]{0,40}") {
         let values = BTreeMap::from([("x".to_owned(), json!(value))]);
         let steps = StepOutputs::new();
-        let scope = Scope { values: &values, input: None, steps: &steps };
+        let scope = TemplateScope { values: &values, input: None, steps: &steps };
         proptest::prop_assert_eq!(render("<{{ x }}>", &scope).unwrap(), format!("<{value}>"));
     }
 }

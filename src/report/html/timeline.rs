@@ -2,7 +2,7 @@
 
 use super::{args, diff, safe};
 use crate::base::call::{Display, Todo, ToolOutput};
-use crate::base::message::{Content, Part};
+use crate::base::message::{Part, ToolContent};
 use crate::report::summary::{CallSummary, CheckRun, Moment, RunSummary, StepSummary, TurnSummary};
 use crate::report::text;
 use crate::report::transcript::placeholder;
@@ -223,8 +223,8 @@ fn came_of(output: &ToolOutput, each: usize) -> Markup {
             Display::Text { text } if !text.trim().is_empty() => { pre { (safe(&text::excerpt(text, each))) } },
             Display::Text { .. } => {
                 @for content in &output.content { @match content {
-                    Content::Text { text } => { @if !text.trim().is_empty() { pre { (safe(&text::excerpt(text, each))) } } },
-                    Content::Media(media) => { p.small.soft { (placeholder(media)) } },
+                    ToolContent::Text { text } => { @if !text.trim().is_empty() { pre { (safe(&text::excerpt(text, each))) } } },
+                    ToolContent::Media(media) => { p.small.soft { (placeholder(media)) } },
                 } }
             },
         }

@@ -1,8 +1,8 @@
 //! The cases of one JUnit suite: completed, checks, response, budget, approvals and denials.
 
-use crate::base::outcome::{CheckResult, Outcome, StepStatus, Verdict};
+use crate::base::outcome::{CheckResult, RunOutcome, StepStatus, Verdict};
 use crate::report::result::{self, Ending};
-use crate::report::summary::{CallSummary, CheckRun, Denial, RunSummary, StepSummary};
+use crate::report::summary::{CallSummary, CheckRun, DenialReason, RunSummary, StepSummary};
 use crate::report::text;
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestRerun};
 use serde_json::Value;
@@ -15,14 +15,14 @@ const BODY: usize = 16 * 1024;
 const ATTRIBUTE: usize = 500;
 
 /// A failure or error of a case.
-pub(super) struct Trouble {
+pub(super) struct CaseFailure {
     kind: NonSuccessKind,
     ty: String,
     message: String,
     body: String,
 }
 
-impl Trouble {
+impl CaseFailure {
     pub(super) fn new(kind: NonSuccessKind, ty: &str, message: &str) -> Self {
         Self {
             kind,
@@ -33,7 +33,7 @@ impl Trouble {
     }
 
     /// The failure for the end of a run.
-    pub(super) fn of(outcome: &Outcome) -> Self {
+    pub(super) fn of(outcome: &RunOutcome) -> Self {
         let verdict = outcome.verdict;
         let word = verdict.as_str();
         let kind = match verdict {
@@ -84,7 +84,7 @@ fn skipped(ty: &str, message: &str) -> TestCaseStatus {
 }
 
 /// Collects the cases of one suite and keeps their names unique.
-pub(super) struct Writer<'a, 'b> {
+pub(super) struct SuiteWriter<'a, 'b> {
     sum: &'b RunSummary<'a>,
     /// The run's name for a command line.
     resume: String,
@@ -96,7 +96,7 @@ pub(super) struct Writer<'a, 'b> {
     properties: Vec<(String, String)>,
 }
 
-impl<'a, 'b> Writer<'a, 'b> {
+impl<'a, 'b> SuiteWriter<'a, 'b> {
     pub(super) fn new(sum: &'b RunSummary<'a>, ending: &Ending, step: &'b str) -> Self {
         Self {
             sum,
@@ -123,7 +123,7 @@ impl<'a, 'b> Writer<'a, 'b> {
     pub(super) fn not_begun(&mut self, id: &str) {
         let sum = self.sum;
         let why = if sum.steps.is_empty() && !sum.outcome.verdict.is_success() && sum.planned().first() == Some(&id) {
-            Trouble::of(&sum.outcome).status()
+            CaseFailure::of(&sum.outcome).status()
         } else {
             skipped("not_started", "the run ended before this step")
         };
@@ -221,7 +221,7 @@ impl<'a, 'b> Writer<'a, 'b> {
         };
         let trouble = |errors: &[String]| {
             let message = format!("the answer does not fit the response schema: {}", errors.join("; "));
-            Trouble::new(NonSuccessKind::Failure, "response", &message)
+            CaseFailure::new(NonSuccessKind::Failure, "response", &message)
         };
         let mut status = if *ok {
             TestCaseStatus::success()
@@ -246,7 +246,7 @@ impl<'a, 'b> Writer<'a, 'b> {
             None
         };
         let status = match hit {
-            Some((ty, message)) => Trouble::new(NonSuccessKind::Failure, &ty, message).status(),
+            Some((ty, message)) => CaseFailure::new(NonSuccessKind::Failure, &ty, message).status(),
             None if step.turns == 0 => return,
             None => TestCaseStatus::success(),
         };
@@ -262,9 +262,13 @@ impl<'a, 'b> Writer<'a, 'b> {
         let end = step.result.map(|result| result.status);
         let trouble = match step.result {
             Some(result) if result.status != StepStatus::Failed => None,
-            _ if last && !outcome.verdict.is_success() => Some(Trouble::of(outcome)),
-            Some(result) => Some(Trouble::new(NonSuccessKind::Failure, &result.reason, &result.message)),
-            None => Some(Trouble::new(
+            _ if last && !outcome.verdict.is_success() => Some(CaseFailure::of(outcome)),
+            Some(result) => Some(CaseFailure::new(
+                NonSuccessKind::Failure,
+                &result.reason,
+                &result.message,
+            )),
+            None => Some(CaseFailure::new(
                 NonSuccessKind::Error,
                 "interrupted",
                 "the step did not come to its end",
@@ -324,24 +328,24 @@ fn check_status(runs: &[CheckRun<'_>]) -> TestCaseStatus {
     status
 }
 
-fn check_trouble(check: &CheckResult) -> Trouble {
+fn check_trouble(check: &CheckResult) -> CaseFailure {
     let timed_out = check.exit.as_ref().is_some_and(|exit| exit.timed_out);
     let ty = if timed_out { "check.timeout" } else { "check" };
-    let mut trouble = Trouble::new(NonSuccessKind::Failure, ty, &check.message);
+    let mut trouble = CaseFailure::new(NonSuccessKind::Failure, ty, &check.message);
     let body = format!("{}\n{}\n{}", check.what, check.message, check.output);
     trouble.body = text::excerpt(&text::plain(&body), BODY).into_owned();
     trouble
 }
 
-fn said(denial: &Denial<'_>) -> String {
+fn said(denial: &DenialReason<'_>) -> String {
     let rule = denial.rule.unwrap_or("default");
     format!("denied by {rule} ({}): {}", denial.code, denial.reason)
 }
 
 /// Adds a denial that ended the run or failed its verdict.
-fn denied(call: &CallSummary<'_>, denial: Denial<'_>) -> TestCaseStatus {
+fn denied(call: &CallSummary<'_>, denial: DenialReason<'_>) -> TestCaseStatus {
     let message = said(&denial);
-    let mut trouble = Trouble::new(NonSuccessKind::Failure, "policy.denied", &message);
+    let mut trouble = CaseFailure::new(NonSuccessKind::Failure, "policy.denied", &message);
     let mut body = format!("{message}\n{}\n{}", denial.fix, asked(call));
     if let Some(exec) = denial.exec {
         body.push_str(&format!("\nthe program: {:?} in {}", exec.argv, exec.cwd));

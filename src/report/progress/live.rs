@@ -1,7 +1,7 @@
 //! The live bar on a terminal: the current activity, below the lines of past events.
 
-use super::{Level, Lines};
-use crate::base::event::{Event, EventKind, Live, Sink};
+use super::{Lines, Verbosity};
+use crate::base::event::{Event, EventKind, ProgressEvent, Sink};
 use crate::report::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io;
@@ -16,18 +16,18 @@ pub struct LiveBar {
 }
 
 impl LiveBar {
-    /// Draws on stderr, at most ten times a second. Below [`Level::Normal`] there are only lines.
-    pub fn new(level: Level) -> Self {
+    /// Draws on stderr, at most ten times a second. Below [`Verbosity::Normal`] there are only lines.
+    pub fn new(level: Verbosity) -> Self {
         Self::on(ProgressDrawTarget::stderr_with_hz(10), level)
     }
 
     /// Draws on any target.
-    pub fn on(target: ProgressDrawTarget, level: Level) -> Self {
+    pub fn on(target: ProgressDrawTarget, level: Verbosity) -> Self {
         let bar = ProgressBar::with_draw_target(None, target);
         if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {prefix} {wide_msg}") {
             bar.set_style(style);
         }
-        if level > Level::Quiet {
+        if level > Verbosity::Quiet {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
         Self {
@@ -48,7 +48,7 @@ impl LiveBar {
     }
 
     fn show(&self, what: String) {
-        if self.lines.level > Level::Quiet {
+        if self.lines.level > Verbosity::Quiet {
             self.bar.set_message(what);
         }
     }
@@ -63,22 +63,24 @@ impl Sink for LiveBar {
         match &event.kind {
             EventKind::Prompted { .. } => self.show("model".to_owned()),
             EventKind::CallStarted { call } => self.show(self.lines.title(call)),
-            EventKind::Replied { .. } if self.lines.level > Level::Quiet => self.bar.set_prefix(self.lines.figures()),
+            EventKind::Replied { .. } if self.lines.level > Verbosity::Quiet => {
+                self.bar.set_prefix(self.lines.figures())
+            }
             EventKind::RunFinished { .. } => self.bar.finish_and_clear(),
             _ => {}
         }
         Ok(())
     }
 
-    fn on_live(&mut self, live: &Live) {
+    fn on_live(&mut self, live: &ProgressEvent) {
         match live {
-            Live::Text { delta } | Live::Thought { delta } => self.say(delta),
-            Live::Output { chunk, .. } => self.say(chunk),
-            Live::Waiting { what, ms } => {
+            ProgressEvent::Text { delta } | ProgressEvent::Thought { delta } => self.say(delta),
+            ProgressEvent::Output { chunk, .. } => self.say(chunk),
+            ProgressEvent::Waiting { what, ms } => {
                 let (what, wait) = (text::line(what, 120), text::duration(*ms));
                 self.show(format!("waiting {wait}: {what}"));
             }
-            Live::Tick => {}
+            ProgressEvent::Tick => {}
         }
     }
 

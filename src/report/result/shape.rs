@@ -57,7 +57,7 @@ pub struct RunResult {
     /// `full`, `landlock` or `none`; null when no sandbox was chosen.
     pub sandbox: Option<String>,
     pub mcp_servers: Vec<ServerStatus>,
-    pub warnings: Vec<Notice>,
+    pub warnings: Vec<ResultNotice>,
     /// Whether the replies came from a recording.
     pub recorded: bool,
     pub model: String,
@@ -110,12 +110,12 @@ pub struct RuledOut {
     pub cwd: Option<String>,
     /// The programs of the same call that had run before; the last ones if there are many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ran: Option<Vec<Ran>>,
+    pub ran: Option<Vec<RanProgram>>,
 }
 
 /// A program that a call had run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ran {
+pub struct RanProgram {
     pub argv: Vec<String>,
     pub cwd: String,
 }
@@ -203,7 +203,7 @@ pub struct Changes {
 
 /// Something that a person should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Notice {
+pub struct ResultNotice {
     pub code: String,
     pub message: String,
 }

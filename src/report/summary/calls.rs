@@ -31,7 +31,7 @@ pub struct CallSummary<'a> {
 
 /// Why a call was denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Denial<'a> {
+pub struct DenialReason<'a> {
     pub rule: Option<&'a str>,
     pub code: &'a str,
     pub reason: &'a str,
@@ -85,11 +85,11 @@ impl<'a> CallSummary<'a> {
     }
 
     /// Why the call was denied: by the policy, by a person, or by the write guard, which reverted its changes.
-    pub fn denial(&self) -> Option<Denial<'a>> {
+    pub fn denial(&self) -> Option<DenialReason<'a>> {
         if let Some(ruling) = self.ruling() {
             let rule = ruling.rule.as_deref();
             if ruling.decision == Decision::Deny {
-                return Some(Denial {
+                return Some(DenialReason {
                     rule,
                     code: &ruling.code,
                     reason: &ruling.reason,
@@ -98,7 +98,7 @@ impl<'a> CallSummary<'a> {
                 });
             }
             if let Some((false, by)) = self.approval {
-                return Some(Denial {
+                return Some(DenialReason {
                     rule,
                     code: "not_approved",
                     reason: "a person looked at this call and denied it",
@@ -109,7 +109,7 @@ impl<'a> CallSummary<'a> {
         }
         let denied = |exec: &'a JudgedExec| Some((exec, exec.denied.as_ref()?));
         if let Some((exec, denial)) = self.execs.iter().rev().find_map(denied) {
-            return Some(Denial {
+            return Some(DenialReason {
                 rule: denial.rule.as_deref(),
                 code: &denial.code,
                 reason: &denial.reason,
@@ -119,7 +119,7 @@ impl<'a> CallSummary<'a> {
         }
         let failure = self.output?.error.as_ref()?;
         let code = failure.denial()?;
-        Some(Denial {
+        Some(DenialReason {
             rule: self.ruling().and_then(|ruling| ruling.rule.as_deref()),
             code,
             reason: &failure.message,

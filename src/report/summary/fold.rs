@@ -5,7 +5,7 @@ use crate::base::event::{Event, EventKind, PromptReason, RunStarted, Summarised,
 use crate::base::grant::Undone;
 use crate::base::ids::CallId;
 use crate::base::message::{Reply, Usage};
-use crate::base::outcome::{CheckResult, Outcome, Verdict};
+use crate::base::outcome::{CheckResult, RunOutcome, Verdict};
 use jiff::Timestamp;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -66,8 +66,8 @@ fn empty<'a>() -> RunSummary<'a> {
 }
 
 /// The outcome of a journal without an end.
-fn cut_off() -> Outcome {
-    Outcome::new(
+fn cut_off() -> RunOutcome {
+    RunOutcome::new(
         Verdict::Incomplete,
         "killed",
         "the run did not come to its end; `overnight resume` goes on with it",

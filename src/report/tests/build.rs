@@ -8,12 +8,12 @@ use crate::base::access::Access;
 use crate::base::budget::Spent;
 use crate::base::call::{CallState, Display, ExitInfo, FileDiff, ToolCall, ToolOutput};
 use crate::base::event::{
-    Base, Confined, Decided, Equipped, Event, EventKind, FileChange, PatchTaken, PolicyText, PromptReason, RunStarted,
-    ServerStatus,
+    Confined, Decided, Event, EventKind, FileChange, PatchBase, PatchTaken, PolicyText, PromptReason, RunStarted,
+    ServerStatus, ToolsetReady,
 };
 use crate::base::ids::CallId;
-use crate::base::message::{Message, Part, Reply, Stop, Usage};
-use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus, Verdict};
+use crate::base::message::{Message, Part, Reply, StopReason, Usage};
+use crate::base::outcome::{CheckResult, RunOutcome, StepResult, StepStatus, Verdict};
 use crate::base::ruling::{Decision, Ruling};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ impl Run {
             replays: None,
             workspace: "/srv/repo".to_owned(),
             isolated_from: None,
-            base: Base {
+            base: PatchBase {
                 commit: Some("0123456789abcdef0123456789abcdef01234567".to_owned()),
             },
             recorded: false,
@@ -85,7 +85,7 @@ impl Run {
     }
 
     pub(super) fn equipped(&mut self, name: &str, status: &str) -> &mut Self {
-        self.push(EventKind::Equipped(Equipped {
+        self.push(EventKind::Equipped(ToolsetReady {
             servers: vec![ServerStatus {
                 name: name.to_owned(),
                 status: status.to_owned(),
@@ -158,7 +158,11 @@ impl Run {
             }));
         }
         self.turns += 1;
-        let stop = if calls.is_empty() { Stop::End } else { Stop::Calls };
+        let stop = if calls.is_empty() {
+            StopReason::End
+        } else {
+            StopReason::Calls
+        };
         self.push(EventKind::Replied {
             turn: self.turns,
             reply: Reply {
@@ -261,7 +265,7 @@ impl Run {
         }))
     }
 
-    pub(super) fn finish(&mut self, outcome: Outcome) -> &mut Self {
+    pub(super) fn finish(&mut self, outcome: RunOutcome) -> &mut Self {
         let spent = Spent {
             turns: self.turns,
             tokens: self.turns * 1050,
@@ -272,7 +276,7 @@ impl Run {
     }
 
     pub(super) fn passed(&mut self) -> &mut Self {
-        self.finish(Outcome::new(Verdict::Passed, "", "all steps and checks passed"))
+        self.finish(RunOutcome::new(Verdict::Passed, "", "all steps and checks passed"))
     }
 }
 

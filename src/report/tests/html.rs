@@ -1,7 +1,7 @@
 //! Tests of the page: it needs nothing else, and foreign text never becomes markup.
 
 use super::build::{self, Run};
-use crate::base::outcome::{Outcome, Verdict};
+use crate::base::outcome::{RunOutcome, Verdict};
 use crate::report::html;
 use crate::report::result::Ending;
 use crate::report::summary::RunSummary;
@@ -79,7 +79,7 @@ fn a_huge_run_stays_a_page_that_opens() {
         run.shell(&ids[0], "cat a", &"0123456789\n".repeat(4_000));
     }
     run.patch();
-    run.finish(Outcome::new(Verdict::Budget, "limit:turns", "budget reached"));
+    run.finish(RunOutcome::new(Verdict::Budget, "limit:turns", "budget reached"));
     let patch = "+added\n".repeat(100_000);
     let page = page(&run, Some(patch.as_bytes()));
     assert!(page.len() < 8 * 1024 * 1024, "{} bytes", page.len());
@@ -96,7 +96,7 @@ proptest! {
         run.shell(&ids[0], &text, &text);
         run.check(&text, 1, &text, false, &text);
         run.patch();
-        run.finish(Outcome::new(Verdict::Failed, text.as_str(), text.as_str()));
+        run.finish(RunOutcome::new(Verdict::Failed, text.as_str(), text.as_str()));
         is_self_contained(&page(&run, Some(text.as_bytes())));
     }
 }

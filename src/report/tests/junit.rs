@@ -2,7 +2,7 @@
 
 use super::build::{self, Run};
 use crate::base::call::{CallState, ToolOutput};
-use crate::base::outcome::{Outcome, StepStatus, Verdict};
+use crate::base::outcome::{RunOutcome, StepStatus, Verdict};
 use crate::base::ruling::Decision;
 use crate::report::junit;
 use crate::report::result::Ending;
@@ -109,7 +109,7 @@ fn only_the_denial_that_decided_is_a_failure() {
             run.decide(id, "write_file", "x", ruling);
             run.finish_call(id, CallState::Error, ToolOutput::failure("denied", "no"));
         }
-        run.finish(Outcome::new(Verdict::Denied, reason, "it was denied"));
+        run.finish(RunOutcome::new(Verdict::Denied, reason, "it was denied"));
         let report = read(&xml(&run));
         let cases = report.test_suites[0].test_cases.iter();
         let failed = cases.filter(|case| ty(case) == Some("policy.denied"));
@@ -140,7 +140,7 @@ fn what_was_ruled_at_exec_and_in_the_patch_is_told() {
     }
     let mut run = run;
     run.events.truncate(run.events.len() - 1);
-    run.finish(Outcome::new(Verdict::Denied, "denied", "an action was denied"));
+    run.finish(RunOutcome::new(Verdict::Denied, "denied", "an action was denied"));
     let report = read(&xml(&run));
     let denied = case(&report, "prompt", "denied c1");
     let TestCaseStatus::NonSuccess { description, .. } = &denied.status else {
@@ -168,7 +168,7 @@ fn a_limit_is_a_failure_of_the_budget() {
     let mut run = Run::start();
     run.step("fix", None).attempt("fix", 1, "x");
     run.reply("", &[("glob", serde_json::json!({}))]);
-    run.finish(Outcome::new(
+    run.finish(RunOutcome::new(
         Verdict::Budget,
         "limit:turns",
         "budget reached: turns: 1 of 1 spent",
@@ -208,7 +208,7 @@ fn no_end_but_a_pass_looks_like_one() {
         for end in ends {
             let mut run = Run::start();
             end(&mut run);
-            run.finish(Outcome::new(verdict, "", "it went wrong"));
+            run.finish(RunOutcome::new(verdict, "", "it went wrong"));
             let report = read(&xml(&run));
             assert_eq!(report.failures + report.errors, 1, "{verdict:?}: {}", xml(&run));
             let infrastructure = !matches!(verdict, Failed | Denied | Budget);
@@ -261,7 +261,7 @@ proptest! {
         run.decide(&ids[0], &bytes, &text, denial);
         run.check(&text, 1, &bytes, false, &format!("{text}{bytes}"));
         run.end_step(&text, StepStatus::Failed, &text, &bytes);
-        run.finish(Outcome::new(Verdict::Failed, bytes.as_str(), text.as_str()));
+        run.finish(RunOutcome::new(Verdict::Failed, bytes.as_str(), text.as_str()));
         let xml = xml(&run);
         read(&xml);
         prop_assert!(!xml.chars().any(|c| c.is_control() && c != '\n' && c != '\t'));

@@ -3,13 +3,13 @@
 use super::build::{self, Run, ruling};
 use crate::base::call::FileDiff;
 use crate::base::event::EventKind;
-use crate::base::outcome::{Outcome, Verdict};
+use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::ruling::Decision;
-use crate::report::export::{self, Beside, Format};
+use crate::report::export::{self, Beside, ReportFile};
 use crate::report::markdown;
 use crate::report::result::Ending;
 use crate::report::summary::RunSummary;
-use crate::report::transcript::Declared;
+use crate::report::transcript::DeclaredPrompt;
 use crate::report::{github, suspension};
 use proptest::prelude::*;
 use serde_json::json;
@@ -74,7 +74,7 @@ fn a_long_run_stays_under_the_limit() {
         run.decide(&ids[0], "glob", &format!("title {i} {}", "x".repeat(300)), denial);
     }
     run.reply(&"*@#<".repeat(20_000), &[]);
-    run.finish(Outcome::new(Verdict::Denied, "", "m ".repeat(9_000)));
+    run.finish(RunOutcome::new(Verdict::Denied, "", "m ".repeat(9_000)));
     let text = summary(&run);
     assert!(text.len() <= markdown::LIMIT, "{}", text.len());
     assert!(text.contains("and 350 more."));
@@ -123,7 +123,7 @@ fn a_reviewer_gets_arguments_diff_and_the_answer_to_type() {
     });
     run.push(EventKind::Decided(Box::new(decided)));
     run.push(EventKind::Suspended { calls: ids });
-    run.finish(Outcome::new(Verdict::Suspended, "suspended", "1 call waits"));
+    run.finish(RunOutcome::new(Verdict::Suspended, "suspended", "1 call waits"));
     let sum = RunSummary::fold(&run.events);
     let ending = Ending {
         exit_code: 5,
@@ -150,14 +150,14 @@ fn every_format_has_a_name_and_gives_bytes() {
     let sum = RunSummary::fold(&run.events);
     let beside = Beside {
         ending: &Ending::default(),
-        declared: Declared::default(),
+        declared: DeclaredPrompt::default(),
         patch: Some(b"diff"),
     };
-    for format in Format::ALL {
-        assert_eq!(Format::named(format.as_str()), Some(format));
+    for format in ReportFile::ALL {
+        assert_eq!(ReportFile::named(format.as_str()), Some(format));
         assert!(!export::render(format, &sum, beside).unwrap().is_empty(), "{format:?}");
     }
-    assert_eq!(Format::named("pdf"), None);
+    assert_eq!(ReportFile::named("pdf"), None);
 }
 
 proptest! {
@@ -170,7 +170,7 @@ proptest! {
         run.check(&text, 1, &text, false, &text);
         run.patch();
         run.reply(&text, &[]);
-        run.finish(Outcome::new(Verdict::Suspended, text.as_str(), text.as_str()));
+        run.finish(RunOutcome::new(Verdict::Suspended, text.as_str(), text.as_str()));
         let sum = RunSummary::fold(&run.events);
         let text = summary(&run);
         is_harmless(&text);

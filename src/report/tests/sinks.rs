@@ -1,9 +1,9 @@
 //! Tests of the sinks: the event stream and the progress lines.
 
 use super::build;
-use crate::base::event::{Live, Sink};
+use crate::base::event::{ProgressEvent, Sink};
 use crate::base::outcome::Verdict;
-use crate::report::progress::{Level, LiveBar, Plain};
+use crate::report::progress::{LiveBar, Plain, Verbosity};
 use crate::report::result::{self, Ending};
 use crate::report::stream::Stream;
 use crate::report::summary::RunSummary;
@@ -11,7 +11,7 @@ use indicatif::ProgressDrawTarget;
 use serde_json::Value;
 use std::io::{self, Write};
 
-fn plain(run: &build::Run, level: Level) -> String {
+fn plain(run: &build::Run, level: Verbosity) -> String {
     let mut sink = Plain::new(Vec::new(), level);
     for event in &run.events {
         sink.on_event(event).unwrap();
@@ -22,17 +22,17 @@ fn plain(run: &build::Run, level: Level) -> String {
 
 #[test]
 fn the_lines_of_a_run_that_was_ruled_at_exec() {
-    build::snapshot("progress_at_exec", &plain(&build::at_exec(), Level::Verbose));
+    build::snapshot("progress_at_exec", &plain(&build::at_exec(), Verbosity::Verbose));
 }
 
 #[test]
 fn the_lines_of_a_good_run() {
-    build::snapshot("progress_good", &plain(&build::good(), Level::Normal));
+    build::snapshot("progress_good", &plain(&build::good(), Verbosity::Normal));
 }
 
 #[test]
 fn the_lines_of_a_suspended_run_name_rule_and_reason() {
-    let lines = plain(&build::suspended(), Level::Normal);
+    let lines = plain(&build::suspended(), Verbosity::Normal);
     assert!(
         lines.contains("c1 run_shell_command git push: SUSPENDED by rust.yaml:7 [rule_match] pushing needs a person"),
         "{lines}"
@@ -45,15 +45,15 @@ fn the_lines_of_a_suspended_run_name_rule_and_reason() {
 
 #[test]
 fn quiet_tells_only_what_went_wrong() {
-    assert_eq!(plain(&build::good(), Level::Quiet), "");
-    let lines = plain(&build::denied(), Level::Quiet);
+    assert_eq!(plain(&build::good(), Verbosity::Quiet), "");
+    let lines = plain(&build::denied(), Verbosity::Quiet);
     assert_eq!(lines.lines().count(), 1, "{lines}");
     assert!(lines.starts_with("overnight: denied: an action"), "{lines}");
 }
 
 #[test]
 fn verbose_tells_the_text_of_the_model_too() {
-    let lines = plain(&build::good(), Level::Verbose);
+    let lines = plain(&build::good(), Verbosity::Verbose);
     assert!(lines.contains("| I look first."), "{lines}");
     assert!(
         lines.contains("c1 read_file src/lib.rs: allowed by rust.yaml:7"),
@@ -67,21 +67,21 @@ fn no_text_of_a_tool_reaches_the_terminal_raw() {
     run.step("fix", None).attempt("fix", 1, "x");
     let ids = run.reply("\u{1b}[2J##[error]x", &[("glob", Value::Null)]);
     run.shell(&ids[0], "echo\n::error::x \u{1b}]0;t\u{7}", "x");
-    let lines = plain(&run, Level::Verbose);
+    let lines = plain(&run, Verbosity::Verbose);
     assert!(!lines.contains('\u{1b}') && !lines.contains("##["), "{lines}");
     assert!(lines.lines().all(|line| line.starts_with("overnight: ")), "{lines}");
 }
 
 #[test]
 fn the_live_bar_takes_everything() {
-    let mut bar = LiveBar::on(ProgressDrawTarget::hidden(), Level::Normal);
+    let mut bar = LiveBar::on(ProgressDrawTarget::hidden(), Verbosity::Normal);
     for event in &build::good().events {
         bar.on_event(event).unwrap();
     }
-    bar.on_live(&Live::Text {
+    bar.on_live(&ProgressEvent::Text {
         delta: "ä".repeat(9000),
     });
-    bar.on_live(&Live::Tick);
+    bar.on_live(&ProgressEvent::Tick);
     bar.finish().unwrap();
 }
 

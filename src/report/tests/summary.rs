@@ -2,7 +2,7 @@
 
 use super::build::{self, Run, ruling};
 use crate::base::event::EventKind;
-use crate::base::outcome::{Outcome, Verdict};
+use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::ruling::Decision;
 use crate::report::summary::RunSummary;
 use serde_json::json;
@@ -136,7 +136,7 @@ fn five_hundred_turns_fold_quickly() {
         let ids = run.reply("look", &[("read_file", json!({"file_path": "a"}))]);
         run.shell(&ids[0], "cat a", &"x".repeat(40_000));
     }
-    run.finish(Outcome::new(Verdict::Budget, "limit:turns", "budget reached"));
+    run.finish(RunOutcome::new(Verdict::Budget, "limit:turns", "budget reached"));
     let begin = Instant::now();
     assert_eq!(RunSummary::fold(&run.events).calls.len(), 500);
     assert!(begin.elapsed().as_millis() < 100, "{:?}", begin.elapsed());

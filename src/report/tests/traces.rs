@@ -2,7 +2,7 @@
 
 use super::build::{self, Run};
 use crate::base::event::EventKind;
-use crate::base::outcome::{Outcome, StepStatus, Verdict};
+use crate::base::outcome::{RunOutcome, StepStatus, Verdict};
 use crate::report::traces::{parent, spans};
 use opentelemetry::trace::{SpanId, Status};
 use opentelemetry_sdk::trace::SpanData;
@@ -167,7 +167,7 @@ fn a_request_that_came_to_nothing_is_a_failed_one() {
         message: "secret words of the service".to_owned(),
         wait_ms: 1500,
     });
-    run.finish(Outcome::new(Verdict::Provider, "unavailable", "overloaded"));
+    run.finish(RunOutcome::new(Verdict::Provider, "unavailable", "overloaded"));
     let all = spans(&run.events, None);
     let names: Vec<&str> = all.iter().map(|span| span.name.as_ref()).collect();
     assert_eq!(names, ["chat gemini-2.5-pro", "step fix", "invoke_agent fix-clippy"]);

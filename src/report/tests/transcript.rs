@@ -1,16 +1,20 @@
 //! Tests of the transcript that need no validator of the format's own; that one runs in `tests/it`.
 
 use super::build::{self, Run};
-use crate::base::call::{Kind, Origin, ToolOutput, ToolSpec};
-use crate::base::message::{Content, Media};
+use crate::base::call::{ToolKind, ToolOrigin, ToolOutput, ToolSpec};
+use crate::base::message::{Media, ToolContent};
 use crate::report::result::Ending;
 use crate::report::summary::RunSummary;
-use crate::report::transcript::{self, Declared};
+use crate::report::transcript::{self, DeclaredPrompt};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn document(run: &Run) -> Value {
-    let text = transcript::json(&RunSummary::fold(&run.events), Declared::default(), &Ending::default());
+    let text = transcript::json(
+        &RunSummary::fold(&run.events),
+        DeclaredPrompt::default(),
+        &Ending::default(),
+    );
     let value: Value = serde_json::from_str(&text).unwrap();
     keeps_the_rules(&value);
     value
@@ -49,12 +53,12 @@ fn a_good_run_in_the_open_format() {
         name: "glob".to_owned(),
         display_name: "Glob".to_owned(),
         description: "finds files".to_owned(),
-        kind: Kind::Search,
-        origin: Origin::Builtin,
+        kind: ToolKind::Search,
+        origin: ToolOrigin::Builtin,
         parameters: json!({"type": "object"}),
         aliases: Vec::new(),
     };
-    let declared = Declared {
+    let declared = DeclaredPrompt {
         system: Some("You work alone."),
         tools: &[tool],
     };
@@ -68,7 +72,7 @@ fn every_end_gives_a_document() {
     for run in [build::good(), build::denied(), build::suspended()] {
         for n in 0..=run.events.len() {
             let sum = RunSummary::fold(&run.events[..n]);
-            let text = transcript::json(&sum, Declared::default(), &Ending::default());
+            let text = transcript::json(&sum, DeclaredPrompt::default(), &Ending::default());
             keeps_the_rules(&serde_json::from_str(&text).unwrap());
         }
     }
@@ -89,7 +93,7 @@ fn media_are_named_and_not_carried() {
     run.step("fix", None).attempt("fix", 1, "x");
     let ids = run.reply("", &[("read_file", json!({"file_path": "logo.png"}))]);
     let mut output = ToolOutput::text("", "an image");
-    output.content = vec![Content::Media(Media {
+    output.content = vec![ToolContent::Media(Media {
         mime: "image/png".to_owned(),
         data: "QUJD".repeat(100),
         name: Some("logo.png".to_owned()),

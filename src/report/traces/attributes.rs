@@ -1,7 +1,7 @@
 //! Span attributes: their names, from the GenAI semantic conventions where those exist, and their length limits.
 
 use crate::base::call::ExitInfo;
-use crate::base::message::{Stop, Usage};
+use crate::base::message::{StopReason, Usage};
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
 /// Limit of a text, in bytes. A model can write a name of any length.
@@ -98,12 +98,12 @@ impl Attributes {
         }
     }
 
-    pub(super) fn finish(&mut self, stop: &Stop) {
+    pub(super) fn finish(&mut self, stop: &StopReason) {
         let reason = match stop {
-            Stop::End => "stop",
-            Stop::Calls => "tool_call",
-            Stop::Length { .. } => "length",
-            Stop::Refused { .. } => "content_filter",
+            StopReason::End => "stop",
+            StopReason::Calls => "tool_call",
+            StopReason::Length { .. } => "length",
+            StopReason::Refused { .. } => "content_filter",
         };
         self.list("gen_ai.response.finish_reasons", vec![reason.to_owned()]);
     }

@@ -6,7 +6,7 @@ use crate::base::message::Usage;
 use jiff::Timestamp;
 
 /// Usage of one session.
-pub(super) struct Session {
+pub(super) struct OpenSession {
     pub(super) seq: u64,
     pub(super) from: Timestamp,
     pub(super) finished: bool,
@@ -17,7 +17,7 @@ pub(super) struct Session {
     pub(super) more: Attributes,
 }
 
-impl Session {
+impl OpenSession {
     pub(super) fn new(seq: u64, from: Timestamp) -> Self {
         Self {
             seq,
@@ -39,14 +39,14 @@ pub(super) struct Retry {
 }
 
 /// An active step.
-pub(super) struct Step<'a> {
+pub(super) struct OpenStep<'a> {
     pub(super) seq: u64,
     pub(super) from: Timestamp,
     pub(super) id: &'a str,
 }
 
 /// A call that was made and has not ended.
-pub(super) struct Call<'a> {
+pub(super) struct OpenCall<'a> {
     pub(super) seq: u64,
     pub(super) asked: Timestamp,
     pub(super) tool: &'a str,

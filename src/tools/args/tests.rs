@@ -1,7 +1,7 @@
 //! Tests of older parameter names.
 
 use super::*;
-use crate::base::call::{Kind, Origin};
+use crate::base::call::{ToolKind, ToolOrigin};
 use serde_json::json;
 
 fn spec(name: &str, properties: &[&str]) -> ToolSpec {
@@ -10,8 +10,8 @@ fn spec(name: &str, properties: &[&str]) -> ToolSpec {
         name: name.to_owned(),
         display_name: String::new(),
         description: String::new(),
-        kind: Kind::Read,
-        origin: Origin::Builtin,
+        kind: ToolKind::Read,
+        origin: ToolOrigin::Builtin,
         parameters: json!({ "type": "object", "properties": properties }),
         aliases: Vec::new(),
     }

@@ -4,11 +4,11 @@ mod scan;
 mod show;
 
 use super::args::{Args, invalid, missing, shown};
-use super::builtin::{Builtin, Names, blocking};
+use super::builtin::{Builtin, ToolNames, blocking};
 use super::schema::{boolean, integer, object, string, untold};
-use super::{Prepared, ToolContext, ToolError, Work};
-use crate::base::access::{Access, Found, Place};
-use crate::base::call::{Kind, ToolOutput};
+use super::{CallWork, PreparedCall, ToolContext, ToolError};
+use crate::base::access::{Access, PathStatus, ResolvedPath};
+use crate::base::call::{ToolKind, ToolOutput};
 use crate::workspace::Workspace;
 use crate::workspace::walk::Filter;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -32,12 +32,12 @@ const MAX_CONTEXT: u64 = 100;
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &Names {
+        &ToolNames {
             name: "grep_search",
             display: "SearchText",
             aliases: &["grep", "search_file_content"],
         },
-        Kind::Search,
+        ToolKind::Search,
         "Searches file contents, line by line, for a regular expression (Rust syntax). Ignored, binary and dot files are left \
          out unless dir_path names them.",
         parameters(),
@@ -82,7 +82,7 @@ struct Query {
     filter_asked: Option<String>,
     matcher: RegexMatcher,
     unwanted: Option<RegexMatcher>,
-    start: Place,
+    start: ResolvedPath,
     include: Option<Override>,
     walk: Filter,
     names_only: bool,
@@ -92,9 +92,9 @@ struct Query {
     total: usize,
 }
 
-fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
     let query = query(args, workspace)?;
-    Ok(Prepared {
+    Ok(PreparedCall {
         title: format!("search {} for {:?}", shown(&query.start), query.asked),
         access: Access::read(query.start.clone()),
         preview: None,
@@ -103,7 +103,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
 }
 
 /// Runs the search with a time limit, because a pattern could take very long.
-fn bounded(query: Query, time: Duration) -> Work {
+fn bounded(query: Query, time: Duration) -> CallWork {
     Box::new(move |mut context| {
         Box::pin(async move {
             let time = time.min(context.deadline.saturating_duration_since(Instant::now()));
@@ -228,14 +228,14 @@ fn names_dot(pattern: &str) -> bool {
 fn search(query: &Query, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     let workspace = &context.workspace;
     match query.start.found {
-        Found::Dir | Found::File | Found::HardLinked => {}
-        Found::Nothing => {
+        PathStatus::Dir | PathStatus::File | PathStatus::HardLinked => {}
+        PathStatus::Nothing => {
             return Err(match missing(&query.start, workspace) {
                 ToolError::Model { message, .. } => ToolError::model("search_path_not_found", message),
                 fatal @ ToolError::Fatal(_) => fatal,
             });
         }
-        Found::Special | Found::NewDir => {
+        PathStatus::Special | PathStatus::NewDir => {
             let message = format!("{} is neither a file nor a directory", shown(&query.start));
             return Err(ToolError::model("search_path_not_found", message));
         }

@@ -1,7 +1,7 @@
 //! Searches all files below the start in parallel, with ripgrep's searcher.
 
 use super::Query;
-use crate::base::access::{Found, Place};
+use crate::base::access::{PathStatus, ResolvedPath};
 use crate::tools::page::cut_line;
 use crate::workspace::Workspace;
 use crate::workspace::walk::Visitor;
@@ -23,14 +23,14 @@ pub struct FileHits {
     /// Relative to the root.
     pub path: String,
     /// Shown lines in order, context included.
-    pub lines: Vec<Line>,
+    pub lines: Vec<MatchedLine>,
     /// Number of matching lines, including those that are not kept.
     pub matches: u64,
 }
 
 /// One line of a file.
 #[derive(Debug)]
-pub struct Line {
+pub struct MatchedLine {
     pub number: u64,
     pub text: String,
     pub matched: bool,
@@ -77,7 +77,7 @@ impl Hits {
 /// Runs the search.
 pub fn scan(query: &Query, workspace: &Workspace, stop: &(dyn Fn() -> bool + Sync)) -> Hits {
     let hits = Mutex::new(Hits::default());
-    if query.start.found == Found::Dir {
+    if query.start.found == PathStatus::Dir {
         let failed = workspace.each_file(&query.start.path, query.walk, &|| {
             visitor(query, workspace, &hits, stop)
         });
@@ -157,11 +157,11 @@ fn one_file(
     (matcher, searcher): (&RegexMatcher, &mut Searcher),
     (hits, stop): (&Mutex<Hits>, &(dyn Fn() -> bool + Sync)),
 ) {
-    let place = Place {
+    let place = ResolvedPath {
         asked: String::new(),
         path: path.to_owned(),
         inside: true,
-        found: Found::File,
+        found: PathStatus::File,
     };
     let mut gather = Gather {
         query,
@@ -195,7 +195,7 @@ impl Gather<'_> {
         }
         let text = String::from_utf8_lossy(bytes);
         let text = text.trim_end_matches(['\n', '\r']);
-        self.file.lines.push(Line {
+        self.file.lines.push(MatchedLine {
             number: number.unwrap_or(0),
             text: cut_line(text).unwrap_or_else(|| text.to_owned()),
             matched,

@@ -6,7 +6,7 @@
 )]
 
 use crate::tools::args::Args;
-use crate::tools::testing::Bench;
+use crate::tools::testing::TestWorkspace;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -16,9 +16,9 @@ fn the_first_matches_by_path_are_shown_whatever_thread_found_them() {
     let names: Vec<String> = (0..300).map(|n| format!("d{}/f{n}.txt", n % 7)).collect();
     let text = "hit\n".repeat(100);
     let files: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), text.as_bytes())).collect();
-    let bench = Bench::new(&files);
+    let bench = TestWorkspace::new(&files);
     let args = json!({ "pattern": "hit", "total_max_matches": 150 });
-    let first = bench.told("grep_search", &args);
+    let first = bench.text_of("grep_search", &args);
     let mut sorted = names.clone();
     sorted.sort();
     assert!(first.starts_with("Found 30000 match(es)"), "{first}");
@@ -28,14 +28,14 @@ fn the_first_matches_by_path_are_shown_whatever_thread_found_them() {
         "{first}"
     );
     for _ in 0..5 {
-        assert_eq!(bench.told("grep_search", &args), first);
+        assert_eq!(bench.text_of("grep_search", &args), first);
     }
 }
 
 #[test]
 fn a_search_that_takes_too_long_is_stopped_and_told() {
     let text = "hit\n".repeat(200_000);
-    let bench = Bench::new(&[("a", text.as_bytes())]);
+    let bench = TestWorkspace::new(&[("a", text.as_bytes())]);
     let args = json!({ "pattern": "hit" });
     let query = super::query(&Args::of(&args).unwrap(), &bench.workspace).unwrap();
     let work = super::bounded(query, std::time::Duration::ZERO);
@@ -53,7 +53,7 @@ fn a_search_that_takes_too_long_is_stopped_and_told() {
 
 #[test]
 fn a_pattern_that_cannot_be_searched_is_told_with_what_to_do() {
-    let bench = Bench::new(&[("a", b"one\ntwo\n")]);
+    let bench = TestWorkspace::new(&[("a", b"one\ntwo\n")]);
     for (args, says) in [
         (json!({ "pattern": "one\ntwo" }), "line by line"),
         (json!({ "pattern": "one\\ntwo" }), "line by line"),
@@ -78,8 +78,8 @@ fn a_pattern_that_cannot_be_searched_is_told_with_what_to_do() {
 fn a_result_keeps_within_its_bytes() {
     let line = format!("hit {}\n", "é".repeat(3_000));
     let text = line.repeat(100);
-    let bench = Bench::new(&[("a", text.as_bytes())]);
-    let told = bench.told("grep_search", &json!({ "pattern": "hit" }));
+    let bench = TestWorkspace::new(&[("a", text.as_bytes())]);
+    let told = bench.text_of("grep_search", &json!({ "pattern": "hit" }));
     assert!(told.len() <= crate::tools::results::SHOWN, "{}", told.len());
     assert!(
         told.starts_with("Found 100 match(es)") && told.contains("are shown"),
@@ -91,7 +91,7 @@ fn a_result_keeps_within_its_bytes() {
 
 #[test]
 fn the_access_is_the_place_that_is_searched() {
-    let bench = Bench::new(&[("src/a.rs", b"x")]);
+    let bench = TestWorkspace::new(&[("src/a.rs", b"x")]);
     let ran = bench
         .run("grep_search", &json!({ "pattern": "x", "dir_path": "./src/../src" }))
         .unwrap();
@@ -157,7 +157,7 @@ fn the_same_lines_as_rg_on_200_patterns() {
     assert!(version.status.success());
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let workspace = crate::workspace::Workspace::open(&root.join("src")).unwrap();
-    let bench = Bench::on(workspace);
+    let bench = TestWorkspace::on(workspace);
     for (n, pattern) in patterns(root).iter().enumerate() {
         let insensitive = n % 2 == 0;
         let mut rg = Command::new("rg");
@@ -189,7 +189,7 @@ fn the_same_lines_as_rg_on_200_patterns() {
 }
 
 /// Path and number of each matching line, from the searching itself: the text for the model is cut at 40 kB.
-fn hits(bench: &Bench, args: &Value) -> Vec<(String, u64)> {
+fn hits(bench: &TestWorkspace, args: &Value) -> Vec<(String, u64)> {
     let query = super::query(&Args::of(args).unwrap(), &bench.workspace).unwrap();
     let found = super::scan::scan(&query, &bench.workspace, &|| false);
     let mut hits: Vec<(String, u64)> = found

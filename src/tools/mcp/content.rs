@@ -1,7 +1,7 @@
 //! Converts the results of an MCP server to tool results.
 
 use crate::base::call::{Display, ToolFailure, ToolOutput};
-use crate::base::message::{Content, Media};
+use crate::base::message::{Media, ToolContent};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
@@ -11,28 +11,28 @@ const MOST_MEDIA: usize = 20 << 20;
 
 /// Converts the result of a call.
 pub fn output(name: &str, result: CallToolResult) -> ToolOutput {
-    let mut content: Vec<Content> = result.content.into_iter().map(block).collect();
+    let mut content: Vec<ToolContent> = result.content.into_iter().map(block).collect();
     let has_text = content
         .iter()
-        .any(|one| matches!(one, Content::Text { text } if !text.trim().is_empty()));
+        .any(|one| matches!(one, ToolContent::Text { text } if !text.trim().is_empty()));
     if let (false, Some(structured)) = (has_text, result.structured_content) {
-        content.push(Content::text(format!("{structured:#}")));
+        content.push(ToolContent::text(format!("{structured:#}")));
     }
     if content.is_empty() {
-        content.push(Content::text("(no content)"));
+        content.push(ToolContent::text("(no content)"));
     }
     made(name, content, result.is_error == Some(true))
 }
 
 /// A tool result from these contents.
-pub fn made(name: &str, content: Vec<Content>, failed: bool) -> ToolOutput {
+pub fn made(name: &str, content: Vec<ToolContent>, failed: bool) -> ToolOutput {
     let mut output = ToolOutput {
         content,
         ..ToolOutput::default()
     };
     let media = output.content.iter().filter_map(|content| match content {
-        Content::Media(media) => Some(format!("[{}]", media.mime)),
-        Content::Text { .. } => None,
+        ToolContent::Media(media) => Some(format!("[{}]", media.mime)),
+        ToolContent::Text { .. } => None,
     });
     let media: Vec<String> = media.collect();
     let text = output.model_text();
@@ -59,9 +59,9 @@ pub fn made(name: &str, content: Vec<Content>, failed: bool) -> ToolOutput {
 }
 
 /// Converts one content block.
-pub fn block(block: ContentBlock) -> Content {
+pub fn block(block: ContentBlock) -> ToolContent {
     match block {
-        ContentBlock::Text(text) => Content::text(text.text),
+        ContentBlock::Text(text) => ToolContent::text(text.text),
         ContentBlock::Image(image) => media(image.mime_type, image.data, None),
         ContentBlock::Audio(audio) => media(audio.mime_type, audio.data, None),
         ContentBlock::Resource(embedded) => resource(embedded.resource),
@@ -72,16 +72,18 @@ pub fn block(block: ContentBlock) -> Content {
                 .collect::<Vec<_>>()
                 .join(": ");
             let about = if about.is_empty() { about } else { format!(" ({about})") };
-            Content::text(format!("resource {}: {}{about}", link.name, link.uri))
+            ToolContent::text(format!("resource {}: {}{about}", link.name, link.uri))
         }
-        _ => Content::text("[content of an unknown type]"),
+        _ => ToolContent::text("[content of an unknown type]"),
     }
 }
 
 /// Converts one resource.
-pub fn resource(contents: ResourceContents) -> Content {
+pub fn resource(contents: ResourceContents) -> ToolContent {
     match contents {
-        ResourceContents::TextResourceContents { uri, text, .. } => Content::text(format!("resource {uri}:\n{text}")),
+        ResourceContents::TextResourceContents { uri, text, .. } => {
+            ToolContent::text(format!("resource {uri}:\n{text}"))
+        }
         ResourceContents::BlobResourceContents {
             uri, mime_type, blob, ..
         } => {
@@ -89,20 +91,20 @@ pub fn resource(contents: ResourceContents) -> Content {
             let shows = mime.starts_with("image/") || mime.starts_with("audio/") || mime == "application/pdf";
             match shows {
                 true => media(mime, blob, Some(uri)),
-                false => Content::text(format!("resource {uri}: {} bytes of {mime}", blob.len() / 4 * 3)),
+                false => ToolContent::text(format!("resource {uri}: {} bytes of {mime}", blob.len() / 4 * 3)),
             }
         }
-        _ => Content::text("[a resource of an unknown type]"),
+        _ => ToolContent::text("[a resource of an unknown type]"),
     }
 }
 
-fn media(mime: String, data: String, name: Option<String>) -> Content {
+fn media(mime: String, data: String, name: Option<String>) -> ToolContent {
     if data.len() / 4 * 3 > MOST_MEDIA {
-        return Content::text(format!("[{mime}: left out, larger than {} MB]", MOST_MEDIA >> 20));
+        return ToolContent::text(format!("[{mime}: left out, larger than {} MB]", MOST_MEDIA >> 20));
     }
     match STANDARD.decode(data.as_bytes()) {
-        Ok(_) => Content::Media(Media { mime, data, name }),
-        Err(_) => Content::text(format!("[{mime}: left out, not valid base64]")),
+        Ok(_) => ToolContent::Media(Media { mime, data, name }),
+        Err(_) => ToolContent::text(format!("[{mime}: left out, not valid base64]")),
     }
 }
 
@@ -130,8 +132,8 @@ mod tests {
             .content
             .iter()
             .filter_map(|content| match content {
-                Content::Media(media) => Some(media.mime.as_str()),
-                Content::Text { .. } => None,
+                ToolContent::Media(media) => Some(media.mime.as_str()),
+                ToolContent::Text { .. } => None,
             })
             .collect();
         assert_eq!(mimes, ["image/png", "audio/wav", "application/pdf"]);

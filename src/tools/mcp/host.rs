@@ -2,7 +2,7 @@
 //! offered.
 
 use super::elicit;
-use crate::base::event::Live;
+use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
 use crate::tools::LiveSender;
 use rmcp::ClientHandler;
@@ -38,7 +38,7 @@ impl Host {
         self.heard.tools_changed.swap(false, Ordering::SeqCst)
     }
 
-    fn tell(&self, chunk: String) {
+    fn emit_progress(&self, chunk: String) {
         let current = self
             .heard
             .current
@@ -46,7 +46,7 @@ impl Host {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         if let Some((call, live)) = current {
-            live.send(Live::Output { call, chunk });
+            live.send(ProgressEvent::Output { call, chunk });
         }
     }
 }
@@ -68,7 +68,9 @@ impl ClientHandler for Host {
         _: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
         let answered = elicit::answer(&request);
-        self.tell(format!("the server asked a question; nobody is there: {:?}\n", answered.action).to_lowercase());
+        self.emit_progress(
+            format!("the server asked a question; nobody is there: {:?}\n", answered.action).to_lowercase(),
+        );
         Ok(answered)
     }
 
@@ -78,7 +80,7 @@ impl ClientHandler for Host {
             .message
             .map(|message| format!(" {message}"))
             .unwrap_or_default();
-        self.tell(format!("{}{total}{message}\n", progress.progress));
+        self.emit_progress(format!("{}{total}{message}\n", progress.progress));
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

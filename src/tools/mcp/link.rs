@@ -1,8 +1,8 @@
 //! Opens and closes one connection to a server, over the transport that its recipe names.
 
 use super::host::Host;
-use super::{Address, Config, Program, Transport, Way, With, http, oauth, sse};
-use crate::process::serve::{self, End, Serve, Served};
+use super::{Address, Config, McpContext, ServerProgram, Transport, Way, http, oauth, sse};
+use crate::process::serve::{self, Serve, Served, ServerExit};
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -23,7 +23,7 @@ const POLITE: Duration = Duration::from_millis(500);
 
 impl Link {
     /// Connects and initializes. The caller sets the time limit.
-    pub async fn open(config: &Config, with: &With) -> Result<Self, String> {
+    pub async fn open(config: &Config, with: &McpContext) -> Result<Self, String> {
         match &config.way {
             Way::Stdio(program) => stdio(program, with).await,
             Way::Url(address) => url(address).await,
@@ -37,7 +37,7 @@ impl Link {
 
     /// Ends the server: closes the connection, then kills its process tree. Returns how its process ended, if there is
     /// one.
-    pub async fn close(self) -> Option<End> {
+    pub async fn close(self) -> Option<ServerExit> {
         let Self { running, served, .. } = self;
         match Arc::try_unwrap(running) {
             Ok(mut running) => {
@@ -54,7 +54,7 @@ impl Link {
     }
 }
 
-async fn stdio(program: &Program, with: &With) -> Result<Link, String> {
+async fn stdio(program: &ServerProgram, with: &McpContext) -> Result<Link, String> {
     let what = Serve {
         words: program.words.clone(),
         dir: program.dir.clone(),
@@ -90,7 +90,7 @@ async fn stdio(program: &Program, with: &With) -> Result<Link, String> {
 }
 
 /// How a process ended, as the end of a sentence.
-pub fn ending(end: &End) -> String {
+pub fn ending(end: &ServerExit) -> String {
     if let Some(why) = &end.failed {
         return format!("; {why}");
     }

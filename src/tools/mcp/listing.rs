@@ -14,13 +14,13 @@ pub(super) const MOST: usize = 1_000;
 const DEFINITION: usize = 256 << 10;
 
 /// What a server offers.
-pub(super) struct Listed {
+pub(super) struct ServerListing {
     pub tools: Vec<Definition>,
     pub prompts: Vec<Prompt>,
     pub resources: bool,
 }
 
-pub(super) async fn listed(link: &Link) -> Result<Listed, String> {
+pub(super) async fn listed(link: &Link) -> Result<ServerListing, String> {
     let info = link.running.peer().peer_info();
     let has = info.as_ref().map(|info| info.capabilities.clone()).unwrap_or_default();
     let tools = match has.tools.is_some() || info.is_none() {
@@ -31,7 +31,7 @@ pub(super) async fn listed(link: &Link) -> Result<Listed, String> {
         true => prompts_of(link).await?,
         false => Vec::new(),
     };
-    Ok(Listed {
+    Ok(ServerListing {
         tools,
         prompts,
         resources: has.resources.is_some(),
@@ -47,7 +47,7 @@ pub(super) async fn tools_of(link: &Link) -> Result<Vec<Definition>, String> {
     let mut cursor = None;
     loop {
         let page = link.running.list_tools(Some(page(cursor))).await;
-        let page = page.map_err(|error| format!("its tools cannot be listed: {}", told(&error)))?;
+        let page = page.map_err(|error| format!("its tools cannot be listed: {}", error_text(&error)))?;
         all.extend(page.tools);
         cursor = page.next_cursor;
         if all.len() > MOST {
@@ -64,7 +64,7 @@ async fn prompts_of(link: &Link) -> Result<Vec<Prompt>, String> {
     let mut cursor = None;
     loop {
         let page = link.running.list_prompts(Some(page(cursor))).await;
-        let page = page.map_err(|error| format!("its prompts cannot be listed: {}", told(&error)))?;
+        let page = page.map_err(|error| format!("its prompts cannot be listed: {}", error_text(&error)))?;
         all.extend(page.prompts);
         cursor = page.next_cursor;
         if cursor.is_none() || all.len() >= MOST {
@@ -106,7 +106,7 @@ pub(super) fn digest(tool: &Definition) -> String {
     sha256_hex(&[&serde_json::to_vec(tool).unwrap_or_default()])
 }
 
-pub(super) fn told(error: &ServiceError) -> String {
+pub(super) fn error_text(error: &ServiceError) -> String {
     match error {
         ServiceError::McpError(error) => error.message.to_string(),
         ServiceError::TransportSend(error) => innermost(error.error.as_ref()),

@@ -15,7 +15,7 @@ mod server;
 mod sse;
 mod tool;
 
-pub use server::Server;
+pub use server::RunningServer;
 
 use super::Tool;
 use super::notices::Notices;
@@ -51,14 +51,14 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub enum Way {
     /// A local program, over its stdin and stdout.
-    Stdio(Program),
+    Stdio(ServerProgram),
     /// A URL.
     Url(Address),
 }
 
 /// A program that is an MCP server.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct ServerProgram {
     pub words: Vec<String>,
     pub dir: PathBuf,
     /// Additional environment variables.
@@ -117,11 +117,11 @@ impl std::fmt::Debug for Credentials {
 
 /// The running servers of a run. Clones share them; when the last clone is dropped, all are killed.
 #[derive(Clone, Default)]
-pub struct Servers(Arc<Vec<Arc<Server>>>);
+pub struct Servers(Arc<Vec<Arc<RunningServer>>>);
 
 /// Dependencies that all servers share.
 #[derive(Clone)]
-pub struct With {
+pub struct McpContext {
     pub redactor: Arc<Redactor>,
     pub notices: Notices,
     /// The wall-clock limit of the run.
@@ -137,10 +137,10 @@ pub struct Started {
 }
 
 /// Starts all servers in parallel. The results are in the order of `configs`.
-pub async fn start(configs: Vec<Config>, with: &With) -> (Servers, Vec<Started>) {
+pub async fn start(configs: Vec<Config>, with: &McpContext) -> (Servers, Vec<Started>) {
     let starting = configs.into_iter().map(|config| async move {
         let (name, required) = (config.name.clone(), config.required);
-        (name, required, Server::start(config, with.clone()).await)
+        (name, required, RunningServer::start(config, with.clone()).await)
     });
     let mut servers = Vec::new();
     let mut started = Vec::new();
@@ -171,12 +171,12 @@ pub async fn start(configs: Vec<Config>, with: &With) -> (Servers, Vec<Started>)
 
 impl Servers {
     /// The server with this name.
-    pub fn find(&self, name: &str) -> Option<&Arc<Server>> {
+    pub fn find(&self, name: &str) -> Option<&Arc<RunningServer>> {
         self.0.iter().find(|server| server.name() == name)
     }
 
     /// All servers.
-    pub fn all(&self) -> &[Arc<Server>] {
+    pub fn all(&self) -> &[Arc<RunningServer>] {
         &self.0
     }
 

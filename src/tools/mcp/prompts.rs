@@ -3,12 +3,12 @@
 
 use super::content;
 use super::names::tool_name;
-use super::server::{Ask, Server};
+use super::server::{RunningServer, ServerRequest};
 use super::tool::prepared;
-use crate::base::call::{Kind, Origin, ToolOutput, ToolSpec};
-use crate::base::message::Content;
+use crate::base::call::{ToolKind, ToolOrigin, ToolOutput, ToolSpec};
+use crate::base::message::ToolContent;
 use crate::tools::discovered::{DESCRIPTION, short};
-use crate::tools::{Prepared, Tool, ToolError};
+use crate::tools::{PreparedCall, Tool, ToolError};
 use crate::workspace::Workspace;
 use rmcp::model::{GetPromptResult, Prompt, Role};
 use serde_json::{Map, Value, json};
@@ -22,12 +22,12 @@ const MOST: usize = 16 << 20;
 pub struct PromptTool {
     spec: ToolSpec,
     name: String,
-    server: Arc<Server>,
+    server: Arc<RunningServer>,
 }
 
 impl PromptTool {
     /// From the server's definition.
-    pub fn new(server: &Arc<Server>, prompt: &Prompt) -> Self {
+    pub fn new(server: &Arc<RunningServer>, prompt: &Prompt) -> Self {
         let name = tool_name(server.name(), &format!("prompt_{}", prompt.name));
         let about = prompt
             .description
@@ -43,8 +43,8 @@ impl PromptTool {
                     prompt.name,
                     short(about, DESCRIPTION)
                 ),
-                kind: Kind::Other,
-                origin: Origin::Mcp(server.name().to_owned()),
+                kind: ToolKind::Other,
+                origin: ToolOrigin::Mcp(server.name().to_owned()),
                 parameters: parameters(prompt),
                 aliases: Vec::new(),
             },
@@ -77,11 +77,11 @@ pub fn output(name: &str, result: GetPromptResult) -> ToolOutput {
     content::made(name, parts(result), false)
 }
 
-fn parts(result: GetPromptResult) -> Vec<Content> {
+fn parts(result: GetPromptResult) -> Vec<ToolContent> {
     let parts = result.messages.into_iter().map(|message| {
         let part = content::block(message.content);
         match (part, message.role) {
-            (Content::Text { text }, Role::Assistant) => Content::text(format!("assistant: {text}")),
+            (ToolContent::Text { text }, Role::Assistant) => ToolContent::text(format!("assistant: {text}")),
             (part, _) => part,
         }
     });
@@ -103,7 +103,11 @@ pub enum Missing {
 ///
 /// # Errors
 /// See [`Missing`]; the size of the prompt is limited.
-pub async fn given(server: &Server, name: &str, arguments: &BTreeMap<String, String>) -> Result<Vec<Content>, Missing> {
+pub async fn given(
+    server: &RunningServer,
+    name: &str,
+    arguments: &BTreeMap<String, String>,
+) -> Result<Vec<ToolContent>, Missing> {
     let listed = server.prompts().iter().find(|prompt| prompt.name == name);
     let Some(prompt) = listed else {
         let known: Vec<&str> = server
@@ -145,9 +149,9 @@ pub async fn given(server: &Server, name: &str, arguments: &BTreeMap<String, Str
     let result = server.prompt(name, values.collect()).await;
     let result = result.map_err(|why| Missing::Failed(format!("its prompt `{name}`: {why}")))?;
     let content = parts(result);
-    let size = |one: &Content| match one {
-        Content::Text { text } => text.len(),
-        Content::Media(media) => media.data.len(),
+    let size = |one: &ToolContent| match one {
+        ToolContent::Text { text } => text.len(),
+        ToolContent::Media(media) => media.data.len(),
     };
     let bytes: usize = content.iter().map(size).sum();
     if content.is_empty() || bytes > MOST {
@@ -166,9 +170,9 @@ impl Tool for PromptTool {
         &self.spec
     }
 
-    fn prepare(&self, args: &Value, _: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+    fn prepare(&self, args: &Value, _: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
         Ok(prepared(&self.server, &self.spec, args, |args| {
-            Ask::Prompt(self.name.clone(), args)
+            ServerRequest::Prompt(self.name.clone(), args)
         }))
     }
 }

@@ -1,11 +1,11 @@
 //! The tools `list_mcp_resources` and `read_mcp_resource`, offered if a server has resources.
 
 use super::Servers;
-use super::server::{Ask, Server};
+use super::server::{RunningServer, ServerRequest};
 use crate::base::access::Access;
-use crate::base::call::{Kind, Origin, ToolOutput, ToolSpec};
+use crate::base::call::{ToolKind, ToolOrigin, ToolOutput, ToolSpec};
 use crate::tools::args::invalid;
-use crate::tools::{Prepared, Tool, ToolContext, ToolError, schema};
+use crate::tools::{PreparedCall, Tool, ToolContext, ToolError, schema};
 use crate::workspace::Workspace;
 use serde_json::Value;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ fn spec(name: &str, display_name: &str, description: &str, parameters: Value) ->
         name: name.to_owned(),
         display_name: display_name.to_owned(),
         description: description.to_owned(),
-        kind: Kind::Read,
-        origin: Origin::Builtin,
+        kind: ToolKind::Read,
+        origin: ToolOrigin::Builtin,
         parameters,
         aliases: Vec::new(),
     }
@@ -80,8 +80,8 @@ impl Read {
 }
 
 /// The servers that a call refers to.
-fn chosen(servers: &Servers, args: &Value) -> Result<Vec<Arc<Server>>, ToolError> {
-    let with: Vec<Arc<Server>> = servers
+fn chosen(servers: &Servers, args: &Value) -> Result<Vec<Arc<RunningServer>>, ToolError> {
+    let with: Vec<Arc<RunningServer>> = servers
         .all()
         .iter()
         .filter(|server| server.has_resources())
@@ -105,9 +105,9 @@ impl Tool for List {
         &self.spec
     }
 
-    fn prepare(&self, args: &Value, _: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+    fn prepare(&self, args: &Value, _: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
         let servers = chosen(&self.servers, args)?;
-        Ok(Prepared {
+        Ok(PreparedCall {
             title: "list MCP resources".to_owned(),
             access: Access::none(),
             preview: None,
@@ -116,7 +116,7 @@ impl Tool for List {
     }
 }
 
-async fn list(servers: Vec<Arc<Server>>, context: ToolContext) -> Result<ToolOutput, ToolError> {
+async fn list(servers: Vec<Arc<RunningServer>>, context: ToolContext) -> Result<ToolOutput, ToolError> {
     let mut text = String::new();
     let mut count = 0;
     for server in servers {
@@ -139,24 +139,24 @@ impl Tool for Read {
         &self.spec
     }
 
-    fn prepare(&self, args: &Value, _: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+    fn prepare(&self, args: &Value, _: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
         let uri = args.get("uri").and_then(Value::as_str).unwrap_or_default().to_owned();
         if uri.trim().is_empty() {
             return Err(invalid("`uri` must not be empty: list_mcp_resources shows the URIs"));
         }
         let servers = chosen(&self.servers, args)?;
-        let [server] = <[Arc<Server>; 1]>::try_from(servers).map_err(|_| {
+        let [server] = <[Arc<RunningServer>; 1]>::try_from(servers).map_err(|_| {
             ToolError::model(
                 "invalid_tool_params",
                 "several servers have resources: name one as `server`",
             )
         })?;
-        Ok(Prepared {
+        Ok(PreparedCall {
             title: format!("read {uri} of {}", server.name()),
             access: Access::none(),
             preview: None,
             work: Box::new(move |context| {
-                Box::pin(async move { server.ask(Ask::Resource(uri.clone()), &uri, &context).await })
+                Box::pin(async move { server.ask(ServerRequest::Resource(uri.clone()), &uri, &context).await })
             }),
         })
     }

@@ -2,9 +2,9 @@
 //! definitions change.
 
 use super::link::{Link, ending};
-use super::listing::{MOST, chosen, digest, listed, page, told, tools_of};
+use super::listing::{MOST, chosen, digest, error_text, listed, page, tools_of};
 use super::tool::McpTool;
-use super::{Config, With, content, names, prompts};
+use super::{Config, McpContext, content, names, prompts};
 use crate::base::call::ToolOutput;
 use crate::base::grant::described;
 use crate::tools::{Tool, ToolContext, ToolError};
@@ -23,9 +23,9 @@ use tokio::sync::Mutex;
 const LOOK: Duration = Duration::from_secs(20);
 
 /// A started server.
-pub struct Server {
+pub struct RunningServer {
     config: Config,
-    with: With,
+    with: McpContext,
     /// SHA-256 of each tool's definition at the start, by the server's own names.
     definitions: BTreeMap<String, String>,
     prompts: Vec<Prompt>,
@@ -42,15 +42,15 @@ struct State {
 }
 
 /// A request of the model to a server.
-pub enum Ask {
+pub enum ServerRequest {
     Tool(String, JsonObject),
     Prompt(String, JsonObject),
     Resource(String),
 }
 
-impl Server {
+impl RunningServer {
     /// Starts the server and lists what it offers.
-    pub async fn start(config: Config, with: With) -> Result<(Arc<Self>, Vec<Arc<dyn Tool>>), String> {
+    pub async fn start(config: Config, with: McpContext) -> Result<(Arc<Self>, Vec<Arc<dyn Tool>>), String> {
         let left = with.deadline.saturating_duration_since(Instant::now());
         let time = config.start.min(left);
         let started = async {
@@ -70,7 +70,7 @@ impl Server {
         let (tools, left_out) = chosen(&config, listed.tools);
         for why in left_out {
             with.notices
-                .tell("mcp_tool", format!("MCP server {}: {why}", config.name));
+                .add("mcp_tool", format!("MCP server {}: {why}", config.name));
         }
         let definitions = tools.iter().map(|tool| (tool.name.to_string(), digest(tool))).collect();
         let server = Arc::new(Self {
@@ -117,7 +117,7 @@ impl Server {
         let time = self.config.call.min(left);
         let asked = running.get_prompt(GetPromptRequestParams::new(name).with_arguments(args));
         match tokio::time::timeout(time, asked).await {
-            Ok(answer) => answer.map_err(|error| told(&error)),
+            Ok(answer) => answer.map_err(|error| error_text(&error)),
             Err(_) => Err(format!("it did not answer within {} s", time.as_secs_f32())),
         }
     }
@@ -136,7 +136,7 @@ impl Server {
         }
     }
 
-    fn tell_end(&self, end: Option<crate::process::serve::End>) {
+    fn tell_end(&self, end: Option<crate::process::serve::ServerExit>) {
         let undone = end.map(|end| end.undone).unwrap_or_default();
         if !undone.is_empty() {
             let message = format!(
@@ -144,16 +144,16 @@ impl Server {
                 self.name(),
                 described(&undone)
             );
-            self.with.notices.tell("protected_path", message);
+            self.with.notices.add("protected_path", message);
         }
     }
 
     /// Sends one request. Requests to one server run one at a time.
-    pub async fn ask(&self, what: Ask, label: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    pub async fn ask(&self, what: ServerRequest, label: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let running = {
             let mut state = self.link.lock().await;
             self.ensure(&mut state, context).await?;
-            if let Ask::Tool(name, _) = &what
+            if let ServerRequest::Tool(name, _) = &what
                 && let Some(why) = state.withdrawn.get(name)
             {
                 let message = format!("{label}: the server has {why} this tool since the run began; it cannot be used");
@@ -167,19 +167,19 @@ impl Server {
         };
         let asked = async {
             match what {
-                Ask::Tool(name, args) => {
+                ServerRequest::Tool(name, args) => {
                     let result = running
                         .call_tool(CallToolRequestParams::new(name).with_arguments(args))
                         .await?;
                     Ok(content::output(label, result))
                 }
-                Ask::Prompt(name, args) => {
+                ServerRequest::Prompt(name, args) => {
                     let result = running
                         .get_prompt(GetPromptRequestParams::new(name).with_arguments(args))
                         .await?;
                     Ok(prompts::output(label, result))
                 }
-                Ask::Resource(uri) => {
+                ServerRequest::Resource(uri) => {
                     let result = running.read_resource(ReadResourceRequestParams::new(uri)).await?;
                     let parts = result.contents.into_iter().map(content::resource).collect();
                     Ok(content::made(label, parts, false))
@@ -198,9 +198,10 @@ impl Server {
             Ok(output) => Ok(output),
             Err(Failed::Told(error)) => Err(error),
             Err(Failed::Service(_)) if lost => Err(self.lost(label).await),
-            Err(Failed::Service(error)) => {
-                Err(ToolError::model("mcp_tool_error", format!("{label}: {}", told(&error))))
-            }
+            Err(Failed::Service(error)) => Err(ToolError::model(
+                "mcp_tool_error",
+                format!("{label}: {}", error_text(&error)),
+            )),
         }
     }
 
@@ -231,7 +232,7 @@ impl Server {
             Err(Failed::Told(error)) => Err(error),
             Err(Failed::Service(error)) => Err(ToolError::model(
                 "mcp_tool_error",
-                format!("{}: {}", self.name(), told(&error)),
+                format!("{}: {}", self.name(), error_text(&error)),
             )),
         }
     }
@@ -246,7 +247,7 @@ impl Server {
         let how = end.as_ref().map(ending).unwrap_or_default();
         self.tell_end(end);
         let message = format!("MCP server {} was lost in the middle of a call{how}", self.name());
-        self.with.notices.tell("mcp_server", message);
+        self.with.notices.add("mcp_server", message);
         ToolError::model(
             "mcp_server_lost",
             format!("{label}: the server was lost in the middle of the call; its effect is unknown{how}"),
@@ -284,7 +285,7 @@ impl Server {
         };
         match opened {
             Ok(Ok(link)) => {
-                self.with.notices.tell(
+                self.with.notices.add(
                     "mcp_server",
                     format!("MCP server {} ended and was started again", self.name()),
                 );
@@ -299,7 +300,7 @@ impl Server {
 
     fn not_again(&self, why: &str) -> ToolError {
         let message = format!("MCP server {} ended and cannot be started again: {why}", self.name());
-        self.with.notices.tell("mcp_server", message);
+        self.with.notices.add("mcp_server", message);
         gone(self.name(), &format!(": {why}"))
     }
 
@@ -323,7 +324,7 @@ impl Server {
                     "MCP server {} has {why} its tool {tool}: it is not used any more",
                     self.name()
                 );
-                self.with.notices.tell("mcp_tool_changed", message);
+                self.with.notices.add("mcp_tool_changed", message);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The HTTP with SSE transport of protocol version 2024-11-05: one event stream to read, one URL to post to.
 
-use crate::net::sse::{Decoder, Frame};
+use crate::net::sse::{Frame, SseDecoder};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Response, Url};
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
@@ -78,7 +78,7 @@ impl Sse {
 /// The events of a response body.
 struct Stream {
     response: Response,
-    decoder: Decoder,
+    decoder: SseDecoder,
     ready: std::collections::VecDeque<Frame>,
 }
 
@@ -86,7 +86,7 @@ impl Stream {
     fn new(response: Response) -> Self {
         Self {
             response,
-            decoder: Decoder::new(EVENT),
+            decoder: SseDecoder::new(EVENT),
             ready: std::collections::VecDeque::new(),
         }
     }

@@ -2,11 +2,11 @@
 //! not trusted.
 
 use super::names::tool_name;
-use super::server::{Ask, Server};
+use super::server::{RunningServer, ServerRequest};
 use crate::base::access::Access;
-use crate::base::call::{Kind, Origin, ToolSpec};
+use crate::base::call::{ToolKind, ToolOrigin, ToolSpec};
 use crate::tools::discovered::{DESCRIPTION, short};
-use crate::tools::{Prepared, Tool, ToolError};
+use crate::tools::{PreparedCall, Tool, ToolError};
 use crate::workspace::Workspace;
 use rmcp::model::{JsonObject, Tool as Definition};
 use serde_json::Value;
@@ -17,12 +17,12 @@ pub struct McpTool {
     spec: ToolSpec,
     /// The server's own name of the tool.
     name: String,
-    server: Arc<Server>,
+    server: Arc<RunningServer>,
 }
 
 impl McpTool {
     /// From the server's definition.
-    pub fn new(server: &Arc<Server>, tool: &Definition) -> Self {
+    pub fn new(server: &Arc<RunningServer>, tool: &Definition) -> Self {
         let name = tool_name(server.name(), &tool.name);
         let mut parameters = Value::Object((*tool.input_schema).clone());
         if let Some(object) = parameters.as_object_mut()
@@ -35,8 +35,8 @@ impl McpTool {
                 display_name: name.clone(),
                 name,
                 description: short(tool.description.as_deref().unwrap_or_default(), DESCRIPTION),
-                kind: Kind::Other,
-                origin: Origin::Mcp(server.name().to_owned()),
+                kind: ToolKind::Other,
+                origin: ToolOrigin::Mcp(server.name().to_owned()),
                 parameters,
                 aliases: Vec::new(),
             },
@@ -51,18 +51,23 @@ impl Tool for McpTool {
         &self.spec
     }
 
-    fn prepare(&self, args: &Value, _: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+    fn prepare(&self, args: &Value, _: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
         Ok(prepared(&self.server, &self.spec, args, |args| {
-            Ask::Tool(self.name.clone(), args)
+            ServerRequest::Tool(self.name.clone(), args)
         }))
     }
 }
 
 /// Prepares a call of something that a server offers.
-pub fn prepared(server: &Arc<Server>, spec: &ToolSpec, args: &Value, ask: impl FnOnce(JsonObject) -> Ask) -> Prepared {
+pub fn prepared(
+    server: &Arc<RunningServer>,
+    spec: &ToolSpec,
+    args: &Value,
+    ask: impl FnOnce(JsonObject) -> ServerRequest,
+) -> PreparedCall {
     let ask = ask(args.as_object().cloned().unwrap_or_default());
     let (server, label) = (Arc::clone(server), spec.name.clone());
-    Prepared {
+    PreparedCall {
         title: format!("{label} {}", short(&args.to_string(), 120)),
         access: Access {
             origin: spec.origin.clone(),

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::base::access::Access;
-use crate::base::call::{Kind, ToolOutput};
-use crate::tools::Prepared;
+use crate::base::call::{ToolKind, ToolOutput};
+use crate::tools::PreparedCall;
 use crate::workspace::Workspace;
 use serde_json::json;
 
@@ -14,8 +14,8 @@ impl Tool for Fake {
         &self.0
     }
 
-    fn prepare(&self, _args: &Value, _workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
-        Ok(Prepared {
+    fn prepare(&self, _args: &Value, _workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
+        Ok(PreparedCall {
             title: "nothing".to_owned(),
             access: Access::none(),
             preview: None,
@@ -24,12 +24,12 @@ impl Tool for Fake {
     }
 }
 
-fn fake(name: &str, origin: Origin, parameters: Value) -> Arc<dyn Tool> {
+fn fake(name: &str, origin: ToolOrigin, parameters: Value) -> Arc<dyn Tool> {
     Arc::new(Fake(ToolSpec {
         name: name.to_owned(),
         display_name: name.to_uppercase(),
         description: String::new(),
-        kind: Kind::Other,
+        kind: ToolKind::Other,
         origin,
         parameters,
         aliases: Vec::new(),
@@ -42,14 +42,17 @@ fn a_name_taken_twice_is_reported_and_nothing_is_added() {
     let before = registry.specs().len();
     for name in ["list_directory", "ls"] {
         let conflict = registry
-            .add(fake(name, Origin::Mcp("docs".to_owned()), json!({})))
+            .add(fake(name, ToolOrigin::Mcp("docs".to_owned()), json!({})))
             .unwrap_err();
-        assert_eq!((conflict.has.clone(), conflict.name.as_str()), (Origin::Builtin, name));
+        assert_eq!(
+            (conflict.has.clone(), conflict.name.as_str()),
+            (ToolOrigin::Builtin, name)
+        );
         assert!(conflict.to_string().contains("the MCP server `docs`"), "{conflict}");
     }
     assert_eq!(registry.specs().len(), before);
     registry
-        .add(fake("docs__search", Origin::Mcp("docs".to_owned()), json!({})))
+        .add(fake("docs__search", ToolOrigin::Mcp("docs".to_owned()), json!({})))
         .unwrap();
     assert_eq!(registry.find("ls").unwrap().canonical, "list_directory");
 }
@@ -126,7 +129,9 @@ fn declarations_hold_what_models_need_and_no_more() {
 
 #[test]
 fn a_tool_that_is_not_declared_can_be_found() {
-    let registry = Registry::builtin().unwrap().declaring(|spec| spec.kind == Kind::Read);
+    let registry = Registry::builtin()
+        .unwrap()
+        .declaring(|spec| spec.kind == ToolKind::Read);
     let names: Vec<String> = registry.declared().into_iter().map(|spec| spec.name).collect();
     assert!(names.contains(&"read_file".to_owned()) && !names.contains(&"write_file".to_owned()));
     assert!(registry.find("write_file").is_some());
@@ -148,10 +153,10 @@ fn unknown_names_get_close_ones() {
 #[test]
 fn include_and_exclude_take_names_aliases_kinds_and_origins() {
     let mut registry = Registry::builtin().unwrap();
-    let docs = || Origin::Mcp("docs".to_owned());
+    let docs = || ToolOrigin::Mcp("docs".to_owned());
     registry.add(fake("docs__a", docs(), json!({}))).unwrap();
     registry.add(fake("docs__b", docs(), json!({}))).unwrap();
-    registry.add(fake("found", Origin::Discovered, json!({}))).unwrap();
+    registry.add(fake("found", ToolOrigin::Discovered, json!({}))).unwrap();
     let names = |include: Option<&[&str]>, exclude: &[&str]| {
         let owned = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
         let (kept, unmatched) = registry.filtered(include.map(owned).as_deref(), &owned(exclude));
@@ -214,9 +219,9 @@ fn arguments_are_renamed_checked_and_freed_of_the_scheduler() {
 fn tools_of_others_keep_their_own_arguments() {
     let mut registry = Registry::default();
     let own = json!({ "type": "object", "properties": { "wait_for_previous": { "type": "string" }, "path": {} } });
-    registry.add(fake("found", Origin::Discovered, own)).unwrap();
+    registry.add(fake("found", ToolOrigin::Discovered, own)).unwrap();
     registry
-        .add(fake("broken", Origin::Discovered, json!({ "type": "nonsense" })))
+        .add(fake("broken", ToolOrigin::Discovered, json!({ "type": "nonsense" })))
         .unwrap();
     let args = json!({ "path": null, "wait_for_previous": "x", "more": 1 });
     assert_eq!(

@@ -1,8 +1,8 @@
 //! Detects an edit that was made already, and says so. Without this, the model would be shown lines that are similar to
 //! the old text and unrelated.
 
-use super::{Miss, Request};
-use crate::base::access::Place;
+use super::{EditFailure, Request};
+use crate::base::access::ResolvedPath;
 use crate::base::call::ToolOutput;
 use crate::tools::ToolError;
 use crate::tools::args::shown;
@@ -16,12 +16,12 @@ const LEAST: usize = 8;
 /// The answer if the old text is not in the file: the edit is made already if the new text is in the file, else
 /// `error`.
 pub(super) fn made(
-    place: &Place,
+    place: &ResolvedPath,
     request: &Request,
     workspace: &Workspace,
     error: ToolError,
 ) -> Result<ToolOutput, ToolError> {
-    let nowhere = Miss::Nothing { closest: String::new() };
+    let nowhere = EditFailure::Nothing { closest: String::new() };
     if !matches!(&error, ToolError::Model { kind, .. } if *kind == nowhere.kind()) {
         return Err(error);
     }
@@ -36,7 +36,7 @@ pub(super) fn made(
     Ok(ToolOutput::text(message, format!("already made in {path}")))
 }
 
-fn line_of_new(place: &Place, request: &Request, workspace: &Workspace) -> Option<usize> {
+fn line_of_new(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Option<usize> {
     let new = plain_line_ends(&request.new);
     let new = new.trim_matches('\n');
     let signs = new.chars().filter(|c| !c.is_whitespace()).count();

@@ -1,27 +1,27 @@
 //! Tests of `replace` calls through the registry, on a tree.
 
 use crate::base::call::Display;
-use crate::tools::testing::Bench;
+use crate::tools::testing::TestWorkspace;
 use serde_json::{Value, json};
 
 fn args(path: &str, old: &str, new: &str) -> Value {
     json!({"file_path": path, "old_string": old, "new_string": new})
 }
 
-fn kind(bench: &Bench, args: &Value) -> String {
+fn kind(bench: &TestWorkspace, args: &Value) -> String {
     match bench.run("replace", args).map(|ran| ran.result) {
         Ok(Err(crate::tools::ToolError::Model { kind, .. })) => kind.to_owned(),
         other => format!("{:?}", other.map(|result| result.map(|output| output.summary))),
     }
 }
 
-fn on_disk(bench: &Bench, path: &str) -> Vec<u8> {
+fn on_disk(bench: &TestWorkspace, path: &str) -> Vec<u8> {
     std::fs::read(bench.path(path)).unwrap()
 }
 
 #[test]
 fn an_edit_keeps_mark_and_line_ends_and_shows_its_lines() {
-    let bench = Bench::new(&[("a.txt", b"\xef\xbb\xbfone\r\n\ttwo\r\nthree")]);
+    let bench = TestWorkspace::new(&[("a.txt", b"\xef\xbb\xbfone\r\n\ttwo\r\nthree")]);
     let ran = bench
         .run("replace", &args("a.txt", "  two\nthree\n", "  2\n  2b\nthree\n"))
         .unwrap();
@@ -41,7 +41,7 @@ fn an_edit_keeps_mark_and_line_ends_and_shows_its_lines() {
 
 #[test]
 fn an_empty_old_text_makes_files_only_where_none_is() {
-    let bench = Bench::new(&[("empty", b""), ("full", b"x\n"), ("near.rs", b"y\n")]);
+    let bench = TestWorkspace::new(&[("empty", b""), ("full", b"x\n"), ("near.rs", b"y\n")]);
     assert_eq!(
         bench
             .run("edit", &args("dir/new.rs", "", "a\n"))
@@ -69,7 +69,7 @@ fn an_empty_old_text_makes_files_only_where_none_is() {
 #[test]
 fn misses_have_their_kinds_and_change_nothing() {
     let before = b"a b\na c\n";
-    let bench = Bench::new(&[("f", before), ("bin", b"\0\x01\x02")]);
+    let bench = TestWorkspace::new(&[("f", before), ("bin", b"\0\x01\x02")]);
     assert_eq!(kind(&bench, &args("f", "a", "x")), "edit_expected_occurrence_mismatch");
     assert_eq!(kind(&bench, &args("f", "zzz", "x")), "edit_no_occurrence_found");
     assert_eq!(kind(&bench, &args("f", "a b", "a b")), "edit_no_change");
@@ -82,7 +82,7 @@ fn misses_have_their_kinds_and_change_nothing() {
 
 #[test]
 fn a_file_that_others_changed_is_noticed() {
-    let bench = Bench::new(&[("f", b"one\ntwo\n")]);
+    let bench = TestWorkspace::new(&[("f", b"one\ntwo\n")]);
     bench.run("read_file", &json!({"file_path": "f"})).unwrap();
     std::fs::write(bench.path("f"), "one\nTWO\n").unwrap();
     assert_eq!(kind(&bench, &args("f", "one", "1")), "file_changed");
@@ -93,7 +93,7 @@ fn a_file_that_others_changed_is_noticed() {
 
 #[test]
 fn what_may_not_be_read_is_not_shown_before_the_ruling() {
-    let bench = Bench::with(&[("key.pem", b"secret\n")], |workspace| {
+    let bench = TestWorkspace::with(&[("key.pem", b"secret\n")], |workspace| {
         workspace.set_unreadable(Box::new(|path| path.ends_with(".pem")));
     });
     assert!(
@@ -107,9 +107,9 @@ fn what_may_not_be_read_is_not_shown_before_the_ruling() {
 
 #[test]
 fn what_a_command_of_the_model_changed_is_read_again_and_said() {
-    let bench = Bench::new(&[("a.txt", b"one\ntwo\n")]);
-    bench.told("read_file", &json!({"file_path": "a.txt"}));
-    let told = |tool: &str, args: &Value| bench.told(tool, args);
+    let bench = TestWorkspace::new(&[("a.txt", b"one\ntwo\n")]);
+    bench.text_of("read_file", &json!({"file_path": "a.txt"}));
+    let told = |tool: &str, args: &Value| bench.text_of(tool, args);
     told("run_shell_command", &json!({"command": "sed -i s/one/1/ a.txt"}));
     let missed = told("replace", &args("a.txt", "one\n", "x\n"));
     assert!(missed.contains("a command of yours had changed the file"), "{missed}");

@@ -4,17 +4,17 @@ use serde_json::Value;
 use std::path::Path;
 
 /// One edit of the corpus.
-pub struct Case {
+pub struct EditCase {
     pub defect: String,
     pub file: Vec<u8>,
     pub old: String,
     pub new: String,
     pub multiple: bool,
-    pub wanted: Wanted,
+    pub wanted: ExpectedEdit,
 }
 
 /// The expected result.
-pub enum Wanted {
+pub enum ExpectedEdit {
     /// These bytes.
     Bytes(Vec<u8>),
     /// These bytes, or a refusal, because the request is ambiguous.
@@ -24,7 +24,7 @@ pub enum Wanted {
 }
 
 /// All cases, in the order of the table.
-pub fn load() -> Vec<Case> {
+pub fn load() -> Vec<EditCase> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/edits");
     let table = std::fs::read_to_string(dir.join("cases.jsonl")).unwrap();
     let rows = table.lines().map(|row| serde_json::from_str::<Value>(row).unwrap());
@@ -40,11 +40,11 @@ pub fn load() -> Vec<Case> {
             spelled(&base.replacen(clean(0), clean(1), count), &form)
         };
         let wanted = match row["refuse"].as_str() {
-            Some(kind) => Wanted::Refusal(kind.to_owned()),
-            None if row["or_refused"] == true => Wanted::BytesOrRefusal(after()),
-            None => Wanted::Bytes(after()),
+            Some(kind) => ExpectedEdit::Refusal(kind.to_owned()),
+            None if row["or_refused"] == true => ExpectedEdit::BytesOrRefusal(after()),
+            None => ExpectedEdit::Bytes(after()),
         };
-        Case {
+        EditCase {
             defect: text("defect"),
             file: spelled(&prepared(&base, &form), &form),
             old: text("old"),

@@ -1,10 +1,10 @@
 //! Computes the indentation of each new line from the aligned lines of `old_string` and the file.
 
-use super::between;
 use super::indent::{self, Map};
-use super::terms::{Terms, is_rewrapped, terms};
+use super::indent_basis::{Terms, is_rewrapped, terms};
+use super::infer_indent;
+use super::merge::{Doubt, Parts};
 use super::tokens::likeness;
-use super::weave::{Doubt, Parts};
 
 /// Lines less similar than this are not treated as the same line.
 const ALIKE: f64 = 0.5;
@@ -100,7 +100,7 @@ impl<'a> Depths<'a> {
             How::Mapped(Map::Unknown) if !asked.is_empty() => self.only_image(asked).map(str::to_owned),
             How::Mapped(map) | How::FirstApart(map) => map.image(asked),
         };
-        image.or_else(|| between::depth(index, self.parts, self.partners).map(str::to_owned))
+        image.or_else(|| infer_indent::depth(index, self.parts, self.partners).map(str::to_owned))
     }
 
     /// For a first line without indentation that is aligned with another old line: whether both have the same
@@ -191,7 +191,7 @@ impl<'a> Depths<'a> {
             .collect();
         for ((line, fresh), (after, _)) in lines.iter().zip(lines.iter().skip(1)) {
             let deeper = indent::of(after).len() > indent::of(line).len();
-            if *fresh && between::opens(line) && !between::closes(after) && !deeper {
+            if *fresh && infer_indent::opens(line) && !infer_indent::closes(after) && !deeper {
                 return Err(Doubt::Indentation(after.trim().to_owned()));
             }
         }

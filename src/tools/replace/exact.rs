@@ -1,8 +1,8 @@
 //! Handles exact matches, including those where `old_string` lacks the indentation of its first line.
 
-use super::between;
 use super::find::{Tolerance, key};
 use super::indent::{self, Style};
+use super::infer_indent;
 use super::tokens::{is_word, likeness};
 use std::ops::Range;
 
@@ -90,7 +90,7 @@ fn of_line(lost: Range<usize>, end: usize, old: &str, (blanks, new, style): (&st
         let beside = rest.iter().any(|line| indent::of(line) == blanks);
         return match same {
             true if rest.is_empty() => Meaning::Literal,
-            true if !between::opens(first) && !beside => Meaning::Unclear(DEPTH),
+            true if !infer_indent::opens(first) && !beside => Meaning::Unclear(DEPTH),
             _ => Meaning::Instead(lost.start..end, new.to_owned()),
         };
     }
@@ -103,7 +103,7 @@ fn of_line(lost: Range<usize>, end: usize, old: &str, (blanks, new, style): (&st
     }
     // A line after one that opens a block or continues is deeper. If its indentation only equals that of the file's
     // line, it is relative to `old_string`.
-    let opens = between::opens(first) || !between::is_balanced(first);
+    let opens = infer_indent::opens(first) || !infer_indent::is_balanced(first);
     let own_terms = opens && rest.first().is_some_and(|line| indent::of(line) == blanks);
     if own_terms && blanks.len() != style.step {
         return Meaning::Unclear(DEPTH);
@@ -220,7 +220,7 @@ fn strays(olds: &[&str], news: &[&str]) -> bool {
             if stays {
                 at_margin = indent::of(line).is_empty();
             }
-            !stays && !at_margin && indent::of(line).is_empty() && !between::closes(line)
+            !stays && !at_margin && indent::of(line).is_empty() && !infer_indent::closes(line)
         })
 }
 
@@ -240,7 +240,7 @@ fn is_flat(lines: &[&str]) -> bool {
     };
     let pairs = lines.iter().zip(lines.iter().skip(1));
     pairs.into_iter().any(|(line, next)| {
-        let inside = between::opens(line) && !between::closes(next) && !item(next);
+        let inside = infer_indent::opens(line) && !infer_indent::closes(next) && !item(next);
         inside && indent::of(next).len() <= indent::of(line).len()
     })
 }

@@ -1,11 +1,10 @@
-//! The tool `replace`: edits a part of a file. Reads and writes through the workspace; `land` computes the change.
+//! The tool `replace`: edits a part of a file. Reads and writes through the workspace; `matcher` computes the change.
 //!
 //! In this module "the copy" is `old_string`: the model's copy of a part of the file, which often differs in
 //! whitespace.
 
 mod align;
 mod already;
-mod between;
 mod blanks;
 #[cfg(test)]
 mod calls;
@@ -15,31 +14,32 @@ mod correct;
 mod depth;
 mod escape;
 mod exact;
+mod failure;
 mod find;
 mod fuzzy;
 mod gaps;
 mod indent;
-mod land;
-mod miss;
-mod terms;
+mod indent_basis;
+mod infer_indent;
+mod matcher;
+mod merge;
 #[cfg(test)]
 mod tests;
 mod tokens;
-mod weave;
 
 pub use correct::Correction;
-pub use land::{Landing, Strategy, land};
-pub use miss::Miss;
+pub use failure::EditFailure;
+pub use matcher::{Match, Strategy, land};
 
 use super::args::{Args, failed, missing, shown};
-use super::builtin::{Builtin, Names, blocking};
+use super::builtin::{Builtin, ToolNames, blocking};
 use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
 use super::schema::{integer, object, string, untold};
 use super::write_file::refuse_large;
-use super::{Prepared, ToolError, placeholder};
-use crate::base::access::{Access, Found, Place};
-use crate::base::call::{Display, Kind, Location, ToolOutput};
+use super::{PreparedCall, ToolError, placeholder};
+use crate::base::access::{Access, PathStatus, ResolvedPath};
+use crate::base::call::{Display, Location, ToolKind, ToolOutput};
 use crate::workspace::fs::FsError;
 use crate::workspace::text::{Text, decode, plain_line_ends};
 use crate::workspace::{Changed, Workspace};
@@ -57,12 +57,12 @@ const DESCRIPTION: &str = "Replaces a part of a file. old_string is the text to 
 pub fn tool() -> Builtin {
     let flag = json!({"type": "boolean"});
     Builtin::new(
-        &Names {
+        &ToolNames {
             name: "replace",
             display: "Edit",
             aliases: &["edit"],
         },
-        Kind::Edit,
+        ToolKind::Edit,
         DESCRIPTION,
         object(
             [
@@ -98,7 +98,7 @@ struct Request {
 struct Change {
     before: Option<Text>,
     bytes: Vec<u8>,
-    landing: Option<Landing>,
+    landing: Option<Match>,
     /// Whether a command of the model had changed the file since it was last read.
     reread: bool,
 }
@@ -106,7 +106,7 @@ struct Change {
 /// Added to errors if the file differs from what the model has read.
 const REREAD: &str = "\n[a command of yours had changed the file since you read it, so it was read again: this is about its present text]";
 
-fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
     let place = args.place("file_path", workspace)?;
     let request = Request {
         old: args.text("old_string")?.to_owned(),
@@ -119,20 +119,20 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
     // ruling, because its message shows lines of the file.
     let readable = place.inside && workspace.may_search(&place.path);
     let preview = match place.found {
-        Found::Nothing if request.old.is_empty() => {
+        PathStatus::Nothing if request.old.is_empty() => {
             Some(file_diff(shown(&place), None, &plain_line_ends(&request.new)))
         }
-        Found::File | Found::HardLinked if readable => change(&place, &request, workspace)
+        PathStatus::File | PathStatus::HardLinked if readable => change(&place, &request, workspace)
             .ok()
             .map(|change| change.diff(&place)),
         _ => None,
     };
-    let verb = if place.found == Found::Nothing && request.old.is_empty() {
+    let verb = if place.found == PathStatus::Nothing && request.old.is_empty() {
         "create"
     } else {
         "edit"
     };
-    Ok(Prepared {
+    Ok(PreparedCall {
         title: format!("{verb} {}", shown(&place)),
         access: Access::write(place.clone()),
         preview,
@@ -149,13 +149,13 @@ impl Change {
         )
     }
 
-    fn diff(&self, place: &Place) -> crate::base::call::FileDiff {
+    fn diff(&self, place: &ResolvedPath) -> crate::base::call::FileDiff {
         file_diff(shown(place), self.before.as_ref().map(Text::as_str), &self.after())
     }
 }
 
 /// The change that the request makes to the current file. Writes nothing.
-fn change(place: &Place, request: &Request, workspace: &Workspace) -> Result<Change, ToolError> {
+fn change(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Result<Change, ToolError> {
     let path = shown(place);
     let bytes = match workspace.read(place, MAX_FILE) {
         Ok(bytes) => bytes,
@@ -216,10 +216,10 @@ fn change(place: &Place, request: &Request, workspace: &Workspace) -> Result<Cha
     })
 }
 
-fn counted(landing: Landing, expected: Option<u64>) -> Result<Landing, Miss> {
+fn counted(landing: Match, expected: Option<u64>) -> Result<Match, EditFailure> {
     let found = landing.edits.len() as u64;
     match expected {
-        Some(expected) if expected != found => Err(Miss::Count { found, expected }),
+        Some(expected) if expected != found => Err(EditFailure::Count { found, expected }),
         _ => Ok(landing),
     }
 }
@@ -227,21 +227,24 @@ fn counted(landing: Landing, expected: Option<u64>) -> Result<Landing, Miss> {
 fn refuse_placeholder(path: &str, request: &Request) -> Result<(), ToolError> {
     match placeholder::first(&request.new, "") {
         Some(line) => {
-            let miss = Miss::Placeholder(line.to_owned());
+            let miss = EditFailure::Placeholder(line.to_owned());
             Err(ToolError::model(miss.kind(), miss.message(path)))
         }
         None => Ok(()),
     }
 }
 
-fn edit(place: &Place, request: &Request, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
+fn edit(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
     let path = &place.path;
     let change = match change(place, request, workspace) {
         Ok(change) => change,
         Err(error) => return already::made(place, request, workspace, error),
     };
     if change.before.is_some() && change.landing.is_none() && request.new.is_empty() {
-        return Err(ToolError::model(Miss::Same.kind(), Miss::Same.message(path)));
+        return Err(ToolError::model(
+            EditFailure::Same.kind(),
+            EditFailure::Same.message(path),
+        ));
     }
     workspace
         .write(place, &change.bytes)
@@ -286,7 +289,7 @@ fn edit(place: &Place, request: &Request, workspace: &Workspace) -> Result<ToolO
 }
 
 /// How the place was found, for the model.
-fn how(landing: &Landing) -> String {
+fn how(landing: &Match) -> String {
     let mut words = match landing.edits.len() {
         1 => format!("{} match", landing.strategy),
         places => format!("{} match at {places} places", landing.strategy),

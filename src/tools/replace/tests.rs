@@ -1,12 +1,12 @@
 //! The corpus of edits, and what must hold of any edit.
 
-use super::corpus::{self, Case, Wanted};
-use super::{Landing, Miss, land};
+use super::corpus::{self, EditCase, ExpectedEdit};
+use super::{EditFailure, Match, land};
 use crate::workspace::text::decode;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-fn attempt(case: &Case) -> Result<Landing, Miss> {
+fn attempt(case: &EditCase) -> Result<Match, EditFailure> {
     land(&decode(&case.file).unwrap(), &case.old, &case.new, case.multiple)
 }
 
@@ -18,11 +18,13 @@ enum Mark {
     Wrong,
 }
 
-fn mark(case: &Case, outcome: &Result<Landing, Miss>) -> Mark {
+fn mark(case: &EditCase, outcome: &Result<Match, EditFailure>) -> Mark {
     match (&case.wanted, outcome) {
-        (Wanted::Bytes(bytes) | Wanted::BytesOrRefusal(bytes), Ok(landing)) if landing.bytes == *bytes => Mark::Right,
-        (Wanted::BytesOrRefusal(_), Err(_)) => Mark::Right,
-        (Wanted::Refusal(kind), Err(miss)) if miss.kind() == kind => Mark::Right,
+        (ExpectedEdit::Bytes(bytes) | ExpectedEdit::BytesOrRefusal(bytes), Ok(landing)) if landing.bytes == *bytes => {
+            Mark::Right
+        }
+        (ExpectedEdit::BytesOrRefusal(_), Err(_)) => Mark::Right,
+        (ExpectedEdit::Refusal(kind), Err(miss)) if miss.kind() == kind => Mark::Right,
         (_, Err(_)) => Mark::Refused,
         (_, Ok(_)) => Mark::Wrong,
     }
@@ -96,7 +98,7 @@ fn a_miss_shows_the_nearest_lines() {
         "{told}"
     );
     let many = land(&decode(b"a b\na c\n").unwrap(), "a", "x", false).unwrap_err();
-    assert_eq!(many, Miss::Many { lines: vec![1, 2] });
+    assert_eq!(many, EditFailure::Many { lines: vec![1, 2] });
 }
 
 proptest! {

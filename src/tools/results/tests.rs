@@ -44,13 +44,13 @@ fn only_names_of_results_are_read() {
 
 #[test]
 fn a_long_result_is_cut_for_the_model_and_read_again_page_by_page() {
-    use crate::tools::testing::Bench;
+    use crate::tools::testing::TestWorkspace;
     use serde_json::json;
     let names: Vec<String> = (0..1_500)
         .map(|n| format!("a-rather-long-name-of-a-file-{n:04}"))
         .collect();
     let files: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), b"".as_slice())).collect();
-    let bench = Bench::new(&files);
+    let bench = TestWorkspace::new(&files);
     let output = bench
         .run("list_directory", &json!({ "dir_path": "." }))
         .unwrap()

@@ -5,7 +5,7 @@ use crate::base::ids::CallId;
 use crate::base::secret::Redactor;
 use crate::process::Confinement;
 use crate::process::jobs::Jobs;
-use crate::tools::{LiveSender, Registry, Scope};
+use crate::tools::{LiveSender, Registry, ToolScope};
 use serde_json::{Value, json};
 use std::sync::Mutex;
 use tempfile::TempDir;
@@ -14,7 +14,7 @@ struct Bench {
     _tree: TempDir,
     results: TempDir,
     workspace: Arc<Workspace>,
-    scope: Arc<Scope>,
+    scope: Arc<ToolScope>,
     heard: Arc<Mutex<String>>,
 }
 
@@ -24,7 +24,7 @@ fn bench() -> Bench {
     std::fs::create_dir(tree.path().join("sub")).unwrap();
     std::fs::write(tree.path().join("file"), "x").unwrap();
     let workspace = Arc::new(Workspace::open(tree.path()).unwrap());
-    let scope = Arc::new(Scope {
+    let scope = Arc::new(ToolScope {
         confinement: Confinement {
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
             ..Confinement::unconfined(tree.path())
@@ -59,7 +59,7 @@ impl Bench {
             writes: crate::base::grant::Writes::Tree,
             judge: None,
             live: LiveSender::new(move |live| {
-                if let Live::Output { chunk, .. } = live {
+                if let ProgressEvent::Output { chunk, .. } = live {
                     heard.lock().unwrap().push_str(&chunk);
                 }
             }),

@@ -3,17 +3,17 @@
 pub mod page;
 
 use super::args::{Args, invalid};
-use super::builtin::{Builtin, Names};
+use super::builtin::{Builtin, ToolNames};
 use super::schema::{object, string};
-use super::{Prepared, ToolContext, ToolError};
+use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{Kind, ToolOutput};
+use crate::base::call::{ToolKind, ToolOutput};
 use crate::base::ids::sha256_hex;
-use crate::base::message::Content;
+use crate::base::message::ToolContent;
 use crate::net::fetch::{FetchError, Fetched};
 use crate::workspace::Workspace;
 use futures_util::future::join_all;
-use page::Page;
+use page::WebPage;
 use std::sync::Arc;
 
 /// Upper limit for the URLs of one call.
@@ -25,19 +25,19 @@ const MAX_CHARS: usize = 250_000;
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &Names {
+        &ToolNames {
             name: "web_fetch",
             display: "WebFetch",
             aliases: &[],
         },
-        Kind::Fetch,
+        ToolKind::Fetch,
         "Fetches web pages as Markdown (images and PDF as such): a `url`, or a `prompt` that holds up to 20 URLs.",
         object([("url", string("")), ("prompt", string(""))], &[]),
         prepare,
     )
 }
 
-fn prepare(args: &Args<'_>, _: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+fn prepare(args: &Args<'_>, _: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
     let mut urls = Vec::new();
     if let Some(url) = args.optional("url") {
         urls.push(without_fragment(url.trim()).to_owned());
@@ -59,7 +59,7 @@ fn prepare(args: &Args<'_>, _: &Arc<Workspace>) -> Result<Prepared, ToolError> {
             urls.len()
         )));
     }
-    Ok(Prepared {
+    Ok(PreparedCall {
         title: format!("fetch {}", urls.join(", ")),
         access: Access {
             urls: urls.clone(),
@@ -115,7 +115,7 @@ fn trimmed(mut word: &str) -> &str {
 }
 
 /// A fetched page, or why there is none.
-type Outcome = Result<(Fetched, Page), (&'static str, String)>;
+type Outcome = Result<(Fetched, WebPage), (&'static str, String)>;
 
 async fn fetch(urls: &[String], context: &ToolContext) -> Result<ToolOutput, ToolError> {
     let pages: Vec<Outcome> = join_all(urls.iter().map(|url| one(url, context))).await;
@@ -138,7 +138,7 @@ async fn one(url: &str, context: &ToolContext) -> Outcome {
         .fetcher
         .get(url, web.judge.as_ref(), &context.cancel, context.deadline)
         .await;
-    let fetched = fetched.map_err(|error| (kind_of(&error), told(url, &error)))?;
+    let fetched = fetched.map_err(|error| (kind_of(&error), error_text(url, &error)))?;
     let (content_type, place) = (fetched.content_type.clone(), fetched.url.clone());
     let (body, cut) = (fetched.body.clone(), fetched.cut);
     let read = tokio::task::spawn_blocking(move || page::read(&place, &content_type, &body, cut)).await;
@@ -152,7 +152,7 @@ async fn one(url: &str, context: &ToolContext) -> Outcome {
     }
 }
 
-fn told(url: &str, error: &FetchError) -> String {
+fn error_text(url: &str, error: &FetchError) -> String {
     match error {
         FetchError::Cancelled | FetchError::TimedOut => format!("{url}: {error}"),
         error => error.to_string(),
@@ -190,14 +190,14 @@ fn shown(urls: &[String], pages: Vec<Outcome>) -> ToolOutput {
                     format!(" (from {url})")
                 };
                 match page {
-                    Page::Media(found) => {
+                    WebPage::Media(found) => {
                         text.push_str(&format!(
                             "\n{}{from}: {}, shown beside this text\n",
                             fetched.url, found.mime
                         ));
                         media.push(found);
                     }
-                    Page::Text { form, text: said } => {
+                    WebPage::Text { form, text: said } => {
                         let mark = &sha256_hex(&[said.as_bytes()])[..12];
                         let cut = clip(&said, room);
                         let cut_off = match (cut.len() < said.len(), fetched.cut) {
@@ -216,7 +216,7 @@ fn shown(urls: &[String], pages: Vec<Outcome>) -> ToolOutput {
         }
     }
     let mut output = ToolOutput::text(text, format!("{came} of {} pages", urls.len()));
-    output.content.extend(media.into_iter().map(Content::Media));
+    output.content.extend(media.into_iter().map(ToolContent::Media));
     output
 }
 

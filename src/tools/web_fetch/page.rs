@@ -18,7 +18,7 @@ const ARTICLE_LEAST: (usize, usize) = (400, 30);
 
 /// A page as the model receives it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Page {
+pub enum WebPage {
     Text {
         /// `HTML as Markdown`, or the MIME type.
         form: String,
@@ -27,12 +27,12 @@ pub enum Page {
     Media(Media),
 }
 
-impl Page {
+impl WebPage {
     /// Number of characters of text.
     pub fn chars(&self) -> usize {
         match self {
-            Page::Text { text, .. } => text.chars().count(),
-            Page::Media(_) => 0,
+            WebPage::Text { text, .. } => text.chars().count(),
+            WebPage::Media(_) => 0,
         }
     }
 }
@@ -41,7 +41,7 @@ impl Page {
 ///
 /// # Errors
 /// A message fragment: the body is neither text nor an image or PDF, or an image is incomplete.
-pub fn read(url: &str, content_type: &str, body: &[u8], cut: bool) -> Result<Page, String> {
+pub fn read(url: &str, content_type: &str, body: &[u8], cut: bool) -> Result<WebPage, String> {
     let mime = content_type
         .split(';')
         .next()
@@ -54,7 +54,7 @@ pub fn read(url: &str, content_type: &str, body: &[u8], cut: bool) -> Result<Pag
         let name = url.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(url);
         return match cut {
             true => Err(format!("{found} longer than 1 MiB")),
-            false => Ok(Page::Media(media(name, found, body))),
+            false => Ok(WebPage::Media(media(name, found, body))),
         };
     }
     if !(is_text(&mime) || mime.is_empty() || mime == "application/octet-stream") {
@@ -67,9 +67,9 @@ pub fn read(url: &str, content_type: &str, body: &[u8], cut: bool) -> Result<Pag
     let html = mime.contains("html") || (mime.is_empty() && looks_like_html(&text));
     if !html {
         let form = if mime.is_empty() { "text".to_owned() } else { mime };
-        return Ok(Page::Text { form, text });
+        return Ok(WebPage::Text { form, text });
     }
-    Ok(Page::Text {
+    Ok(WebPage::Text {
         form: "HTML as Markdown".to_owned(),
         text: markdown(url, &text),
     })
@@ -247,7 +247,7 @@ mod tests {
 
     fn text(content_type: &str, body: &[u8]) -> String {
         match read("https://docs.test/guide/page.html", content_type, body, false) {
-            Ok(Page::Text { text, .. }) => text,
+            Ok(WebPage::Text { text, .. }) => text,
             other => panic!("{other:?}"),
         }
     }
@@ -294,7 +294,7 @@ mod tests {
         let png = [b"\x89PNG\r\n\x1a\n".as_slice(), &[0; 32]].concat();
         let page = read("https://docs.test/a.png", "text/html", &png, false).unwrap();
         assert!(
-            matches!(page, Page::Media(media) if media.mime == "image/png" && media.name.as_deref() == Some("a.png"))
+            matches!(page, WebPage::Media(media) if media.mime == "image/png" && media.name.as_deref() == Some("a.png"))
         );
         assert!(read("https://docs.test/a.png", "image/png", &png, true).is_err());
         assert!(read("https://docs.test/a", "application/zip", b"PK\x03\x04", false).is_err());

@@ -1,7 +1,7 @@
 //! Tests of the accepted calls, their access, and how pages share the limit.
 
 use super::*;
-use crate::tools::testing::Bench;
+use crate::tools::testing::TestWorkspace;
 use serde_json::json;
 
 fn urls(prompt: &str) -> Vec<String> {
@@ -32,7 +32,7 @@ fn urls_are_found_among_words() {
 
 #[test]
 fn what_cannot_be_a_call_is_told() {
-    let bench = Bench::new(&[]);
+    let bench = TestWorkspace::new(&[]);
     let many: Vec<String> = (0..21).map(|n| format!("https://a.test/{n}")).collect();
     let table = [
         (json!({}), "no URL is given"),
@@ -42,7 +42,7 @@ fn what_cannot_be_a_call_is_told() {
         (json!({ "prompt": many.join(" ") }), "at most 20"),
     ];
     for (args, part) in table {
-        let told = bench.told("web_fetch", &args);
+        let told = bench.text_of("web_fetch", &args);
         assert!(
             told.starts_with("invalid_tool_params:") && told.contains(part),
             "{args}: {told}"
@@ -52,7 +52,7 @@ fn what_cannot_be_a_call_is_told() {
 
 #[test]
 fn every_url_of_a_call_is_an_access_and_addresses_are_refused() {
-    let bench = Bench::new(&[]);
+    let bench = TestWorkspace::new(&[]);
     let args = json!({ "url": "https://127.0.0.1/a#x", "prompt": "and http://[::1]/b" });
     let ran = bench.run("web_fetch", &args).unwrap();
     assert_eq!(ran.access.urls, ["https://127.0.0.1/a", "http://[::1]/b"]);
@@ -82,7 +82,7 @@ fn a_page_cannot_end_its_own_frame() {
         body: Vec::new(),
         cut: false,
     };
-    let page = Page::Text {
+    let page = WebPage::Text {
         form: "text/plain".to_owned(),
         text: said.to_owned(),
     };

@@ -9,7 +9,7 @@ fn a_write_keeps_the_mode_and_drops_set_id() {
     let path = dir.path().join("tool");
     std::fs::write(&path, "old").unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4751)).unwrap();
-    let door = Dir::open(dir.path()).unwrap();
+    let door = DirHandle::open(dir.path()).unwrap();
     assert!(!door.write("tool", b"new").unwrap());
     assert_eq!(std::fs::read(&path).unwrap(), b"new");
     assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o751);
@@ -24,7 +24,7 @@ fn a_write_breaks_hard_links_and_leaves_nothing_behind() {
     std::fs::hard_link(dir.path().join("one"), dir.path().join("two")).unwrap();
     std::fs::create_dir(dir.path().join("sub")).unwrap();
     symlink("one", dir.path().join("link")).unwrap();
-    let door = Dir::open(dir.path()).unwrap();
+    let door = DirHandle::open(dir.path()).unwrap();
     door.write("one", b"new").unwrap();
     assert_eq!(std::fs::read(dir.path().join("two")).unwrap(), b"old");
     assert!(matches!(door.write("sub", b""), Err(FsError::Directory)));
@@ -43,7 +43,7 @@ fn only_regular_files_of_bounded_size_are_read() {
     let fifo = dir.path().join("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
     std::fs::write(dir.path().join("file"), "12345").unwrap();
-    let door = Dir::open(dir.path()).unwrap();
+    let door = DirHandle::open(dir.path()).unwrap();
     assert!(matches!(door.read("fifo", 10), Err(FsError::Special)));
     assert!(matches!(door.read("", 10), Err(FsError::Directory)));
     assert!(matches!(
@@ -63,7 +63,7 @@ fn the_slow_way_opens_what_the_fast_way_opens() {
     std::fs::write(dir.path().join("a/b/file"), "x").unwrap();
     symlink("b", dir.path().join("a/link")).unwrap();
     symlink("file", dir.path().join("a/b/name")).unwrap();
-    let door = Dir::open(dir.path()).unwrap();
+    let door = DirHandle::open(dir.path()).unwrap();
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for path in ["a/b/file", "a/link/file", "a/b/name", "a/b/none", "a/b/file/x", "a", ""] {
         let fast = beneath(door.handle.as_fd(), path, flags).map_err(|error| error.to_string());
@@ -79,7 +79,7 @@ fn a_listing_is_sorted_and_capped() {
     for name in ["b", "a", "B", ".c", ".overnight-tmp-1-1"] {
         std::fs::write(dir.path().join(name), "12").unwrap();
     }
-    let door = Dir::open(dir.path()).unwrap();
+    let door = DirHandle::open(dir.path()).unwrap();
     let (entries, rest) = door.list("", 3).unwrap();
     let names: Vec<_> = entries.iter().map(|entry| (entry.name.as_str(), entry.size)).collect();
     assert_eq!(names, [(".c", 2), ("B", 2), ("a", 2)]);

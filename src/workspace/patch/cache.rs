@@ -1,11 +1,11 @@
 //! The result of the last walk, held in memory, so that the next walk reads only changed files.
 
-use super::object::{self, DIRECTORY, EXECUTABLE, FILE, Format, Id, LINK, METADATA, TreeEntry, order};
+use super::object::{self, DIRECTORY, EXECUTABLE, FILE, Id, LINK, METADATA, ObjectFormat, TreeEntry, order};
 use std::sync::Arc;
 
 /// The metadata by which a change of a file is detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stat {
+pub(super) struct FileStat {
     pub size: u64,
     /// Nanoseconds since 1970.
     pub modified: i64,
@@ -14,7 +14,7 @@ pub(super) struct Stat {
     pub inode: u64,
 }
 
-impl Stat {
+impl FileStat {
     /// Differs from that of any file, so the file is read again.
     pub const UNKNOWN: Self = Self {
         size: u64::MAX,
@@ -73,58 +73,58 @@ impl What {
 
 /// One name of a directory.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct CachedEntry {
     /// Position of the name in the directory's buffer of names.
     name: (u32, u16),
     pub what: What,
-    pub stat: Stat,
+    pub stat: FileStat,
     pub id: Id,
-    pub below: Option<Arc<Dir>>,
+    pub below: Option<Arc<CachedDir>>,
 }
 
 /// A directory with its entries in git's order. Unchanged directories are shared between snapshots.
 #[derive(Debug, Default)]
-pub(super) struct Dir {
+pub(super) struct CachedDir {
     /// Object id of its tree; meaningless if it is empty.
     pub id: Id,
     names: Box<[u8]>,
-    entries: Box<[Entry]>,
+    entries: Box<[CachedEntry]>,
 }
 
 /// An entry to be added to a directory.
-pub(super) struct Found {
+pub(super) struct PendingEntry {
     pub name: Vec<u8>,
     pub what: What,
-    pub stat: Stat,
+    pub stat: FileStat,
     pub id: Id,
-    pub below: Option<Arc<Dir>>,
+    pub below: Option<Arc<CachedDir>>,
 }
 
-impl Dir {
-    pub fn entries(&self) -> impl Iterator<Item = (&[u8], &Entry)> {
+impl CachedDir {
+    pub fn entries(&self) -> impl Iterator<Item = (&[u8], &CachedEntry)> {
         self.entries.iter().map(|entry| (self.name(entry), entry))
     }
 
-    fn name(&self, entry: &Entry) -> &[u8] {
+    fn name(&self, entry: &CachedEntry) -> &[u8] {
         let (start, len) = (entry.name.0 as usize, usize::from(entry.name.1));
         self.names.get(start..start + len).unwrap_or_default()
     }
 
     /// The entry with this name that is, or is not, a directory.
-    pub fn find(&self, name: &[u8], dir: bool) -> Option<&Entry> {
-        let search = |entry: &Entry| order((self.name(entry), entry.below.is_some()), (name, dir));
+    pub fn find(&self, name: &[u8], dir: bool) -> Option<&CachedEntry> {
+        let search = |entry: &CachedEntry| order((self.name(entry), entry.below.is_some()), (name, dir));
         let at = self.entries.binary_search_by(search).ok()?;
         self.entries.get(at)
     }
 
     /// Builds a directory from entries in git's order; also returns the bytes of its tree object.
-    pub fn new(format: Format, found: Vec<Found>) -> (Self, Vec<u8>) {
+    pub fn new(format: ObjectFormat, found: Vec<PendingEntry>) -> (Self, Vec<u8>) {
         let mut names = Vec::with_capacity(found.iter().map(|found| found.name.len()).sum());
         let mut entries = Vec::with_capacity(found.len());
         let mut tree = Vec::with_capacity(found.len() * 48);
         for found in found {
             object::push_entry(&mut tree, format, &found.name, found.what.mode(), &found.id);
-            entries.push(Entry {
+            entries.push(CachedEntry {
                 name: (names.len() as u32, found.name.len() as u16),
                 what: found.what,
                 stat: found.stat,
@@ -143,7 +143,7 @@ impl Dir {
 
     /// Whether both have the same tree.
     pub fn same_tree(&self, other: &Self) -> bool {
-        let same = |(a, b): (&Entry, &Entry)| (a.name, a.what, a.id) == (b.name, b.what, b.id);
+        let same = |(a, b): (&CachedEntry, &CachedEntry)| (a.name, a.what, a.id) == (b.name, b.what, b.id);
         self.entries.len() == other.entries.len()
             && self.names == other.names
             && self.entries.iter().zip(&other.entries).all(same)
@@ -186,16 +186,16 @@ impl Dir {
                 true => Some(Arc::new(Self::of_tree(read, &entry.id, deeper)?)),
                 false => None,
             };
-            found.push(Found {
+            found.push(PendingEntry {
                 what: What::of(entry.mode),
                 name: entry.name,
-                stat: Stat::UNKNOWN,
+                stat: FileStat::UNKNOWN,
                 id: entry.id,
                 below,
             });
         }
         // The tree's bytes are those that it was read from.
-        let (mut dir, _) = Self::new(Format::Sha256, found);
+        let (mut dir, _) = Self::new(ObjectFormat::Sha256, found);
         dir.id = *id;
         Ok(dir)
     }

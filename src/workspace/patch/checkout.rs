@@ -1,14 +1,14 @@
 //! Writes the files of a commit without git: no filter, hook or attribute applies, so each file has exactly the stored
 //! bytes.
 
-use super::hands::Hands;
-use super::index::{Written, bytes_of};
-use super::object::{DIRECTORY, EXECUTABLE, FILE, Id, Kind, LINK, METADATA};
+use super::handle_writes::Hands;
+use super::index::{NewIndexEntry, bytes_of};
+use super::object::{DIRECTORY, EXECUTABLE, FILE, Id, LINK, METADATA, ObjectKind};
 use super::repository::Repository;
 use super::scan::MOST_DEPTH;
 use super::store::Store;
 use super::trees::{Leaf, Objects};
-use crate::process::held::Scratch;
+use crate::process::own_git::Scratch;
 use std::path::Path;
 
 /// Beginning of a Git LFS pointer file.
@@ -26,7 +26,7 @@ pub(in crate::workspace) struct Checkout {
 pub(in crate::workspace) fn checkout(repository: &Repository, commit: &str, into: &Path) -> Result<Checkout, String> {
     let format = repository.format();
     // Nothing is in the private store: all objects are the repository's.
-    let scratch = Scratch::make(format == super::object::Format::Sha256)?;
+    let scratch = Scratch::make(format == super::object::ObjectFormat::Sha256)?;
     let store = Store::open(scratch.path(), format)?;
     let mut objects = Objects::new(format, &store, Some(repository.objects()));
     let tree = objects.tree_of(commit)?;
@@ -48,11 +48,11 @@ pub(in crate::workspace) fn checkout(repository: &Repository, commit: &str, into
     let mut pointers = 0;
     let mut next = files.iter().filter(|(_, (mode, _))| *mode != METADATA);
     // The private store is empty, so contents arrive in the order of the request.
-    objects.each(&blobs, Kind::Blob, &mut |id, content| {
+    objects.each(&blobs, ObjectKind::Blob, &mut |id, content| {
         let (path, (mode, _)) = next.next().ok_or("more objects than files")?;
         pointers += usize::from(content.starts_with(POINTER));
         let stat = hands.put(path, *mode, &content).map_err(|why| said(path, why))?;
-        written.push(Written {
+        written.push(NewIndexEntry {
             path: path.clone(),
             mode: *mode,
             id: *id,

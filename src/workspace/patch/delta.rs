@@ -2,12 +2,12 @@
 //! that differ, each verified against its id; it only reads, starts no program and uses no settings of the tree or the
 //! user.
 
-use super::object::{Format, Id, Kind, METADATA};
+use super::object::{Id, METADATA, ObjectFormat, ObjectKind};
 use super::store::Store;
-use super::trees::{Change, Leaf, Objects};
+use super::trees::{Leaf, Objects, TreeChange};
 use super::{Shadow, Snapshot};
 use crate::base::event::FileChange;
-use crate::process::held::{self, May, Scratch};
+use crate::process::own_git::{self, May, Scratch};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The difference between two snapshots.
@@ -88,12 +88,12 @@ impl Shadow {
             &from,
             &to,
         ];
-        let mut printed = held::git(&args, scratch.path(), &scratch.env(), None, May::Read).await?;
+        let mut printed = own_git::git(&args, scratch.path(), &scratch.env(), None, May::Read).await?;
         if printed.ok && moves_a_link(&printed.stdout) {
             // With a renamed link, `git apply` does not notice that the old name is free, and refuses a directory in
             // its place.
             args[2] = "--no-renames";
-            printed = held::git(&args, scratch.path(), &scratch.env(), None, May::Read).await?;
+            printed = own_git::git(&args, scratch.path(), &scratch.env(), None, May::Read).await?;
         }
         if !printed.ok {
             return Err(format!("git diff-tree: {}", printed.stderr));
@@ -105,7 +105,11 @@ impl Shadow {
     }
 
     /// Separates the changes that no patch can hold, and everything below them.
-    fn sort_out(&self, objects: &mut Objects<'_>, changes: Vec<Change>) -> Result<(Vec<Change>, Delta), String> {
+    fn sort_out(
+        &self,
+        objects: &mut Objects<'_>,
+        changes: Vec<TreeChange>,
+    ) -> Result<(Vec<TreeChange>, Delta), String> {
         let unknown = |leaf: &Option<Leaf>| leaf.filter(|(mode, _)| *mode == METADATA).map(|(_, id)| id);
         let mut delta = Delta::default();
         let mut tops = BTreeSet::new();
@@ -113,7 +117,7 @@ impl Shadow {
             let Some(id) = unknown(&change.new).or(unknown(&change.old)) else {
                 continue;
             };
-            let text = objects.read(&id, Kind::Blob)?;
+            let text = objects.read(&id, ObjectKind::Blob)?;
             let text = String::from_utf8_lossy(&text).into_owned();
             let path = self.local(change.lossy());
             let kind = match (&change.old, &change.new) {
@@ -147,8 +151,12 @@ impl Shadow {
 }
 
 /// A store with two trees that hold only what differs, and their ids.
-fn reduced(format: Format, objects: &mut Objects<'_>, changes: &[Change]) -> Result<(Scratch, Id, Id), String> {
-    let scratch = Scratch::make(format == Format::Sha256)?;
+fn reduced(
+    format: ObjectFormat,
+    objects: &mut Objects<'_>,
+    changes: &[TreeChange],
+) -> Result<(Scratch, Id, Id), String> {
+    let scratch = Scratch::make(format == ObjectFormat::Sha256)?;
     let mut store = Store::open(scratch.path(), format)?;
     let mut packer = store.packer();
     let wanted: BTreeSet<Id> = changes
@@ -158,15 +166,15 @@ fn reduced(format: Format, objects: &mut Objects<'_>, changes: &[Change]) -> Res
         .map(|(_, id)| id)
         .collect();
     let wanted: Vec<Id> = wanted.into_iter().collect();
-    objects.each(&wanted, Kind::Blob, &mut |id, content| {
-        packer.add(id, Kind::Blob, &content)
+    objects.each(&wanted, ObjectKind::Blob, &mut |id, content| {
+        packer.add(id, ObjectKind::Blob, &content)
     })?;
-    let mut tree = |side: &dyn Fn(&Change) -> Option<Leaf>| -> Result<Id, String> {
+    let mut tree = |side: &dyn Fn(&TreeChange) -> Option<Leaf>| -> Result<Id, String> {
         let edits: BTreeMap<_, _> = changes
             .iter()
             .map(|change| (change.path.clone(), side(change)))
             .collect();
-        let mut put = |tree: &[u8]| packer.put(&store, Kind::Tree, tree);
+        let mut put = |tree: &[u8]| packer.put(&store, ObjectKind::Tree, tree);
         match objects.edited(None, &edits, &mut put)? {
             Some(id) => Ok(id),
             None => put(b""),

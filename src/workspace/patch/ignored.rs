@@ -30,16 +30,16 @@ pub(super) fn read_patterns(dir: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Stri
 }
 
 /// The patterns of one file, linked to those of the parent directories.
-pub(super) struct Rules<'a> {
-    above: Option<&'a Rules<'a>>,
+pub(super) struct IgnoreRules<'a> {
+    above: Option<&'a IgnoreRules<'a>>,
     /// Length in bytes of the path that the patterns are relative to, including its slash.
     base: usize,
     patterns: Vec<Pattern>,
 }
 
-impl<'a> Rules<'a> {
+impl<'a> IgnoreRules<'a> {
     /// Parses `text`, the ignore file of the directory whose path (with its slash) has `base` bytes.
-    pub fn new(above: Option<&'a Rules<'a>>, base: usize, text: &[u8]) -> Self {
+    pub fn new(above: Option<&'a IgnoreRules<'a>>, base: usize, text: &[u8]) -> Self {
         Self {
             above,
             base,

@@ -1,8 +1,8 @@
 //! Reads a repository's index: the tracked names, and the metadata of their files that git last saw. Treats it as
 //! untrusted data.
 
-use super::cache::Stat;
-use super::object::{Digest, EXECUTABLE, FILE, Format, Id, LINK};
+use super::cache::FileStat;
+use super::object::{Digest, EXECUTABLE, FILE, Id, LINK, ObjectFormat};
 use std::path::Path;
 
 /// Upper limit in bytes for an index.
@@ -14,9 +14,9 @@ const INTENT_TO_ADD: u16 = 0x2000;
 
 /// An index, its entries in git's order (by the bytes of the whole path).
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct GitIndex {
     raw: Vec<u8>,
-    format: Format,
+    format: ObjectFormat,
     /// For each entry, its offset in `raw`, and the offset and length of its name: in `raw` or, for version 4, in
     /// `names`.
     at: Vec<(u32, u32, u16)>,
@@ -29,10 +29,10 @@ pub(super) struct Index {
 }
 
 /// One file as git last saw it.
-pub(super) struct Seen {
+pub(super) struct IndexEntry {
     pub id: Id,
     pub mode: u32,
-    pub stat: Stat,
+    pub stat: FileStat,
     /// Whether its object was stored.
     pub stored: bool,
     /// Whether the file was older than the index when it was recorded.
@@ -56,10 +56,10 @@ fn offset(bytes: &[u8]) -> Option<(usize, usize)> {
     Some((value, used))
 }
 
-impl Index {
+impl GitIndex {
     /// Reads the index in `git_dir`; `None` if there is none. A split index is merged with its shared index, names
     /// only.
-    pub fn of(git_dir: &Path, format: Format) -> Result<Option<Self>, String> {
+    pub fn of(git_dir: &Path, format: ObjectFormat) -> Result<Option<Self>, String> {
         let Some(mut index) = Self::load(&git_dir.join("index"), format)? else {
             return Ok(None);
         };
@@ -76,7 +76,7 @@ impl Index {
         }
     }
 
-    fn load(path: &Path, format: Format) -> Result<Option<Self>, String> {
+    fn load(path: &Path, format: ObjectFormat) -> Result<Option<Self>, String> {
         use std::os::unix::fs::MetadataExt;
         let data = match std::fs::metadata(path) {
             Ok(data) => data,
@@ -100,7 +100,7 @@ impl Index {
         })
     }
 
-    pub fn parse(raw: Vec<u8>, format: Format, written: i64) -> Option<Self> {
+    pub fn parse(raw: Vec<u8>, format: ObjectFormat, written: i64) -> Option<Self> {
         let version = word(&raw, 4)?;
         if !raw.starts_with(b"DIRC") || !(2..=4).contains(&version) || u32::try_from(raw.len()).is_err() {
             return None;
@@ -163,7 +163,7 @@ impl Index {
     }
 
     /// The metadata of an entry; `None` for conflicts and sparse directories.
-    pub fn seen(&self, i: usize) -> Option<Seen> {
+    pub fn seen(&self, i: usize) -> Option<IndexEntry> {
         let (at, ..) = *self.at.get(i)?;
         let entry = self.raw.get(at as usize..)?;
         let flags_at = 40 + self.format.bytes();
@@ -177,7 +177,7 @@ impl Index {
             return None;
         }
         let time = |at: usize| Some(i64::from(word(entry, at)?) * 1_000_000_000 + i64::from(word(entry, at + 4)?));
-        let stat = Stat {
+        let stat = FileStat {
             changed: time(0)?,
             modified: time(8)?,
             inode: u64::from(word(entry, 20)?),
@@ -185,7 +185,7 @@ impl Index {
         };
         // As git does ("racily clean"): a file written in the same clock tick as the index may have changed since.
         let settled = stat.modified < self.written && stat.changed < self.written;
-        Some(Seen {
+        Some(IndexEntry {
             id: self.format.read(entry.get(40..)?)?,
             mode,
             stat,
@@ -251,7 +251,7 @@ impl Index {
 }
 
 /// An entry of a new index.
-pub(super) struct Written {
+pub(super) struct NewIndexEntry {
     pub path: Vec<u8>,
     pub mode: u32,
     pub id: Id,
@@ -259,7 +259,7 @@ pub(super) struct Written {
 }
 
 /// The bytes of an index (version 2) with these files, which are sorted by path.
-pub(super) fn bytes_of(format: Format, files: &[Written]) -> Result<Vec<u8>, String> {
+pub(super) fn bytes_of(format: ObjectFormat, files: &[NewIndexEntry]) -> Result<Vec<u8>, String> {
     let mut bytes = b"DIRC\0\0\0\x02".to_vec();
     let count = u32::try_from(files.len()).map_err(|_| "too many files for an index".to_owned())?;
     bytes.extend_from_slice(&count.to_be_bytes());
@@ -296,21 +296,21 @@ pub(super) fn bytes_of(format: Format, files: &[Written]) -> Result<Vec<u8>, Str
 
 #[cfg(test)]
 mod tests {
-    use super::super::object::{self, Kind};
+    use super::super::object::{self, ObjectKind};
     use super::*;
     use proptest::prelude::*;
 
-    const FORMATS: [Format; 2] = [Format::Sha1, Format::Sha256];
+    const FORMATS: [ObjectFormat; 2] = [ObjectFormat::Sha1, ObjectFormat::Sha256];
 
     /// A valid index with some files.
-    fn real(format: Format, names: &[String]) -> Vec<u8> {
+    fn real(format: ObjectFormat, names: &[String]) -> Vec<u8> {
         let top = tempfile::tempdir().unwrap();
         std::fs::write(top.path().join("f"), "x").unwrap();
         let stat = rustix::fs::stat(top.path().join("f")).unwrap();
-        let id = format.id_of(Kind::Blob, b"x").unwrap();
-        let files: Vec<Written> = names
+        let id = format.id_of(ObjectKind::Blob, b"x").unwrap();
+        let files: Vec<NewIndexEntry> = names
             .iter()
-            .map(|name| Written {
+            .map(|name| NewIndexEntry {
                 path: name.clone().into_bytes(),
                 mode: FILE,
                 id,
@@ -321,7 +321,7 @@ mod tests {
     }
 
     /// Reads everything in an index; must not panic.
-    fn look_at(index: &Index) {
+    fn look_at(index: &GitIndex) {
         for i in 0..index.len() + 1 {
             let (name, seen) = (index.name(i), index.seen(i));
             assert!(i < index.len() || name.is_empty() && seen.is_none());
@@ -334,7 +334,7 @@ mod tests {
     fn what_is_written_is_read() {
         for format in FORMATS {
             let names = ["a".to_owned(), "b/c d".to_owned(), "z".repeat(5_000)];
-            let index = Index::parse(real(format, &names), format, i64::MAX).unwrap();
+            let index = GitIndex::parse(real(format, &names), format, i64::MAX).unwrap();
             let read: Vec<&[u8]> = (0..index.len()).map(|i| index.name(i)).collect();
             assert_eq!(read, names.each_ref().map(|name| name.as_bytes()));
             assert!((0..3).all(|i| index.seen(i).is_some_and(|seen| seen.mode == FILE)));
@@ -352,7 +352,7 @@ mod tests {
             headed.extend_from_slice(&bytes);
             for format in FORMATS {
                 for raw in [bytes.clone(), headed.clone()] {
-                    if let Some(index) = Index::parse(raw, format, 0) {
+                    if let Some(index) = GitIndex::parse(raw, format, 0) {
                         look_at(&index);
                     }
                 }
@@ -372,7 +372,7 @@ mod tests {
                 let at = at.index(raw.len());
                 raw[at] = byte;
                 raw.truncate(cut.index(raw.len()) + 1);
-                if let Some(index) = Index::parse(raw, format, 0) {
+                if let Some(index) = GitIndex::parse(raw, format, 0) {
                     look_at(&index);
                 }
             }

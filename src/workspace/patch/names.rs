@@ -1,6 +1,6 @@
 //! Lists the names of a directory: those that exist, and those known from earlier snapshots or the index.
 
-use super::scan::{MOST_ENTRIES, Place, Scan, said};
+use super::scan::{MOST_ENTRIES, Scan, WalkedDirectory, said};
 use crate::workspace::fs::TEMP_PREFIX;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// A name in a directory, and its type when it was listed.
-pub(super) struct Name {
+pub(super) struct ListedName {
     pub name: CString,
     pub kind: FileType,
 }
@@ -42,7 +42,7 @@ pub(super) fn refused(name: &[u8]) -> bool {
 
 impl Scan<'_> {
     /// The entries of the index for a name; advances `at` to them.
-    pub(super) fn advance(&self, place: &Place<'_>, at: &mut usize, name: &[u8], dir: bool) -> Range<usize> {
+    pub(super) fn advance(&self, place: &WalkedDirectory<'_>, at: &mut usize, name: &[u8], dir: bool) -> Range<usize> {
         let Some(index) = self.index else { return 0..0 };
         let tail = |i: usize| index.name(i).get(place.path.len()..).unwrap_or_default();
         let end = place.before.index.end;
@@ -65,7 +65,7 @@ impl Scan<'_> {
     }
 
     /// The names of a directory that are known, whether or not they exist.
-    pub(super) fn known(&self, place: &Place<'_>) -> Vec<Name> {
+    pub(super) fn known(&self, place: &WalkedDirectory<'_>) -> Vec<ListedName> {
         let mut all = std::collections::BTreeSet::new();
         for dir in place.before.dirs() {
             all.extend(dir.entries().map(|(name, _)| name.to_vec()));
@@ -89,13 +89,13 @@ impl Scan<'_> {
             let name = CString::new(name).ok()?;
             let stat = rustix::fs::statat(&place.handle, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
             let kind = FileType::from_raw_mode(stat.st_mode);
-            Some(Name { name, kind })
+            Some(ListedName { name, kind })
         };
         all.into_iter().filter_map(look).collect()
     }
 
     /// All names of a directory that can be part of a snapshot.
-    pub(super) fn list(&self, place: &Place<'_>) -> Result<Vec<Name>, String> {
+    pub(super) fn list(&self, place: &WalkedDirectory<'_>) -> Result<Vec<ListedName>, String> {
         let mut names = Vec::new();
         let mut buffer = [MaybeUninit::<u8>::uninit(); 16 << 10];
         let mut listed = RawDir::new(&place.handle, &mut buffer);
@@ -113,7 +113,7 @@ impl Scan<'_> {
                 },
                 kind => kind,
             };
-            names.push(Name {
+            names.push(ListedName {
                 name: name.to_owned(),
                 kind,
             });

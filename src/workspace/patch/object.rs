@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// The object format of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum ObjectFormat {
     Sha1,
     Sha256,
 }
@@ -15,18 +15,18 @@ pub(super) type Id = [u8; 32];
 
 /// The type of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ObjectKind {
     Commit = 1,
     Tree = 2,
     Blob = 3,
 }
 
-impl Kind {
+impl ObjectKind {
     pub fn word(self) -> &'static str {
         match self {
-            Kind::Commit => "commit",
-            Kind::Tree => "tree",
-            Kind::Blob => "blob",
+            ObjectKind::Commit => "commit",
+            ObjectKind::Tree => "tree",
+            ObjectKind::Blob => "blob",
         }
     }
 }
@@ -50,15 +50,15 @@ enum State {
 pub(super) struct Digest(State);
 
 impl Digest {
-    pub fn new(format: Format) -> Self {
+    pub fn new(format: ObjectFormat) -> Self {
         Self(match format {
-            Format::Sha1 => State::Sha1(Box::new(sha1_checked::Sha1::new())),
-            Format::Sha256 => State::Sha256(Box::new(<sha2::Sha256 as sha2::Digest>::new())),
+            ObjectFormat::Sha1 => State::Sha1(Box::new(sha1_checked::Sha1::new())),
+            ObjectFormat::Sha256 => State::Sha256(Box::new(<sha2::Sha256 as sha2::Digest>::new())),
         })
     }
 
     /// Starts the digest of an object of this kind with `size` bytes.
-    pub fn of(format: Format, kind: Kind, size: u64) -> Self {
+    pub fn of(format: ObjectFormat, kind: ObjectKind, size: u64) -> Self {
         let mut digest = Self::new(format);
         digest.add(format!("{} {size}\0", kind.word()).as_bytes());
         digest
@@ -87,12 +87,12 @@ impl Digest {
     }
 }
 
-impl Format {
+impl ObjectFormat {
     /// Length of an id in bytes.
     pub fn bytes(self) -> usize {
         match self {
-            Format::Sha1 => 20,
-            Format::Sha256 => 32,
+            ObjectFormat::Sha1 => 20,
+            ObjectFormat::Sha256 => 32,
         }
     }
 
@@ -125,7 +125,7 @@ impl Format {
         Some(id)
     }
 
-    pub fn id_of(self, kind: Kind, content: &[u8]) -> Result<Id, String> {
+    pub fn id_of(self, kind: ObjectKind, content: &[u8]) -> Result<Id, String> {
         let mut digest = Digest::of(self, kind, content.len() as u64);
         digest.add(content);
         digest.finish()
@@ -159,7 +159,7 @@ pub(super) fn order(a: (&[u8], bool), b: (&[u8], bool)) -> std::cmp::Ordering {
 }
 
 /// Appends an entry to the bytes of a tree; entries must come in git's order.
-pub(super) fn push_entry(tree: &mut Vec<u8>, format: Format, name: &[u8], mode: u32, id: &Id) {
+pub(super) fn push_entry(tree: &mut Vec<u8>, format: ObjectFormat, name: &[u8], mode: u32, id: &Id) {
     tree.extend_from_slice(format!("{mode:o} ").as_bytes());
     tree.extend_from_slice(name);
     tree.push(0);
@@ -167,7 +167,7 @@ pub(super) fn push_entry(tree: &mut Vec<u8>, format: Format, name: &[u8], mode: 
 }
 
 /// Parses the entries of a tree.
-pub(super) fn entries(format: Format, mut bytes: &[u8]) -> Result<Vec<TreeEntry>, String> {
+pub(super) fn entries(format: ObjectFormat, mut bytes: &[u8]) -> Result<Vec<TreeEntry>, String> {
     let broken = || "a tree that is not one".to_owned();
     let mut found = Vec::new();
     while !bytes.is_empty() {

@@ -1,6 +1,6 @@
 //! Writes packs in git's format (gitformat-pack(5)).
 
-use super::object::{Digest, Format, Id, Kind};
+use super::object::{Digest, Id, ObjectFormat, ObjectKind};
 use super::store::{INDEX_SIGNATURE, Pack, Store, trouble};
 use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
@@ -22,7 +22,7 @@ const SIGNATURE: &[u8] = b"PACK\0\0\0\x02";
 /// A pack in progress. Without objects it leaves no file.
 pub(super) struct Packer {
     dir: PathBuf,
-    format: Format,
+    format: ObjectFormat,
     open: Option<(PathBuf, BufWriter<File>)>,
     at: u64,
     bytes: u64,
@@ -33,7 +33,7 @@ pub(super) struct Packer {
 pub(super) struct Packed(Vec<u8>);
 
 /// Compresses an object.
-pub(super) fn packed(kind: Kind, content: &[u8]) -> Result<Packed, String> {
+pub(super) fn packed(kind: ObjectKind, content: &[u8]) -> Result<Packed, String> {
     let mut bytes = header(kind, content.len() as u64);
     let mut encoder = ZlibEncoder::new(&mut bytes, level(kind));
     encoder
@@ -44,14 +44,14 @@ pub(super) fn packed(kind: Kind, content: &[u8]) -> Result<Packed, String> {
 }
 
 /// Trees consist mostly of ids, which do not compress.
-fn level(kind: Kind) -> Compression {
+fn level(kind: ObjectKind) -> Compression {
     match kind {
-        Kind::Blob => Compression::fast(),
+        ObjectKind::Blob => Compression::fast(),
         _ => Compression::none(),
     }
 }
 
-fn header(kind: Kind, size: u64) -> Vec<u8> {
+fn header(kind: ObjectKind, size: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut byte = (kind as u8) << 4 | (size & 15) as u8;
     let mut rest = size >> 4;
@@ -86,7 +86,7 @@ impl Write for Counted<'_> {
 
 impl Packer {
     /// Starts a pack in the directory `dir`; nothing is written before the first object.
-    pub fn new(dir: PathBuf, format: Format) -> Self {
+    pub fn new(dir: PathBuf, format: ObjectFormat) -> Self {
         Self {
             dir,
             format,
@@ -137,7 +137,7 @@ impl Packer {
     }
 
     /// Adds an object.
-    pub fn add(&mut self, id: &Id, kind: Kind, content: &[u8]) -> Result<(), String> {
+    pub fn add(&mut self, id: &Id, kind: ObjectKind, content: &[u8]) -> Result<(), String> {
         if self.contains(id) {
             return Ok(());
         }
@@ -158,7 +158,7 @@ impl Packer {
     }
 
     /// Adds a tree or text; returns its id. Writes nothing if `known` has it already.
-    pub fn put(&mut self, known: &Store, kind: Kind, content: &[u8]) -> Result<Id, String> {
+    pub fn put(&mut self, known: &Store, kind: ObjectKind, content: &[u8]) -> Result<Id, String> {
         let id = self.format.id_of(kind, content)?;
         if !known.contains(&id) {
             self.add(&id, kind, content)?;

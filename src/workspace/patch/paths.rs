@@ -1,10 +1,10 @@
 //! Queries about snapshots: which paths differ, whether one equals a commit, one without some paths' changes, and which
 //! paths are ignored.
 
-use super::ignored::{Rules, read_patterns};
+use super::ignored::{IgnoreRules, read_patterns};
 use super::names::open_dir;
-use super::object::{Kind, METADATA};
-use super::trees::{Change, Leaf};
+use super::object::{METADATA, ObjectKind};
+use super::trees::{Leaf, TreeChange};
 use super::{Shadow, Snapshot, delta};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -24,9 +24,9 @@ impl Shadow {
                 objects.below(&theirs, prefix)?,
                 objects.below(&shadow.id(&snapshot)?, prefix)?,
             );
-            let empty = shadow.format.id_of(Kind::Tree, b"")?;
+            let empty = shadow.format.id_of(ObjectKind::Tree, b"")?;
             let changes = objects.differences(&theirs.unwrap_or(empty), &ours.unwrap_or(empty))?;
-            let link = |change: &&Change| matches!(change.old, Some((METADATA, _)));
+            let link = |change: &&TreeChange| matches!(change.old, Some((METADATA, _)));
             let links: Vec<Vec<u8>> = changes.iter().filter(link).map(|change| change.path.clone()).collect();
             for change in &changes {
                 if links.iter().any(|link| delta::lies_below(&change.path, link)) {
@@ -34,7 +34,7 @@ impl Shadow {
                 }
                 match change.new {
                     Some((METADATA, id)) if change.old.is_none() => {
-                        let text = objects.read(&id, Kind::Blob)?;
+                        let text = objects.read(&id, ObjectKind::Blob)?;
                         if !["a pipe\n", "a socket\n", "a device\n"]
                             .iter()
                             .any(|kind| text.starts_with(kind.as_bytes()))
@@ -61,7 +61,7 @@ impl Shadow {
         let (from, to) = (self.id(from)?, self.id(to)?);
         self.beside(move |shadow, state| {
             let changes = shadow.objects(&state.store).differences(&from, &to)?;
-            Ok(changes.iter().map(Change::lossy).collect())
+            Ok(changes.iter().map(TreeChange::lossy).collect())
         })
         .await
     }
@@ -97,9 +97,9 @@ impl Shadow {
         .await
     }
 
-    fn ignores(&self, dir: &OwnedFd, base: usize, rules: &Rules<'_>, path: &str) -> Result<bool, String> {
+    fn ignores(&self, dir: &OwnedFd, base: usize, rules: &IgnoreRules<'_>, path: &str) -> Result<bool, String> {
         let text = read_patterns(dir.as_fd())?.unwrap_or_default();
-        let rules = Rules::new(Some(rules), base, &text);
+        let rules = IgnoreRules::new(Some(rules), base, &text);
         let whole = format!("{}{path}", self.prefix);
         let Some((name, _)) = whole.get(base..).and_then(|rest| rest.split_once('/')) else {
             return Ok(rules.ignores(whole.as_bytes(), false));
@@ -127,7 +127,7 @@ impl Shadow {
             let changes = objects.differences(&now, &base)?;
             let chosen = changes.into_iter().filter(|change| paths.contains(&change.lossy()));
             let edits: BTreeMap<Vec<u8>, Option<Leaf>> = chosen.map(|change| (change.path, change.new)).collect();
-            let mut put = |tree: &[u8]| packer.put(&state.store, Kind::Tree, tree);
+            let mut put = |tree: &[u8]| packer.put(&state.store, ObjectKind::Tree, tree);
             let id = match objects.edited(Some(&now), &edits, &mut put)? {
                 Some(id) => id,
                 None => put(b"")?,
@@ -150,7 +150,7 @@ impl Shadow {
         self.beside(move |shadow, state| {
             let mut objects = shadow.objects(&state.store);
             match objects.leaf(&tree, path.as_bytes())? {
-                Some((mode, id)) if mode != METADATA => objects.read(&id, Kind::Blob).map(Some),
+                Some((mode, id)) if mode != METADATA => objects.read(&id, ObjectKind::Blob).map(Some),
                 _ => Ok(None),
             }
         })

@@ -1,7 +1,7 @@
 //! Finds the repository of a directory and reads git's files directly; runs git only where that is not enough.
 
-use super::object::Format;
-use crate::process::held::{self, May};
+use super::object::ObjectFormat;
+use crate::process::own_git::{self, May};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -87,7 +87,7 @@ pub async fn head(repository: &Repository) -> Result<Option<String>, String> {
         "--quiet",
         "HEAD^{commit}",
     ];
-    let printed = held::git(&args, &repository.top, &[], None, May::Read).await?;
+    let printed = own_git::git(&args, &repository.top, &[], None, May::Read).await?;
     let id = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
     Ok((printed.ok && !id.is_empty()).then_some(id))
 }
@@ -124,10 +124,10 @@ impl Repository {
             .to_ascii_lowercase()
     }
 
-    pub(super) fn format(&self) -> Format {
+    pub(super) fn format(&self) -> ObjectFormat {
         match self.config().replace([' ', '\t'], "").contains("objectformat=sha256") {
-            true => Format::Sha256,
-            false => Format::Sha1,
+            true => ObjectFormat::Sha256,
+            false => ObjectFormat::Sha1,
         }
     }
 

@@ -1,11 +1,11 @@
 //! Restores paths of the tree to a snapshot, and applies a patch to the tree. Writes through handles only, and verifies
 //! the result.
 
-use super::hands::Hands;
-use super::object::{Format, Id, Kind, METADATA};
-use super::trees::{Change, Objects};
+use super::handle_writes::Hands;
+use super::object::{Id, METADATA, ObjectFormat, ObjectKind};
+use super::trees::{Objects, TreeChange};
 use super::{Shadow, Snapshot};
-use crate::process::held::{self, May, Scratch};
+use crate::process::own_git::{self, May, Scratch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -64,7 +64,7 @@ impl Shadow {
             return Ok(());
         }
         let now = self.snapshot().await?;
-        let scratch = Scratch::make(self.format == Format::Sha256)?;
+        let scratch = Scratch::make(self.format == ObjectFormat::Sha256)?;
         let mut alternates = quoted(&self.dir.join("objects"));
         if let Some(repository) = &self.repository {
             alternates.push_str(&quoted(&repository.objects()));
@@ -82,7 +82,7 @@ impl Shadow {
             (&["write-tree", "--missing-ok"], None),
         ];
         for (args, stdin) in steps {
-            let printed = held::git(args, scratch.path(), &scratch.env(), stdin, May::Write(&places)).await?;
+            let printed = own_git::git(args, scratch.path(), &scratch.env(), stdin, May::Write(&places)).await?;
             if !printed.ok {
                 return Err(format!("git {}: {}", args.join(" "), printed.stderr));
             }
@@ -116,7 +116,7 @@ fn bring(
     top: &Path,
     objects: &mut Objects<'_>,
     tree: &Id,
-    changes: &[Change],
+    changes: &[TreeChange],
 ) -> Result<BTreeMap<Vec<u8>, String>, String> {
     let hands = Hands::open(top)?;
     let mut failed = BTreeMap::new();
@@ -140,7 +140,7 @@ fn bring(
         let put = match mode {
             METADATA => Err("its content was not kept".to_owned()),
             mode => objects
-                .read(&id, Kind::Blob)
+                .read(&id, ObjectKind::Blob)
                 .and_then(|content| hands.put(&change.path, mode, &content)),
         };
         if let Err(why) = put {

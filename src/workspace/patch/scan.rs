@@ -1,12 +1,12 @@
 //! Walks the tree for a snapshot: through directory handles only, following no link and starting no program. Does not
 //! write to the tree.
 
-use super::cache::{Dir, Found, Stat, What};
-use super::ignored::{Rules, read_patterns};
-use super::index::Index;
-use super::look::Look;
-use super::names::{Name, open_dir, refused};
-use super::object::{Format, Id, Kind, order};
+use super::cache::{CachedDir, FileStat, PendingEntry, What};
+use super::ignored::{IgnoreRules, read_patterns};
+use super::index::GitIndex;
+use super::name_status::NameStatus;
+use super::names::{ListedName, open_dir, refused};
+use super::object::{Id, ObjectFormat, ObjectKind, order};
 use super::packer::{Packer, packed};
 use super::store::Store;
 use rustix::fs::{AtFlags, FileType};
@@ -36,10 +36,10 @@ pub(super) const STACK: usize = 32 << 20;
 
 /// The inputs of a walk.
 pub(super) struct Scan<'a> {
-    pub format: Format,
+    pub format: ObjectFormat,
     pub store: &'a Store,
     pub packer: Mutex<Packer>,
-    pub index: Option<&'a Index>,
+    pub index: Option<&'a GitIndex>,
     /// Paths that are never part of a snapshot, relative to the top of the repository.
     pub hidden: &'a [Vec<u8>],
     /// This program's own directories, which count as ignored.
@@ -58,15 +58,15 @@ pub(super) struct Scan<'a> {
 #[derive(Clone, Default)]
 pub(super) struct Before<'a> {
     /// Its state in the last snapshot.
-    pub last: Option<&'a Arc<Dir>>,
+    pub last: Option<&'a Arc<CachedDir>>,
     /// Its state in the first snapshot: what git tracked then stays part of snapshots, ignored or not.
-    pub base: Option<&'a Arc<Dir>>,
+    pub base: Option<&'a Arc<CachedDir>>,
     /// Its entries in the index.
     pub index: Range<usize>,
 }
 
 impl<'a> Before<'a> {
-    pub fn dirs(&self) -> impl Iterator<Item = &'a Arc<Dir>> {
+    pub fn dirs(&self) -> impl Iterator<Item = &'a Arc<CachedDir>> {
         [self.last, self.base].into_iter().flatten()
     }
 
@@ -82,7 +82,7 @@ impl<'a> Before<'a> {
 }
 
 /// A directory to walk.
-pub(super) struct Place<'a> {
+pub(super) struct WalkedDirectory<'a> {
     pub handle: OwnedFd,
     /// Relative to the top of the repository, with a trailing slash; empty for the top itself.
     pub path: Vec<u8>,
@@ -93,7 +93,7 @@ pub(super) struct Place<'a> {
 }
 
 /// A listed directory: its entries in the index, and whether it is ignored.
-type Listed<'a> = (&'a Name, Range<usize>, bool);
+type Listed<'a> = (&'a ListedName, Range<usize>, bool);
 
 /// An error message about a path.
 pub(super) fn said(path: &[u8], why: impl std::fmt::Display) -> String {
@@ -106,7 +106,7 @@ impl Scan<'_> {
     }
 
     /// Walks a directory and everything below it. `None` if nothing in it is part of a snapshot.
-    pub fn dir(&self, place: Place<'_>, rules: &Rules<'_>) -> Result<Option<Arc<Dir>>, String> {
+    pub fn dir(&self, place: WalkedDirectory<'_>, rules: &IgnoreRules<'_>) -> Result<Option<Arc<CachedDir>>, String> {
         if place.depth > MOST_DEPTH {
             return Err(said(
                 &place.path,
@@ -133,10 +133,10 @@ impl Scan<'_> {
             true => self.patterns(&place)?,
             false => None,
         };
-        let own = own.map(|text| Rules::new(Some(rules), place.path.len(), &text));
+        let own = own.map(|text| IgnoreRules::new(Some(rules), place.path.len(), &text));
         let rules = own.as_ref().unwrap_or(rules);
         names.sort_unstable_by(|a, b| {
-            let key = |name: &'_ Name| name.kind == FileType::Directory;
+            let key = |name: &'_ ListedName| name.kind == FileType::Directory;
             order((a.name.as_bytes(), key(a)), (b.name.as_bytes(), key(b)))
         });
         let mut found = Vec::with_capacity(names.len());
@@ -165,7 +165,12 @@ impl Scan<'_> {
     }
 
     /// Walks subdirectories, on two threads if the other one is idle.
-    fn descend(&self, place: &Place<'_>, rules: &Rules<'_>, below: &[Listed<'_>]) -> Result<Vec<Found>, String> {
+    fn descend(
+        &self,
+        place: &WalkedDirectory<'_>,
+        rules: &IgnoreRules<'_>,
+        below: &[Listed<'_>],
+    ) -> Result<Vec<PendingEntry>, String> {
         let next = AtomicUsize::new(0);
         let work = || {
             let mut made = Vec::new();
@@ -197,12 +202,12 @@ impl Scan<'_> {
     /// Examines one name, whatever its type is by now.
     fn look(
         &self,
-        place: &Place<'_>,
-        rules: &Rules<'_>,
-        name: &Name,
+        place: &WalkedDirectory<'_>,
+        rules: &IgnoreRules<'_>,
+        name: &ListedName,
         seen: Range<usize>,
         ignored: bool,
-    ) -> Result<Option<Found>, String> {
+    ) -> Result<Option<PendingEntry>, String> {
         let bytes = name.name.as_bytes();
         let said = |why: String| said(&[&place.path, bytes].concat(), why);
         let mut kind = name.kind;
@@ -220,7 +225,7 @@ impl Scan<'_> {
                 Err(error) => return Err(said(error.to_string())),
             };
             kind = FileType::from_raw_mode(stat.st_mode);
-            let look = Look {
+            let look = NameStatus {
                 scan: self,
                 at: place.handle.as_fd(),
                 name: &name.name,
@@ -232,7 +237,7 @@ impl Scan<'_> {
             };
             if let Some((what, stat, id)) = look.at(kind, refused(bytes)).map_err(said)? {
                 let (name, below) = (bytes.to_vec(), None);
-                return Ok(Some(Found {
+                return Ok(Some(PendingEntry {
                     name,
                     what,
                     stat,
@@ -246,13 +251,13 @@ impl Scan<'_> {
 
     fn enter(
         &self,
-        place: &Place<'_>,
-        rules: &Rules<'_>,
+        place: &WalkedDirectory<'_>,
+        rules: &IgnoreRules<'_>,
         name: &[u8],
         handle: OwnedFd,
         (index, ignored): (Range<usize>, bool),
-    ) -> Result<Option<Found>, String> {
-        fn child<'b>(dir: Option<&'b Arc<Dir>>, name: &[u8]) -> Option<&'b Arc<Dir>> {
+    ) -> Result<Option<PendingEntry>, String> {
+        fn child<'b>(dir: Option<&'b Arc<CachedDir>>, name: &[u8]) -> Option<&'b Arc<CachedDir>> {
             dir?.find(name, true)?.below.as_ref()
         }
         let path = [&place.path, name, b"/"].concat();
@@ -268,7 +273,7 @@ impl Scan<'_> {
             return Ok(None);
         }
         let below = self.dir(
-            Place {
+            WalkedDirectory {
                 handle,
                 path,
                 before,
@@ -277,38 +282,42 @@ impl Scan<'_> {
             },
             rules,
         )?;
-        Ok(below.map(|below| Found {
+        Ok(below.map(|below| PendingEntry {
             name: name.to_vec(),
             what: What::Dir,
-            stat: Stat::UNKNOWN,
+            stat: FileStat::UNKNOWN,
             id: below.id,
             below: Some(below),
         }))
     }
 
-    fn patterns(&self, place: &Place<'_>) -> Result<Option<Vec<u8>>, String> {
+    fn patterns(&self, place: &WalkedDirectory<'_>) -> Result<Option<Vec<u8>>, String> {
         read_patterns(place.handle.as_fd()).map_err(|why| said(&place.path, format!(".gitignore: {why}")))
     }
 
-    fn finish(&self, last: Option<&Arc<Dir>>, mut found: Vec<Found>) -> Result<Option<Arc<Dir>>, String> {
+    fn finish(
+        &self,
+        last: Option<&Arc<CachedDir>>,
+        mut found: Vec<PendingEntry>,
+    ) -> Result<Option<Arc<CachedDir>>, String> {
         if found.is_empty() {
             return Ok(None);
         }
         found.sort_unstable_by(|a, b| order((&a.name, a.what == What::Dir), (&b.name, b.what == What::Dir)));
-        let (mut dir, tree) = Dir::new(self.format, found);
+        let (mut dir, tree) = CachedDir::new(self.format, found);
         if let Some(last) = last.filter(|last| last.same_tree(&dir)) {
             if last.same(&dir) {
                 return Ok(Some(Arc::clone(last)));
             }
             dir.id = last.id;
         } else {
-            dir.id = self.object(Kind::Tree, &tree, None)?;
+            dir.id = self.object(ObjectKind::Tree, &tree, None)?;
         }
         Ok(Some(Arc::new(dir)))
     }
 
     /// Stores an object, unless the store has it already, or it is `elsewhere`, that is, in the repository.
-    pub fn object(&self, kind: Kind, content: &[u8], elsewhere: Option<Id>) -> Result<Id, String> {
+    pub fn object(&self, kind: ObjectKind, content: &[u8], elsewhere: Option<Id>) -> Result<Id, String> {
         let id = self.format.id_of(kind, content)?;
         if elsewhere == Some(id) || self.store.contains(&id) || self.packer().contains(&id) {
             return Ok(id);

@@ -1,7 +1,7 @@
 //! The object store: packs in git's format, without deltas, one for each snapshot with new objects. Objects are
 //! verified against their ids when read, so that an altered file is an error and never wrong content.
 
-use super::object::{Format, Id, Kind};
+use super::object::{Id, ObjectFormat, ObjectKind};
 use super::packer::Packer;
 use flate2::read::ZlibDecoder;
 use std::fs::File;
@@ -18,7 +18,7 @@ pub(super) const INDEX_SIGNATURE: &[u8] = b"\xfftOc\0\0\0\x02";
 #[derive(Debug)]
 pub(super) struct Store {
     dir: PathBuf,
-    format: Format,
+    format: ObjectFormat,
     packs: Vec<Pack>,
 }
 
@@ -43,7 +43,7 @@ fn is_unfinished(file: &Path) -> bool {
 
 impl Store {
     /// Opens the packs in the git directory `git_dir`.
-    pub fn open(git_dir: &Path, format: Format) -> Result<Self, String> {
+    pub fn open(git_dir: &Path, format: ObjectFormat) -> Result<Self, String> {
         let dir = git_dir.join("objects/pack");
         let mut store = Self {
             dir,
@@ -84,7 +84,7 @@ impl Store {
     }
 
     /// The content of an object; `None` if it is not in this store.
-    pub fn read(&self, id: &Id, kind: Kind) -> Result<Option<Vec<u8>>, String> {
+    pub fn read(&self, id: &Id, kind: ObjectKind) -> Result<Option<Vec<u8>>, String> {
         let Some((file, at)) = self.find(id) else {
             return Ok(None);
         };
@@ -119,7 +119,7 @@ impl Read for At<'_> {
     }
 }
 
-fn read_at(file: &File, at: u64, kind: Kind) -> std::io::Result<Vec<u8>> {
+fn read_at(file: &File, at: u64, kind: ObjectKind) -> std::io::Result<Vec<u8>> {
     let broken = || std::io::Error::from(std::io::ErrorKind::InvalidData);
     let mut reader = BufReader::new(At(file, at));
     let mut next = || -> std::io::Result<u8> {
@@ -147,7 +147,7 @@ fn read_at(file: &File, at: u64, kind: Kind) -> std::io::Result<Vec<u8>> {
     Ok(content)
 }
 
-fn read_index(format: Format, bytes: &[u8]) -> Option<Vec<(Id, u64)>> {
+fn read_index(format: ObjectFormat, bytes: &[u8]) -> Option<Vec<(Id, u64)>> {
     let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     if !bytes.starts_with(INDEX_SIGNATURE) {
         return None;

@@ -1,16 +1,16 @@
 //! Compares and edits tree objects by id. Starts git only to read objects that only the repository has.
 
-use super::object::{DIRECTORY, Format, Id, Kind, TreeEntry, entries, order, push_entry};
+use super::object::{DIRECTORY, Id, ObjectFormat, ObjectKind, TreeEntry, entries, order, push_entry};
 use super::scan::MOST_DEPTH;
 use super::store::{MOST_OBJECT, Store};
-use crate::process::held::{Batch, Header};
+use crate::process::own_git::{Batch, ObjectHeader};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::PathBuf;
 
 /// Reads objects from the store and from the repository, and verifies them against their ids.
 pub(super) struct Objects<'a> {
-    pub format: Format,
+    pub format: ObjectFormat,
     pub store: &'a Store,
     /// The object directory of the repository, if there is one.
     pub elsewhere: Option<PathBuf>,
@@ -21,24 +21,24 @@ pub(super) struct Objects<'a> {
 pub(super) type Leaf = (u32, Id);
 
 /// Receives contents with their ids.
-pub(super) type Take<'a> = &'a mut dyn FnMut(&Id, Vec<u8>) -> Result<(), String>;
+pub(super) type ContentSink<'a> = &'a mut dyn FnMut(&Id, Vec<u8>) -> Result<(), String>;
 
 /// A path that differs between two trees: a file or link, never a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct TreeChange {
     pub path: Vec<u8>,
     pub old: Option<Leaf>,
     pub new: Option<Leaf>,
 }
 
-impl Change {
+impl TreeChange {
     pub fn lossy(&self) -> String {
         String::from_utf8_lossy(&self.path).into_owned()
     }
 }
 
 impl<'a> Objects<'a> {
-    pub fn new(format: Format, store: &'a Store, elsewhere: Option<PathBuf>) -> Self {
+    pub fn new(format: ObjectFormat, store: &'a Store, elsewhere: Option<PathBuf>) -> Self {
         Self {
             format,
             store,
@@ -48,14 +48,14 @@ impl<'a> Objects<'a> {
     }
 
     pub fn tree(&mut self, id: &Id) -> Result<Vec<TreeEntry>, String> {
-        if *id == self.format.id_of(Kind::Tree, b"")? {
+        if *id == self.format.id_of(ObjectKind::Tree, b"")? {
             return Ok(Vec::new());
         }
-        entries(self.format, &self.read(id, Kind::Tree)?)
+        entries(self.format, &self.read(id, ObjectKind::Tree)?)
     }
 
     /// The content of one object.
-    pub fn read(&mut self, id: &Id, kind: Kind) -> Result<Vec<u8>, String> {
+    pub fn read(&mut self, id: &Id, kind: ObjectKind) -> Result<Vec<u8>, String> {
         if let Some(content) = self.store.read(id, kind)? {
             return Ok(content);
         }
@@ -68,7 +68,7 @@ impl<'a> Objects<'a> {
     }
 
     /// The contents of many objects, in any order.
-    pub fn each(&mut self, ids: &[Id], kind: Kind, take: Take<'_>) -> Result<(), String> {
+    pub fn each(&mut self, ids: &[Id], kind: ObjectKind, take: ContentSink<'_>) -> Result<(), String> {
         let mut others = Vec::new();
         for id in ids {
             match self.store.read(id, kind)? {
@@ -82,12 +82,12 @@ impl<'a> Objects<'a> {
         self.foreign(&others, kind, take)
     }
 
-    fn foreign(&mut self, ids: &[Id], kind: Kind, take: Take<'_>) -> Result<(), String> {
+    fn foreign(&mut self, ids: &[Id], kind: ObjectKind, take: ContentSink<'_>) -> Result<(), String> {
         let format = self.format;
         let names: Vec<String> = ids.iter().map(|id| format.hex(id)).collect();
         let batch = match (&mut self.batch, &self.elsewhere) {
             (Some(batch), _) => batch,
-            (none, Some(objects)) => none.insert(Batch::open(objects, format == Format::Sha256)?),
+            (none, Some(objects)) => none.insert(Batch::open(objects, format == ObjectFormat::Sha256)?),
             (None, None) => return Err(format!("object {} is nowhere", names.join(" "))),
         };
         batch.each(&names, &mut |number, header, content| {
@@ -108,7 +108,7 @@ impl<'a> Objects<'a> {
     pub fn tree_of(&mut self, commit: &str) -> Result<Id, String> {
         let none = || format!("{commit} is no commit");
         let id = self.format.parse(commit).ok_or_else(none)?;
-        let content = self.read(&id, Kind::Commit)?;
+        let content = self.read(&id, ObjectKind::Commit)?;
         let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let hex = line.strip_prefix(b"tree ").and_then(|hex| str::from_utf8(hex).ok());
         hex.and_then(|hex| self.format.parse(hex)).ok_or_else(none)
@@ -141,7 +141,7 @@ impl<'a> Objects<'a> {
     }
 
     /// The differences from one tree to another, by path.
-    pub fn differences(&mut self, from: &Id, to: &Id) -> Result<Vec<Change>, String> {
+    pub fn differences(&mut self, from: &Id, to: &Id) -> Result<Vec<TreeChange>, String> {
         let mut found = Vec::new();
         self.compare(Some(from), Some(to), &mut Vec::new(), &mut found, MOST_DEPTH + 1)?;
         found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
@@ -153,7 +153,7 @@ impl<'a> Objects<'a> {
         from: Option<&Id>,
         to: Option<&Id>,
         path: &mut Vec<u8>,
-        found: &mut Vec<Change>,
+        found: &mut Vec<TreeChange>,
         depth: usize,
     ) -> Result<(), String> {
         if from == to {
@@ -182,7 +182,7 @@ impl<'a> Objects<'a> {
             let ((old_tree, old), (new_tree, new)) = (split(old), split(new));
             if old != new {
                 let path = path.clone();
-                found.push(Change { path, old, new });
+                found.push(TreeChange { path, old, new });
             }
             path.push(b'/');
             self.compare(old_tree.as_ref(), new_tree.as_ref(), path, found, depth)?;
@@ -248,7 +248,12 @@ impl<'a> Objects<'a> {
 }
 
 /// The content from git, if it is a valid object of this kind.
-fn checked(format: Format, header: &Header, kind: Kind, content: &mut dyn Read) -> Result<Vec<u8>, String> {
+fn checked(
+    format: ObjectFormat,
+    header: &ObjectHeader,
+    kind: ObjectKind,
+    content: &mut dyn Read,
+) -> Result<Vec<u8>, String> {
     if header.kind != kind.word() || header.id.len() != format.bytes() * 2 {
         return Err(format!(
             "object {} of the repository is a {}, not a {}",

@@ -29,20 +29,24 @@ fn tree() -> (tempfile::TempDir, Workspace) {
 fn names_lead_where_the_kernel_would_go() {
     let (_dir, workspace) = tree();
     let cases = [
-        ("", "", Found::Dir),
-        (".", "", Found::Dir),
-        ("./src//a.rs", "src/a.rs", Found::File),
-        ("src/deep/../a.rs", "src/a.rs", Found::File),
-        ("link", "src/a.rs", Found::File),
-        ("round/a.rs", "src/a.rs", Found::File),
-        ("round/../one", "one", Found::HardLinked),
-        ("src/up", "one", Found::HardLinked),
-        ("new/dir/file", "new/dir/file", Found::Nothing),
-        ("new/../src/a.rs", "src/a.rs", Found::File),
-        ("src/a.rs/below", "src/a.rs/below", Found::Nothing),
-        (".overnight/runs/journal", ".overnight/runs/journal", Found::Nothing),
-        ("runs/journal", ".overnight/runs/journal", Found::Nothing),
-        ("../root/one", "one", Found::HardLinked),
+        ("", "", PathStatus::Dir),
+        (".", "", PathStatus::Dir),
+        ("./src//a.rs", "src/a.rs", PathStatus::File),
+        ("src/deep/../a.rs", "src/a.rs", PathStatus::File),
+        ("link", "src/a.rs", PathStatus::File),
+        ("round/a.rs", "src/a.rs", PathStatus::File),
+        ("round/../one", "one", PathStatus::HardLinked),
+        ("src/up", "one", PathStatus::HardLinked),
+        ("new/dir/file", "new/dir/file", PathStatus::Nothing),
+        ("new/../src/a.rs", "src/a.rs", PathStatus::File),
+        ("src/a.rs/below", "src/a.rs/below", PathStatus::Nothing),
+        (
+            ".overnight/runs/journal",
+            ".overnight/runs/journal",
+            PathStatus::Nothing,
+        ),
+        ("runs/journal", ".overnight/runs/journal", PathStatus::Nothing),
+        ("../root/one", "one", PathStatus::HardLinked),
     ];
     for (asked, path, found) in cases {
         let place = workspace.locate(asked);
@@ -84,7 +88,7 @@ fn what_leaves_is_outside() {
         assert!(matches!(workspace.read(&place, 10), Err(FsError::Outside)), "{asked}");
         assert!(matches!(workspace.write(&place, b""), Err(FsError::Outside)), "{asked}");
     }
-    assert_eq!(workspace.locate(&long).found, Found::Nothing);
+    assert_eq!(workspace.locate(&long).found, PathStatus::Nothing);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use encoding_rs::WINDOWS_1252;
 
 /// The character encoding of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub enum TextEncoding {
     Utf8,
     Utf16Le,
     Utf16Be,
@@ -16,7 +16,7 @@ pub enum Encoding {
     BrokenUtf8,
 }
 
-impl Encoding {
+impl TextEncoding {
     /// Name for people and models.
     pub fn name(self) -> &'static str {
         match self {
@@ -62,31 +62,31 @@ pub struct Unrepresentable {
 }
 
 /// The result: the encoding, the length of the byte order mark, the text after it.
-pub(super) struct Decoded {
-    pub(super) encoding: Encoding,
+pub(super) struct DecodedText {
+    pub(super) encoding: TextEncoding,
     pub(super) mark: usize,
     pub(super) text: String,
 }
 
-pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, Undecodable> {
+pub(super) fn decode(bytes: &[u8]) -> Result<DecodedText, Undecodable> {
     // UTF-32LE must be tried before UTF-16LE, whose mark is a prefix of it.
     for encoding in [
-        Encoding::Utf32Le,
-        Encoding::Utf32Be,
-        Encoding::Utf16Le,
-        Encoding::Utf16Be,
+        TextEncoding::Utf32Le,
+        TextEncoding::Utf32Be,
+        TextEncoding::Utf16Le,
+        TextEncoding::Utf16Be,
     ] {
         let mark = encoding.byte_order_mark();
         if let Some(body) = bytes.strip_prefix(mark) {
             match strict(body, encoding) {
                 Some(text) => {
-                    return Ok(Decoded {
+                    return Ok(DecodedText {
                         encoding,
                         mark: mark.len(),
                         text,
                     });
                 }
-                None if encoding == Encoding::Utf32Le => {}
+                None if encoding == TextEncoding::Utf32Le => {}
                 None => return Err(Undecodable::Malformed(encoding.name())),
             }
         }
@@ -102,15 +102,15 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, Undecodable> {
     Ok(narrow(bytes))
 }
 
-fn narrow(bytes: &[u8]) -> Decoded {
-    let utf8_mark = Encoding::Utf8.byte_order_mark();
+fn narrow(bytes: &[u8]) -> DecodedText {
+    let utf8_mark = TextEncoding::Utf8.byte_order_mark();
     let (mark, body) = match bytes.strip_prefix(utf8_mark) {
         Some(body) => (utf8_mark.len(), body),
         None => (0, bytes),
     };
     if let Ok(text) = std::str::from_utf8(body) {
-        let encoding = Encoding::Utf8;
-        return Decoded {
+        let encoding = TextEncoding::Utf8;
+        return DecodedText {
             encoding,
             mark,
             text: text.to_owned(),
@@ -119,8 +119,8 @@ fn narrow(bytes: &[u8]) -> Decoded {
     let multi_byte = body.utf8_chunks().any(|chunk| !chunk.valid().is_ascii());
     if mark == 0 && !multi_byte {
         let (text, _) = WINDOWS_1252.decode_without_bom_handling(body);
-        return Decoded {
-            encoding: Encoding::SingleByte,
+        return DecodedText {
+            encoding: TextEncoding::SingleByte,
             mark: 0,
             text: text.into_owned(),
         };
@@ -130,23 +130,23 @@ fn narrow(bytes: &[u8]) -> Decoded {
         text.push_str(chunk.valid());
         text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
     }
-    Decoded {
-        encoding: Encoding::BrokenUtf8,
+    DecodedText {
+        encoding: TextEncoding::BrokenUtf8,
         mark,
         text,
     }
 }
 
 /// UTF-16 or UTF-32 without a byte order mark: entirely valid, without control characters, at least a third ASCII.
-fn unmarked_wide(bytes: &[u8]) -> Option<Decoded> {
+fn unmarked_wide(bytes: &[u8]) -> Option<DecodedText> {
     if bytes.len() < 4 {
         return None;
     }
     [
-        Encoding::Utf32Le,
-        Encoding::Utf32Be,
-        Encoding::Utf16Le,
-        Encoding::Utf16Be,
+        TextEncoding::Utf32Le,
+        TextEncoding::Utf32Be,
+        TextEncoding::Utf16Le,
+        TextEncoding::Utf16Be,
     ]
     .into_iter()
     .find_map(|encoding| {
@@ -154,7 +154,7 @@ fn unmarked_wide(bytes: &[u8]) -> Option<Decoded> {
         let control = |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{c}' | '\u{1b}');
         let characters = text.chars().count();
         let ascii = text.chars().filter(char::is_ascii).count();
-        (!text.chars().any(control) && ascii * 3 >= characters).then_some(Decoded {
+        (!text.chars().any(control) && ascii * 3 >= characters).then_some(DecodedText {
             encoding,
             mark: 0,
             text,
@@ -162,13 +162,13 @@ fn unmarked_wide(bytes: &[u8]) -> Option<Decoded> {
     })
 }
 
-fn strict(body: &[u8], encoding: Encoding) -> Option<String> {
+fn strict(body: &[u8], encoding: TextEncoding) -> Option<String> {
     match encoding {
-        Encoding::Utf16Le => wide16(body, u16::from_le_bytes),
-        Encoding::Utf16Be => wide16(body, u16::from_be_bytes),
-        Encoding::Utf32Le => wide32(body, u32::from_le_bytes),
-        Encoding::Utf32Be => wide32(body, u32::from_be_bytes),
-        Encoding::Utf8 | Encoding::SingleByte | Encoding::BrokenUtf8 => None,
+        TextEncoding::Utf16Le => wide16(body, u16::from_le_bytes),
+        TextEncoding::Utf16Be => wide16(body, u16::from_be_bytes),
+        TextEncoding::Utf32Le => wide32(body, u32::from_le_bytes),
+        TextEncoding::Utf32Be => wide32(body, u32::from_be_bytes),
+        TextEncoding::Utf8 | TextEncoding::SingleByte | TextEncoding::BrokenUtf8 => None,
     }
 }
 
@@ -191,13 +191,13 @@ fn wide32(body: &[u8], unit: fn([u8; 4]) -> u32) -> Option<String> {
 }
 
 /// Number of bytes in `raw` that `text`, decoded from its start, came from.
-pub(super) fn width(text: &str, raw: &[u8], encoding: Encoding) -> usize {
+pub(super) fn width(text: &str, raw: &[u8], encoding: TextEncoding) -> usize {
     match encoding {
-        Encoding::Utf8 => text.len(),
-        Encoding::Utf16Le | Encoding::Utf16Be => text.chars().map(|c| c.len_utf16() * 2).sum(),
-        Encoding::Utf32Le | Encoding::Utf32Be => text.chars().count() * 4,
-        Encoding::SingleByte => text.chars().count(),
-        Encoding::BrokenUtf8 => text
+        TextEncoding::Utf8 => text.len(),
+        TextEncoding::Utf16Le | TextEncoding::Utf16Be => text.chars().map(|c| c.len_utf16() * 2).sum(),
+        TextEncoding::Utf32Le | TextEncoding::Utf32Be => text.chars().count() * 4,
+        TextEncoding::SingleByte => text.chars().count(),
+        TextEncoding::BrokenUtf8 => text
             .chars()
             .fold(0, |at, c| at + broken_width(c, raw.get(at..).unwrap_or_default())),
     }
@@ -213,14 +213,14 @@ pub(super) fn broken_width(c: char, raw: &[u8]) -> usize {
 
 /// Appends `text` in `encoding`. For invalid UTF-8, U+FFFD is refused, because the byte that it stood for is not known
 /// here.
-pub(super) fn encode(text: &str, encoding: Encoding, out: &mut Vec<u8>) -> Result<(), Unrepresentable> {
+pub(super) fn encode(text: &str, encoding: TextEncoding, out: &mut Vec<u8>) -> Result<(), Unrepresentable> {
     match encoding {
-        Encoding::Utf8 => out.extend_from_slice(text.as_bytes()),
-        Encoding::Utf16Le => out.extend(text.encode_utf16().flat_map(u16::to_le_bytes)),
-        Encoding::Utf16Be => out.extend(text.encode_utf16().flat_map(u16::to_be_bytes)),
-        Encoding::Utf32Le => out.extend(text.chars().flat_map(|c| u32::from(c).to_le_bytes())),
-        Encoding::Utf32Be => out.extend(text.chars().flat_map(|c| u32::from(c).to_be_bytes())),
-        Encoding::BrokenUtf8 => {
+        TextEncoding::Utf8 => out.extend_from_slice(text.as_bytes()),
+        TextEncoding::Utf16Le => out.extend(text.encode_utf16().flat_map(u16::to_le_bytes)),
+        TextEncoding::Utf16Be => out.extend(text.encode_utf16().flat_map(u16::to_be_bytes)),
+        TextEncoding::Utf32Le => out.extend(text.chars().flat_map(|c| u32::from(c).to_le_bytes())),
+        TextEncoding::Utf32Be => out.extend(text.chars().flat_map(|c| u32::from(c).to_be_bytes())),
+        TextEncoding::BrokenUtf8 => {
             if text.contains(char::REPLACEMENT_CHARACTER) {
                 return Err(Unrepresentable {
                     character: char::REPLACEMENT_CHARACTER,
@@ -229,7 +229,7 @@ pub(super) fn encode(text: &str, encoding: Encoding, out: &mut Vec<u8>) -> Resul
             }
             out.extend_from_slice(text.as_bytes());
         }
-        Encoding::SingleByte => {
+        TextEncoding::SingleByte => {
             for character in text.chars() {
                 let mut utf8 = [0; 4];
                 let (byte, _, unmappable) = WINDOWS_1252.encode(character.encode_utf8(&mut utf8));

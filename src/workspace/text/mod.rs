@@ -5,7 +5,7 @@ mod splice;
 #[cfg(test)]
 mod tests;
 
-pub use encoding::{Encoding, Undecodable, Unrepresentable};
+pub use encoding::{TextEncoding, Undecodable, Unrepresentable};
 pub use splice::SpliceError;
 
 use std::ops::Range;
@@ -51,7 +51,7 @@ struct Line {
 pub struct Text {
     raw: Vec<u8>,
     mark: usize,
-    encoding: Encoding,
+    encoding: TextEncoding,
     content: String,
     lines: Vec<Line>,
 }
@@ -120,7 +120,7 @@ impl Text {
     }
 
     /// The encoding of the file.
-    pub fn encoding(&self) -> Encoding {
+    pub fn encoding(&self) -> TextEncoding {
         self.encoding
     }
 
@@ -158,7 +158,7 @@ impl Text {
     pub fn oddity(&self) -> Option<String> {
         let mut words = Vec::new();
         match (self.encoding, self.has_mark()) {
-            (Encoding::Utf8, false) => {}
+            (TextEncoding::Utf8, false) => {}
             (encoding, false) => words.push(encoding.name().to_owned()),
             (encoding, true) => words.push(format!("{} with byte order mark", encoding.name())),
         }

@@ -1,6 +1,6 @@
 //! Replaces ranges of a decoded file and returns the new bytes; all other bytes are preserved.
 
-use super::encoding::{self, Encoding, Unrepresentable};
+use super::encoding::{self, TextEncoding, Unrepresentable};
 use super::{LineEnd, Text, plain_line_ends};
 use similar::{Algorithm, DiffTag, capture_diff};
 use std::ops::Range;
@@ -69,7 +69,7 @@ impl Text {
     }
 
     fn splice_one(&self, range: &Range<usize>, new: &str, added: Added, out: &mut Vec<u8>) -> Result<(), SpliceError> {
-        if !self.mixed_ends() && self.encoding != Encoding::BrokenUtf8 {
+        if !self.mixed_ends() && self.encoding != TextEncoding::BrokenUtf8 {
             let text = new.replace('\n', self.usual_end().as_str());
             return Ok(encoding::encode(&text, self.encoding, out)?);
         }
@@ -137,7 +137,7 @@ impl Text {
 
     /// The invalid bytes behind every U+FFFD of a range.
     fn strays(&self, range: Range<usize>) -> Vec<&[u8]> {
-        if self.encoding != Encoding::BrokenUtf8 {
+        if self.encoding != TextEncoding::BrokenUtf8 {
             return Vec::new();
         }
         let text = self.content.get(range.clone()).unwrap_or_default();
@@ -158,7 +158,7 @@ impl Text {
         out: &mut Vec<u8>,
     ) -> Result<(), SpliceError> {
         let body = line.strip_suffix('\n').unwrap_or(line);
-        if self.encoding == Encoding::BrokenUtf8 {
+        if self.encoding == TextEncoding::BrokenUtf8 {
             for (count, part) in body.split(is_stray).enumerate() {
                 if count > 0 {
                     let character = char::REPLACEMENT_CHARACTER;

@@ -7,7 +7,7 @@ fn text(bytes: &[u8]) -> Text {
     decode(bytes).unwrap()
 }
 
-fn spelled(content: &str, encoding: Encoding, mark: bool) -> Vec<u8> {
+fn spelled(content: &str, encoding: TextEncoding, mark: bool) -> Vec<u8> {
     let content = if mark {
         format!("\u{feff}{content}")
     } else {
@@ -15,12 +15,12 @@ fn spelled(content: &str, encoding: Encoding, mark: bool) -> Vec<u8> {
     };
     let mut bytes = Vec::new();
     match encoding {
-        Encoding::Utf8 => bytes.extend(content.bytes()),
-        Encoding::Utf16Le => content.encode_utf16().for_each(|unit| bytes.extend(unit.to_le_bytes())),
-        Encoding::Utf16Be => content.encode_utf16().for_each(|unit| bytes.extend(unit.to_be_bytes())),
-        Encoding::Utf32Le => content.chars().for_each(|c| bytes.extend((c as u32).to_le_bytes())),
-        Encoding::Utf32Be => content.chars().for_each(|c| bytes.extend((c as u32).to_be_bytes())),
-        Encoding::SingleByte | Encoding::BrokenUtf8 => panic!("not spelled here"),
+        TextEncoding::Utf8 => bytes.extend(content.bytes()),
+        TextEncoding::Utf16Le => content.encode_utf16().for_each(|unit| bytes.extend(unit.to_le_bytes())),
+        TextEncoding::Utf16Be => content.encode_utf16().for_each(|unit| bytes.extend(unit.to_be_bytes())),
+        TextEncoding::Utf32Le => content.chars().for_each(|c| bytes.extend((c as u32).to_le_bytes())),
+        TextEncoding::Utf32Be => content.chars().for_each(|c| bytes.extend((c as u32).to_be_bytes())),
+        TextEncoding::SingleByte | TextEncoding::BrokenUtf8 => panic!("not spelled here"),
     }
     bytes
 }
@@ -30,12 +30,12 @@ fn replaced(text: &Text, old: &str, new: &str) -> Result<Vec<u8>, SpliceError> {
     text.with_replacements(&[(at..at + old.len(), new.to_owned())])
 }
 
-const WIDE: [Encoding; 5] = [
-    Encoding::Utf8,
-    Encoding::Utf16Le,
-    Encoding::Utf16Be,
-    Encoding::Utf32Le,
-    Encoding::Utf32Be,
+const WIDE: [TextEncoding; 5] = [
+    TextEncoding::Utf8,
+    TextEncoding::Utf16Le,
+    TextEncoding::Utf16Be,
+    TextEncoding::Utf32Le,
+    TextEncoding::Utf32Be,
 ];
 
 #[test]
@@ -67,7 +67,7 @@ fn binary_and_untrue_marks_are_refused() {
 #[test]
 fn latin_1_is_edited_byte_by_byte() {
     let text = text(b"// caf\xe9\r\nlet x = 1;\r\n");
-    assert_eq!(text.encoding(), Encoding::SingleByte);
+    assert_eq!(text.encoding(), TextEncoding::SingleByte);
     assert_eq!(
         replaced(&text, "x = 1", "y = 2").unwrap(),
         b"// caf\xe9\r\nlet y = 2;\r\n"
@@ -91,7 +91,7 @@ fn stray_bytes_in_utf8_stay() {
             .collect::<Vec<_>>()
             .as_slice(),
     );
-    assert_eq!(text.encoding(), Encoding::BrokenUtf8);
+    assert_eq!(text.encoding(), TextEncoding::BrokenUtf8);
     assert_eq!(text.as_str(), "a é \u{fffd}\nx \u{fffd}\u{fffd} y\nz\n");
     let expected = [&b"a \xc3\xa9 \xef\xbf\xbd\nx \xff\xfe w\nz\n"[..]].concat();
     assert_eq!(
@@ -142,10 +142,10 @@ fn a_rewrite_keeps_what_does_not_change() {
     );
     assert_eq!(mixed.rewrite("a\nB\nc\nd").unwrap(), b"\xef\xbb\xbfa\r\nB\nc\r\nd");
     assert_eq!(mixed.rewrite("\u{feff}a\r\n").unwrap(), b"\xef\xbb\xbfa\r\n");
-    let wide = spelled("a\r\nb\r\n", Encoding::Utf16Le, true);
+    let wide = spelled("a\r\nb\r\n", TextEncoding::Utf16Le, true);
     assert_eq!(
         text(&wide).rewrite("a\nc\n").unwrap(),
-        spelled("a\r\nc\r\n", Encoding::Utf16Le, true)
+        spelled("a\r\nc\r\n", TextEncoding::Utf16Le, true)
     );
 }
 
@@ -185,7 +185,7 @@ proptest! {
     ) {
         let content: String = lines.iter().map(|(line, end)| format!("{line}{end}")).chain([tail]).collect();
         let bytes = spelled(&content, encoding, true);
-        let bytes = if mark || encoding != Encoding::Utf8 { bytes } else { content.clone().into_bytes() };
+        let bytes = if mark || encoding != TextEncoding::Utf8 { bytes } else { content.clone().into_bytes() };
         let text = decode(&bytes).unwrap();
         let mut places: Vec<usize> = text.as_str().char_indices().map(|(at, _)| at).collect();
         places.push(text.as_str().len());

@@ -226,12 +226,12 @@ async fn shell(
     judge: Arc<Recorder>,
     args: serde_json::Value,
 ) -> (overnight::tools::ToolContext, overnight::base::call::ToolOutput) {
-    use overnight::tools::{LiveSender, Registry, Scope, ToolContext};
+    use overnight::tools::{LiveSender, Registry, ToolContext, ToolScope};
     let workspace = Arc::new(overnight::workspace::Workspace::open(house.ws()).unwrap());
     let context = ToolContext {
         call: overnight::base::ids::CallId::nth(1),
         workspace: Arc::clone(&workspace),
-        scope: Arc::new(Scope {
+        scope: Arc::new(ToolScope {
             confinement: house.confinement.clone().into(),
             jobs: overnight::process::jobs::Jobs::default(),
             results: house.ws().join("../results").into(),

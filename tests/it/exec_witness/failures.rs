@@ -2,7 +2,7 @@
 
 use super::{CONFINED, House, Recorder, allow, file_name, house};
 use overnight::base::grant::{Exec, ExecAnswer, ExecJudge, Starts};
-use overnight::process::{self, Level, SpawnError};
+use overnight::process::{self, SandboxLevel, SpawnError};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -18,12 +18,12 @@ async fn it_can_be_had_at_every_level_and_the_probe_says_so() {
     for level in CONFINED {
         assert_eq!(probe.witness(level), Ok(()), "{level:?}");
     }
-    assert!(probe.witness(Level::None).is_err());
+    assert!(probe.witness(SandboxLevel::None).is_err());
 }
 
 #[tokio::test]
 async fn without_a_sandbox_nobody_is_asked() {
-    let mut house = house(Level::None);
+    let mut house = house(SandboxLevel::None);
     house.confinement.network = process::Network::Open;
     let judge = Recorder::new();
     let got = house.run("ls src/d; echo on", &judge).await;
@@ -165,7 +165,11 @@ async fn giving_up_a_command_ends_its_witness_and_its_tree() {
 async fn inner_run() {
     let Ok(order) = std::env::var(INNER) else { return };
     let (level, dir) = order.split_once(' ').unwrap();
-    let level = if level == "full" { Level::Full } else { Level::Landlock };
+    let level = if level == "full" {
+        SandboxLevel::Full
+    } else {
+        SandboxLevel::Landlock
+    };
     let mut house = house(level);
     house.confinement.workspace = Path::new(dir).to_path_buf();
     let got = house
@@ -177,7 +181,7 @@ async fn inner_run() {
     println!("inner: {got:?}");
 }
 
-fn inner(level: Level, dir: &Path) -> Command {
+fn inner(level: SandboxLevel, dir: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args([

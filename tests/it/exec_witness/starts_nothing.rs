@@ -129,7 +129,7 @@ fn git(house: &House, args: &[&str]) {
     );
 }
 
-fn prepared(level: overnight::process::Level) -> Option<House> {
+fn prepared(level: overnight::process::SandboxLevel) -> Option<House> {
     let house = House::with_programs(level)?;
     std::fs::create_dir_all(house.ws().join("repo")).unwrap();
     std::fs::write(house.ws().join("repo/f"), "a\n").unwrap();

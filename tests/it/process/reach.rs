@@ -2,19 +2,19 @@
 
 use super::{House, house, lives, mark};
 use overnight::base::grant::ClosedPaths;
-use overnight::process::{self, Level, Network};
+use overnight::process::{self, Network, SandboxLevel};
 use std::sync::Arc;
 use std::time::Duration;
 
 fn closed() -> Arc<dyn ClosedPaths> {
-    Arc::new(process::Names::new(&[".git".to_owned()]))
+    Arc::new(process::NameSet::new(&[".git".to_owned()]))
 }
 
 #[tokio::test]
 async fn a_rust_project_builds_and_tests_in_every_level() {
     process::use_helper(super::super::harness::helper());
     let parent: Vec<(String, String)> = std::env::vars().collect();
-    for level in [Level::Full, Level::Landlock] {
+    for level in [SandboxLevel::Full, SandboxLevel::Landlock] {
         let top = tempfile::tempdir().unwrap();
         std::fs::create_dir(top.path().join("src")).unwrap();
         let manifest =
@@ -127,7 +127,7 @@ async fn small_projects_build_with_their_toolchain_where_the_machine_has_it() {
             let _ = std::io::Write::write_fmt(&mut err, format_args!("skipped: {program} is missing\n"));
             continue;
         }
-        for level in [Level::Full, Level::Landlock] {
+        for level in [SandboxLevel::Full, SandboxLevel::Landlock] {
             let top = tempfile::tempdir().unwrap();
             for (file, text) in files {
                 std::fs::write(top.path().join(file), text).unwrap();
@@ -165,7 +165,7 @@ async fn small_projects_build_with_their_toolchain_where_the_machine_has_it() {
 async fn granted_hosts_are_reached_through_the_proxy_and_others_are_not() {
     let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = server.local_addr().unwrap().port();
-    process::proxy::use_rules(process::proxy::Rules {
+    process::proxy::use_rules(process::proxy::ProxyRules {
         host_fits: |host, _, patterns| patterns.iter().any(|pattern| pattern == host),
         address_is_public: |_| true,
     });
@@ -175,7 +175,7 @@ async fn granted_hosts_are_reached_through_the_proxy_and_others_are_not() {
             let _ = tokio::io::AsyncWriteExt::write_all(&mut peer, b"hello from there\n").await;
         }
     });
-    let mut house = house(Level::Full);
+    let mut house = house(SandboxLevel::Full);
     house.confinement.network = Network::Hosts(vec!["localhost".to_owned()]);
     let ask = |host: &str| {
         format!(
@@ -203,7 +203,7 @@ async fn granted_hosts_are_reached_through_the_proxy_and_others_are_not() {
             .text
             .starts_with("http://127.0.0.1:3128")
     );
-    house.confinement.level = Level::Landlock;
+    house.confinement.level = SandboxLevel::Landlock;
     let refused = process::run(house.spawn("true"), &house.confinement).await;
     assert!(matches!(refused, Err(process::SpawnError::Sandbox(_))));
 }
@@ -212,7 +212,7 @@ async fn granted_hosts_are_reached_through_the_proxy_and_others_are_not() {
 #[tokio::test]
 async fn a_process_that_will_be_killed() {
     let Ok(level) = std::env::var("IT_LEVEL") else { return };
-    let level = [Level::Full, Level::Landlock, Level::None]
+    let level = [SandboxLevel::Full, SandboxLevel::Landlock, SandboxLevel::None]
         .into_iter()
         .find(|have| have.as_str() == level);
     let house = house(level.unwrap());
@@ -226,7 +226,10 @@ async fn a_process_that_will_be_killed() {
 
 #[test]
 fn nothing_lives_on_when_this_program_is_killed() {
-    for (at, level) in [Level::Full, Level::Landlock, Level::None].into_iter().enumerate() {
+    for (at, level) in [SandboxLevel::Full, SandboxLevel::Landlock, SandboxLevel::None]
+        .into_iter()
+        .enumerate()
+    {
         let mark = mark(43, at);
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "process::reach::a_process_that_will_be_killed"])
@@ -243,7 +246,7 @@ fn nothing_lives_on_when_this_program_is_killed() {
     }
 }
 
-fn wait_until(done: impl Fn() -> bool, level: Level) {
+fn wait_until(done: impl Fn() -> bool, level: SandboxLevel) {
     for _ in 0..500 {
         if done() {
             return;

@@ -2,7 +2,7 @@
 
 use super::{CONFINED, ground};
 use overnight::base::grant::Writes;
-use overnight::process::{self, Level, Network};
+use overnight::process::{self, Network, SandboxLevel};
 use std::time::Duration;
 
 /// A background command swaps a directory with a link to a place outside while what another one changed is put back.
@@ -52,9 +52,9 @@ async fn a_swapped_directory_leads_nothing_outside() {
 /// A frozen command does nothing until it is let go.
 #[tokio::test]
 async fn background_commands_can_be_stopped() {
-    for level in [Level::Full, Level::Landlock, Level::None] {
+    for level in [SandboxLevel::Full, SandboxLevel::Landlock, SandboxLevel::None] {
         let mut ground = ground(level);
-        if level == Level::None {
+        if level == SandboxLevel::None {
             ground.confinement.network = Network::Open;
         }
         let jobs = process::jobs::Jobs::default();

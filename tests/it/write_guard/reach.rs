@@ -2,7 +2,7 @@
 
 use super::{CONFINED, entries, ground, one};
 use overnight::base::grant::Writes;
-use overnight::process::{self, Level};
+use overnight::process::{self, SandboxLevel};
 use std::time::Duration;
 
 /// Modes, owners, times and attributes of a file outside, by path and by descriptor. Each prints what it could do.
@@ -82,7 +82,7 @@ os.system(\"cp -a src c2 && tar cf t.tar src && rm -r c2 && tar xpf t.tar -C \" 
 
 #[tokio::test]
 async fn other_processes_and_the_machine_are_left_alone() {
-    let ground = ground(Level::Landlock);
+    let ground = ground(SandboxLevel::Landlock);
     let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let text = "
 import resource, os, ctypes
@@ -134,7 +134,7 @@ a, b = socket.socketpair(); a.send(b\"pair\"); print(b.recv(9).decode())
                 "{level:?} {writes:?}"
             );
         }
-        if level == Level::Full {
+        if level == SandboxLevel::Full {
             let own = "
 import socket, os
 for name in (os.environ[\"TMPDIR\"] + \"/own\", \"own.sock\", \"stale.sock\"):
@@ -150,7 +150,7 @@ for name in (os.environ[\"TMPDIR\"] + \"/own\", \"own.sock\", \"stale.sock\"):
 
 #[tokio::test]
 async fn a_tree_that_takes_too_much_memory_is_ended_and_told() {
-    for level in [Level::Full, Level::Landlock] {
+    for level in [SandboxLevel::Full, SandboxLevel::Landlock] {
         let mut ground = ground(level);
         ground.confinement.memory = Some(300 << 20);
         let bomb = "
@@ -184,14 +184,14 @@ time.sleep(0.5); print(\"done\")
 
 #[test]
 fn what_lies_in_the_workspace_is_within_reach_at_landlock_only() {
-    let mut ground = ground(Level::Landlock);
+    let mut ground = ground(SandboxLevel::Landlock);
     let (inside, outside) = (
         ground.confinement.workspace.join(".overnight/runs/1"),
         ground.top.path().join("outside"),
     );
     ground.confinement.hidden = vec![inside.clone(), outside];
     assert_eq!(process::within_reach(&ground.confinement), [inside]);
-    ground.confinement.level = Level::Full;
+    ground.confinement.level = SandboxLevel::Full;
     assert!(process::within_reach(&ground.confinement).is_empty());
 }
 

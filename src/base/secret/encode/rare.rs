@@ -1,6 +1,6 @@
 //! The rare encodings of a value: base32, HTML entities, hex dumps with separators, and base64 of base64.
 
-use super::Pattern;
+use super::SecretPattern;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 
@@ -28,7 +28,7 @@ pub(in crate::base::secret) const PARTS: usize = 64;
 /// The alphabet of an encoding: a pattern can occur only within a run of its class, so that only long runs are
 /// searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::base::secret) enum Class {
+pub(in crate::base::secret) enum CharClass {
     /// Base32, base64, `\x61`, `&#97;`: without blanks.
     Dense = 1,
     /// Hex digits separated by blanks, colons, commas, hyphens or `0x`.
@@ -42,10 +42,10 @@ const CLASSES: [u8; 256] = {
     loop {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=' | b'\\' | b'&' | b'#' | b';')
         {
-            classes[byte as usize] |= Class::Dense as u8;
+            classes[byte as usize] |= CharClass::Dense as u8;
         }
         if byte.is_ascii_hexdigit() || matches!(byte, b' ' | b':' | b',' | b'-' | b'x') {
-            classes[byte as usize] |= Class::Dump as u8;
+            classes[byte as usize] |= CharClass::Dump as u8;
         }
         if byte == u8::MAX {
             break classes;
@@ -54,8 +54,8 @@ const CLASSES: [u8; 256] = {
     }
 };
 
-impl Class {
-    pub const ALL: [Class; 2] = [Class::Dense, Class::Dump];
+impl CharClass {
+    pub const ALL: [CharClass; 2] = [CharClass::Dense, CharClass::Dump];
 
     /// Whether a pattern of this class can contain the byte.
     #[inline]
@@ -67,19 +67,19 @@ impl Class {
     pub fn least(self, piece: usize) -> usize {
         match self {
             // Base32 and double base64, without the characters at both ends that contain bits of the neighbours.
-            Class::Dense => (piece * 8 / 5)
+            CharClass::Dense => (piece * 8 / 5)
                 .saturating_sub(3)
                 .min((piece * 8 / 6).saturating_sub(2) * 8 / 6 - 2)
                 .max(8),
-            Class::Dump => 3 * piece - 1,
+            CharClass::Dump => 3 * piece - 1,
         }
     }
 }
 
 /// Every rare encoding of a piece.
-pub(in crate::base::secret) fn patterns(piece: &str, name: usize) -> Vec<Pattern> {
+pub(in crate::base::secret) fn patterns(piece: &str, name: usize) -> Vec<SecretPattern> {
     let texts = dumps(piece).into_iter().chain(numbered(piece));
-    let mut all: Vec<Pattern> = texts.map(|text| super::plain(text.into_bytes(), name)).collect();
+    let mut all: Vec<SecretPattern> = texts.map(|text| super::plain(text.into_bytes(), name)).collect();
     all.extend(base32s(piece.as_bytes(), name));
     all.extend(base64s_twice(piece.as_bytes(), name));
     all
@@ -166,7 +166,7 @@ pub(super) fn named(piece: &str) -> Vec<String> {
 }
 
 /// The base32 characters that any text around the value contains, in both alphabets and cases.
-pub(super) fn base32s(piece: &[u8], name: usize) -> Vec<Pattern> {
+pub(super) fn base32s(piece: &[u8], name: usize) -> Vec<SecretPattern> {
     let mut found = Vec::new();
     for alphabet in [BASE32, BASE32_HEX] {
         for before in 0..5 {
@@ -177,7 +177,7 @@ pub(super) fn base32s(piece: &[u8], name: usize) -> Vec<Pattern> {
             let encoded = base32(&bytes, alphabet);
             let upper = encoded.get(whole).unwrap_or_default().to_vec();
             let lower = upper.to_ascii_lowercase();
-            found.extend([upper, lower].map(|bytes| Pattern {
+            found.extend([upper, lower].map(|bytes| SecretPattern {
                 bytes,
                 name,
                 bits_before: (before * 8) % 5 != 0,
@@ -209,7 +209,7 @@ fn base32(bytes: &[u8], alphabet: &[u8; 32]) -> Vec<u8> {
 
 /// The base64 of base64 that any text around the value contains: for each alignment of the inner one, each of the outer
 /// one.
-pub(super) fn base64s_twice(piece: &[u8], name: usize) -> Vec<Pattern> {
+pub(super) fn base64s_twice(piece: &[u8], name: usize) -> Vec<SecretPattern> {
     let inner = super::base64s(piece, name);
     let twice = inner.iter().flat_map(|inner| {
         (0..3).flat_map(|before| {
@@ -219,7 +219,7 @@ pub(super) fn base64s_twice(piece: &[u8], name: usize) -> Vec<Pattern> {
             let whole = (before * 8).div_ceil(6)..bits / 6;
             // The inner base64 is ASCII, where the two outer alphabets differ only at an edge.
             let encoded = [STANDARD.encode(&bytes), URL_SAFE.encode(&bytes)];
-            encoded.map(|encoded| Pattern {
+            encoded.map(|encoded| SecretPattern {
                 bytes: encoded.as_bytes().get(whole.clone()).unwrap_or_default().to_vec(),
                 name,
                 bits_before: true,
@@ -227,7 +227,7 @@ pub(super) fn base64s_twice(piece: &[u8], name: usize) -> Vec<Pattern> {
             })
         })
     });
-    let mut found: Vec<Pattern> = twice.collect();
+    let mut found: Vec<SecretPattern> = twice.collect();
     found.sort();
     found.dedup();
     found
@@ -242,11 +242,11 @@ mod tests {
         for length in [8, 9, 10, 13, 16, 40, 160] {
             let piece: String = ('!'..='~').cycle().take(length).collect();
             for pattern in patterns(&piece, 0) {
-                let fits = |class: Class| {
+                let fits = |class: CharClass| {
                     pattern.bytes.iter().all(|byte| class.has(*byte)) && pattern.bytes.len() >= class.least(length)
                 };
                 assert!(
-                    Class::ALL.into_iter().any(fits),
+                    CharClass::ALL.into_iter().any(fits),
                     "{}",
                     String::from_utf8_lossy(&pattern.bytes)
                 );

@@ -3,13 +3,13 @@
 use crate::base::ids::sha256_hex;
 use crate::batch::plan::{JobInputs, PlannedJob, RecipeReader, RunArguments};
 
-use crate::cli::origin::{Origin, Trust};
+use crate::cli::origin::{RecipeOrigin, Trust};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings;
-use crate::diag::{Diagnostic, Files};
+use crate::diag::{Diagnostic, SourceFiles};
 use crate::policy::PolicySet;
 use crate::recipe::plan::Expect;
-use crate::recipe::{self, Given, Overrides, Recipe};
+use crate::recipe::{self, Overrides, Recipe, RecipeArguments};
 use futures_util::future::LocalBoxFuture;
 use std::collections::HashMap;
 use std::path::Path;
@@ -34,7 +34,11 @@ impl Inputs {
         Self { read: HashMap::new() }
     }
 
-    async fn once(&mut self, job: &PlannedJob, files: &mut Files) -> Result<Option<Rc<ReadOnce>>, Vec<Diagnostic>> {
+    async fn once(
+        &mut self,
+        job: &PlannedJob,
+        files: &mut SourceFiles,
+    ) -> Result<Option<Rc<ReadOnce>>, Vec<Diagnostic>> {
         let arguments = &job.arguments;
         let key = (arguments.recipe.clone(), arguments.policies.clone());
         if let Some(known) = self.read.get(&key) {
@@ -61,10 +65,16 @@ fn placed(refusal: &Refusal, job: &PlannedJob) -> Diagnostic {
     problem
 }
 
-async fn read(arguments: &RunArguments, job: &PlannedJob, files: &mut Files) -> Result<Rc<ReadOnce>, Vec<Diagnostic>> {
+async fn read(
+    arguments: &RunArguments,
+    job: &PlannedJob,
+    files: &mut SourceFiles,
+) -> Result<Rc<ReadOnce>, Vec<Diagnostic>> {
     let here = Path::new(".");
     let at_job = |refusal: Refusal| vec![placed(&refusal, job)];
-    let (origin, text) = Origin::open(Path::new(&arguments.recipe), here).await.map_err(at_job)?;
+    let (origin, text) = RecipeOrigin::open(Path::new(&arguments.recipe), here)
+        .await
+        .map_err(at_job)?;
     let mut pieces = vec![text.clone()];
     let file = files.add(origin.name.clone(), text);
     let recipe = recipe::parse(files, file, &mut Vec::new())?;
@@ -103,7 +113,7 @@ impl RecipeReader for Inputs {
     fn read<'a>(
         &'a mut self,
         job: &'a PlannedJob,
-        files: &'a mut Files,
+        files: &'a mut SourceFiles,
     ) -> LocalBoxFuture<'a, Result<JobInputs, Vec<Diagnostic>>> {
         Box::pin(async move {
             let arguments = &job.arguments;
@@ -119,7 +129,7 @@ impl RecipeReader for Inputs {
             let Some(known) = self.once(job, files).await? else {
                 return Ok(JobInputs::default());
             };
-            let given = Given {
+            let given = RecipeArguments {
                 params: &[],
                 params_file: job.params.as_ref(),
                 input: job.input.as_ref(),

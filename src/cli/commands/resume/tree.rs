@@ -5,7 +5,7 @@ use crate::base::event::{Event, EventKind};
 use crate::cli::out;
 use crate::cli::refusal::Refusal;
 use crate::engine::next::{Next, next};
-use crate::engine::state::State;
+use crate::engine::state::RunState;
 use crate::journal::artefacts;
 use crate::recipe::Plan;
 use crate::workspace::patch::{Shadow, Snapshot};
@@ -13,9 +13,9 @@ use std::path::Path;
 
 /// Checks the tree. If it is as the run found it, the run's changes are applied again. `elsewhere`: it is another tree
 /// than the one that the run began in.
-pub async fn put_right(
+pub async fn restore_tree(
     dir: &Path,
-    (events, state): (&[Event], &State),
+    (events, state): (&[Event], &RunState),
     plan: &Plan,
     workspace: &crate::workspace::Workspace,
     elsewhere: bool,
@@ -65,7 +65,7 @@ pub async fn put_right(
             .apply(&patch)
             .await
             .map_err(|why| Refusal::Environment(format!("the run's changes cannot be applied again: {why}")))?;
-        out::tell("the tree is as the run found it: its changes were applied again");
+        out::stderr("the tree is as the run found it: its changes were applied again");
     }
     Ok(())
 }

@@ -6,8 +6,8 @@ use crate::cli::args::ResumeArgs;
 use crate::cli::inputs::{self, Policies};
 use crate::cli::refusal::Refusal;
 use crate::cli::{out, settings};
-use crate::diag::Files;
-use crate::journal::{self, own};
+use crate::diag::SourceFiles;
+use crate::journal::{self, chain_key};
 use crate::policy::{PolicySet, presets};
 use crate::recipe::Plan;
 use crate::report::result;
@@ -41,10 +41,10 @@ pub fn plan(first: &RunStarted, vouched: bool) -> Result<Plan, Refusal> {
         ));
     }
     if !vouched {
-        out::tell(&format!(
+        out::stderr(&format!(
             "warning[unkeyed_journal]: this journal was written elsewhere and without {}: its steps, checks and servers are taken as \
              it says, inside the sandbox; nobody can tell whether they are the recipe's",
-            own::KEY_VARIABLE
+            chain_key::KEY_VARIABLE
         ));
     }
     Ok(plan)
@@ -118,7 +118,7 @@ fn same_call(id: &str, asked: &str, actual: &str) -> Result<(), Refusal> {
 /// Texts inside the journal grant nothing. The recipe's own policy can only narrow, so its recorded text is used if its
 /// source is not available.
 pub async fn rulers(args: &ResumeArgs, first: &RunStarted, workspace: &Path) -> Result<PolicySet, Refusal> {
-    let mut files = Files::default();
+    let mut files = SourceFiles::default();
     let mut load = |read: &Policies| {
         let loaded = read.load(&mut files);
         loaded
@@ -176,7 +176,7 @@ async fn read_again(recorded: &PolicyText, workspace: &Path) -> Result<Policies,
         return Ok(read);
     }
     // A source that no longer parses differs from the recorded text.
-    let loaded = read.load(&mut Files::default()).ok();
+    let loaded = read.load(&mut SourceFiles::default()).ok();
     let text = loaded.and_then(|(set, _)| set.texts().into_iter().next());
     let digest = text.map(|text| text.digest).unwrap_or_default();
     if digest != recorded.digest {

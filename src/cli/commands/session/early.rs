@@ -1,10 +1,10 @@
 //! Prepares the sandbox and the directory of journal and store before the journal begins, when a program must be
 //! started to gather the tools.
 
-use super::{Beginning, Session};
+use super::{Beginning, RunSession};
 use crate::cli::refusal::Refusal;
-use crate::cli::{equip, wire};
-use crate::engine::home;
+use crate::cli::{bootstrap, toolset};
+use crate::engine::journal_place;
 use crate::journal::store;
 use crate::process::private::Private;
 use crate::process::{self, Confinement};
@@ -13,13 +13,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Builds and tests the sandbox now if a program must be started to gather the tools.
-pub async fn sandbox(session: &Session, own: &Arc<Private>) -> Result<Option<(Confinement, String)>, Refusal> {
-    if !equip::starts_something(&session.plan) {
+pub async fn sandbox(session: &RunSession, own: &Arc<Private>) -> Result<Option<(Confinement, String)>, Refusal> {
+    if !toolset::starts_something(&session.plan) {
         return Ok(None);
     }
     let hermetic = session.provider.recorded().is_some();
     let root = session.workspace.root();
-    let make = wire::sandbox(&session.policies, root, own, &session.hidden, hermetic);
+    let make = bootstrap::sandbox(&session.policies, root, own, &session.hidden, hermetic);
     let (made, detail) = make().await.map_err(Refusal::Environment)?;
     let level = made.level.as_str();
     process::self_test(&made)
@@ -30,7 +30,7 @@ pub async fn sandbox(session: &Session, own: &Arc<Private>) -> Result<Option<(Co
 
 /// Chooses the directory of journal and store, out of reach of programs that start before the journal begins.
 pub fn home_of(
-    session: &Session,
+    session: &RunSession,
     beginning: &Beginning,
     early: Option<&(Confinement, String)>,
 ) -> Result<PathBuf, Refusal> {
@@ -44,7 +44,7 @@ pub fn home_of(
     }
     let run = fresh.unwrap_or(&session.run);
     let to = match early {
-        Some((made, _)) => home::elsewhere(made, run, &session.home).map_err(Refusal::Environment)?,
+        Some((made, _)) => journal_place::elsewhere(made, run, &session.home).map_err(Refusal::Environment)?,
         None => None,
     };
     match to {

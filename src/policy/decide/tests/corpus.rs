@@ -44,10 +44,10 @@ fn ruled_otherwise(text: &str, allow: bool) -> (usize, Vec<String>) {
                 ..Access::none()
             };
             let args = json!({ "command": text });
-            let asked = Asked {
+            let asked = PolicyInput {
                 tool: "run_shell_command",
-                kind: Kind::Execute,
-                origin: &Origin::Builtin,
+                kind: ToolKind::Execute,
+                origin: &ToolOrigin::Builtin,
                 args: &args,
             };
             // Everyday commands may leave words to the exec; an attack must be refused by its text where nothing is asked then.

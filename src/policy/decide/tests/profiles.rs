@@ -16,7 +16,7 @@ fn texts<'v>(value: &'v Value, key: &str) -> Vec<&'v str> {
     list.into_iter().flatten().map(|text| text.as_str().unwrap()).collect()
 }
 
-fn ruling(set: &PolicySet, text: &str, terrain: &Terrain<'_>, witness: bool) -> Ruling {
+fn ruling(set: &PolicySet, text: &str, terrain: &FsView<'_>, witness: bool) -> Ruling {
     let access = Access {
         commands: vec![CommandAccess {
             text: text.to_owned(),
@@ -25,10 +25,10 @@ fn ruling(set: &PolicySet, text: &str, terrain: &Terrain<'_>, witness: bool) -> 
         ..Access::none()
     };
     let args = json!({ "command": text });
-    let asked = Asked {
+    let asked = PolicyInput {
         tool: "run_shell_command",
-        kind: Kind::Execute,
-        origin: &Origin::Builtin,
+        kind: ToolKind::Execute,
+        origin: &ToolOrigin::Builtin,
         args: &args,
     };
     let ruling = decide_with(set, &asked, &access, terrain, &Uses::default(), witness);
@@ -121,20 +121,20 @@ fn programs_are_judged_as_their_profiles_say() {
 struct Tree(Vec<String>);
 
 impl Tree {
-    fn place(&self, asked: &str) -> Place {
+    fn place(&self, asked: &str) -> ResolvedPath {
         let place = lexical(asked);
         let below = format!("{}/", place.path);
         let found = if self.0.contains(&place.path) {
-            Found::File
+            PathStatus::File
         } else if place.path.is_empty() || self.0.iter().any(|path| path.starts_with(&below)) {
-            Found::Dir
+            PathStatus::Dir
         } else {
-            Found::Nothing
+            PathStatus::Nothing
         };
-        Place { found, ..place }
+        ResolvedPath { found, ..place }
     }
 
-    fn with<R>(&self, use_it: impl FnOnce(&Terrain<'_>) -> R) -> R {
+    fn with<R>(&self, use_it: impl FnOnce(&FsView<'_>) -> R) -> R {
         let locate = |asked: &str| self.place(asked);
         let expand = |pattern: &str| {
             let glob = globset::GlobBuilder::new(pattern)
@@ -144,7 +144,7 @@ impl Tree {
                 .compile_matcher();
             self.0.iter().filter(|path| glob.is_match(path)).cloned().collect()
         };
-        use_it(&Terrain {
+        use_it(&FsView {
             locate: &locate,
             expand: &expand,
         })

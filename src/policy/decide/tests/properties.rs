@@ -52,7 +52,7 @@ fn decided(policies: &[String], call: usize) -> Decision {
     let (tool, what) = CALLS[call % CALLS.len()];
     let args = json!({ "command": what, "file_path": what, "url": what });
     let (name, kind, origin, access) = crate::policy::calls::by_name(tool, &args);
-    let asked = Asked {
+    let asked = PolicyInput {
         tool: &name,
         kind,
         origin: &origin,
@@ -127,8 +127,8 @@ proptest! {
         let at = at % whole.len();
         let rest = whole.get((at + cut).min(whole.len())..).unwrap();
         let text = format!("{}{put}{rest}", &whole[..at]);
-        let source = Source { name: "p.yaml".to_owned(), text };
-        let mut files = Files::new();
+        let source = PolicySource { name: "p.yaml".to_owned(), text };
+        let mut files = SourceFiles::new();
         if let Err(problems) = load(&mut files, &[source], &KnownTools::builtin()) {
             prop_assert!(!problems.is_empty() && !crate::diag::render_all(&files, &problems).is_empty());
         }

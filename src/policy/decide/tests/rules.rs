@@ -22,7 +22,7 @@ fn rules_as_the_table_says() {
                 None => (case["tool"].as_str().unwrap(), args),
             };
             let (tool, kind, origin, access) = crate::policy::calls::by_name(name, &args);
-            let asked = Asked {
+            let asked = PolicyInput {
                 tool: &tool,
                 kind,
                 origin: &origin,
@@ -58,7 +58,8 @@ fn counted_rules_run_out_and_uncounted_ones_go_first() {
     let set = set_of(&[
         "version: 1\nrules:\n  - { id: once, allow: write_file, paths: [a.txt], times: 1 }\n  - { id: free, allow: write_file, paths: [b.txt] }\n",
     ]);
-    let write = |path: &str, uses: &Uses| ruled(&set, "write_file", Kind::Edit, &Access::write(lexical(path)), uses);
+    let write =
+        |path: &str, uses: &Uses| ruled(&set, "write_file", ToolKind::Edit, &Access::write(lexical(path)), uses);
     let first = write("a.txt", &Uses::default());
     assert_eq!(
         (first.decision, first.uses.as_slice()),
@@ -94,7 +95,7 @@ fn without_a_policy_read_only_holds() {
         ruled(
             &set,
             "read_file",
-            Kind::Read,
+            ToolKind::Read,
             &Access::read(lexical("a.rs")),
             &Uses::default()
         )
@@ -107,7 +108,7 @@ fn without_a_policy_read_only_holds() {
         ruled(
             &set,
             "write_file",
-            Kind::Edit,
+            ToolKind::Edit,
             &Access::write(lexical("a.rs")),
             &Uses::default()
         )
@@ -120,32 +121,46 @@ fn without_a_policy_read_only_holds() {
 fn a_result_of_this_run_is_free_to_read() {
     let set = set_of(&["version: 1\nrules: [{ allow: read_file, paths: [a] }]"]);
     let asked = "overnight:result/c12-0";
-    let place = Place {
+    let place = ResolvedPath {
         asked: asked.to_owned(),
         path: asked.to_owned(),
         inside: true,
-        found: Found::File,
+        found: PathStatus::File,
     };
     assert_eq!(
-        ruled(&set, "read_file", Kind::Read, &Access::read(place), &Uses::default()).decision,
+        ruled(
+            &set,
+            "read_file",
+            ToolKind::Read,
+            &Access::read(place),
+            &Uses::default()
+        )
+        .decision,
         Decision::Allow
     );
-    let other = Place {
+    let other = ResolvedPath {
         asked: "overnight:result/../x".to_owned(),
         path: "x".to_owned(),
         inside: true,
-        found: Found::File,
+        found: PathStatus::File,
     };
     assert_eq!(
-        ruled(&set, "read_file", Kind::Read, &Access::read(other), &Uses::default()).decision,
+        ruled(
+            &set,
+            "read_file",
+            ToolKind::Read,
+            &Access::read(other),
+            &Uses::default()
+        )
+        .decision,
         Decision::Deny
     );
     let args = json!({ "file_path": asked });
     let read = |tool: &str, args: &Value| {
-        let call = Asked {
+        let call = PolicyInput {
             tool,
-            kind: Kind::Read,
-            origin: &Origin::Builtin,
+            kind: ToolKind::Read,
+            origin: &ToolOrigin::Builtin,
             args,
         };
         crate::policy::calls::without_tree(|terrain| {

@@ -29,9 +29,9 @@ fn caller(number: i32, stack: u64) -> Caller {
 /// After the helper (stack 1) has become the shell (stack 2).
 fn rooted() -> Images {
     let mut images = Images::default();
-    assert_eq!(images.class(&caller(1, 1)), Class::Initial);
-    assert_eq!(images.class(&caller(1, 1)), Class::Initial);
-    assert_eq!(images.class(&caller(1, 2)), Class::Known(Starts::Judged));
+    assert_eq!(images.class(&caller(1, 1)), AskerClass::Initial);
+    assert_eq!(images.class(&caller(1, 1)), AskerClass::Initial);
+    assert_eq!(images.class(&caller(1, 2)), AskerClass::Known(Starts::Judged));
     images
 }
 
@@ -50,18 +50,18 @@ fn the_stricter_of_two() {
 #[test]
 fn the_helper_is_nobody_once_the_shell_runs() {
     let mut images = rooted();
-    assert_eq!(images.class(&caller(1, 1)), Class::Known(Starts::Judged));
+    assert_eq!(images.class(&caller(1, 1)), AskerClass::Known(Starts::Judged));
 }
 
 #[test]
 fn a_first_caller_that_was_killed_teaches_nothing() {
     let mut images = Images::default();
-    assert_eq!(images.class(&caller(1, 1)), Class::Initial);
-    assert_eq!(images.class(&caller(2, 0)), Class::Unreadable(None));
-    assert_eq!(images.class(&caller(1, 2)), Class::Known(Starts::Judged));
+    assert_eq!(images.class(&caller(1, 1)), AskerClass::Initial);
+    assert_eq!(images.class(&caller(2, 0)), AskerClass::Unreadable(None));
+    assert_eq!(images.class(&caller(1, 2)), AskerClass::Known(Starts::Judged));
     let free = caller(3, 9);
     images.let_go(&caller(3, 2), free.image.map(|image| image.file), Starts::Anything);
-    assert_eq!(images.class(&free), Class::Known(Starts::Anything));
+    assert_eq!(images.class(&free), AskerClass::Known(Starts::Anything));
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn an_exec_that_failed_changes_nothing() {
     let shell = caller(1, 2);
     let other = FileId::of_test(3);
     images.let_go(&shell, Some(other), Starts::Anything);
-    assert_eq!(images.class(&shell), Class::Known(Starts::Judged));
-    assert_eq!(images.class(&caller(9, 2)), Class::Known(Starts::Judged));
+    assert_eq!(images.class(&shell), AskerClass::Known(Starts::Judged));
+    assert_eq!(images.class(&caller(9, 2)), AskerClass::Known(Starts::Judged));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn equal_addresses_mean_the_stricter_of_both() {
         let mut images = rooted();
         let file = caller(1, 2).image.map(|image| image.file);
         images.let_go(&caller(4, 2), file, second);
-        assert_eq!(images.class(&caller(4, 2)), Class::Known(want));
+        assert_eq!(images.class(&caller(4, 2)), AskerClass::Known(want));
     }
 }
 
@@ -90,22 +90,22 @@ fn at_fixed_addresses_the_strictest_of_a_file_holds() {
     let fixed = 0x7fff_ffff_e000;
     let file = caller(1, 2).image.map(|image| image.file);
     images.let_go(&caller(4, 2), None, Starts::Anything);
-    assert_eq!(images.class(&caller(4, 3)), Class::Known(Starts::Anything));
+    assert_eq!(images.class(&caller(4, 3)), AskerClass::Known(Starts::Anything));
     images.let_go(&caller(4, 3), None, Starts::Anything);
     images.class(&caller(4, fixed));
     images.let_go(&caller(5, 2), file, Starts::Nothing);
     // A fork of the second program, whose own exec nobody has seen.
-    assert_eq!(images.class(&caller(6, fixed)), Class::Known(Starts::Nothing));
-    assert_eq!(images.class(&caller(4, 3)), Class::Known(Starts::Anything));
+    assert_eq!(images.class(&caller(6, fixed)), AskerClass::Known(Starts::Nothing));
+    assert_eq!(images.class(&caller(4, 3)), AskerClass::Known(Starts::Anything));
 }
 
 #[test]
 fn a_file_that_was_swapped_is_judged() {
     let mut images = rooted();
     images.let_go(&caller(4, 2), Some(FileId::of_test(3)), Starts::Anything);
-    assert_eq!(images.class(&caller(4, 8)), Class::Known(Starts::Judged));
+    assert_eq!(images.class(&caller(4, 8)), AskerClass::Known(Starts::Judged));
     images.let_go(&caller(5, 2), Some(FileId::of_test(3)), Starts::Nothing);
-    assert_eq!(images.class(&caller(5, 9)), Class::Known(Starts::Nothing));
+    assert_eq!(images.class(&caller(5, 9)), AskerClass::Known(Starts::Nothing));
 }
 
 #[test]
@@ -114,26 +114,29 @@ fn a_number_that_is_used_again_is_another_process() {
     images.let_go(&caller(4, 2), None, Starts::Anything);
     let mut later = caller(4, 8);
     later.process.started += 1;
-    assert_eq!(images.class(&later), Class::Known(Starts::Judged));
+    assert_eq!(images.class(&later), AskerClass::Known(Starts::Judged));
 }
 
 #[test]
 fn orphans_get_the_strictest_of_their_file_and_never_freedom() {
     let mut images = rooted();
     images.let_go(&caller(4, 2), None, Starts::Anything);
-    assert_eq!(images.class(&caller(4, 8)), Class::Known(Starts::Anything));
-    assert_eq!(images.class(&caller(5, 9)), Class::Known(Starts::Judged));
+    assert_eq!(images.class(&caller(4, 8)), AskerClass::Known(Starts::Anything));
+    assert_eq!(images.class(&caller(5, 9)), AskerClass::Known(Starts::Judged));
     images.let_go(&caller(6, 2), None, Starts::Nothing);
-    assert_eq!(images.class(&caller(6, 10)), Class::Known(Starts::Nothing));
-    assert_eq!(images.class(&caller(7, 11)), Class::Known(Starts::Nothing));
+    assert_eq!(images.class(&caller(6, 10)), AskerClass::Known(Starts::Nothing));
+    assert_eq!(images.class(&caller(7, 11)), AskerClass::Known(Starts::Nothing));
 }
 
 #[test]
 fn what_cannot_be_read_is_known_by_its_number_and_start() {
     let mut images = rooted();
     images.let_go(&caller(4, 2), None, Starts::Anything);
-    assert_eq!(images.class(&caller(4, 0)), Class::Unreadable(Some(Starts::Anything)));
-    assert_eq!(images.class(&caller(5, 0)), Class::Unreadable(None));
+    assert_eq!(
+        images.class(&caller(4, 0)),
+        AskerClass::Unreadable(Some(Starts::Anything))
+    );
+    assert_eq!(images.class(&caller(5, 0)), AskerClass::Unreadable(None));
 }
 
 #[test]

@@ -17,7 +17,12 @@ fn paths(paths: &[WritePath], maybe: &[&str]) -> Writes {
 }
 
 /// What is undone of a change at a level under a grant, and whether the tree is as before.
-fn granted(level: Level, writes: &Writes, at_exec: &[WritePath], change: impl FnOnce(&Path)) -> (Vec<String>, bool) {
+fn granted(
+    level: SandboxLevel,
+    writes: &Writes,
+    at_exec: &[WritePath],
+    change: impl FnOnce(&Path),
+) -> (Vec<String>, bool) {
     let (dir, mut confinement) = tree(&PROTECTED);
     confinement.level = level;
     let before = picture(dir.path());
@@ -33,7 +38,7 @@ fn granted(level: Level, writes: &Writes, at_exec: &[WritePath], change: impl Fn
 fn what_was_not_granted_is_undone() {
     let two = paths(&[entry("sub/new/x"), entry("free")], &[]);
     // At `full` mounts keep existing entries: only new names are compared.
-    let (undone, _) = granted(Level::Full, &two, &[], |dir| {
+    let (undone, _) = granted(SandboxLevel::Full, &two, &[], |dir| {
         fs::create_dir_all(dir.join("sub/new/x")).unwrap();
         fs::write(dir.join("sub/new/x/kept"), "x").unwrap();
         fs::write(dir.join("sub/new/other"), "x").unwrap();
@@ -43,7 +48,7 @@ fn what_was_not_granted_is_undone() {
         assert!(dir.join("sub/new/x/kept").exists());
     });
     assert_eq!(undone, ["more", "sub/new/other", "sub/new/x/a/.npmrc"]);
-    let (undone, whole) = granted(Level::Landlock, &two, &[], |dir| {
+    let (undone, whole) = granted(SandboxLevel::Landlock, &two, &[], |dir| {
         fs::write(dir.join(".git/config"), "evil").unwrap();
         fs::remove_file(dir.join("sub/.npmrc")).unwrap();
         fs::remove_dir(dir.join("sub/deep")).unwrap();
@@ -51,7 +56,7 @@ fn what_was_not_granted_is_undone() {
     });
     assert_eq!(undone, [".git/config", "sub/.npmrc", "sub/deep"]);
     assert!(whole);
-    let (undone, whole) = granted(Level::Landlock, &two, &[], |dir| {
+    let (undone, whole) = granted(SandboxLevel::Landlock, &two, &[], |dir| {
         fs::write(dir.join("free"), "new").unwrap()
     });
     assert_eq!((undone.len(), whole), (0, false), "the granted one is written");
@@ -59,7 +64,7 @@ fn what_was_not_granted_is_undone() {
 
 #[test]
 fn what_is_granted_at_exec_counts_and_the_rest_is_undone() {
-    for level in [Level::Full, Level::Landlock] {
+    for level in [SandboxLevel::Full, SandboxLevel::Landlock] {
         let change = |dir: &Path| {
             fs::create_dir(dir.join("sub/made")).unwrap();
             fs::write(dir.join("sub/made/a"), "a").unwrap();
@@ -75,7 +80,7 @@ fn what_is_granted_at_exec_counts_and_the_rest_is_undone() {
 #[test]
 fn nothing_granted_looks_at_nothing() {
     let (dir, mut confinement) = tree(&PROTECTED);
-    confinement.level = Level::Full;
+    confinement.level = SandboxLevel::Full;
     let (mut guard, reach) = Guarded::take(&confinement, &Writes::Nothing).unwrap();
     assert!(guard.0.is_none() && !reach.tree && !reach.sockets && reach.writable.is_empty());
     fs::write(dir.path().join(".git/config"), "by somebody else").unwrap();

@@ -3,13 +3,13 @@
 
 use super::server::{Act, End, Server};
 use super::{gemini_ok, provider, stream};
-use crate::base::call::{Kind, Origin, ToolSpec};
-use crate::base::event::Live;
+use crate::base::call::{ToolKind, ToolOrigin, ToolSpec};
+use crate::base::event::ProgressEvent;
 use crate::base::message::{Message, Reply};
 use crate::provider::fallback::Fallback;
 use crate::provider::http::Http;
 use crate::provider::wire::Wire;
-use crate::provider::{AskContext, Provider, ProviderClass, ProviderError, Request};
+use crate::provider::{AskContext, ModelRequest, Provider, ProviderClass, ProviderError};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ async fn ask(
 ) -> (Result<Reply, ProviderError>, Vec<String>) {
     let told = Mutex::new(Vec::new());
     let cancel = CancellationToken::new();
-    let request = Request {
+    let request = ModelRequest {
         turn: 1,
         system: "",
         tools,
@@ -33,8 +33,8 @@ async fn ask(
         answer_only: false,
         digest: "",
     };
-    let live = |live: Live| {
-        if let Live::Waiting { what, .. } = live {
+    let live = |live: ProgressEvent| {
+        if let ProgressEvent::Waiting { what, .. } = live {
             told.lock().unwrap().push(format!("wait {what}"));
         }
     };
@@ -57,8 +57,8 @@ fn tool(name: &str) -> ToolSpec {
         name: name.to_owned(),
         display_name: name.to_owned(),
         description: String::new(),
-        kind: Kind::Other,
-        origin: Origin::Mcp("docs".to_owned()),
+        kind: ToolKind::Other,
+        origin: ToolOrigin::Mcp("docs".to_owned()),
         parameters: json!({"type": "object"}),
         aliases: Vec::new(),
     }

@@ -3,7 +3,7 @@
 use super::answers::{error_inside, good, half, odd};
 use super::server::{Act, End, Server};
 use super::{ask, provider};
-use crate::base::message::{Message, Stop};
+use crate::base::message::{Message, StopReason};
 use crate::provider::ProviderClass::{self, *};
 use crate::provider::wire::Wire;
 use std::time::{Duration, Instant};
@@ -194,13 +194,17 @@ async fn check(name: String, wire: Wire, acts: Vec<Act>, ends: Ends, requests: u
             assert!(!error.message.contains("secret-key"), "{name}: {error}");
         }
         // The same outcome as without the fault, nothing half in it.
-        (Ends::Well, Ok(reply)) => assert_eq!((reply.text().as_str(), &reply.stop), ("fine", &Stop::End), "{name}"),
+        (Ends::Well, Ok(reply)) => assert_eq!(
+            (reply.text().as_str(), &reply.stop),
+            ("fine", &StopReason::End),
+            "{name}"
+        ),
         (Ends::Length, Ok(reply)) => {
-            let cut = Stop::Length { call: None };
+            let cut = StopReason::Length { call: None };
             assert_eq!((reply.text().as_str(), &reply.stop), ("half", &cut), "{name}")
         }
         (Ends::Empty, Ok(reply)) => {
-            assert_eq!((reply.text().as_str(), &reply.stop), ("", &Stop::End), "{name}");
+            assert_eq!((reply.text().as_str(), &reply.stop), ("", &StopReason::End), "{name}");
             assert_eq!(reply.calls().count(), 0, "{name}");
         }
         (_, other) => panic!("{name}: {other:?}"),

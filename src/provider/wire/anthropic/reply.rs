@@ -2,7 +2,7 @@
 
 use super::super::Cut;
 use crate::base::call::ToolCall;
-use crate::base::event::Live;
+use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
 use crate::base::message::{Part, Reply, Usage};
 use crate::provider::ProviderClass;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 /// Builds a reply from events.
 #[derive(Debug)]
-pub struct Decoder {
+pub struct AnthropicDecoder {
     asked: String,
     blocks: Vec<Block>,
     usage: Usage,
@@ -29,7 +29,7 @@ struct Block {
     closed: bool,
 }
 
-impl Decoder {
+impl AnthropicDecoder {
     /// A decoder for a response of `model`.
     pub fn new(model: &str) -> Self {
         Self {
@@ -51,7 +51,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The failure that the event reports.
-    pub fn value(&mut self, event: &Value, live: &dyn Fn(Live)) -> Result<(), Fault> {
+    pub fn value(&mut self, event: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
         let index = event.get("index").and_then(Value::as_u64).unwrap_or(0);
         match event.get("type").and_then(Value::as_str).unwrap_or_default() {
             "message_start" => self.begin(event.get("message").unwrap_or(&Value::Null)),
@@ -187,18 +187,18 @@ impl Decoder {
 }
 
 impl Block {
-    fn grow(&mut self, delta: &Value, live: &dyn Fn(Live)) {
+    fn grow(&mut self, delta: &Value, live: &dyn Fn(ProgressEvent)) {
         let text = |key: &str| delta.get(key).and_then(Value::as_str).unwrap_or_default();
         match text("type") {
             "text_delta" => {
                 self.append("text", text("text"));
-                live(Live::Text {
+                live(ProgressEvent::Text {
                     delta: text("text").to_owned(),
                 });
             }
             "thinking_delta" => {
                 self.append("thinking", text("thinking"));
-                live(Live::Thought {
+                live(ProgressEvent::Thought {
                     delta: text("thinking").to_owned(),
                 });
             }

@@ -1,7 +1,7 @@
 //! The decoder of Gemini `streamGenerateContent`: builds a reply from chunks. Pure.
 
 use crate::base::call::ToolCall;
-use crate::base::event::Live;
+use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
 use crate::base::message::{Part, Reply, Usage};
 use crate::provider::ProviderClass;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 /// Builds a reply from chunks.
 #[derive(Debug)]
-pub struct Decoder {
+pub struct GeminiDecoder {
     asked: String,
     parts: Vec<Value>,
     usage: Usage,
@@ -20,7 +20,7 @@ pub struct Decoder {
     model: String,
 }
 
-impl Decoder {
+impl GeminiDecoder {
     /// A decoder for a response of `model`.
     pub fn new(model: &str) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The error that the chunk reports.
-    pub fn value(&mut self, chunk: &Value, live: &dyn Fn(Live)) -> Result<(), Fault> {
+    pub fn value(&mut self, chunk: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
         if let Some(list) = chunk.as_array() {
             return list.iter().try_for_each(|chunk| self.value(chunk, live));
         }
@@ -76,13 +76,13 @@ impl Decoder {
     }
 
     /// Keeps a part as received. Merges only chunks of plain text, never one with a signature.
-    fn part(&mut self, part: &Value, live: &dyn Fn(Live)) {
+    fn part(&mut self, part: &Value, live: &dyn Fn(ProgressEvent)) {
         if let Some(delta) = part.get("text").and_then(Value::as_str) {
             let delta = delta.to_owned();
             live(if is_thought(part) {
-                Live::Thought { delta }
+                ProgressEvent::Thought { delta }
             } else {
-                Live::Text { delta }
+                ProgressEvent::Text { delta }
             });
         }
         let more = plain_text(part);

@@ -4,16 +4,16 @@ use super::super::Cut;
 use super::super::calls::{Pieces, object};
 
 use crate::base::call::ToolCall;
-use crate::base::event::Live;
+use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
-use crate::base::message::{Part, Reply, Stop, Usage};
+use crate::base::message::{Part, Reply, StopReason, Usage};
 use crate::provider::ProviderClass;
 use crate::provider::fault::{self, Fault};
 use serde_json::{Map, Value, json};
 
 /// Builds a reply from chunks.
 #[derive(Debug)]
-pub struct Decoder {
+pub struct ChatDecoder {
     asked: String,
     turn: u64,
     text: String,
@@ -30,7 +30,7 @@ pub struct Decoder {
     model: String,
 }
 
-impl Decoder {
+impl ChatDecoder {
     /// A decoder for a response of `model` in turn `turn`.
     pub fn new(model: &str, turn: u64) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The error that the chunk reports.
-    pub fn value(&mut self, chunk: &Value, live: &dyn Fn(Live)) -> Result<(), Fault> {
+    pub fn value(&mut self, chunk: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
         let is_error = chunk.get("error").is_some_and(|error| !error.is_null());
         if is_error || chunk.get("object").and_then(Value::as_str) == Some("error") {
             return Err(fault::from_stream(chunk));
@@ -107,18 +107,18 @@ impl Decoder {
         Ok(())
     }
 
-    fn delta(&mut self, delta: &Map<String, Value>, live: &dyn Fn(Live)) {
+    fn delta(&mut self, delta: &Map<String, Value>, live: &dyn Fn(ProgressEvent)) {
         for (key, value) in delta {
             match (key.as_str(), value) {
                 (_, Value::Null) | ("role", _) => {}
                 ("content", Value::String(more)) => {
                     self.text.push_str(more);
-                    tell(more, live, |delta| Live::Text { delta });
+                    emit_progress(more, live, |delta| ProgressEvent::Text { delta });
                 }
                 ("content", Value::Array(parts)) => {
                     for more in parts.iter().filter_map(|part| part.get("text")?.as_str()) {
                         self.text.push_str(more);
-                        tell(more, live, |delta| Live::Text { delta });
+                        emit_progress(more, live, |delta| ProgressEvent::Text { delta });
                     }
                 }
                 ("reasoning_content" | "reasoning", Value::String(more)) => {
@@ -126,7 +126,7 @@ impl Decoder {
                     self.returns_thought |= key == "reasoning_content";
                     if key == "reasoning_content" || !delta.contains_key("reasoning_content") {
                         self.thought.push_str(more);
-                        tell(more, live, |delta| Live::Thought { delta });
+                        emit_progress(more, live, |delta| ProgressEvent::Thought { delta });
                     }
                 }
                 ("refusal", Value::String(more)) => self.refusal.push_str(more),
@@ -180,7 +180,7 @@ impl Decoder {
             super::super::push_text(&mut parts, &self.refusal, false);
             return Ok(Reply {
                 parts,
-                stop: Stop::Refused { reason: self.refusal },
+                stop: StopReason::Refused { reason: self.refusal },
                 usage: self.usage,
                 model: self.model,
             });
@@ -227,7 +227,7 @@ fn read_calls(pieces: Pieces, turn: u64, length: bool) -> Result<(Vec<Part>, Vec
     Ok((calls, kept, cut))
 }
 
-fn tell(more: &str, live: &dyn Fn(Live), make: fn(String) -> Live) {
+fn emit_progress(more: &str, live: &dyn Fn(ProgressEvent), make: fn(String) -> ProgressEvent) {
     if !more.is_empty() {
         live(make(more.to_owned()));
     }

@@ -3,16 +3,16 @@
 use super::super::calls::object;
 
 use crate::base::call::ToolCall;
-use crate::base::event::Live;
+use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
-use crate::base::message::{Part, Reply, Stop, Usage};
+use crate::base::message::{Part, Reply, StopReason, Usage};
 use crate::provider::ProviderClass;
 use crate::provider::fault::{self, Fault};
 use serde_json::{Value, json};
 
 /// Builds a reply from events.
 #[derive(Debug)]
-pub struct Decoder {
+pub struct ResponsesDecoder {
     asked: String,
     /// Finished output items as received, by index.
     items: Vec<(u64, Value)>,
@@ -27,7 +27,7 @@ enum End {
     Length,
 }
 
-impl Decoder {
+impl ResponsesDecoder {
     /// A decoder for a response of `model`.
     pub fn new(model: &str) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The failure that the event reports.
-    pub fn value(&mut self, event: &Value, live: &dyn Fn(Live)) -> Result<(), Fault> {
+    pub fn value(&mut self, event: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
         let kind = event.get("type").and_then(Value::as_str).unwrap_or_default();
         let delta = || {
             event
@@ -58,9 +58,9 @@ impl Decoder {
                 .to_owned()
         };
         match kind {
-            "response.output_text.delta" => live(Live::Text { delta: delta() }),
+            "response.output_text.delta" => live(ProgressEvent::Text { delta: delta() }),
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
-                live(Live::Thought { delta: delta() });
+                live(ProgressEvent::Thought { delta: delta() });
             }
             "response.output_item.done" => {
                 let place = event.get("output_index").and_then(Value::as_u64);
@@ -152,7 +152,7 @@ impl Decoder {
             super::super::push_text(&mut parts, &refusal, false);
             return Ok(Reply {
                 parts,
-                stop: Stop::Refused { reason: refusal },
+                stop: StopReason::Refused { reason: refusal },
                 usage: self.usage,
                 model: self.model,
             });

@@ -2,9 +2,9 @@
 
 use super::{Run, edit_output, ruling};
 use crate::base::call::{CallState, ToolOutput};
-use crate::base::event::{Change, EventKind, PatchTaken, PutBack, Unruled};
+use crate::base::event::{EventKind, PatchTaken, PathChange, PutBack, Unruled};
 use crate::base::grant::{ExecDenial, JudgedExec, Writes};
-use crate::base::outcome::{Outcome, StepStatus, Verdict};
+use crate::base::outcome::{RunOutcome, StepStatus, Verdict};
 use crate::base::ruling::{Decision, Deferred, Ruling};
 use serde_json::json;
 
@@ -62,7 +62,7 @@ pub(in crate::report::tests) fn suspended() -> Run {
     let ids = run.reply("I push.", &[("run_shell_command", json!({"command": "git push"}))]);
     run.decide(&ids[0], "run_shell_command", "git push", ruling(Decision::Suspend));
     run.push(EventKind::Suspended { calls: ids });
-    run.finish(Outcome::new(
+    run.finish(RunOutcome::new(
         Verdict::Suspended,
         "suspended",
         "1 call waits for a person",
@@ -97,7 +97,7 @@ pub(in crate::report::tests) fn denied() -> Run {
         "denied",
         "an action that the task needed was denied",
     );
-    run.finish(Outcome::new(
+    run.finish(RunOutcome::new(
         Verdict::Denied,
         "denied",
         "an action that the task needed was denied",
@@ -154,18 +154,21 @@ pub(in crate::report::tests) fn at_exec() -> Run {
         ToolOutput::failure("denied:exec_denied", told),
     );
     run.reply("Then I leave it.", &[]);
-    let unruled = |path: &str, change: Change| Unruled {
+    let unruled = |path: &str, change: PathChange| Unruled {
         path: path.to_owned(),
         change,
         rule: None,
         code: "no_rule".to_owned(),
         denied: false,
-        left: change == Change::Added,
+        left: change == PathChange::Added,
         restored: false,
     };
     run.push(EventKind::PatchTaken(PatchTaken {
         tree: "ee".repeat(20),
-        unruled: vec![unruled("lib/*b*.rs", Change::Modified), unruled("out/", Change::Added)],
+        unruled: vec![
+            unruled("lib/*b*.rs", PathChange::Modified),
+            unruled("out/", PathChange::Added),
+        ],
         unruled_omitted: 3,
         ..PatchTaken::default()
     }));

@@ -1,21 +1,21 @@
 //! Gathers the tools of a run: built-in ones, those that the recipe's discovery command lists, and those of its MCP
 //! servers. Starts the programs that are needed for that.
 
+use super::bootstrap;
 use super::grants;
 use super::refusal::Refusal;
 use super::secrets::{self, Secrets};
-use super::wire;
 use crate::base::event::ServerStatus;
 use crate::base::grant::Writes;
 use crate::base::secret::Redactor;
 use crate::policy::PolicySet;
 use crate::process::private::Private;
-use crate::process::{Confinement, Level, Network};
+use crate::process::{Confinement, Network, SandboxLevel};
 use crate::recipe::Plan;
 use crate::recipe::lower::WALL_MS;
 use crate::recipe::plan::McpServer;
 use crate::tools::discovered::{self, Commands, DiscoveredTool};
-use crate::tools::mcp::{self, Address, Config, Credentials, Program, Proof, Servers, Started, Transport, Way};
+use crate::tools::mcp::{self, Address, Config, Credentials, Proof, ServerProgram, Servers, Started, Transport, Way};
 use crate::tools::notices::Notices;
 use crate::tools::registry::Conflict;
 use crate::tools::{Registry, Tool, words};
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Inputs for starting servers and discovery commands.
-pub struct Ground<'a> {
+pub struct ServerContext<'a> {
     pub workspace: &'a Path,
     pub confinement: &'a Confinement,
     pub redactor: &'a Arc<Redactor>,
@@ -42,7 +42,7 @@ pub struct Ground<'a> {
 
 /// All tools of a run.
 #[derive(Default)]
-pub struct Equipment {
+pub struct Toolset {
     /// The tools that the recipe selects.
     pub tools: Registry,
     pub servers: Servers,
@@ -53,11 +53,11 @@ pub struct Equipment {
     pub discovered: Vec<String>,
 }
 
-impl Equipment {
+impl Toolset {
     /// The built-in tools alone, unfiltered: for a run that was interrupted before it began.
     pub fn bare(searches: bool) -> Result<Self, Refusal> {
         Ok(Self {
-            tools: wire::registry(None, searches)?,
+            tools: bootstrap::registry(None, searches)?,
             ..Self::default()
         })
     }
@@ -79,13 +79,17 @@ pub fn starts_something(plan: &Plan) -> bool {
 ///
 /// # Errors
 /// The discovery failed or a required server did not start (both exit code 8); a tool name is unknown (exit code 3).
-pub async fn equip(plan: Option<&Plan>, searches: bool, ground: Option<&Ground<'_>>) -> Result<Equipment, Refusal> {
-    let mut equipment = Equipment::bare(searches)?;
+pub async fn assemble(
+    plan: Option<&Plan>,
+    searches: bool,
+    ground: Option<&ServerContext<'_>>,
+) -> Result<Toolset, Refusal> {
+    let mut equipment = Toolset::bare(searches)?;
     let Some(plan) = plan else {
         return Ok(equipment);
     };
     let Some(ground) = ground else {
-        equipment.tools = wire::filtered(&equipment.tools, plan, &[])?;
+        equipment.tools = bootstrap::filtered(&equipment.tools, plan, &[])?;
         return Ok(equipment);
     };
     if let Some(discovery) = &plan.tools.discovery {
@@ -98,7 +102,7 @@ pub async fn equip(plan: Option<&Plan>, searches: bool, ground: Option<&Ground<'
     let failed = serve(&mut equipment, plan, ground).await;
     let filtered = match failed {
         Some(refusal) => Err(refusal),
-        None => wire::filtered(&equipment.tools, plan, &equipment.absent()),
+        None => bootstrap::filtered(&equipment.tools, plan, &equipment.absent()),
     };
     match filtered {
         Ok(tools) => {
@@ -112,7 +116,7 @@ pub async fn equip(plan: Option<&Plan>, searches: bool, ground: Option<&Ground<'
     }
 }
 
-async fn discover(equipment: &mut Equipment, commands: &Commands, ground: &Ground<'_>) -> Result<(), Refusal> {
+async fn discover(equipment: &mut Toolset, commands: &Commands, ground: &ServerContext<'_>) -> Result<(), Refusal> {
     let mut confinement = ground.confinement.clone();
     for text in [&commands.list, &commands.call] {
         let named = words::words(text).unwrap_or_default();
@@ -121,7 +125,7 @@ async fn discover(equipment: &mut Equipment, commands: &Commands, ground: &Groun
         }
         grants::readable(&mut confinement, &named, ground.workspace);
     }
-    let with = discovered::With {
+    let with = discovered::DiscoveryContext {
         workspace: ground.workspace,
         confinement: &confinement,
         redactor: ground.redactor,
@@ -132,7 +136,7 @@ async fn discover(equipment: &mut Equipment, commands: &Commands, ground: &Groun
         .await
         .map_err(Refusal::Environment)?;
     for warning in found.warnings {
-        equipment.notices.tell("discovery", warning);
+        equipment.notices.add("discovery", warning);
     }
     for tool in found.tools {
         let name = tool.spec().name.clone();
@@ -141,25 +145,25 @@ async fn discover(equipment: &mut Equipment, commands: &Commands, ground: &Groun
             Some(_) => {
                 let message =
                     format!("a tool `{name}` is there already: the discovered one is `discovered_tool_{name}`");
-                equipment.notices.tell("tool_name", message);
+                equipment.notices.add("tool_name", message);
                 tool.renamed()
             }
         };
         let name = tool.spec().name.clone();
         match equipment.tools.add(Arc::new(tool)) {
             Ok(()) => equipment.discovered.push(name),
-            Err(conflict) => tell(&equipment.notices, &conflict),
+            Err(conflict) => report_conflict(&equipment.notices, &conflict),
         }
     }
     Ok(())
 }
 
-fn tell(notices: &Notices, conflict: &Conflict) {
-    notices.tell("tool_name", format!("{conflict}; the second is left out"));
+fn report_conflict(notices: &Notices, conflict: &Conflict) {
+    notices.add("tool_name", format!("{conflict}; the second is left out"));
 }
 
 /// Starts the servers. Returns the reason if the run cannot begin.
-async fn serve(equipment: &mut Equipment, plan: &Plan, ground: &Ground<'_>) -> Option<Refusal> {
+async fn serve(equipment: &mut Toolset, plan: &Plan, ground: &ServerContext<'_>) -> Option<Refusal> {
     let mut configs = Vec::new();
     let mut started = Vec::new();
     for (name, server) in &plan.tools.mcp_servers {
@@ -172,7 +176,7 @@ async fn serve(equipment: &mut Equipment, plan: &Plan, ground: &Ground<'_>) -> O
             }),
         }
     }
-    let with = mcp::With {
+    let with = mcp::McpContext {
         redactor: Arc::clone(ground.redactor),
         notices: equipment.notices.clone(),
         deadline: ground.deadline,
@@ -207,7 +211,7 @@ async fn serve(equipment: &mut Equipment, plan: &Plan, ground: &Ground<'_>) -> O
                 }
                 equipment
                     .notices
-                    .tell("mcp_server", format!("{message}; the run goes on without it"));
+                    .add("mcp_server", format!("{message}; the run goes on without it"));
                 equipment.status.push(ServerStatus {
                     name: one.name,
                     status: "failed".to_owned(),
@@ -220,13 +224,13 @@ async fn serve(equipment: &mut Equipment, plan: &Plan, ground: &Ground<'_>) -> O
     refusal
 }
 
-fn added(equipment: &mut Equipment, name: String, tools: Vec<Arc<dyn Tool>>) -> ServerStatus {
+fn added(equipment: &mut Toolset, name: String, tools: Vec<Arc<dyn Tool>>) -> ServerStatus {
     let mut names = Vec::new();
     for tool in tools {
         let name = tool.spec().name.clone();
         match equipment.tools.add(tool) {
             Ok(()) => names.push(name),
-            Err(conflict) => tell(&equipment.notices, &conflict),
+            Err(conflict) => report_conflict(&equipment.notices, &conflict),
         }
     }
     ServerStatus {
@@ -238,7 +242,7 @@ fn added(equipment: &mut Equipment, name: String, tools: Vec<Arc<dyn Tool>>) -> 
 }
 
 /// The configuration of a server, with variables expanded.
-fn config(name: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Config, String> {
+fn config(name: &str, server: &McpServer, ground: &ServerContext<'_>) -> Result<Config, String> {
     let way = match (&server.command, &server.url) {
         (Some(command), None) => Way::Stdio(program(command, server, ground)?),
         (None, Some(url)) if ground.hermetic && !is_here(url) => return Err("a replay asks nothing outside".to_owned()),
@@ -262,20 +266,23 @@ fn is_here(url: &str) -> bool {
     reqwest::Url::parse(url).is_ok_and(|url| url.host_str().is_some_and(crate::net::client::is_loopback))
 }
 
-fn expanded(text: &str, ground: &Ground<'_>) -> Result<String, String> {
+fn expanded(text: &str, ground: &ServerContext<'_>) -> Result<String, String> {
     secrets::expanded(text, ground.trusted, ground.secrets)
 }
 
-fn program(command: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Program, String> {
+fn program(command: &str, server: &McpServer, ground: &ServerContext<'_>) -> Result<ServerProgram, String> {
     let dir = match &server.cwd {
         None => ground.workspace.to_path_buf(),
         Some(dir) => ground.workspace.join(dir),
     };
-    let mut named = vec![grants::program(command, &wire::variable("PATH").unwrap_or_default())];
+    let mut named = vec![grants::program(
+        command,
+        &bootstrap::variable("PATH").unwrap_or_default(),
+    )];
     named.extend(server.args.iter().cloned());
     let mut confinement = ground.confinement.clone();
     confinement.network = match (confinement.level, server.network.is_empty()) {
-        (Level::None, _) => Network::Open,
+        (SandboxLevel::None, _) => Network::Open,
         (_, true) => Network::None,
         _ if ground.hermetic => Network::None,
         (_, false) => Network::Hosts(server.network.clone()),
@@ -289,7 +296,7 @@ fn program(command: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Pro
         .env
         .iter()
         .map(|(name, value)| Ok((name.clone(), expanded(value, ground)?)));
-    Ok(Program {
+    Ok(ServerProgram {
         words: named,
         dir,
         env: env.collect::<Result<_, String>>()?,
@@ -301,7 +308,7 @@ fn program(command: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Pro
     })
 }
 
-fn address(url: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Address, String> {
+fn address(url: &str, server: &McpServer, ground: &ServerContext<'_>) -> Result<Address, String> {
     let headers = server
         .headers
         .iter()
@@ -332,7 +339,7 @@ fn address(url: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Address
 
 /// Tools that are gathered outside a run, with the resources that they need.
 pub struct Standalone {
-    pub equipment: Equipment,
+    pub equipment: Toolset,
     /// Home and temporary directory of the programs that were started.
     _own: Option<Private>,
 }
@@ -341,7 +348,7 @@ impl Standalone {
     /// The built-in tools.
     pub fn builtin(searches: bool) -> Result<Self, Refusal> {
         Ok(Self {
-            equipment: Equipment::bare(searches)?,
+            equipment: Toolset::bare(searches)?,
             _own: None,
         })
     }
@@ -350,7 +357,7 @@ impl Standalone {
 /// Gathers the tools of a plan outside a run, in the sandbox of these policies.
 ///
 /// # Errors
-/// As for [`equip`], or the sandbox is not available.
+/// As for [`assemble`], or the sandbox is not available.
 pub async fn standalone(
     plan: &Plan,
     searches: bool,
@@ -360,29 +367,29 @@ pub async fn standalone(
 ) -> Result<Standalone, Refusal> {
     if !starts_something(plan) {
         return Ok(Standalone {
-            equipment: equip(Some(plan), searches, None).await?,
+            equipment: assemble(Some(plan), searches, None).await?,
             _own: None,
         });
     }
-    let own = wire::private(workspace.root())?;
-    let made = wire::confinement(policies, workspace.root(), &own, &[]).await;
+    let own = bootstrap::private(workspace.root())?;
+    let made = bootstrap::confinement(policies, workspace.root(), &own, &[]).await;
     let (confinement, _) = made.map_err(Refusal::Environment)?;
     let tested = crate::process::self_test(&confinement).await;
     tested.map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
     let wall = plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
-    let ground = Ground {
+    let ground = ServerContext {
         workspace: workspace.root(),
         confinement: &confinement,
-        redactor: &Arc::new(Redactor::from_env(wire::environment())),
+        redactor: &Arc::new(Redactor::from_env(bootstrap::environment())),
         cancel: &CancellationToken::new(),
         deadline: Instant::now() + wall,
         hermetic: false,
         trusted,
-        secrets: &Secrets::of(wire::environment()),
+        secrets: &Secrets::of(bootstrap::environment()),
     };
-    let equipment = equip(Some(plan), searches, Some(&ground)).await?;
+    let equipment = assemble(Some(plan), searches, Some(&ground)).await?;
     for notice in equipment.notices.take() {
-        super::out::tell(&format!("warning: {}", notice.message));
+        super::out::stderr(&format!("warning: {}", notice.message));
     }
     Ok(Standalone {
         equipment,

@@ -1,10 +1,10 @@
 //! Finds what a recipe asks for and is not granted: hosts, secrets and outside paths of an untrusted recipe, and keys
 //! of model services of any recipe. Checks the plan before anything of it is started.
 
+use super::bootstrap;
 use super::grants;
 use super::origin::Trust;
 use super::secrets::{Secrets, filled, withheld};
-use super::wire;
 use crate::diag::{Diagnostic, Span, Spanned};
 use crate::policy::PolicySet;
 use crate::policy::hosts::{self, HostPattern};
@@ -222,7 +222,7 @@ impl Look<'_> {
             .secrets
             .variable("HOME")
             .unwrap_or_else(|| "/nonexistent".to_owned());
-        let ground = toolchains::Ground {
+        let ground = toolchains::HomePaths {
             home: Path::new(&home),
             private_home: Path::new("/nonexistent"),
             parent: self.secrets.vars(),
@@ -285,7 +285,7 @@ fn placed(code: &'static str, span: Option<Span>, message: String, help: &str) -
 }
 
 fn inside(path: &Path, workspace: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| wire::absolute(path));
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| bootstrap::absolute(path));
     let real_path = real(path);
     let climbs = real_path
         .components()

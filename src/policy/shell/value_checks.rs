@@ -1,46 +1,46 @@
 //! Value classes that are judged by their text alone: decides which values of each class are harmless.
 
-use super::Word;
-use crate::policy::profiles::Class;
+use super::ShellWord;
+use crate::policy::profiles::ValueClass;
 
 /// Whether a known word is a harmless value of its class.
-pub fn is_plain(class: Class, word: &Word) -> bool {
+pub fn is_plain(class: ValueClass, word: &ShellWord) -> bool {
     let Some(text) = word.exact() else {
         return false;
     };
     match class {
-        Class::Listing => text.starts_with('t') && text.chars().all(|next| "tvzjJf".contains(next)),
-        Class::Format => text.starts_with('+'),
-        Class::Target => text.split_once('=').is_none_or(|(name, value)| is_setting(name, value)),
-        Class::Label => text
+        ValueClass::Listing => text.starts_with('t') && text.chars().all(|next| "tvzjJf".contains(next)),
+        ValueClass::Format => text.starts_with('+'),
+        ValueClass::Target => text.split_once('=').is_none_or(|(name, value)| is_setting(name, value)),
+        ValueClass::Label => text
             .chars()
             .all(|next| next.is_ascii_alphanumeric() || "-_".contains(next)),
         // A `Host:` header could select another host than the one that was judged.
-        Class::Header => !text.starts_with('@') && !text.trim_start().to_ascii_lowercase().starts_with("host"),
-        Class::Show => !text.contains("%G"),
-        Class::Mode => is_mode(text),
-        Class::Behind => {
+        ValueClass::Header => !text.starts_with('@') && !text.trim_start().to_ascii_lowercase().starts_with("host"),
+        ValueClass::Show => !text.contains("%G"),
+        ValueClass::Mode => is_mode(text),
+        ValueClass::Behind => {
             let jobs = text.strip_prefix("-j").unwrap_or(text);
             BEHIND.contains(&text) || jobs.bytes().all(|byte| byte.is_ascii_digit())
         }
-        Class::Setting => {
+        ValueClass::Setting => {
             let name = text.to_ascii_lowercase();
             !["header", "credential", "pass", "token", "cookie", "_auth", "secret"]
                 .iter()
                 .any(|word| name.contains(word))
         }
-        Class::Stdout => matches!(text, "-" | "/dev/null"),
-        Class::Remote => !text.contains(':') && !text.contains('@'),
-        Class::Refspec => !text.contains("::") && !text.contains("://") && !text.contains('@'),
-        Class::Harness => !text.starts_with("--log"),
-        Class::Lint => is_lint(text),
-        Class::Module => is_module(text),
-        Class::Package => is_package(text),
-        Class::Slug => text.matches('/').count() < 2 && !text.contains(':'),
-        Class::Goal => is_goal(text),
-        Class::Off => text.starts_with("no:"),
-        Class::CompilerFlag => is_compiler_flag(text),
-        Class::Writeout => !text.starts_with('@') && !text.contains("%output"),
+        ValueClass::Stdout => matches!(text, "-" | "/dev/null"),
+        ValueClass::Remote => !text.contains(':') && !text.contains('@'),
+        ValueClass::Refspec => !text.contains("::") && !text.contains("://") && !text.contains('@'),
+        ValueClass::Harness => !text.starts_with("--log"),
+        ValueClass::Lint => is_lint(text),
+        ValueClass::Module => is_module(text),
+        ValueClass::Package => is_package(text),
+        ValueClass::Slug => text.matches('/').count() < 2 && !text.contains(':'),
+        ValueClass::Goal => is_goal(text),
+        ValueClass::Off => text.starts_with("no:"),
+        ValueClass::CompilerFlag => is_compiler_flag(text),
+        ValueClass::Writeout => !text.starts_with('@') && !text.contains("%output"),
         _ => false,
     }
 }
@@ -190,14 +190,14 @@ fn is_goal(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Word;
-    use super::{Class, is_plain};
+    use super::super::ShellWord;
+    use super::{ValueClass, is_plain};
 
     #[test]
     fn each_class_takes_its_own_and_no_more() {
-        let cases: [(Class, &[&str], &[&str]); 9] = [
+        let cases: [(ValueClass, &[&str], &[&str]); 9] = [
             (
-                Class::Lint,
+                ValueClass::Lint,
                 &[
                     "-D",
                     "warnings",
@@ -209,12 +209,12 @@ mod tests {
                 &["-C", "linker=./x", "-Clinker=./x", "--cfg", "--emit=x", "../x"],
             ),
             (
-                Class::Module,
+                ValueClass::Module,
                 &[".", "./cmd/app", "main.go", "./..."],
                 &["evil.example/x", "github.com/x/y@latest", "./x@v1"],
             ),
             (
-                Class::Package,
+                ValueClass::Package,
                 &["requests", "lodash@4", "@scope/name", ".", ".[test]", "a==1.0"],
                 &[
                     "git+https://x/y",
@@ -225,14 +225,18 @@ mod tests {
                     "x.tgz",
                 ],
             ),
-            (Class::Slug, &["owner/name", "12", "main"], &["host/owner/name", "a:b"]),
             (
-                Class::Goal,
+                ValueClass::Slug,
+                &["owner/name", "12", "main"],
+                &["host/owner/name", "a:b"],
+            ),
+            (
+                ValueClass::Goal,
                 &["verify", "spotless:check", "dependency:tree"],
                 &["deploy", "exec:exec", "org.x:y:1:z", "archetype:generate"],
             ),
             (
-                Class::Target,
+                ValueClass::Target,
                 &["test", "V=1", "CC=clang-18", "BUILD=release"],
                 &[
                     "CC=./x",
@@ -244,14 +248,18 @@ mod tests {
                     "LD_PRELOAD=1",
                 ],
             ),
-            (Class::Remote, &["origin", "--tags"], &["evil:x", "a@b", "https://x"]),
-            (Class::Writeout, &["%{http_code}"], &["@file", "%output{x}"]),
-            (Class::Off, &["no:cacheprovider"], &["evil"]),
+            (
+                ValueClass::Remote,
+                &["origin", "--tags"],
+                &["evil:x", "a@b", "https://x"],
+            ),
+            (ValueClass::Writeout, &["%{http_code}"], &["@file", "%output{x}"]),
+            (ValueClass::Off, &["no:cacheprovider"], &["evil"]),
         ];
         for (class, fine, not) in cases {
             for (texts, wanted) in [(fine, true), (not, false)] {
                 for text in texts {
-                    assert_eq!(is_plain(class, &Word::known(*text)), wanted, "{class:?} {text}");
+                    assert_eq!(is_plain(class, &ShellWord::known(*text)), wanted, "{class:?} {text}");
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Lists the files of the workspace that the sandbox must hide from commands.
 
-use crate::base::call::Kind;
+use crate::base::call::ToolKind;
 use crate::policy::PolicySet;
 use crate::workspace::Workspace;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The workspace cannot be opened, or holds too many such files.
 pub fn unreadable_files(policies: &PolicySet, root: &Path) -> Result<Vec<PathBuf>, String> {
     let workspace = Workspace::open(root).map_err(|error| format!("the workspace cannot be opened: {error}"))?;
-    let secret = |path: &str| policies.unreadable("run_shell_command", Kind::Execute, path);
+    let secret = |path: &str| policies.unreadable("run_shell_command", ToolKind::Execute, path);
     let found = workspace.unseen(&secret, MOST_UNREADABLE);
     found.ok_or_else(|| {
         format!(

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// Why nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Miss {
+pub enum EditFailure {
     /// Old and new text are equal, or the edit would not change the file.
     Same,
     /// The old text is not in the file. `closest`: the most similar lines, numbered, or empty.
@@ -26,7 +26,7 @@ pub enum Miss {
 /// Upper limit for the places that are listed.
 const NAMED: usize = 20;
 
-impl Miss {
+impl EditFailure {
     /// The error type, as in the tool documentation.
     pub fn kind(&self) -> &'static str {
         match self {

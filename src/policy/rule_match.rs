@@ -2,28 +2,29 @@
 //! (it may match).
 
 use super::bounds::concerns;
-use super::hosts::{self, HostPattern, Refused};
-use super::model::{Effect, Except, Prefix, Rule, RuleRuns};
+use super::hosts::{self, HostPattern, UrlRefused};
+use super::model::{CommandPrefix, Except, Rule, RuleEffect, RuleRuns};
 use super::needs::Need;
 use super::shell::{
-    self, Refusal, Simple, best_match, covers, deny_covers, lifts, matched, names_program, surely_covers, unvouched,
+    self, CommandRefusal, Simple, best_match, covers, deny_covers, lifts, matched, names_program, surely_covers,
+    unvouched,
 };
-use crate::base::access::Place;
+use crate::base::access::ResolvedPath;
 use crate::base::grant::Starts;
-use crate::base::ruling::Asked;
+use crate::base::ruling::PolicyInput;
 use serde_json::Value;
 use std::borrow::Cow;
 
 /// Why a rule does not match.
 #[derive(Clone, Debug)]
-pub struct Miss {
+pub struct Mismatch {
     pub why: Cow<'static, str>,
     /// Set if the rule would match except for this.
-    pub near: Option<Refusal>,
+    pub near: Option<CommandRefusal>,
 }
 
-fn miss<T>(why: &'static str) -> Result<T, Miss> {
-    Err(Miss {
+fn miss<T>(why: &'static str) -> Result<T, Mismatch> {
+    Err(Mismatch {
         why: Cow::Borrowed(why),
         near: None,
     })
@@ -33,7 +34,7 @@ fn miss<T>(why: &'static str) -> Result<T, Miss> {
 ///
 /// # Errors
 /// Why it does not.
-pub fn allows(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>) -> Result<(), Miss> {
+pub fn allows(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<(), Mismatch> {
     let about = rule.is_about(asked.tool, asked.kind, asked.origin);
     match need {
         Need::ShellWrite(used, by) => return allows_shell_write(rule, used.place.as_ref(), *by, about, asked),
@@ -56,7 +57,7 @@ pub fn allows(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>) -> Result<(), Mis
     }
 }
 
-fn file(rule: &Rule, place: &Place, writing: bool) -> Result<(), Miss> {
+fn file(rule: &Rule, place: &ResolvedPath, writing: bool) -> Result<(), Mismatch> {
     if rule.paths.is_none() && rule.is_narrowed() {
         return miss("narrowed to something else than paths");
     }
@@ -64,7 +65,7 @@ fn file(rule: &Rule, place: &Place, writing: bool) -> Result<(), Miss> {
 }
 
 /// Whether the `paths` of an allow rule cover a place and its `except` does not touch it.
-pub(super) fn path_fits(rule: &Rule, place: &Place, writing: bool) -> Result<(), Miss> {
+pub(super) fn path_fits(rule: &Rule, place: &ResolvedPath, writing: bool) -> Result<(), Mismatch> {
     if rule.except.paths.iter().any(|pattern| pattern.touches(place, writing)) {
         return miss("excepted");
     }
@@ -74,7 +75,7 @@ pub(super) fn path_fits(rule: &Rule, place: &Place, writing: bool) -> Result<(),
     }
 }
 
-fn url_fits(rule: &Rule, url: &str) -> Result<(), Miss> {
+fn url_fits(rule: &Rule, url: &str) -> Result<(), Mismatch> {
     if rule.hosts.is_none() && rule.is_narrowed() {
         return miss("narrowed to something else than hosts");
     }
@@ -82,9 +83,9 @@ fn url_fits(rule: &Rule, url: &str) -> Result<(), Miss> {
     let patterns = rule.hosts.as_deref().unwrap_or(&all);
     let target = match hosts::judge(url, patterns) {
         Ok(target) => target,
-        Err(Refused::NotListed) => return miss("no host fits"),
+        Err(UrlRefused::NotListed) => return miss("no host fits"),
         Err(why) => {
-            return Err(Miss {
+            return Err(Mismatch {
                 why: Cow::Owned(why.to_string()),
                 near: None,
             });
@@ -96,7 +97,7 @@ fn url_fits(rule: &Rule, url: &str) -> Result<(), Miss> {
     Ok(())
 }
 
-fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
+fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     let Some(prefixes) = &rule.commands else {
         if rule.is_narrowed() {
             return miss("narrowed to something else than commands");
@@ -122,7 +123,7 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
         .collect();
     if found.is_empty() {
         let near = prefixes.iter().find_map(|prefix| unvouched(&prefix.words, simple));
-        return Err(Miss {
+        return Err(Mismatch {
             why: near.map_or(Cow::Borrowed("no command fits"), |near| Cow::Owned(near.reason.clone())),
             near: near.cloned(),
         });
@@ -134,7 +135,7 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
     if !found.iter().any(|(_, by)| by.launch)
         && let Some(refusal) = may_not_start(rule, simple)
     {
-        return Err(Miss {
+        return Err(Mismatch {
             why: Cow::Owned(refusal.reason.clone()),
             near: Some(refusal),
         });
@@ -143,7 +144,7 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
         && !rule.any_args
         && !fitting.any(|prefix| lifts(&prefix.words, simple))
     {
-        return Err(Miss {
+        return Err(Mismatch {
             why: Cow::Owned(format!("the command fits, but {}", concern.reason)),
             near: Some(concern.clone()),
         });
@@ -156,9 +157,9 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
     {
         let target = simple.words.get(at).map_or("", |word| word.text.as_str());
         let reason = format!("the rule names a target, and `{target}` is another one");
-        return Err(Miss {
+        return Err(Mismatch {
             why: Cow::Owned(reason.clone()),
-            near: Some(Refusal {
+            near: Some(CommandRefusal {
                 code: "program_argument".to_owned(),
                 reason,
                 fix: "run one target at a time, each in a command of its own".to_owned(),
@@ -188,7 +189,7 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
 }
 
 /// A further build target that the matching rule does not name (`make test evil` under `make test`).
-fn further_target(found: &[(&Prefix, shell::Match)], simple: &Simple) -> Option<usize> {
+fn further_target(found: &[(&CommandPrefix, shell::Match)], simple: &Simple) -> Option<usize> {
     let open = |end: usize| simple.targets.iter().copied().find(|at| *at >= end);
     let names_one = |end: usize| simple.targets.iter().any(|at| *at < end);
     // One entry that names no target, or all of them, is enough.
@@ -201,7 +202,7 @@ fn further_target(found: &[(&Prefix, shell::Match)], simple: &Simple) -> Option<
 
 /// A runner must start other programs, so a rule for the started program covers it only if that program may start
 /// anything too.
-fn may_not_start(rule: &Rule, simple: &Simple) -> Option<Refusal> {
+fn may_not_start(rule: &Rule, simple: &Simple) -> Option<CommandRefusal> {
     let runner = simple.launches.iter().find(|launch| launch.runner)?;
     let granted = match rule.runs {
         Some(RuleRuns::Anything) => true,
@@ -209,7 +210,7 @@ fn may_not_start(rule: &Rule, simple: &Simple) -> Option<Refusal> {
         None => simple.effect.starts == Starts::Anything,
     };
     let name = &simple.program;
-    (!granted).then(|| Refusal {
+    (!granted).then(|| CommandRefusal {
         code: "program_argument".to_owned(),
         reason: format!(
             "`{}` would start `{name}`, and the rule for `{name}` lets it start nothing",
@@ -221,7 +222,7 @@ fn may_not_start(rule: &Rule, simple: &Simple) -> Option<Refusal> {
 
 /// An option of a program without a profile that the rule does not spell out, where such a program could do more than
 /// read.
-fn unspelled_option(rule: &Rule, prefixes: &[Prefix], simple: &Simple) -> Option<Miss> {
+fn unspelled_option(rule: &Rule, prefixes: &[CommandPrefix], simple: &Simple) -> Option<Mismatch> {
     if simple.profiled || simple.state_only || rule.any_args || !rule.spells_options {
         return None;
     }
@@ -236,9 +237,9 @@ fn unspelled_option(rule: &Rule, prefixes: &[Prefix], simple: &Simple) -> Option
         "`{}` has no profile, and the rule does not spell out `{option}`",
         simple.program
     );
-    Some(Miss {
+    Some(Mismatch {
         why: Cow::Owned(reason.clone()),
-        near: Some(Refusal {
+        near: Some(CommandRefusal {
             code: format!("unknown_option:{option}"),
             reason,
             fix: "spell the option out under `commands`, or set `args: any` on the rule".to_owned(),
@@ -252,7 +253,7 @@ fn excepted(except: &Except, simple: &Simple) -> bool {
 
 /// Whether a restricting prefix matches: if the rest is judged at exec, by known words only; otherwise by any possible
 /// value.
-fn may_be_meant(prefix: &Prefix, simple: &Simple) -> bool {
+fn may_be_meant(prefix: &CommandPrefix, simple: &Simple) -> bool {
     match simple.judged_at_exec {
         true => surely_covers(&prefix.words, simple),
         false => deny_covers(&prefix.words, simple),
@@ -274,11 +275,11 @@ fn with_scheme(url: &str) -> Cow<'_, str> {
 
 fn allows_shell_write(
     rule: &Rule,
-    place: Option<&Place>,
+    place: Option<&ResolvedPath>,
     by: Option<&Simple>,
     about: bool,
-    asked: &Asked<'_>,
-) -> Result<(), Miss> {
+    asked: &PolicyInput<'_>,
+) -> Result<(), Mismatch> {
     let Some(place) = place else {
         return miss("the path is not known before the command runs");
     };
@@ -307,7 +308,13 @@ fn allows_shell_write(
     path_fits(rule, place, true)
 }
 
-fn allows_shell_host(rule: &Rule, url: &str, by: &Simple, about: bool, asked: &Asked<'_>) -> Result<(), Miss> {
+fn allows_shell_host(
+    rule: &Rule,
+    url: &str,
+    by: &Simple,
+    about: bool,
+    asked: &PolicyInput<'_>,
+) -> Result<(), Mismatch> {
     let unnarrowed = about && !rule.is_narrowed();
     if unnarrowed && arguments(rule, asked, false).is_ok() && !excepted(&rule.except, by) {
         return Ok(());
@@ -331,7 +338,7 @@ fn allows_shell_host(rule: &Rule, url: &str, by: &Simple, about: bool, asked: &A
 ///
 /// # Errors
 /// Why it does not.
-pub fn forbids(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>) -> Result<(), Miss> {
+pub fn forbids(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<(), Mismatch> {
     let about = rule.is_about(asked.tool, asked.kind, asked.origin);
     let place = need.place();
     let writing = place.is_some_and(|(_, writing)| writing);
@@ -365,7 +372,7 @@ pub fn forbids(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>) -> Result<(), Mi
     }
 }
 
-fn concerns_by_path(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>, writing: bool) -> bool {
+fn concerns_by_path(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>, writing: bool) -> bool {
     if writing {
         concerns(rule, need, asked, true) || rule.is_about_builtin("replace")
     } else {
@@ -374,14 +381,14 @@ fn concerns_by_path(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>, writing: bo
     }
 }
 
-fn path_not_excepted(rule: &Rule, place: &Place, writing: bool) -> Result<(), Miss> {
+fn path_not_excepted(rule: &Rule, place: &ResolvedPath, writing: bool) -> Result<(), Mismatch> {
     if rule.except.paths.iter().any(|pattern| pattern.covers(place, writing)) {
         return miss("excepted");
     }
     Ok(())
 }
 
-fn unnarrowed(rule: &Rule, need: &Need<'_>) -> Result<(), Miss> {
+fn unnarrowed(rule: &Rule, need: &Need<'_>) -> Result<(), Mismatch> {
     let excepted = match need {
         Need::Command(simple) | Need::State(simple) => {
             rule.except.commands.iter().any(|prefix| covers(&prefix.words, simple))
@@ -395,13 +402,13 @@ fn unnarrowed(rule: &Rule, need: &Need<'_>) -> Result<(), Miss> {
     if excepted { miss("excepted") } else { Ok(()) }
 }
 
-fn forbids_command(rule: &Rule, prefixes: &[Prefix], need: &Need<'_>) -> Result<(), Miss> {
+fn forbids_command(rule: &Rule, prefixes: &[CommandPrefix], need: &Need<'_>) -> Result<(), Mismatch> {
     let (Need::Command(simple) | Need::State(simple)) = need else {
         return miss("narrowed to commands");
     };
     // A suspension happens before a command starts, so only known words can cause it.
-    let fits = |prefix: &Prefix| match rule.effect {
-        Effect::Suspend => surely_covers(&prefix.words, simple),
+    let fits = |prefix: &CommandPrefix| match rule.effect {
+        RuleEffect::Suspend => surely_covers(&prefix.words, simple),
         _ => may_be_meant(prefix, simple),
     };
     if !prefixes.iter().any(fits) {
@@ -427,7 +434,7 @@ fn forbids_command(rule: &Rule, prefixes: &[Prefix], need: &Need<'_>) -> Result<
     }
 }
 
-fn forbids_host(rule: &Rule, patterns: &[HostPattern], need: &Need<'_>) -> Result<(), Miss> {
+fn forbids_host(rule: &Rule, patterns: &[HostPattern], need: &Need<'_>) -> Result<(), Mismatch> {
     let (Need::Url(url) | Need::ShellHost(url, _)) = need else {
         return miss("narrowed to hosts");
     };
@@ -448,7 +455,7 @@ fn host_touched(url: &str, patterns: &[HostPattern]) -> bool {
 }
 
 /// Whether the arguments satisfy `with`. For a list, every item must match to allow, one is enough to deny.
-fn arguments(rule: &Rule, asked: &Asked<'_>, generous: bool) -> Result<(), Miss> {
+fn arguments(rule: &Rule, asked: &PolicyInput<'_>, generous: bool) -> Result<(), Mismatch> {
     for (name, pattern) in &rule.with {
         let value = asked.args.get(name);
         let fits = |value: &Value| {
@@ -472,8 +479,8 @@ fn arguments(rule: &Rule, asked: &Asked<'_>, generous: bool) -> Result<(), Miss>
 }
 
 /// Whether a modify rule rewrites the call: it must apply to the tool, and some access must match.
-pub fn modifies(rule: &Rule, needs: &[Need<'_>], asked: &Asked<'_>) -> bool {
-    matches!(rule.effect, Effect::Modify { .. })
+pub fn modifies(rule: &Rule, needs: &[Need<'_>], asked: &PolicyInput<'_>) -> bool {
+    matches!(rule.effect, RuleEffect::Modify { .. })
         && needs
             .iter()
             .any(|need| !need.is_side() && allows(rule, need, asked).is_ok())

@@ -1,7 +1,7 @@
 //! Infers the indentation of a new line from the lines around it, if `old_string` is indented less than the file.
 
 use super::indent;
-use super::weave::Parts;
+use super::merge::Parts;
 
 /// Whether the line opens a block.
 pub(super) fn opens(line: &str) -> bool {

@@ -2,11 +2,11 @@
 //! directory.
 
 use super::deps::Deps;
-use super::effects::Stop;
+use super::effects::RunError;
 use super::ledger::Ledger;
 use crate::base::event::EventKind;
-use crate::journal::{own, place, state};
-use crate::process::{Confinement, Level};
+use crate::journal::{chain_key, place, state};
+use crate::process::{Confinement, SandboxLevel};
 use std::path::{Path, PathBuf};
 
 /// Directory in a workspace that is protected so that no command can rename it.
@@ -22,11 +22,11 @@ pub fn within_reach(confinement: &Confinement, dir: &Path) -> bool {
     let writable = || confinement.writable.iter().any(|place| dir.starts_with(place));
     let below = dir.strip_prefix(&confinement.workspace);
     match confinement.level {
-        Level::None => false,
-        Level::Landlock => {
+        SandboxLevel::None => false,
+        SandboxLevel::Landlock => {
             below.is_ok() || writable() || confinement.readable.iter().any(|place| dir.starts_with(place))
         }
-        Level::Full => {
+        SandboxLevel::Full => {
             let mut names = below.into_iter().flat_map(Path::components);
             let first = names.next().map(|name| name.as_os_str().to_owned());
             writable() || (first.is_some_and(|first| first != OWN_DIR) && names.next().is_some())
@@ -36,13 +36,13 @@ pub fn within_reach(confinement: &Confinement, dir: &Path) -> bool {
 
 /// Refuses a state directory that commands could write to.
 pub fn check_state(confinement: &Confinement) -> Result<(), String> {
-    let Ok(dir) = own::state() else {
+    let Ok(dir) = chain_key::state() else {
         return Ok(());
     };
     let settled = place::settled(dir);
     let places = confinement.writable.iter().chain([&confinement.workspace]);
     let inside = places.into_iter().find(|place| settled.starts_with(place));
-    match inside.filter(|_| confinement.level != Level::None) {
+    match inside.filter(|_| confinement.level != SandboxLevel::None) {
         Some(place) => Err(format!(
             "the state directory {} lies in {}, where the commands of a run may write: set XDG_STATE_HOME to a directory outside of it",
             dir.display(),
@@ -73,7 +73,7 @@ pub fn elsewhere(
 }
 
 /// The event that records the new directory.
-pub fn told(home: &Path) -> EventKind {
+pub fn moved_event(home: &Path) -> EventKind {
     EventKind::Warned {
         code: "journal_moved".to_owned(),
         message: format!(
@@ -85,14 +85,14 @@ pub fn told(home: &Path) -> EventKind {
 
 /// Moves journal, blobs, results and store out of reach of commands, before the first command. The baseline must be
 /// taken, so that nothing uses the old directory.
-pub fn move_out(deps: &Deps, ledger: &mut Ledger, to: &Path) -> Result<(), Stop> {
+pub fn move_out(deps: &Deps, ledger: &mut Ledger, to: &Path) -> Result<(), RunError> {
     ledger.move_to(to)?;
     let mut shadow = (*deps.shadow).clone();
     shadow.moved_to(&to.join("git"));
     deps.shadow.replace(shadow);
     deps.scope.results.replace(to.join("results"));
     deps.run_dir.replace(to.to_owned());
-    Ok(ledger.record(told(to))?)
+    Ok(ledger.record(moved_event(to))?)
 }
 
 #[cfg(test)]
@@ -117,9 +117,9 @@ mod tests {
             ("/nonexistent/out", false, false),
             ("/nonexistent/wsx", false, false),
         ] {
-            assert_eq!(reach(Level::Full, dir), full, "{dir}");
-            assert_eq!(reach(Level::Landlock, dir), landlock, "{dir}");
-            assert!(!reach(Level::None, dir), "{dir}");
+            assert_eq!(reach(SandboxLevel::Full, dir), full, "{dir}");
+            assert_eq!(reach(SandboxLevel::Landlock, dir), landlock, "{dir}");
+            assert!(!reach(SandboxLevel::None, dir), "{dir}");
         }
     }
 }

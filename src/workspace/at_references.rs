@@ -1,12 +1,12 @@
 //! Finds `@path` references in prompts and reads the files that they refer to. Does not change the prompt's own text.
 
-use super::collect::{Item, Wanted};
-use super::content::{Content, MAX_MEDIA, classify, media};
-use super::context::{Block, MayRead, head};
-use super::pattern::Pattern;
+use super::collect::{FileQuery, Item};
+use super::content::{FileContent, MAX_MEDIA, classify, media};
+use super::context::{ContextFile, MayRead, head};
+use super::pattern::WorkspacePattern;
 use super::root::Workspace;
 use super::walk::Filter;
-use crate::base::access::Found;
+use crate::base::access::PathStatus;
 use crate::base::message::{Media, Part};
 
 /// Upper limit for the files of one prompt.
@@ -152,7 +152,7 @@ pub fn attach(workspace: &Workspace, prompt: &str, may_read: MayRead<'_>) -> Att
         return out;
     }
     let collection = workspace.collect(
-        &Wanted {
+        &FileQuery {
             include: &patterns,
             exclude: &[],
             filter: Filter::all(),
@@ -179,16 +179,16 @@ pub fn attach(workspace: &Workspace, prompt: &str, may_read: MayRead<'_>) -> Att
     out
 }
 
-fn resolve(workspace: &Workspace, reference: &Reference) -> Option<Pattern> {
+fn resolve(workspace: &Workspace, reference: &Reference) -> Option<WorkspacePattern> {
     let there = |path: &&String| {
         let place = workspace.locate(path);
-        place.inside && !matches!(place.found, Found::Nothing | Found::Special)
+        place.inside && !matches!(place.found, PathStatus::Nothing | PathStatus::Special)
     };
     if let Some(path) = reference.paths.iter().find(there) {
-        return Pattern::parse(workspace, "", path, true).ok();
+        return WorkspacePattern::parse(workspace, "", path, true).ok();
     }
     let glob = reference.paths.iter().find(|path| path.contains(['*', '?', '{']))?;
-    Pattern::parse(workspace, "", glob, true)
+    WorkspacePattern::parse(workspace, "", glob, true)
         .ok()
         .filter(|pattern| pattern.start.inside)
 }
@@ -209,34 +209,34 @@ impl Blocks {
         };
         let room = MAX_FILE.min(MAX_TOTAL.saturating_sub(self.text.len()));
         match classify(path, &bytes) {
-            Content::Text(_) if room < 1_000 => {
+            FileContent::Text(_) if room < 1_000 => {
                 return out
                     .warnings
                     .push(format!("`@{path}`: no room, {MAX_TOTAL} bytes are the limit"));
             }
-            Content::Text(text) => {
+            FileContent::Text(text) => {
                 workspace.note_read(path, &bytes);
-                let block = Block {
+                let block = ContextFile {
                     path: path.clone(),
                     text: head(text.as_str(), room),
                 };
                 self.text.push_str(&block.render());
                 self.text.push('\n');
             }
-            Content::Media(mime) if item.named && self.media_bytes + bytes.len() as u64 <= MAX_MEDIA => {
+            FileContent::Media(mime) if item.named && self.media_bytes + bytes.len() as u64 <= MAX_MEDIA => {
                 self.media_bytes += bytes.len() as u64;
                 self.media.push(media(path, mime, &bytes));
             }
-            Content::Media(mime) if item.named => {
+            FileContent::Media(mime) if item.named => {
                 return out
                     .warnings
                     .push(format!("`@{path}`: {mime} over {MAX_MEDIA} bytes is not attached"));
             }
-            Content::Binary(_) if item.named => {
+            FileContent::Binary(_) if item.named => {
                 return out.warnings.push(format!("`@{path}`: a binary file"));
             }
             // In directories and glob matches only text files are wanted.
-            Content::Media(_) | Content::Binary(_) => return,
+            FileContent::Media(_) | FileContent::Binary(_) => return,
         }
         out.files.push(path.clone());
     }

@@ -4,7 +4,7 @@
 use super::place::normal;
 use super::units::{Unit, split};
 use super::wrappers::LAUNCHERS;
-use super::{Launch, Reach, Reading, Simple, Word, WordKind};
+use super::{CommandReach, CommandReading, Launch, ShellWord, Simple, WordKind};
 
 /// One word of a rule's `commands` entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ pub(crate) fn best_match(prefix: &[PrefixWord], simple: &Simple, any: bool) -> O
 }
 
 /// Why an entry that matches the program's own words does not cover the command.
-pub(crate) fn unvouched<'a>(prefix: &[PrefixWord], simple: &'a Simple) -> Option<&'a super::Refusal> {
+pub(crate) fn unvouched<'a>(prefix: &[PrefixWord], simple: &'a Simple) -> Option<&'a super::CommandRefusal> {
     in_words(prefix, &simple.program, &simple.words, &simple.passed_over)?;
     simple.launches.iter().find_map(|launch| launch.unvouched.as_ref())
 }
@@ -138,7 +138,7 @@ pub(crate) fn names_program(prefix: &[PrefixWord], simple: &Simple) -> bool {
 }
 
 /// How many of the words the prefix matches.
-fn in_words(prefix: &[PrefixWord], identity: &str, words: &[Word], passed_over: &[usize]) -> Option<usize> {
+fn in_words(prefix: &[PrefixWord], identity: &str, words: &[ShellWord], passed_over: &[usize]) -> Option<usize> {
     let (PrefixWord::Text(program), rest) = prefix.split_first()? else {
         return None;
     };
@@ -179,8 +179,8 @@ const MAX_GUESSED: usize = 2000;
 /// Whether a deny (or suspend) entry may match the command: also behind wrappers, under any path, where a word is
 /// unknown, and in the operands of a program that may run them (`su -c 'rm x'`).
 pub fn deny_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
-    simple.reach == Reach::Anything
-        || std::iter::once((&simple.words, simple.reach == Reach::Operands))
+    simple.reach == CommandReach::Anything
+        || std::iter::once((&simple.words, simple.reach == CommandReach::Operands))
             .chain(
                 simple
                     .wrapped
@@ -195,8 +195,8 @@ pub fn deny_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
 }
 
 /// Whether the entry may match starting at any word, or within a word that may be a shell text.
-fn may_match_inside(prefix: &[PrefixWord], words: &[Word]) -> bool {
-    let mut parts: Vec<Word> = Vec::new();
+fn may_match_inside(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
+    let mut parts: Vec<ShellWord> = Vec::new();
     for word in words.iter().skip(1) {
         if word.kind != WordKind::Known {
             parts.push(word.clone());
@@ -204,10 +204,10 @@ fn may_match_inside(prefix: &[PrefixWord], words: &[Word]) -> bool {
         }
         let in_name = |next: char| next.is_alphanumeric() || "_./-+".contains(next);
         let texts = word.text.split(|next| !in_name(next)).filter(|text| !text.is_empty());
-        parts.extend(texts.map(Word::known));
+        parts.extend(texts.map(ShellWord::known));
     }
     let first = words.iter().take(1).cloned();
-    let parts: Vec<Word> = first.chain(parts).collect();
+    let parts: Vec<ShellWord> = first.chain(parts).collect();
     parts.len() > MAX_GUESSED || (0..parts.len()).any(|start| may_match(prefix, &parts[start..]))
 }
 
@@ -215,7 +215,7 @@ fn base(text: &str) -> &str {
     text.rsplit('/').next().unwrap_or(text)
 }
 
-fn may_match(prefix: &[PrefixWord], words: &[Word]) -> bool {
+fn may_match(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
     let Some((PrefixWord::Text(program), rest)) = prefix.split_first() else {
         return false;
     };
@@ -248,7 +248,7 @@ fn may_match(prefix: &[PrefixWord], words: &[Word]) -> bool {
     true
 }
 
-fn may_be(word: &Word, wanted: &str) -> bool {
+fn may_be(word: &ShellWord, wanted: &str) -> bool {
     word.exact().is_none_or(|text| text == wanted)
 }
 
@@ -262,12 +262,12 @@ pub fn surely_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
 }
 
 /// The words with each runner still in front.
-fn launched(simple: &Simple) -> impl Iterator<Item = &Vec<Word>> {
+fn launched(simple: &Simple) -> impl Iterator<Item = &Vec<ShellWord>> {
     simple.launches.iter().map(|launch| &launch.words)
 }
 
-fn surely_matches(prefix: &[PrefixWord], words: &[Word]) -> bool {
-    let texts: Vec<Option<&str>> = words.iter().map(Word::exact).collect();
+fn surely_matches(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
+    let texts: Vec<Option<&str>> = words.iter().map(ShellWord::exact).collect();
     let Some((PrefixWord::Text(program), rest)) = prefix.split_first() else {
         return false;
     };
@@ -302,7 +302,7 @@ fn surely_matches(prefix: &[PrefixWord], words: &[Word]) -> bool {
 }
 
 /// The words of each command, for the journal.
-pub fn texts(reading: &Reading) -> Vec<Vec<String>> {
+pub fn texts(reading: &CommandReading) -> Vec<Vec<String>> {
     reading
         .commands
         .iter()
@@ -313,10 +313,10 @@ pub fn texts(reading: &Reading) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::super::corpus::TERRAIN;
-    use super::super::{Grants, Reading, read};
+    use super::super::{CommandReading, Grants, read};
     use super::{covers, deny_covers, lifts, parse_prefix, texts};
 
-    fn reading(text: &str) -> Reading {
+    fn reading(text: &str) -> CommandReading {
         read(text, "", &TERRAIN, &Grants::default()).unwrap()
     }
 

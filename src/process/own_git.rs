@@ -1,7 +1,7 @@
 //! Runs git on data that others may have written, with Landlock and a seccomp filter as far as the kernel has them, at
 //! every sandbox level: git may read, or also write only below named directories.
 
-use super::plain::{GIT_TIME, Printed, run_git};
+use super::unsandboxed::{GIT_TIME, Printed, run_git};
 use landlock::{ABI, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub enum May<'a> {
 /// The content of `HEAD` in a directory made by [`lay_out`].
 pub const HEAD: &str = "ref: refs/heads/none\n";
 
-/// Runs `git` like [`super::plain::git`], restricted to `may`.
+/// Runs `git` like [`super::unsandboxed::git`], restricted to `may`.
 ///
 /// # Errors
 /// One sentence, if it cannot be started or restricted, or takes longer than [`GIT_TIME`].
@@ -193,7 +193,7 @@ pub struct Batch {
 
 /// An object's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ObjectHeader {
     /// Its object id in hexadecimal.
     pub id: String,
     /// `blob`, `tree`, `commit` or `tag`.
@@ -204,7 +204,7 @@ pub struct Header {
 
 /// Callback of [`Batch::each`]: the index of the name, the header (`None` when the object does not exist), and its
 /// content.
-pub type Take<'a> = &'a mut dyn FnMut(usize, Option<&Header>, &mut dyn Read) -> Result<(), String>;
+pub type ObjectSink<'a> = &'a mut dyn FnMut(usize, Option<&ObjectHeader>, &mut dyn Read) -> Result<(), String>;
 
 impl Batch {
     /// Starts the process on a repository's `objects` directory.
@@ -220,7 +220,7 @@ impl Batch {
             .current_dir("/")
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .envs(super::plain::neutral())
+            .envs(super::unsandboxed::neutral())
             .env("LC_ALL", "C")
             .env("GIT_NO_LAZY_FETCH", "1")
             .env("GIT_DIR", scratch.path())
@@ -244,7 +244,7 @@ impl Batch {
     ///
     /// # Errors
     /// One sentence, if git ended or `take` failed.
-    pub fn each(&mut self, names: &[String], take: Take<'_>) -> Result<(), String> {
+    pub fn each(&mut self, names: &[String], take: ObjectSink<'_>) -> Result<(), String> {
         let mut asked = 0;
         for done in 0..names.len() {
             while asked < names.len() && asked < done + AHEAD {
@@ -259,7 +259,7 @@ impl Batch {
         Ok(())
     }
 
-    fn answer(&mut self, number: usize, take: Take<'_>) -> Result<(), String> {
+    fn answer(&mut self, number: usize, take: ObjectSink<'_>) -> Result<(), String> {
         let ended = |error: std::io::Error| format!("git cat-file ended early: {error}");
         let mut line = String::new();
         self.answers.read_line(&mut line).map_err(ended)?;
@@ -271,7 +271,7 @@ impl Batch {
                 None => Err("git cat-file ended early".to_owned()),
             };
         };
-        let header = Header {
+        let header = ObjectHeader {
             id: id.to_owned(),
             kind: kind.to_owned(),
             size,

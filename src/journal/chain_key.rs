@@ -14,15 +14,15 @@ pub const KEY_BYTES: usize = 16;
 
 /// A key that makes the hash chain of a journal an HMAC-SHA256.
 #[derive(Clone)]
-pub struct Key(Hmac<Sha256>);
+pub struct JournalKey(Hmac<Sha256>);
 
-impl fmt::Debug for Key {
+impl fmt::Debug for JournalKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key")
     }
 }
 
-impl Key {
+impl JournalKey {
     /// Reads the key from the value of [`KEY_VARIABLE`].
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Key {
 #[derive(Debug)]
 pub struct Own {
     /// The key, if one is set; an error when it is invalid.
-    pub key: Result<Option<Key>, String>,
+    pub key: Result<Option<JournalKey>, String>,
     /// The state directory of this user, whether it exists or not; an error when it cannot be determined.
     pub state: Result<PathBuf, String>,
 }
@@ -77,7 +77,7 @@ impl Own {
             .map(|dir| dir.join("overnight"))
             .ok_or_else(|| "neither XDG_STATE_HOME nor HOME names a directory".to_owned());
         Self {
-            key: variable(KEY_VARIABLE).map(|value| Key::new(&value)).transpose(),
+            key: variable(KEY_VARIABLE).map(|value| JournalKey::new(&value)).transpose(),
             state,
         }
     }
@@ -90,7 +90,7 @@ pub fn use_own(own: Own) {
 }
 
 /// The key of this process.
-pub fn key() -> Result<Option<&'static Key>, JournalError> {
+pub fn key() -> Result<Option<&'static JournalKey>, JournalError> {
     match OWN.get().map(|own| &own.key) {
         None => Ok(None),
         Some(Ok(key)) => Ok(key.as_ref()),
@@ -112,8 +112,8 @@ mod tests {
     use super::*;
 
     /// A key of any length, for the test vectors of RFC 4231.
-    fn raw(key: &[u8]) -> Key {
-        Key(Hmac::<Sha256>::new_from_slice(key).unwrap())
+    fn raw(key: &[u8]) -> JournalKey {
+        JournalKey(Hmac::<Sha256>::new_from_slice(key).unwrap())
     }
 
     #[test]
@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn a_key_that_is_set_must_be_one() {
-        assert!(Key::new("").is_err() && Key::new("fifteen bytes..").is_err());
-        assert!(Key::new("sixteen bytes...").is_ok());
+        assert!(JournalKey::new("").is_err() && JournalKey::new("fifteen bytes..").is_err());
+        assert!(JournalKey::new("sixteen bytes...").is_ok());
         let none = Own::from_env(&|_| None);
         assert!(none.state.is_err() && matches!(none.key, Ok(None)));
         let set = Own::from_env(&|name| (name == "HOME").then(|| "/home/u".to_owned()));

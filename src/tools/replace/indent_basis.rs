@@ -2,8 +2,8 @@
 
 use super::find::{Tolerance, key};
 use super::indent;
+use super::merge::Parts;
 use super::tokens::likeness;
-use super::weave::Parts;
 
 /// Lines less similar than this are not treated as the same line.
 const ALIKE: f64 = 0.6;

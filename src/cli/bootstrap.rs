@@ -1,25 +1,25 @@
 //! Builds the dependencies of a run; the only place that knows every concrete type.
 
-use super::args::{Replaying, Shared};
+use super::args::{Replaying, RunFlags};
 use super::inputs;
 use super::out;
 use super::refusal::Refusal;
+use super::sandbox_masks;
 use super::search;
-use super::unseen;
-use crate::base::access::{Access, Found, Place, Terrain};
-use crate::base::call::{Kind, Origin};
+use crate::base::access::{Access, FsView, PathStatus, ResolvedPath};
+use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::EventKind;
-use crate::base::ruling::{Asked, Decision};
+use crate::base::ruling::{Decision, PolicyInput};
 use crate::base::secret::{Redactor, is_model_key};
-use crate::diag::Files;
-use crate::engine::deps::Sandbox;
+use crate::diag::SourceFiles;
+use crate::engine::deps::SandboxMaker;
 use crate::net::addresses;
 use crate::net::client::Limits;
 use crate::net::retry::Schedule;
 use crate::policy::hosts::{self, HostPattern};
 use crate::policy::{self, PolicySet, Uses, WishedLevel};
 use crate::process::private::{self, Private, Wishes};
-use crate::process::{self, Confinement, Level, Network, proxy, venv};
+use crate::process::{self, Confinement, Network, SandboxLevel, proxy, venv};
 use crate::provider::open::{OpenError, OpenWith, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
@@ -29,7 +29,7 @@ use crate::recipe::Plan;
 use crate::tools::mcp::Servers;
 use crate::tools::notices::Notices;
 use crate::tools::web::{Search, Web};
-use crate::tools::{Registry, Scope, save_memory, web_search};
+use crate::tools::{Registry, ToolScope, save_memory, web_search};
 use crate::workspace::isolate::{self, Standing, Told};
 use crate::workspace::{Workspace, context, patch};
 use std::path::{Path, PathBuf};
@@ -122,8 +122,13 @@ pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<R
 }
 
 /// Checks tool names in policies that were not known yet when the policies were parsed.
-pub fn check_names(policies: &PolicySet, tools: &Registry, absent: &[String], files: &Files) -> Result<(), Refusal> {
-    let names: Vec<(String, Kind, Origin)> = tools
+pub fn check_names(
+    policies: &PolicySet,
+    tools: &Registry,
+    absent: &[String],
+    files: &SourceFiles,
+) -> Result<(), Refusal> {
+    let names: Vec<(String, ToolKind, ToolOrigin)> = tools
         .specs()
         .into_iter()
         .map(|spec| (spec.name.clone(), spec.kind, spec.origin.clone()))
@@ -178,8 +183,8 @@ pub async fn bring(
     for told in told {
         match told {
             Told::Note(_) if quiet => {}
-            Told::Note(text) => out::tell(&text),
-            Told::Warning(text) => out::tell(&format!("warning: {text}")),
+            Told::Note(text) => out::stderr(&text),
+            Told::Warning(text) => out::stderr(&format!("warning: {text}")),
         }
     }
     Ok(standing)
@@ -204,22 +209,22 @@ pub async fn confinement(
     let wish = policies.sandbox();
     let wanted = match wish.level {
         WishedLevel::Auto => None,
-        WishedLevel::Full => Some(Level::Full),
-        WishedLevel::Landlock => Some(Level::Landlock),
-        WishedLevel::None => Some(Level::None),
+        WishedLevel::Full => Some(SandboxLevel::Full),
+        WishedLevel::Landlock => Some(SandboxLevel::Landlock),
+        WishedLevel::None => Some(SandboxLevel::None),
     };
     let network = match (wish.network.is_empty(), wanted) {
-        (_, Some(Level::None)) => Network::Open,
+        (_, Some(SandboxLevel::None)) => Network::Open,
         (true, _) => Network::None,
         (false, _) => Network::Hosts(wish.network.clone()),
     };
     let (level, detail, witness) = match wanted {
-        Some(Level::None) => (Level::None, "switched off by the policy".to_owned(), false),
+        Some(SandboxLevel::None) => (SandboxLevel::None, "switched off by the policy".to_owned(), false),
         _ => {
             let probe = process::probe().await;
             let level = process::choose(probe, wanted, &network)?;
             let detail = match level {
-                Level::Full => probe.full.clone(),
+                SandboxLevel::Full => probe.full.clone(),
                 _ => probe.landlock.clone(),
             };
             let detail = detail.unwrap_or_else(|why| why);
@@ -234,10 +239,10 @@ pub async fn confinement(
         }
     };
     let mut unseen: Vec<PathBuf> = hidden.iter().map(|path| absolute(path)).collect();
-    if level == Level::Full {
+    if level == SandboxLevel::Full {
         let (policies, root) = (policies.clone(), root.to_owned());
         // This walks the whole tree.
-        let looked = tokio::task::spawn_blocking(move || unseen::unreadable_files(&policies, &root)).await;
+        let looked = tokio::task::spawn_blocking(move || sandbox_masks::unreadable_files(&policies, &root)).await;
         unseen.extend(looked.map_err(|error| error.to_string())??);
     }
     let closed = policies.closed();
@@ -265,8 +270,8 @@ fn without_model_keys(vars: Vec<(String, String)>) -> Vec<(String, String)> {
 }
 
 /// The rules of the proxy for confined commands.
-pub fn proxy_rules() -> proxy::Rules {
-    proxy::Rules {
+pub fn proxy_rules() -> proxy::ProxyRules {
+    proxy::ProxyRules {
         host_fits: |host, port, patterns| {
             let patterns: Vec<HostPattern> = patterns
                 .iter()
@@ -280,12 +285,18 @@ pub fn proxy_rules() -> proxy::Rules {
 }
 
 /// As above, but built in the background. A hermetic run (a replay) has no network, whatever the policy grants.
-pub fn sandbox(policies: &PolicySet, root: &Path, own: &Arc<Private>, hidden: &[PathBuf], hermetic: bool) -> Sandbox {
+pub fn sandbox(
+    policies: &PolicySet,
+    root: &Path,
+    own: &Arc<Private>,
+    hidden: &[PathBuf],
+    hermetic: bool,
+) -> SandboxMaker {
     let (policies, own) = (policies.clone(), Arc::clone(own));
     let (root, hidden) = (root.to_owned(), hidden.to_vec());
     let make = async move {
         let (mut made, detail) = confinement(&policies, &root, &own, &hidden).await?;
-        if hermetic && made.level != Level::None {
+        if hermetic && made.level != SandboxLevel::None {
             made.network = Network::None;
         }
         Ok((made, detail))
@@ -295,8 +306,8 @@ pub fn sandbox(policies: &PolicySet, root: &Path, own: &Arc<Private>, hidden: &[
 }
 
 /// What all calls of a run share, except the sandbox.
-pub fn scope(run_dir: &Path, workspace: &Workspace, redactor: &Arc<Redactor>, web: Web) -> Scope {
-    Scope {
+pub fn scope(run_dir: &Path, workspace: &Workspace, redactor: &Arc<Redactor>, web: Web) -> ToolScope {
+    ToolScope {
         confinement: OnceLock::new(),
         jobs: process::jobs::Jobs::default(),
         results: run_dir.join("results").into(),
@@ -316,10 +327,10 @@ pub fn web(policies: &PolicySet, redactor: &Arc<Redactor>, search: Option<Search
             return Err("the URL holds a secret".to_owned());
         }
         let args = serde_json::json!({ "url": url });
-        let asked = Asked {
+        let asked = PolicyInput {
             tool: "web_fetch",
-            kind: Kind::Fetch,
-            origin: &Origin::Builtin,
+            kind: ToolKind::Fetch,
+            origin: &ToolOrigin::Builtin,
             args: &args,
         };
         let access = Access {
@@ -327,12 +338,12 @@ pub fn web(policies: &PolicySet, redactor: &Arc<Redactor>, search: Option<Search
             ..Access::none()
         };
         // The tree does not matter for the ruling on a URL.
-        let terrain = Terrain {
-            locate: &|path| Place {
+        let terrain = FsView {
+            locate: &|path| ResolvedPath {
                 asked: path.to_owned(),
                 path: path.to_owned(),
                 inside: false,
-                found: Found::Nothing,
+                found: PathStatus::Nothing,
             },
             expand: &|_| Vec::new(),
         };
@@ -387,8 +398,9 @@ pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) 
     if names.is_empty() {
         return (blocks, warnings);
     }
-    let may_read =
-        |place: &crate::base::access::Place| place.inside && !policies.unreadable("read_file", Kind::Read, &place.path);
+    let may_read = |place: &crate::base::access::ResolvedPath| {
+        place.inside && !policies.unreadable("read_file", ToolKind::Read, &place.path)
+    };
     let gathered = context::gather(workspace, &names, &may_read);
     blocks.extend(gathered.render());
     warnings.extend(gathered.warnings);
@@ -396,7 +408,7 @@ pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) 
 }
 
 /// The model of a run.
-pub fn provider(plan: &Plan, shared: &Shared, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
+pub fn provider(plan: &Plan, shared: &RunFlags, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
     let played = |model: &str| model.starts_with("script:") || model.starts_with("replay:");
     if !plan.asks() && !plan.model.as_deref().is_some_and(played) {
         return Ok(Arc::new(Unasked::default()));
@@ -456,6 +468,6 @@ pub fn pricing() -> Result<Pricing, Refusal> {
 pub fn hide_unreadable(workspace: &mut Workspace, policies: &PolicySet) {
     let policies = policies.clone();
     workspace.set_unreadable(Box::new(move |path| {
-        policies.unreadable("grep_search", Kind::Search, path)
+        policies.unreadable("grep_search", ToolKind::Search, path)
     }));
 }

@@ -4,11 +4,11 @@
 use super::blanks::{self, Blanks};
 use super::correct::{Correction, Reading, plain_margins, readings};
 use super::exact::{self, Meaning};
+use super::failure::{self, EditFailure};
 use super::find::{self, Hit, Line, Tolerance};
 use super::fuzzy::{self, Near};
 use super::indent::Style;
-use super::miss::{self, Miss};
-use super::weave::{self, Parts};
+use super::merge::{self, Parts};
 use crate::tools::placeholder;
 use crate::workspace::text::{Text, plain_line_ends};
 use std::fmt;
@@ -36,7 +36,7 @@ impl fmt::Display for Strategy {
 
 /// An unambiguous edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Landing {
+pub struct Match {
     pub strategy: Strategy,
     pub corrections: Vec<Correction>,
     /// Ranges of [`Text::as_str`] in ascending order, with their replacements.
@@ -49,14 +49,14 @@ pub struct Landing {
 ///
 /// # Errors
 /// The place or the new text is ambiguous; nothing is guessed.
-pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Landing, Miss> {
+pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Match, EditFailure> {
     let unmarked = |text: &str| plain_line_ends(text.strip_prefix('\u{feff}').unwrap_or(text));
     let (old, new) = (unmarked(old), unmarked(new));
     if old == new {
-        return Err(Miss::Same);
+        return Err(EditFailure::Same);
     }
     if let Some(line) = placeholder::first(&new, &old) {
-        return Err(Miss::Placeholder(line.to_owned()));
+        return Err(EditFailure::Placeholder(line.to_owned()));
     }
     let (old, new) = match file.as_str().contains(&old) {
         true => (old, new),
@@ -70,14 +70,14 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Landing
     };
     let readings = readings(&old, &new);
     let Some((plain, corrected)) = readings.split_first() else {
-        return Err(Miss::Same);
+        return Err(EditFailure::Same);
     };
     let found = attempt.try_all(plain, corrected)?;
     match found {
-        Some(landing) if landing.bytes == file.bytes() => Err(Miss::Same),
+        Some(landing) if landing.bytes == file.bytes() => Err(EditFailure::Same),
         Some(landing) => Ok(landing),
-        None => Err(Miss::Nothing {
-            closest: miss::closest(file.as_str(), &old),
+        None => Err(EditFailure::Nothing {
+            closest: failure::closest(file.as_str(), &old),
         }),
     }
 }
@@ -91,7 +91,7 @@ struct Attempt<'a> {
     style: Style,
 }
 
-type Outcome = Result<Option<Landing>, Miss>;
+type Outcome = Result<Option<Match>, EditFailure>;
 
 impl Attempt<'_> {
     /// Tries the request as written with every method but the fuzzy one; then its corrected variants, method by method;
@@ -179,7 +179,7 @@ impl Attempt<'_> {
         hit: &Range<usize>,
         reading: &Reading,
         known: &mut Option<Blanks>,
-    ) -> Result<String, Miss> {
+    ) -> Result<String, EditFailure> {
         let content = self.file.as_str();
         let head = content.get(..hit.start).unwrap_or_default();
         let tail = content.get(hit.end..).unwrap_or_default();
@@ -230,7 +230,7 @@ impl Attempt<'_> {
                 cut: hit.skip > 0,
                 style: self.style,
             };
-            let woven = weave::weave(&parts).map_err(|doubt| self.unsure(hit.lines.start, doubt.to_string()))?;
+            let woven = merge::weave(&parts).map_err(|doubt| self.unsure(hit.lines.start, doubt.to_string()))?;
             edits.push(self.joined(reading, range, &woven));
         }
         let strategy = match tolerance {
@@ -272,7 +272,7 @@ impl Attempt<'_> {
             cut: false,
             style: self.style,
         };
-        let woven = weave::weave(&parts).map_err(|doubt| self.unsure(first, doubt.to_string()))?;
+        let woven = merge::weave(&parts).map_err(|doubt| self.unsure(first, doubt.to_string()))?;
         if let Some(word) = fuzzy::repeated(self.file.as_str(), &reading.old, &woven) {
             let why = format!("the new text repeats `{word}`, which the file does not have");
             return Err(self.unsure(first, why));
@@ -332,13 +332,13 @@ impl Attempt<'_> {
             return Err(self.unsure(line, doubt.to_owned()));
         }
         if reading.old == reading.new {
-            return Err(Miss::Same);
+            return Err(EditFailure::Same);
         }
         let bytes = self
             .file
             .with_replacements(&edits)
             .map_err(|error| self.unsure(line, error.to_string()))?;
-        Ok(Some(Landing {
+        Ok(Some(Match {
             strategy,
             corrections: reading.corrections.clone(),
             edits,
@@ -346,18 +346,18 @@ impl Attempt<'_> {
         }))
     }
 
-    fn many(&self, lines: impl Iterator<Item = usize>) -> Miss {
-        Miss::Many {
+    fn many(&self, lines: impl Iterator<Item = usize>) -> EditFailure {
+        EditFailure::Many {
             lines: lines.map(|line| line + 1).collect(),
         }
     }
 
-    fn unsure(&self, line: usize, why: String) -> Miss {
+    fn unsure(&self, line: usize, why: String) -> EditFailure {
         let last = self.lines.len();
-        Miss::Unsure {
+        EditFailure::Unsure {
             line: line + 1,
             why,
-            closest: miss::shown(self.file.as_str(), line..(line + 6).min(last)),
+            closest: failure::shown(self.file.as_str(), line..(line + 6).min(last)),
         }
     }
 }

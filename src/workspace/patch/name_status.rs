@@ -1,9 +1,9 @@
 //! Examines one name that is no directory: detects whether it changed, and reads its content if it did.
 
-use super::cache::{Entry, Stat, What};
-use super::index::{Index, Seen};
+use super::cache::{CachedEntry, FileStat, What};
+use super::index::{GitIndex, IndexEntry};
 use super::names::{open_dir, open_file};
-use super::object::{Digest, Id, Kind};
+use super::object::{Digest, Id, ObjectKind};
 use super::scan::{LARGE, MOST_FILE, Scan, TICK};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -14,24 +14,24 @@ use std::os::fd::BorrowedFd;
 use std::sync::PoisonError;
 
 /// The result: the type, the metadata to detect the next change by, the object id.
-type Made = (What, Stat, Id);
+type Made = (What, FileStat, Id);
 
 /// A name with everything known about it.
-pub(super) struct Look<'a, 'b> {
+pub(super) struct NameStatus<'a, 'b> {
     pub scan: &'a Scan<'b>,
     pub at: BorrowedFd<'a>,
     pub name: &'a CString,
     pub stat: &'a rustix::fs::Stat,
     /// Its entry in the last snapshot.
-    pub old: Option<&'a Entry>,
+    pub old: Option<&'a CachedEntry>,
     /// Its entry in the first snapshot.
-    pub first: Option<&'a Entry>,
+    pub first: Option<&'a CachedEntry>,
     /// The index, if it has an entry for the name; `seen` is that entry.
-    pub index: Option<&'a Index>,
+    pub index: Option<&'a GitIndex>,
     pub seen: usize,
 }
 
-impl Look<'_, '_> {
+impl NameStatus<'_, '_> {
     /// `None`: it has changed its type meanwhile.
     pub fn at(&self, kind: FileType, refused: bool) -> Result<Option<Made>, String> {
         match kind {
@@ -50,7 +50,7 @@ impl Look<'_, '_> {
 
     /// Identifies it by type and time of change instead of its content.
     fn metadata(&self, why: &str) -> Result<Option<Made>, String> {
-        let stat = Stat::of(self.stat);
+        let stat = FileStat::of(self.stat);
         let mut text = format!("{why}\ninode {} mode {:o}\n", stat.inode, self.stat.st_mode);
         if FileType::from_raw_mode(self.stat.st_mode) == FileType::RegularFile {
             // The ctime changes with every modification, and no program can set it back.
@@ -59,21 +59,21 @@ impl Look<'_, '_> {
                 stat.size, stat.changed, stat.modified
             ));
         }
-        let id = self.scan.object(Kind::Blob, text.as_bytes(), None)?;
+        let id = self.scan.object(ObjectKind::Blob, text.as_bytes(), None)?;
         Ok(Some((What::Metadata, stat, id)))
     }
 
     /// The metadata to detect a change by; none if the file is so new that it may change again within the same clock
     /// tick.
-    fn known_by(&self, stat: Stat) -> Stat {
+    fn known_by(&self, stat: FileStat) -> FileStat {
         match self.scan.now.saturating_sub(stat.changed.max(stat.modified)) > TICK {
             true => stat,
-            false => Stat::UNKNOWN,
+            false => FileStat::UNKNOWN,
         }
     }
 
     fn file(&self) -> Result<Option<Made>, String> {
-        let stat = Stat::of(self.stat);
+        let stat = FileStat::of(self.stat);
         let what = match self.stat.st_mode & 0o100 {
             0 => What::File,
             _ => What::Executable,
@@ -102,7 +102,7 @@ impl Look<'_, '_> {
         };
         let trouble = |error: Errno| error.to_string();
         let opened = rustix::fs::fstat(&file).map_err(trouble)?;
-        let before = Stat::of(&opened);
+        let before = FileStat::of(&opened);
         if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile || before.inode != stat.inode {
             return Ok(None);
         }
@@ -112,11 +112,11 @@ impl Look<'_, '_> {
             Content::Changing => return Ok(None),
             Content::Large => return self.metadata(&format!("a file over {} MiB", MOST_FILE >> 20)),
         };
-        let after = Stat::of(&rustix::fs::fstat(&file).map_err(trouble)?);
+        let after = FileStat::of(&rustix::fs::fstat(&file).map_err(trouble)?);
         let by = if after == before {
             self.known_by(before)
         } else {
-            Stat::UNKNOWN
+            FileStat::UNKNOWN
         };
         Ok(Some((what, by, id)))
     }
@@ -133,7 +133,10 @@ impl Look<'_, '_> {
             file.take(MOST_FILE + 1).read_to_end(&mut content).map_err(trouble)?;
             return match content.len() as u64 > MOST_FILE {
                 true => Ok(Content::Changing),
-                false => self.scan.object(Kind::Blob, &content, elsewhere).map(Content::Known),
+                false => self
+                    .scan
+                    .object(ObjectKind::Blob, &content, elsewhere)
+                    .map(Content::Known),
             };
         }
         // A digest is useful only if content that is stored already may have the same one.
@@ -145,7 +148,7 @@ impl Look<'_, '_> {
         if known.is_empty() {
             return Ok(Content::Large);
         }
-        let mut digest = Digest::of(self.scan.format, Kind::Blob, size);
+        let mut digest = Digest::of(self.scan.format, ObjectKind::Blob, size);
         let mut buffer = vec![0; 1 << 18];
         let mut left = size;
         while left > 0 {
@@ -164,7 +167,7 @@ impl Look<'_, '_> {
     }
 
     fn link(&self) -> Result<Option<Made>, String> {
-        let stat = Stat::of(self.stat);
+        let stat = FileStat::of(self.stat);
         if let Some(old) = self.old
             && old.stat == stat
             && old.what == What::Link
@@ -182,7 +185,7 @@ impl Look<'_, '_> {
             .filter(|seen| seen.stored);
         let id = self
             .scan
-            .object(Kind::Blob, target.as_bytes(), seen.map(|seen| seen.id))?;
+            .object(ObjectKind::Blob, target.as_bytes(), seen.map(|seen| seen.id))?;
         Ok(Some((What::Link, self.known_by(stat), id)))
     }
 }
@@ -195,7 +198,7 @@ enum Content {
 }
 
 /// Whether a file is as git saw it. If git recorded no fractions of a second, the file is read.
-fn unchanged(seen: &Seen, what: What, now: &Stat) -> bool {
+fn unchanged(seen: &IndexEntry, what: What, now: &FileStat) -> bool {
     let short = |number: u64| number & u64::from(u32::MAX);
     seen.settled
         && seen.mode == what.mode()

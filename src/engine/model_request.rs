@@ -2,16 +2,16 @@
 
 use super::compact::{self, Compaction};
 use super::deps::Deps;
-use super::effects::{Stop, since};
+use super::effects::{RunError, since};
 use super::ledger::Ledger;
 use super::prompt::Digests;
 use crate::base::call::ToolSpec;
 use crate::base::event::{EventKind, Summarised};
 use crate::base::ids::CallId;
 use crate::base::message::{Message, Part, Reply};
-use crate::base::outcome::{Outcome, Verdict};
+use crate::base::outcome::{RunOutcome, Verdict};
 use crate::journal::JournalError;
-use crate::provider::{AskContext, ProviderClass, ProviderError, Request};
+use crate::provider::{AskContext, ModelRequest, ProviderClass, ProviderError};
 use crate::tools::results;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -32,14 +32,14 @@ pub struct Refused {
 }
 
 /// The parts of a request that stay the same for the whole run.
-pub struct Asking {
+pub struct RequestContext {
     specs: Vec<ToolSpec>,
     digests: Digests,
     /// Bytes of the system prompt, and of the tool declarations as JSON.
     frame: (u64, u64),
 }
 
-impl Asking {
+impl RequestContext {
     /// Builds them from the tools and prompts of this run.
     pub fn new(deps: &Deps) -> Self {
         let mut specs: Vec<ToolSpec> = deps.tools.declared();
@@ -61,11 +61,11 @@ impl Asking {
 
     /// Sends one request and records the reply. Returns the calls whose arguments hold a secret, or none when the
     /// history had to be shortened instead.
-    pub async fn ask(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<BTreeSet<CallId>, Stop> {
+    pub async fn ask(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<BTreeSet<CallId>, RunError> {
         // Moved out while the request is under way, because the ledger is borrowed mutably to show progress events.
         let history = std::mem::take(&mut ledger.state.history);
         let digest = self.digests.of(&history, ledger.state.epoch);
-        let request = Request {
+        let request = ModelRequest {
             turn: ledger.state.spent.turns + 1,
             system: &deps.system,
             tools: &self.specs,
@@ -165,7 +165,7 @@ impl Asking {
         ledger: &mut Ledger,
         how: &Compaction,
         refused: Option<Refused>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RunError> {
         let window = refused.as_ref().and_then(|refused| refused.window);
         let overflow = refused.map(|refused| refused.digest);
         let event = match how {
@@ -174,7 +174,7 @@ impl Asking {
                 let whole = compact::whole_results(older);
                 for (id, text) in &whole {
                     results::keep_whole(&deps.scope.results, id.as_str(), text)
-                        .map_err(|error| Stop::Environment(error.to_string()))?;
+                        .map_err(|error| RunError::Environment(error.to_string()))?;
                 }
                 EventKind::Compacted {
                     history: compact::shrunk(older),
@@ -209,13 +209,18 @@ impl Asking {
 }
 
 /// Asks the model for a summary of these messages, in a separate request without tools.
-async fn summarise(deps: &Deps, ledger: &mut Ledger, older: &[Message], told: Option<u64>) -> Result<Summarised, Stop> {
+async fn summarise(
+    deps: &Deps,
+    ledger: &mut Ledger,
+    older: &[Message],
+    told: Option<u64>,
+) -> Result<Summarised, RunError> {
     let window = told.or(ledger.state.window).unwrap_or(compact::DEFAULT_WINDOW);
     // Assumes two bytes per token, so that the request for a summary fits in any language.
     let room = usize::try_from(window).unwrap_or(usize::MAX);
     let messages = [compact::summary_request(older, room)];
     let asked = Digests::new(compact::SUMMARY_SYSTEM, &[], None).of(&messages, 0);
-    let request = Request {
+    let request = ModelRequest {
         turn: ledger.state.spent.turns + 1,
         system: compact::SUMMARY_SYSTEM,
         tools: &[],
@@ -249,7 +254,7 @@ struct Given {
 async fn once(
     deps: &Deps,
     ledger: &mut Ledger,
-    request: &Request<'_>,
+    request: &ModelRequest<'_>,
 ) -> Result<Result<Given, ProviderError>, JournalError> {
     let begun = Instant::now();
     let retries = Mutex::new(Vec::new());
@@ -309,7 +314,7 @@ fn calls_with_secrets(deps: &Deps, reply: &Reply) -> BTreeSet<CallId> {
         .collect()
 }
 
-fn failure(deps: &Deps, error: ProviderError) -> Stop {
+fn failure(deps: &Deps, error: ProviderError) -> RunError {
     if error.class == ProviderClass::OutOfTime {
         deps.interrupt.wall();
     }
@@ -317,11 +322,11 @@ fn failure(deps: &Deps, error: ProviderError) -> Stop {
         if error.class == ProviderClass::OutOfTime && outcome.verdict == Verdict::Budget {
             outcome.message = format!("{}; {}", outcome.message, error.message);
         }
-        return Stop::Ended(outcome);
+        return RunError::Ended(outcome);
     }
     let verdict = match error.class {
         ProviderClass::ReplayMiss => Verdict::Failed,
         _ => Verdict::Provider,
     };
-    Stop::Ended(Outcome::new(verdict, error.class.as_str(), error.message))
+    RunError::Ended(RunOutcome::new(verdict, error.class.as_str(), error.message))
 }

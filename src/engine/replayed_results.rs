@@ -15,11 +15,11 @@
 //! denied and how a command ended is never taken from the recording. With `--replay strict` all output must equal the
 //! recorded output.
 
-use crate::base::call::{Kind, Origin, ToolOutput, ToolSpec};
+use crate::base::call::{ToolKind, ToolOrigin, ToolOutput, ToolSpec};
 use crate::base::ids::{CallId, StepId};
 use crate::base::outcome::CheckResult;
-use crate::provider::replay::{Recorded, diff};
-use crate::tools::{Prepared, ToolContext, ToolError, results};
+use crate::provider::replay::{RecordedRun, diff};
+use crate::tools::{PreparedCall, ToolContext, ToolError, results};
 use serde_json::Value;
 use std::path::Path;
 
@@ -41,12 +41,12 @@ pub const WARNING: &str = "replay";
 
 /// `prepared`, with the recorded result in place of its work where a second run could not reproduce it.
 pub fn prepared(
-    recorded: Option<&Recorded>,
+    recorded: Option<&RecordedRun>,
     id: &CallId,
     spec: &ToolSpec,
     args: &Value,
-    prepared: Prepared,
-) -> Prepared {
+    prepared: PreparedCall,
+) -> PreparedCall {
     let Some(recorded) = recorded else {
         return prepared;
     };
@@ -54,7 +54,7 @@ pub fn prepared(
     let kept = recorded.kept.clone();
     match answer(spec, args, !prepared.access.urls.is_empty(), output.as_ref()) {
         Answer::Real => prepared,
-        Answer::Recorded => Prepared {
+        Answer::Recorded => PreparedCall {
             work: Box::new(move |context| {
                 Box::pin(async move {
                     let output = output.ok_or_else(missing)?;
@@ -67,7 +67,7 @@ pub fn prepared(
         Answer::Soft if recorded.strict => prepared,
         Answer::Soft => {
             let (work, title) = (prepared.work, prepared.title.clone());
-            Prepared {
+            PreparedCall {
                 work: Box::new(move |context| {
                     Box::pin(async move {
                         let ran = results::fit(work(context.clone()).await?, &context)?;
@@ -79,7 +79,7 @@ pub fn prepared(
         }
         Answer::RunButTell => {
             let work = prepared.work;
-            Prepared {
+            PreparedCall {
                 work: Box::new(move |context| {
                     Box::pin(async move {
                         let ran = work(context).await?;
@@ -111,7 +111,7 @@ fn softened(
     context
         .scope
         .notices
-        .tell(WARNING, differs(&format!("{}: {title}", context.call), &old, &new));
+        .add(WARNING, differs(&format!("{}: {title}", context.call), &old, &new));
     results::carry(kept, &recorded, context)?;
     Ok(ToolOutput {
         content: recorded.content,
@@ -121,7 +121,7 @@ fn softened(
 }
 
 /// The output of a step's command for later prompts, with a warning if it differs from the recording.
-pub fn step_output(recorded: Option<&Recorded>, step: &StepId, printed: String) -> (String, Option<String>) {
+pub fn step_output(recorded: Option<&RecordedRun>, step: &StepId, printed: String) -> (String, Option<String>) {
     let old = recorded
         .filter(|recorded| !recorded.strict)
         .and_then(|recorded| recorded.steps.get(step));
@@ -137,7 +137,7 @@ pub fn step_output(recorded: Option<&Recorded>, step: &StepId, printed: String) 
 /// The result of a check as the model receives it, with a warning if its output differs from the recording. A check
 /// that passes now and failed then, or the reverse, is not changed.
 pub fn check(
-    recorded: Option<&Recorded>,
+    recorded: Option<&RecordedRun>,
     step: &StepId,
     attempt: u32,
     made: CheckResult,
@@ -180,14 +180,14 @@ fn answer(spec: &ToolSpec, args: &Value, has_urls: bool, output: Option<&ToolOut
     if failure.is_some_and(|failure| failure.kind == "interrupted") {
         return Answer::Recorded;
     }
-    let searches_web = spec.kind == Kind::Search && spec.name.contains("web");
-    if has_urls || spec.kind == Kind::Fetch || searches_web {
+    let searches_web = spec.kind == ToolKind::Search && spec.name.contains("web");
+    if has_urls || spec.kind == ToolKind::Fetch || searches_web {
         return Answer::Recorded;
     }
     match spec.name.as_str() {
         "save_memory" | "read_background_output" | "list_background_processes" => Answer::Recorded,
         "run_shell_command" if args.get("is_background").and_then(Value::as_bool) == Some(true) => Answer::RunButTell,
-        _ if spec.kind == Kind::Execute || spec.origin != Origin::Builtin => Answer::Soft,
+        _ if spec.kind == ToolKind::Execute || spec.origin != ToolOrigin::Builtin => Answer::Soft,
         _ => Answer::Real,
     }
 }
@@ -197,13 +197,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn spec(name: &str, kind: Kind) -> ToolSpec {
+    fn spec(name: &str, kind: ToolKind) -> ToolSpec {
         ToolSpec {
             name: name.to_owned(),
             display_name: String::new(),
             description: String::new(),
             kind,
-            origin: Origin::Builtin,
+            origin: ToolOrigin::Builtin,
             parameters: json!({}),
             aliases: Vec::new(),
         }
@@ -212,20 +212,31 @@ mod tests {
     #[test]
     fn what_cannot_be_done_twice_is_told_from_the_recording() {
         let told = |name: &str, kind, args: Value| answer(&spec(name, kind), &args, false, None);
-        assert_eq!(told("read_file", Kind::Read, json!({})), Answer::Real);
-        assert_eq!(told("write_file", Kind::Edit, json!({})), Answer::Real);
-        assert_eq!(told("grep_search", Kind::Search, json!({})), Answer::Real);
-        assert_eq!(told("google_web_search", Kind::Search, json!({})), Answer::Recorded);
-        assert_eq!(told("web_fetch", Kind::Fetch, json!({})), Answer::Recorded);
-        assert_eq!(told("save_memory", Kind::Edit, json!({})), Answer::Recorded);
-        assert_eq!(told("read_background_output", Kind::Read, json!({})), Answer::Recorded);
-        assert_eq!(told("run_shell_command", Kind::Execute, json!({})), Answer::Soft);
+        assert_eq!(told("read_file", ToolKind::Read, json!({})), Answer::Real);
+        assert_eq!(told("write_file", ToolKind::Edit, json!({})), Answer::Real);
+        assert_eq!(told("grep_search", ToolKind::Search, json!({})), Answer::Real);
+        assert_eq!(told("google_web_search", ToolKind::Search, json!({})), Answer::Recorded);
+        assert_eq!(told("web_fetch", ToolKind::Fetch, json!({})), Answer::Recorded);
+        assert_eq!(told("save_memory", ToolKind::Edit, json!({})), Answer::Recorded);
+        assert_eq!(
+            told("read_background_output", ToolKind::Read, json!({})),
+            Answer::Recorded
+        );
+        assert_eq!(told("run_shell_command", ToolKind::Execute, json!({})), Answer::Soft);
         let background = json!({ "is_background": true });
-        assert_eq!(told("run_shell_command", Kind::Execute, background), Answer::RunButTell);
-        let remote = answer(&spec("docs__find", Kind::Other), &json!({}), true, None);
+        assert_eq!(
+            told("run_shell_command", ToolKind::Execute, background),
+            Answer::RunButTell
+        );
+        let remote = answer(&spec("docs__find", ToolKind::Other), &json!({}), true, None);
         assert_eq!(remote, Answer::Recorded);
         let interrupted = ToolOutput::failure("interrupted", "effect unknown");
-        let again = answer(&spec("write_file", Kind::Edit), &json!({}), false, Some(&interrupted));
+        let again = answer(
+            &spec("write_file", ToolKind::Edit),
+            &json!({}),
+            false,
+            Some(&interrupted),
+        );
         assert_eq!(again, Answer::Recorded, "nobody knows what it did");
     }
 
@@ -243,7 +254,7 @@ mod tests {
 
     #[test]
     fn output_of_checks_and_steps_is_compared_softly_and_their_verdicts_are_not() {
-        let mut recorded = Recorded::default();
+        let mut recorded = RecordedRun::default();
         let step = StepId::from("fix");
         recorded.steps.insert(step.clone(), "finished in 0.00s".to_owned());
         let key = (step.clone(), 1, "tests".to_owned());
