@@ -1,6 +1,7 @@
 //! The recipes inside this program, with the files that they name and their samples: `builtin:NAME`.
 
 use include_dir::{Dir, include_dir};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// `recipes/` of this project as it was at the build.
@@ -62,6 +63,10 @@ fn write_dir(dir: &Dir<'_>, root: &Path, to: &Path) -> std::io::Result<()> {
                     std::fs::create_dir_all(parent)?;
                 }
                 std::fs::write(&path, file.contents())?;
+                // The program holds contents only; a script of a sample must be one again.
+                if file.contents().starts_with(b"#!") {
+                    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
+                }
             }
         }
     }
