@@ -86,7 +86,9 @@ fn problems(sample: &Path) -> Vec<String> {
     for recording in ["wrong", "cheat"] {
         let there = sample.join(format!("{recording}.yaml")).exists();
         if there != wanted.contains_key(recording) {
-            wrong.push(format!("{recipe}: {recording}.yaml and ends.txt do not agree on how it ends"));
+            wrong.push(format!(
+                "{recipe}: {recording}.yaml and ends.txt do not agree on how it ends"
+            ));
         }
     }
     if wanted.values().any(|code| *code == 0) {
