@@ -1,6 +1,7 @@
 //! The built-in recipes (`builtin:NAME`) with the files that they name and their samples.
 
 use include_dir::{Dir, include_dir};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// The directory `recipes/` at build time.
@@ -63,6 +64,10 @@ fn write_dir(dir: &Dir<'_>, root: &Path, to: &Path) -> std::io::Result<()> {
                     std::fs::create_dir_all(parent)?;
                 }
                 std::fs::write(&path, file.contents())?;
+                // The program holds contents only; a script of a sample must be one again.
+                if file.contents().starts_with(b"#!") {
+                    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
+                }
             }
         }
     }

@@ -54,6 +54,7 @@ mod secrets;
 mod server_prompts;
 mod service;
 mod shipped;
+mod shipped_recipes;
 mod shown;
 mod small_models;
 mod state;

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: MIT
+"""Products."""
+
+
+def times(a, b):
+    return a * b

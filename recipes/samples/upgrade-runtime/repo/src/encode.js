@@ -1,0 +1,2 @@
+/** Text as base64. */
+exports.encode = (text) => new Buffer(text).toString("base64");

@@ -1,0 +1,145 @@
+//! The recipes inside the program on their samples: `recipes/samples/NAME/replies.yaml` must end 0; `wrong.yaml`, which does not do the job,
+//! and `cheat.yaml`, which bends what it is judged by, must end as the lines of `ends.txt` beside them say (`wrong 1`).
+
+use super::harness::{Done, World, have, project};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// How many recipes have a sample at least.
+const SAMPLES: usize = 17;
+/// How many are run at once.
+const AT_ONCE: usize = 4;
+/// Programs that samples need and a machine may lack, with the recipes that need them.
+const NEEDED: [(&str, &[&str]); 3] = [
+    ("cargo", &["fix-clippy"]),
+    ("node", &["fix-eslint", "upgrade-runtime"]),
+    ("npm", &["fix-eslint"]),
+];
+
+fn samples() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = std::fs::read_dir(project().join("recipes/samples"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    found.sort();
+    assert!(found.len() >= SAMPLES, "only {} samples were found", found.len());
+    found
+}
+
+fn name(sample: &Path) -> String {
+    sample.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+fn copy(from: &Path, to: &Path) {
+    let done = Command::new("cp")
+        .args(["-rH", "-T", "--"])
+        .arg(from)
+        .arg(to)
+        .status()
+        .unwrap();
+    assert!(done.success(), "{} could not be copied", from.display());
+}
+
+/// Whether what a sample needs is on this machine.
+fn ready(recipe: &str) -> bool {
+    NEEDED
+        .iter()
+        .filter(|(_, recipes)| recipes.contains(&recipe))
+        .all(|(program, _)| {
+            let there = Command::new(program).arg("--version").output();
+            have(program, there.is_ok_and(|output| output.status.success()))
+        })
+}
+
+/// Runs a recipe on its sample with one of the sample's recordings in the place of `replies.yaml`.
+fn run(recipe: &str, recording: &str) -> (World, Done) {
+    let world = World::new();
+    let place = world.path().join("recipes");
+    copy(&project().join("recipes"), &place);
+    let sample = place.join("samples").join(recipe);
+    if recording != "replies" {
+        std::fs::copy(sample.join(format!("{recording}.yaml")), sample.join("replies.yaml")).unwrap();
+    }
+    let file = place.join(format!("{recipe}.yaml")).to_string_lossy().into_owned();
+    let out = world.out().to_string_lossy().into_owned();
+    let done = world.call(&["run", &file, "--sample", "--out", &out]);
+    (world, done)
+}
+
+/// The lines of `ends.txt`: how each recording must end.
+fn ends(sample: &Path) -> BTreeMap<String, i32> {
+    let text = std::fs::read_to_string(sample.join("ends.txt")).unwrap_or_default();
+    text.lines()
+        .map(|line| {
+            let (recording, code) = line.split_once(' ').unwrap();
+            (recording.to_owned(), code.parse().unwrap())
+        })
+        .collect()
+}
+
+/// What is wrong with a sample, a line each.
+fn problems(sample: &Path) -> Vec<String> {
+    let recipe = name(sample);
+    let mut wanted = ends(sample);
+    let mut wrong = Vec::new();
+    for recording in ["wrong", "cheat"] {
+        let there = sample.join(format!("{recording}.yaml")).exists();
+        if there != wanted.contains_key(recording) {
+            wrong.push(format!(
+                "{recipe}: {recording}.yaml and ends.txt do not agree on how it ends"
+            ));
+        }
+    }
+    if wanted.values().any(|code| *code == 0) {
+        wrong.push(format!("{recipe}: a wrong or cheating recording must not pass"));
+    }
+    if !ready(&recipe) || !wrong.is_empty() {
+        return wrong;
+    }
+    wanted.insert("replies".to_owned(), 0);
+    for (recording, code) in wanted {
+        let (_world, done) = run(&recipe, &recording);
+        if done.code != code {
+            wrong.push(format!(
+                "{recipe}: {recording} ends {} and not {code}\n{}",
+                done.code, done.stderr
+            ));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn samples_pass_and_wrong_and_cheating_recordings_do_not() {
+    let samples = samples();
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let work = || {
+        let mut wrong = Vec::new();
+        while let Some(sample) = samples.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+            wrong.extend(problems(sample));
+        }
+        wrong
+    };
+    let wrong: Vec<String> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn each_recipe_is_listed_checked_and_has_its_page() {
+    let world = World::new();
+    for sample in samples() {
+        let recipe = format!("builtin:{}", name(&sample));
+        world.call(&["recipe", "check", &recipe]).exits(0);
+        let page = project().join("recipes/pages").join(format!("{}.md", name(&sample)));
+        let shown = world.call(&["recipe", "doc", &recipe]).exits(0).stdout;
+        let text = std::fs::read_to_string(&page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
+        assert!(shown.contains(text.trim()), "{recipe} does not show {}", page.display());
+        for heading in ["## What it does", "## What it may touch", "## What it costs"] {
+            assert!(text.contains(heading), "{} has no `{heading}`", page.display());
+        }
+    }
+}
