@@ -5,6 +5,9 @@ use super::refusal::Refusal;
 use clap::ValueEnum;
 use std::path::PathBuf;
 
+/// Reads the number of a limit as its flag does.
+type ReadNumber = fn(&str) -> Result<u64, String>;
+
 /// Every variable that changes the behaviour of this program, with its purpose. The manual prints this list.
 pub const ALL: [(&str, &str); 28] = [
     (
@@ -159,7 +162,7 @@ pub fn fill(shared: &mut RunFlags) -> Result<(), Refusal> {
             StdoutFormat::from_str(text, true).map_err(|_| "write text, json or stream-json".to_owned())
         })?;
     }
-    let limits: [(&mut Option<u64>, &str, fn(&str) -> Result<u64, String>); 4] = [
+    let limits: [(&mut Option<u64>, &str, ReadNumber); 4] = [
         (&mut shared.max_turns, "OVERNIGHT_MAX_TURNS", number),
         (&mut shared.max_tokens, "OVERNIGHT_MAX_TOKENS", whole),
         (&mut shared.max_cost, "OVERNIGHT_MAX_COST", dollars),

@@ -25,7 +25,11 @@ fn shares(cases: &[EditCase]) {
         };
         *ways.entry(way).or_default() += 1;
         let mark = match (&case.wanted, &outcome) {
-            (ExpectedEdit::Bytes(bytes) | ExpectedEdit::BytesOrRefusal(bytes), Ok(landing)) if landing.bytes == *bytes => "right",
+            (ExpectedEdit::Bytes(bytes) | ExpectedEdit::BytesOrRefusal(bytes), Ok(landing))
+                if landing.bytes == *bytes =>
+            {
+                "right"
+            }
             (ExpectedEdit::BytesOrRefusal(_), Err(_)) => "right",
             (ExpectedEdit::Refusal(kind), Err(miss)) if miss.kind() == kind => "right",
             (_, Err(_)) => "refused for no reason",
