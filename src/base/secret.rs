@@ -28,7 +28,7 @@ pub const MIN_BYTES: usize = 8;
 /// The most bytes that a stream holds back.
 const MAX_HELD: usize = 64 << 10;
 
-/// Finds every known secret value, in every encoding that [`encode`] covers, and redacts it.
+/// Finds every known secret value, in every encoding that `encode` covers, and redacts it.
 #[derive(Clone, Default)]
 pub struct Redactor {
     index: Option<Arc<Index>>,

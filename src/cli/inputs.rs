@@ -133,7 +133,7 @@ impl Policies {
     /// Parses the sources.
     ///
     /// # Errors
-    /// As [`policy::load`].
+    /// As [`policy::load()`].
     pub fn load(
         &self,
         files: &mut SourceFiles,

@@ -29,7 +29,7 @@ pub async fn run(args: RunArgs, started: Instant) -> u8 {
     }
 }
 
-/// Like [`run`], but returns a refusal to the caller instead of printing it.
+/// Like [`run()`], but returns a refusal to the caller instead of printing it.
 pub async fn ended(args: RunArgs, started: Instant) -> Result<u8, Refusal> {
     let (args, _copy) = prepare(args).await?;
     let silent = args.shared.silent;
