@@ -80,7 +80,7 @@ fn shared_arguments(arguments: &RunArguments, tree: &Path, limits: RunLimits) ->
 
 /// How a child process ended.
 #[derive(Clone, Debug, Default)]
-pub struct JobEnd {
+pub struct ChildEnd {
     pub verdict: String,
     pub exit_code: u8,
     pub reason: String,
@@ -93,7 +93,7 @@ pub struct JobEnd {
     pub recipe: String,
 }
 
-impl JobEnd {
+impl ChildEnd {
     /// The ending of a job that could not be started.
     pub fn environment(message: String) -> Self {
         Self {
@@ -113,11 +113,11 @@ impl JobEnd {
 }
 
 /// Reads what a process left in its run directory and compares it with the exit code.
-pub fn end_of(run_dir: &Path, status: ExitStatus, log: &Path) -> JobEnd {
+pub fn end_of(run_dir: &Path, status: ExitStatus, log: &Path) -> ChildEnd {
     let code = status.code();
     match read_result(run_dir) {
         // `result.json` may be from an earlier session; its exit code then differs from the process's.
-        Some(result) if code == Some(result.exit_code) => JobEnd {
+        Some(result) if code == Some(result.exit_code) => ChildEnd {
             verdict: result.verdict.as_str().to_owned(),
             exit_code: u8::try_from(result.exit_code).unwrap_or(70),
             reason: result.reason,
@@ -133,13 +133,13 @@ pub fn end_of(run_dir: &Path, status: ExitStatus, log: &Path) -> JobEnd {
         },
         _ => {
             let (verdict, exit_code, reason) = by_status(status);
-            JobEnd {
+            ChildEnd {
                 verdict: verdict.to_owned(),
                 exit_code,
                 reason,
                 message: last_line(log),
                 spending: spending_of_journal(run_dir),
-                ..JobEnd::default()
+                ..ChildEnd::default()
             }
         }
     }
@@ -232,7 +232,7 @@ pub fn patch_of(run_dir: &Path) -> Option<(Vec<u8>, String)> {
 }
 
 /// The row of an attempt, without patch and times.
-pub fn row(job: &PlannedJob, digest: &str, attempt: u64, end: &JobEnd) -> RunRow {
+pub fn row(job: &PlannedJob, digest: &str, attempt: u64, end: &ChildEnd) -> RunRow {
     let identity = &job.identity;
     let spending = end.spending.unwrap_or_default();
     let known = |own: &str, planned: &str| {

@@ -8,7 +8,7 @@ use super::outputs::{self, JobReport, ReportHead};
 use super::plan::{self, PlanFile};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
-use super::supervisor::CallResult;
+use super::supervisor::SupervisedCall;
 use crate::journal::artefacts;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path, PathBuf};
@@ -332,14 +332,14 @@ fn absent_shards(bundles: &[Bundle<'_>], unended: &[&Path]) -> Vec<String> {
 
 struct CopiedRows {
     last: HashMap<String, RunRow>,
-    call: CallResult,
+    call: SupervisedCall,
 }
 
 /// Writes all rows, with paths relative to `out`, and the patches.
 fn copy_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<CopiedRows, BatchError> {
     let mut copied = CopiedRows {
         last: HashMap::new(),
-        call: CallResult::default(),
+        call: SupervisedCall::default(),
     };
     let base = std::path::absolute(out).unwrap_or_else(|_| out.to_owned());
     let mut failed = Ok(());
@@ -402,7 +402,7 @@ fn patches(bundles: &[Bundle<'_>], out: &Path, last: &HashMap<String, RunRow>) -
     Ok(())
 }
 
-fn add(call: &mut CallResult, row: &RunRow) {
+fn add(call: &mut SupervisedCall, row: &RunRow) {
     let cost = crate::recipe::parse::micros(row.cost.max(0.0));
     call.spent = JobSpending {
         turns: call.spent.turns + row.turns,

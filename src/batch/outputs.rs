@@ -3,7 +3,7 @@
 
 use super::evaluation::{self, ModelScore};
 use super::rows::RunRow;
-use super::supervisor::{CallResult, JobResult, JobStanding};
+use super::supervisor::{JobResult, JobStanding, SupervisedCall};
 use super::{BatchError, html, junit, summary};
 use crate::journal::artefacts;
 use serde::{Deserialize, Serialize};
@@ -98,7 +98,7 @@ pub struct BatchResult {
 }
 
 /// The reported state of each job of a call.
-pub fn job_reports(call: &CallResult) -> Vec<JobReport> {
+pub fn job_reports(call: &SupervisedCall) -> Vec<JobReport> {
     call.jobs.iter().map(job_report).collect()
 }
 
@@ -139,7 +139,7 @@ pub fn verdict_of(code: u8) -> &'static str {
 }
 
 /// The result object.
-pub fn result(head: &ReportHead<'_>, jobs: &[JobReport], call: &CallResult) -> BatchResult {
+pub fn result(head: &ReportHead<'_>, jobs: &[JobReport], call: &SupervisedCall) -> BatchResult {
     let mut counts = JobCounts {
         total: jobs.len() as u64,
         ..JobCounts::default()

@@ -4,7 +4,7 @@
 use super::BatchError;
 use super::breaker::CircuitBreaker;
 use super::budget::{Grant, JobSpending, Reservation, SharedBudget};
-use super::child::{self, JobEnd, ValueFiles};
+use super::child::{self, ChildEnd, ValueFiles};
 use super::plan::{BatchPlan, PlannedJob, run_dir, service_of};
 use super::progress::BatchProgress;
 use super::record::{self, BatchEvent, BatchRecord, OpenRun};
@@ -96,14 +96,14 @@ pub struct JobResult {
     /// Its last row, from this call or an earlier one.
     pub row: Option<RunRow>,
     /// For a job that will be resumed: how it was interrupted.
-    pub interrupted: Option<JobEnd>,
+    pub interrupted: Option<ChildEnd>,
     /// Why it was not run.
     pub not_run: Option<String>,
 }
 
 /// The result of a call.
 #[derive(Debug, Default)]
-pub struct CallResult {
+pub struct SupervisedCall {
     pub jobs: Vec<JobResult>,
     pub spent: JobSpending,
     pub unpriced: bool,
@@ -186,7 +186,7 @@ enum Progressed {
     Prepared(Box<Attempt>, Result<(), String>),
     /// Its `JobStarted` is on the disk.
     Recorded(Box<Attempt>, std::io::Result<()>),
-    Ended(Box<Attempt>, JobEnd),
+    Ended(Box<Attempt>, ChildEnd),
     Cleaned,
 }
 
@@ -209,7 +209,7 @@ struct Supervisor<'a, 'b> {
     /// Services that refused a key or have no quota left, with their messages.
     closed: HashMap<String, String>,
     results: BTreeMap<usize, JobResult>,
-    result: CallResult,
+    result: SupervisedCall,
     progress: &'b mut BatchProgress,
     kill_at: Option<Instant>,
 }
@@ -222,7 +222,7 @@ pub async fn run<'a>(
     mut call: BatchCall<'a>,
     record: &mut BatchRecord,
     progress: &mut BatchProgress,
-) -> Result<CallResult, BatchError> {
+) -> Result<SupervisedCall, BatchError> {
     let jobs = ready(&call, &record.state).await;
     let mut signals = std::mem::replace(&mut call.signals, tokio::sync::mpsc::unbounded_channel().1);
     let call = call;
@@ -258,9 +258,9 @@ pub async fn run<'a>(
         pids: BTreeMap::new(),
         closed: HashMap::new(),
         results: BTreeMap::new(),
-        result: CallResult {
+        result: SupervisedCall {
             started: Some(Timestamp::now()),
-            ..CallResult::default()
+            ..SupervisedCall::default()
         },
         progress,
         kill_at: None,
@@ -465,7 +465,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             Progressed::Prepared(attempt, Ok(())) => self.announce(attempt),
             Progressed::Recorded(attempt, Ok(())) => self.start(attempt),
             Progressed::Recorded(_, Err(error)) => Err(BatchError::write(&self.call.dir.join(record::FILE), &error)),
-            Progressed::Prepared(attempt, Err(why)) => self.ended(&attempt, JobEnd::environment(why)),
+            Progressed::Prepared(attempt, Err(why)) => self.ended(&attempt, ChildEnd::environment(why)),
             Progressed::Ended(attempt, end) => self.ended(&attempt, end),
             Progressed::Cleaned => Ok(()),
         }
@@ -547,7 +547,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             Ok(running) => running,
             Err(error) => {
                 let why = format!("{} cannot be started: {error}", self.call.program.display());
-                return self.ended(&attempt, JobEnd::environment(why));
+                return self.ended(&attempt, ChildEnd::environment(why));
             }
         };
         if let Some(pid) = running.pid() {
@@ -557,14 +557,14 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         self.work.push(Box::pin(async move {
             let end = match running.wait().await {
                 Ok(status) => child::end_of(&out, status, &log_path),
-                Err(error) => JobEnd::environment(format!("the job cannot be waited for: {error}")),
+                Err(error) => ChildEnd::environment(format!("the job cannot be waited for: {error}")),
             };
             Progressed::Ended(attempt, end)
         }));
         Ok(())
     }
 
-    fn ended(&mut self, attempt: &Attempt, mut end: JobEnd) -> Result<(), BatchError> {
+    fn ended(&mut self, attempt: &Attempt, mut end: ChildEnd) -> Result<(), BatchError> {
         self.active -= 1;
         self.pids.remove(&attempt.at);
         let Some(job) = self.jobs.get(attempt.at) else {
@@ -644,7 +644,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     }
 
     /// Makes the row of a finished attempt and copies its patch beside the others.
-    fn row(&self, job: &ReadyJob<'a>, attempt: &Attempt, end: &JobEnd) -> Result<RunRow, BatchError> {
+    fn row(&self, job: &ReadyJob<'a>, attempt: &Attempt, end: &ChildEnd) -> Result<RunRow, BatchError> {
         let out = self.call.dir.join(&attempt.run);
         let name = &job.planned.identity.job;
         let mut row = child::row(job.planned, &job.digest, attempt.number, end);
@@ -706,7 +706,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    fn finished(mut self) -> CallResult {
+    fn finished(mut self) -> SupervisedCall {
         let reason = self.result.stopped.clone().unwrap_or_default();
         while let Some(at) = self.queue.pop_front() {
             // A job that waits for another attempt has a result.

@@ -295,6 +295,22 @@ pub fn as_ordinary_user(user: u32, filter: &str, skip: &[&str]) {
     assert!(out.contains("test result: ok.") && !out.contains(" 0 passed"), "{out}");
 }
 
+/// What `work` gives for each of these, by so many workers side by side.
+pub fn at_once<T: Sync>(workers: usize, all: &[T], work: impl Fn(&T) -> Vec<String> + Sync) -> Vec<String> {
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let worker = || {
+        let mut found = Vec::new();
+        while let Some(one) = all.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+            found.extend(work(one));
+        }
+        found
+    };
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        running.into_iter().flat_map(|one| one.join().unwrap()).collect()
+    })
+}
+
 /// What a call gave.
 #[derive(Debug)]
 pub struct Done {

@@ -5,7 +5,7 @@
 //! `expect` has a line a run: its name, exit code and verdict, and the checks that fail. `history` has the subjects of commits after the tag
 //! `v1.0.0`; `needs` names what `.ci/run` installs (`node_modules`, `ruff`). With `UPDATE_EXPECT=1` the failing checks are written anew.
 
-use super::harness::{World, have, project};
+use super::harness::{World, at_once, have, project};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -159,17 +159,6 @@ fn differences(job: &Path) -> Vec<String> {
 #[test]
 fn good_runs_pass_and_wrong_and_cheating_ones_do_not() {
     let jobs = jobs();
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let work = || {
-        let mut wrong = Vec::new();
-        while let Some(job) = jobs.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-            wrong.extend(differences(job));
-        }
-        wrong
-    };
-    let wrong: Vec<String> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
-    });
+    let wrong = at_once(AT_ONCE, &jobs, |one| differences(one));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -1,7 +1,7 @@
 //! The recipes inside the program on their samples: `recipes/samples/NAME/replies.yaml` must end 0; `wrong.yaml`, which does not do the job,
 //! and `cheat.yaml`, which bends what it is judged by, must end as the lines of `ends.txt` beside them say (`wrong 1`).
 
-use super::harness::{Done, World, have, project};
+use super::harness::{Done, World, at_once, have, project};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -113,18 +113,7 @@ fn problems(sample: &Path) -> Vec<String> {
 #[test]
 fn samples_pass_and_wrong_and_cheating_recordings_do_not() {
     let samples = samples();
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let work = || {
-        let mut wrong = Vec::new();
-        while let Some(sample) = samples.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-            wrong.extend(problems(sample));
-        }
-        wrong
-    };
-    let wrong: Vec<String> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
-    });
+    let wrong = at_once(AT_ONCE, &samples, |one| problems(one));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
