@@ -493,23 +493,25 @@ fn behind(
     let Some(name) = words.get(at).and_then(ShellWord::exact) else {
         return Seen::Nothing;
     };
+    // The words from here on, as `python` gets them.
+    let as_python = || {
+        let inner = std::iter::once(ShellWord::known("python")).chain(words[at..].iter().cloned());
+        found(
+            walk,
+            state,
+            words,
+            program,
+            runner,
+            at,
+            at.saturating_sub(1),
+            inner.collect(),
+            "python",
+        )
+    };
     if name.starts_with('-') {
         // `uv run -m MODULE` is `python -m MODULE`.
         return match (name, program) {
-            ("-m", "uv") if words.len() > at + 1 => {
-                let inner = std::iter::once(ShellWord::known("python")).chain(words[at..].iter().cloned());
-                found(
-                    walk,
-                    state,
-                    words,
-                    program,
-                    runner,
-                    at,
-                    at.saturating_sub(1),
-                    inner.collect(),
-                    "python",
-                )
-            }
+            ("-m", "uv") if words.len() > at + 1 => as_python(),
             _ => Seen::Nothing,
         };
     }
@@ -528,18 +530,7 @@ fn behind(
         return Seen::Nothing;
     }
     if program == "uv" && name.ends_with(".py") {
-        let inner = std::iter::once(ShellWord::known("python")).chain(words[at..].iter().cloned());
-        return found(
-            walk,
-            state,
-            words,
-            program,
-            runner,
-            at,
-            at.saturating_sub(1),
-            inner.collect(),
-            "python",
-        );
+        return as_python();
     }
     // `eslint@9` is eslint in a version that is fetched; a scope (`@scope/name`) is part of the name.
     let bare = match name.rfind('@') {
