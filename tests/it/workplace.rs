@@ -75,6 +75,8 @@ fn by_hand(world: &World, command: &str) -> String {
     shell
         .args(["-c", command])
         .current_dir(world.ws())
+        // CI sets it for its own build; cargo would then compile with other options than the run did.
+        .env_remove("CARGO_INCREMENTAL")
         .env("HOME", world.path().join("home"));
     for (name, value) in world.command(&[]).get_envs() {
         if let (true, Some(value)) = (name == "CARGO_HOME" || name == "RUSTUP_HOME", value) {
