@@ -8,6 +8,8 @@ pub mod commands;
 pub mod committed;
 pub mod exit;
 pub mod foresee;
+pub mod given_input;
+pub mod github;
 pub mod grants;
 pub mod inputs;
 pub mod limits;
