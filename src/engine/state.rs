@@ -410,7 +410,7 @@ impl RunState {
 
     fn step_finished(&mut self, step: &StepId, result: &StepResult) {
         if result.status == StepStatus::Passed
-            && !self.checks.is_empty()
+            && self.checks.iter().any(|check| !check.of_answer)
             && self.checks.iter().all(|check| check.passed)
         {
             self.approved_failures.clear();

@@ -117,7 +117,9 @@ pub fn finish(state: &RunState, plan: &Plan) -> Next {
         let failed = RunOutcome::new(Verdict::Failed, result.reason.clone(), what.clone());
         return Next::Finish(refused(&what).unwrap_or(failed));
     }
-    let has_checks = plan.steps.iter().any(|step| !step.checks.is_empty());
+    // An answer is the model's own word: a check of it does not show that a denied action was not needed.
+    let mut checks = plan.steps.iter().flat_map(|step| &step.checks);
+    let has_checks = checks.any(|check| !check.what.is_of_answer());
     if !has_checks && let Some(outcome) = refused("no check shows that the task was done") {
         return Next::Finish(outcome);
     }

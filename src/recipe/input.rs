@@ -171,6 +171,7 @@ pub fn written(value: &Value, format: InputFormat) -> String {
 pub fn described(value: Option<&Value>, format: InputFormat) -> String {
     match (format, value) {
         (InputFormat::Text, Some(Value::String(text))) => format!("text, {} bytes", text.len()),
+        (InputFormat::Jsonl, Some(Value::Array(items))) if items.len() == 1 => "JSON Lines, 1 object".to_owned(),
         (InputFormat::Jsonl, Some(Value::Array(items))) => format!("JSON Lines, {} objects", items.len()),
         _ => format.as_str().to_owned(),
     }
