@@ -88,6 +88,13 @@ pub struct RunOutcome {
     pub signal: Option<i32>,
 }
 
+impl StepResult {
+    /// Whether the step was skipped because its `when` is false.
+    pub fn was_not_wanted(&self) -> bool {
+        self.status == StepStatus::Skipped && self.reason == NOT_WANTED
+    }
+}
+
 impl RunOutcome {
     /// An outcome with this verdict, reason and message.
     pub fn new(verdict: Verdict, reason: impl Into<String>, message: impl Into<String>) -> Self {
@@ -128,6 +135,9 @@ pub struct CheckResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<ExitInfo>,
     pub took_ms: u64,
+    /// Whether the check is about the step's answer and not about the tree.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_answer: bool,
 }
 
 /// How a step ended.
@@ -136,9 +146,13 @@ pub struct CheckResult {
 pub enum StepStatus {
     Passed,
     Failed,
-    /// `skip_if_green`: its checks were green before the model was asked.
+    /// Its checks were green before the model was asked (`skip_if_green`), or its condition is false
+    /// ([`NOT_WANTED`]).
     Skipped,
 }
+
+/// The reason of a step that was skipped because its `when` is false.
+pub const NOT_WANTED: &str = "when";
 
 /// The result of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

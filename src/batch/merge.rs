@@ -41,6 +41,7 @@ fn problem(dir: &Path, code: &str, why: &str, help: &str) -> String {
 #[derive(Debug)]
 pub struct Merged {
     pub result: outputs::BatchResult,
+    pub jobs: Vec<JobReport>,
     /// What is missing, one sentence each.
     pub missing: Vec<String>,
 }
@@ -111,7 +112,7 @@ pub fn merge(dirs: &[PathBuf], out: &Path) -> Result<Merged, BatchError> {
     let text = serde_json::to_string(&plan).unwrap_or_default();
     artefacts::replace(&out.join(plan::FILE), text.as_bytes())?;
     outputs::write(out, &head, &jobs, &result)?;
-    Ok(Merged { result, missing })
+    Ok(Merged { result, jobs, missing })
 }
 
 /// Reads the bundle files. Directories without one belong to shards that have not ended.

@@ -542,6 +542,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 self.call.dir.join("gate").to_string_lossy().into_owned(),
             ),
             (DATA_HOME.to_owned(), home.to_string_lossy().into_owned()),
+            // The step's outputs are those of the batch, not of each job.
+            ("OVERNIGHT_GITHUB".to_owned(), String::new()),
         ];
         let mut running = match supervised::start(self.call.program, &args, &env, log) {
             Ok(running) => running,

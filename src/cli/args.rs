@@ -170,6 +170,10 @@ pub struct RunFlags {
     /// Wall clock of everything, as `90s`, `20m`, `1h30m` [env: OVERNIGHT_MAX_WALL]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub max_wall: Option<u64>,
+    /// In a step of GitHub Actions: write the step's outputs (verdict, exit-code, patch, response, cost, …) and summary,
+    /// and annotations on stderr [env: OVERNIGHT_GITHUB]
+    #[arg(long)]
+    pub github: bool,
     /// Nothing on stdout and stderr when all is well; `--format json` still prints
     #[arg(long, short)]
     pub quiet: bool,
@@ -239,9 +243,12 @@ pub struct RunArgs {
     /// Parameters from a JSON or YAML file
     #[arg(long, value_name = "FILE")]
     pub params: Option<PathBuf>,
-    /// JSON for `{{ input.… }}`: a file, or `-` for stdin
+    /// What `{{ input }}` is: a file, or `-` for stdin, in the format that the recipe declares (JSON, JSON Lines or text)
     #[arg(long, value_name = "FILE|-")]
     pub input: Option<String>,
+    /// The input as a JSON value, whatever the recipe's format, as a batch hands it to its jobs
+    #[arg(long, value_name = "FILE", hide = true, conflicts_with = "input")]
+    pub input_value: Option<PathBuf>,
     /// Work in a throw-away git worktree and leave the tree alone
     #[arg(long)]
     pub isolate: bool,
@@ -307,6 +314,9 @@ pub struct BatchArgs {
     /// What stdout carries
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
+    /// In a step of GitHub Actions: write the step's outputs and summary, and annotations on stderr [env: OVERNIGHT_GITHUB]
+    #[arg(long)]
+    pub github: bool,
     /// No progress on stderr
     #[arg(long, short)]
     pub quiet: bool,
@@ -384,6 +394,9 @@ pub struct MergeArgs {
     /// What stdout carries
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
+    /// In a step of GitHub Actions: write the step's outputs and summary, and annotations on stderr [env: OVERNIGHT_GITHUB]
+    #[arg(long)]
+    pub github: bool,
 }
 
 /// `overnight compare`.
@@ -417,6 +430,9 @@ pub struct ReportArgs {
     /// What to make; without it, all files of the run directory are made again
     #[arg(long, value_parser = output)]
     pub format: Option<Output>,
+    /// In a step of GitHub Actions: write the step's outputs and summary, and annotations on stderr [env: OVERNIGHT_GITHUB]
+    #[arg(long)]
+    pub github: bool,
     /// Where the run ids are looked for
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,

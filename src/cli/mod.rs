@@ -7,6 +7,8 @@ pub mod change_reach;
 pub mod commands;
 pub mod committed;
 pub mod foresee;
+pub mod given_input;
+pub mod github;
 pub mod grants;
 pub mod inputs;
 pub mod limits;

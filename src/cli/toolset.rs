@@ -3,6 +3,7 @@
 
 use super::bootstrap;
 use super::grants;
+use super::origin::{self, RecipeFile};
 use super::refusal::Refusal;
 use super::secrets::{self, Secrets};
 use crate::base::event::ServerStatus;
@@ -359,7 +360,7 @@ impl Standalone {
 /// # Errors
 /// As for [`assemble`], or the sandbox is not available.
 pub async fn standalone(
-    plan: &Plan,
+    (plan, beside): (&Plan, &[RecipeFile]),
     searches: bool,
     policies: &PolicySet,
     workspace: &Workspace,
@@ -371,7 +372,8 @@ pub async fn standalone(
             _own: None,
         });
     }
-    let own = bootstrap::private(workspace.root())?;
+    let mut own = bootstrap::private(workspace.root())?;
+    origin::give(&mut own, beside, plan)?;
     let made = bootstrap::confinement(policies, workspace.root(), &own, &[]).await;
     let (confinement, _) = made.map_err(Refusal::Environment)?;
     let tested = crate::process::self_test(&confinement).await;

@@ -240,6 +240,7 @@ mod tests {
             output: output.to_owned(),
             exit: None,
             took_ms: 1,
+            of_answer: false,
         }
     }
 

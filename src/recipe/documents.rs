@@ -2,11 +2,13 @@
 //! reads the files.
 
 use super::import;
-use super::model::{Recipe, SchemaSpec, StepSource};
-use super::plan::Expect;
+use super::input;
+use super::model::{CheckKind, Recipe, SchemaSpec, StepSource};
+use super::plan::{Expect, InputFormat};
 use crate::diag::reader::Problems;
 use crate::diag::{self, Diagnostic, SourceFiles, Span, Spanned};
 use serde_json::Value;
+use std::collections::VecDeque;
 
 /// The purpose of a file named in a recipe; the caller decides where to look and what to refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +26,8 @@ pub type ReadDocument<'a> = &'a dyn Fn(DocumentUse, &str) -> Result<String, Stri
 pub fn named(recipe: &Recipe) -> Vec<(DocumentUse, &Spanned<String>)> {
     let input = recipe.input.as_ref().and_then(|input| input.schema.as_ref());
     let response = recipe.response.as_ref().map(|response| &response.schema);
-    let schemas = input.into_iter().chain(response).filter_map(|spec| match spec {
+    let schemas = input.into_iter().chain(response).chain(of_answers(recipe));
+    let schemas = schemas.filter_map(|spec| match spec {
         SchemaSpec::File(path) => Some((DocumentUse::Schema, path)),
         SchemaSpec::Inline(_) => None,
     });
@@ -32,10 +35,21 @@ pub fn named(recipe: &Recipe) -> Vec<(DocumentUse, &Spanned<String>)> {
     schemas.chain(settings).collect()
 }
 
+/// The schemas of checks on answers, in the order of the file.
+fn of_answers(recipe: &Recipe) -> impl Iterator<Item = &SchemaSpec> {
+    let checks = recipe.steps.iter().flat_map(|step| &step.checks);
+    checks.filter_map(|check| match &check.what {
+        CheckKind::AnswerSchema(spec) => Some(spec),
+        _ => None,
+    })
+}
+
 /// The content of the recipe's other files.
 pub(super) struct Documents {
     pub input: Option<Value>,
     pub response: Option<Value>,
+    /// Schemas of checks on answers, in the order of the file.
+    pub answers: VecDeque<Option<Value>>,
     pub imported: import::Imported,
 }
 
@@ -46,6 +60,7 @@ pub(super) fn load(recipe: &Recipe, read: ReadDocument<'_>, problems: &mut Probl
     let documents = Documents {
         input: input.and_then(|spec| schema(spec, read, problems)),
         response: response.and_then(|spec| schema(spec, read, problems)),
+        answers: of_answers(recipe).map(|spec| schema(spec, read, problems)).collect(),
         imported: settings(recipe, read, problems),
     };
     prompts(recipe, &documents.imported, problems);
@@ -149,8 +164,15 @@ fn prompts(recipe: &Recipe, imported: &import::Imported, problems: &mut Problems
     }
 }
 
-/// Checks that required input was given and is valid against its schema.
-pub(super) fn check_input(recipe: &Recipe, input: Option<&Value>, schema: Option<&Value>, problems: &mut Problems) {
+/// Checks that required input was given and is valid against its schema. `lines`: for JSON Lines, the position of each
+/// element, as far as they are known.
+pub(super) fn check_input(
+    recipe: &Recipe,
+    input: Option<&Value>,
+    lines: &[Span],
+    schema: Option<&Value>,
+    problems: &mut Problems,
+) {
     match (&recipe.input, input) {
         (None, Some(_)) => {
             let problem = Diagnostic::error(
@@ -162,29 +184,72 @@ pub(super) fn check_input(recipe: &Recipe, input: Option<&Value>, schema: Option
         }
         (Some(spec), None) => {
             let problem = Diagnostic::error("missing-input", spec.span, "the recipe needs `--input`");
-            problems.push(problem.help("give `--input FILE`, or `--input -` and the JSON on stdin"));
+            problems.push(problem.help(format!(
+                "give `--input FILE`, or `--input -` and the {} on stdin",
+                spec.format.as_str()
+            )));
         }
         (Some(spec), Some(input)) => {
             let Some(validator) = schema.and_then(|schema| jsonschema::validator_for(schema).ok()) else {
                 return;
             };
-            for error in validator.iter_errors(input).take(20) {
-                let at = error.instance_path().to_string();
-                let at = if at.is_empty() {
-                    "the input".to_owned()
-                } else {
-                    format!("the input at `{at}`")
-                };
-                let span = spec.schema.as_ref().map_or(spec.span, SchemaSpec::span);
-                let problem = Diagnostic::error(
-                    "bad-input",
-                    span,
-                    format!("{at} does not fit: {}", bounded(&error.to_string())),
-                );
-                problems.push(problem.help("change the JSON of `--input`; this is the schema that it must fit"));
+            let schema_at = spec.schema.as_ref().map_or(spec.span, SchemaSpec::span);
+            let told = |part: &Value, place: Option<Span>, what: &str, problems: &mut Problems| {
+                for error in validator.iter_errors(part).take(MAX_TOLD) {
+                    let at = error.instance_path().to_string();
+                    let at = if at.is_empty() {
+                        what.to_owned()
+                    } else {
+                        format!("{what} at `{at}`")
+                    };
+                    let message = format!("{at} does not fit: {}", bounded(&error.to_string()));
+                    let problem = Diagnostic::error("bad-input", place.unwrap_or(schema_at), message);
+                    problems.push(match place {
+                        None => problem.help("change the input; this is the schema that it must fit"),
+                        Some(_) => problem
+                            .label(schema_at, "the schema that it must fit")
+                            .help("change this line of the input"),
+                    });
+                }
+            };
+            match (spec.format, input) {
+                (InputFormat::Jsonl, Value::Array(items)) => {
+                    let before = problems.len();
+                    for (number, item) in items.iter().enumerate() {
+                        let what = format!("object {} of the input", number + 1);
+                        told(item, lines.get(number).copied(), &what, problems);
+                        if problems.len() - before >= MAX_TOLD {
+                            break;
+                        }
+                    }
+                }
+                _ => told(input, None, "the input", problems),
             }
         }
         (None, None) => {}
+    }
+}
+
+/// Limit of problems of one input that are told.
+const MAX_TOLD: usize = 20;
+
+/// The given input in the declared format; a problem where it cannot be brought into it.
+pub(super) fn formatted<'a>(
+    recipe: &Recipe,
+    given: Option<&'a Value>,
+    problems: &mut Problems,
+) -> Option<std::borrow::Cow<'a, Value>> {
+    let (spec, value) = (recipe.input.as_ref(), given?);
+    let Some(spec) = spec else {
+        return Some(std::borrow::Cow::Borrowed(value));
+    };
+    match input::of_format(value, spec.format) {
+        Ok(value) => Some(value),
+        Err(why) => {
+            let problem = Diagnostic::error("bad-input", spec.span, why);
+            problems.push(problem.help(format!("give {}, as the recipe declares it here", spec.format.as_str())));
+            None
+        }
     }
 }
 

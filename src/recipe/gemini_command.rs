@@ -82,6 +82,7 @@ pub(super) fn read(files: &SourceFiles, file: SourceId) -> Result<Recipe, Vec<Di
         choices: Vec::new(),
     };
     Ok(Recipe {
+        files: Vec::new(),
         name: Spanned {
             value: name(files.name(file)),
             span: head,
@@ -112,6 +113,8 @@ pub(super) fn read(files: &SourceFiles, file: SourceId) -> Result<Recipe, Vec<Di
 
 fn step(id: Spanned<String>, work: StepSource) -> Step {
     Step {
+        when: None,
+        findings: false,
         id,
         work,
         checks: Vec::new(),

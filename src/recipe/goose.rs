@@ -80,6 +80,8 @@ pub(super) fn read(root: &YamlNode, problems: &mut Problems) -> Option<Recipe> {
     let text = text(instructions, prompt, head, problems)?;
     let title = title?;
     let step = Step {
+        when: None,
+        findings: false,
         id: at(head, "task".to_owned()),
         work: StepSource::Prompt(text),
         checks,
@@ -90,6 +92,7 @@ pub(super) fn read(root: &YamlNode, problems: &mut Problems) -> Option<Recipe> {
         fresh: false,
     };
     Some(Recipe {
+        files: Vec::new(),
         name: at(title.span, slug(&title.value)),
         description,
         parameters,

@@ -8,6 +8,7 @@ mod documents;
 mod gemini_command;
 mod goose;
 pub mod import;
+pub mod input;
 pub mod lower;
 pub mod model;
 mod names;
@@ -22,6 +23,6 @@ pub use documents::{DocumentUse, ReadDocument, check_schema, named, policy_neede
 pub use lower::{Overrides, RecipeArguments, check, lower};
 pub use model::Recipe;
 pub use names::DELIVERY_NAMES;
-pub use parse::parse;
+pub use parse::{parse, read};
 pub use plan::{DeliverPlan, Plan};
-pub use template::StepOutputs;
+pub use template::{StepOutputs, StepValues};

@@ -6,7 +6,7 @@ mod inputs;
 use super::printed;
 use crate::base::secret::Redactor;
 use crate::batch::bundle::{self, BundleSeal, RecordHead};
-use crate::batch::manifest::{self, BatchManifest, TargetSource};
+use crate::batch::manifest::{self, BatchManifest, TargetSource, TargetSpec};
 use crate::batch::outputs::{self, BatchResult, JobReport, ReportHead};
 use crate::batch::plan::{self, BatchPlan, PlanFile, PlanFlags, RecipeReader};
 use crate::batch::progress::BatchProgress;
@@ -20,8 +20,8 @@ use crate::cli::args::{
     BatchArgs, BatchCommand, BatchPlanArgs, CompareArgs, FailOn, ListFormat, MergeArgs, ScriptEngine,
 };
 use crate::cli::refusal::Refusal;
-use crate::cli::{bootstrap, exit, inputs as texts, out, settings};
-use crate::diag::{self, Diagnostic, SourceFiles, Spanned};
+use crate::cli::{bootstrap, exit, github, inputs as texts, out, settings, variables};
+use crate::diag::{self, Diagnostic, SourceFiles, Spanned, YamlNode};
 use crate::journal::{artefacts, chain_key, place, store};
 use crate::process::unsandboxed;
 use grep_matcher::Matcher;
@@ -234,12 +234,46 @@ async fn expand_lists(
             line.git_ref = line.git_ref.or_else(|| target.git_ref.clone());
             line.params = line.params.or_else(|| target.params.clone());
             line.input = line.input.or_else(|| target.input.clone());
+            line.inputs = line.input.is_none().then(|| target.inputs.clone()).flatten();
             line.model = line.model.or_else(|| target.model.clone());
             targets.push(line);
         }
     }
-    parsed.targets = targets;
+    parsed.targets = Vec::new();
+    for target in targets {
+        parsed.targets.extend(of_inputs(target, source, files, problems));
+    }
     Ok(())
+}
+
+/// A target for each line of its `inputs`; the target itself if it names none.
+fn of_inputs(
+    target: TargetSpec,
+    source: &Source,
+    files: &mut SourceFiles,
+    problems: &mut Vec<Diagnostic>,
+) -> Vec<TargetSpec> {
+    let Some(list) = &target.inputs else {
+        return vec![target];
+    };
+    let (name, text) = match list_file(list, source) {
+        Ok(found) => found,
+        Err(problem) => {
+            problems.push(*problem);
+            return Vec::new();
+        }
+    };
+    let file = files.add(name, text);
+    let (nodes, found) = lines::parse(files, file);
+    problems.extend(found);
+    let one = |node: YamlNode| TargetSpec {
+        head: node.span,
+        input: Some(node),
+        inputs: None,
+        of_list: true,
+        ..target.clone()
+    };
+    nodes.into_iter().map(one).collect()
 }
 
 fn list_file(file: &Spanned<String>, source: &Source) -> Result<(String, String), Box<Diagnostic>> {
@@ -280,6 +314,7 @@ async fn list_command(command: &Spanned<String>, source: &Source) -> Result<(Str
 }
 
 async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
+    let github = step_files(args.github && !args.dry_run)?;
     let source = source(args)?;
     let only = only(args.only.as_deref())?;
     let shard = shard_of(args)?;
@@ -339,7 +374,59 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     })?;
     record.sync()?;
     seal(&dir, &record, &result, &jobs)?;
+    if let Some(github) = github {
+        publish(&github, &result, &dir, &jobs)?;
+    }
     print(&result, &dir, args)
+}
+
+fn step_files(asked: bool) -> Result<Option<github::StepFiles>, Refusal> {
+    match variables::github(asked)? {
+        true => github::files().map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Writes what a step of GitHub Actions gets of a batch.
+fn publish(
+    step: &github::StepFiles,
+    result: &BatchResult,
+    dir: &Path,
+    jobs: &[JobReport],
+) -> Result<(), Refusal> {
+    let file = |name: &str| {
+        let path = dir.join(name);
+        path.exists().then(|| path.display().to_string()).unwrap_or_default()
+    };
+    let passed = |job: &&JobReport| matches!(job.state.as_str(), "passed" | "no_change");
+    let values = [
+        ("verdict", result.verdict.clone()),
+        ("exit-code", result.exit_code.to_string()),
+        ("directory", dir.display().to_string()),
+        ("jobs", result.jobs.total.to_string()),
+        ("passed", jobs.iter().filter(passed).count().to_string()),
+        ("not-run", result.jobs.not_run.to_string()),
+        ("result", file("result.json")),
+        ("runs", file("runs.jsonl")),
+        ("summary", file("summary.md")),
+        ("junit", file("junit.xml")),
+        ("report", file("report.html")),
+        ("patches", file("patches")),
+        ("cost", format!("{:.6}", result.cost)),
+        ("turns", result.usage.turns.to_string()),
+        ("tokens", result.usage.tokens.to_string()),
+    ];
+    let bad: Vec<github::JobNotice<'_>> = jobs
+        .iter()
+        .filter(|job| !passed(job) && job.state != "skipped")
+        .map(|job| github::JobNotice {
+            job: &job.job,
+            state: &job.state,
+            message: &job.message,
+        })
+        .collect();
+    let summary = std::fs::read_to_string(dir.join("summary.md")).unwrap_or_default();
+    step.publish(&values, &summary, &github::of_jobs(&bad))
 }
 
 /// The path of a batch directory or `file://` URL; other URLs are refused.
@@ -582,6 +669,7 @@ pub fn merge(args: &MergeArgs) -> u8 {
             .iter()
             .map(|dir| remote_refused(dir))
             .collect::<Result<Vec<_>, _>>()?;
+        let github = step_files(args.github)?;
         let merged = merging::merge(&dirs, &args.out)?;
         for line in &merged.missing {
             out::stderr(&format!("overnight: {line}"));
@@ -590,6 +678,9 @@ pub fn merge(args: &MergeArgs) -> u8 {
             ListFormat::Json => format!("{}\n", serde_json::to_string(&merged.result).unwrap_or_default()),
             ListFormat::Text => told(&merged.result, &args.out),
         };
+        if let Some(github) = github {
+            publish(&github, &merged.result, &args.out, &merged.jobs)?;
+        }
         printed(&text)?;
         Ok(merged.result.exit_code)
     };

@@ -8,6 +8,7 @@ use crate::base::ruling::{Decision, PolicyInput, Ruling};
 use crate::base::secret::Redactor;
 use crate::cli::args::{CallArgs, StdoutFormat, ToolsCommand, Trusted};
 use crate::cli::recipe_requests;
+use crate::cli::origin::RecipeFile;
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
@@ -46,7 +47,7 @@ async fn plan_of(
     (recipe, trust): (Option<&Path>, &[Trusted]),
     policies: &policy::PolicySet,
     workspace: &Path,
-) -> Result<Option<(Plan, bool)>, Refusal> {
+) -> Result<Option<(Plan, Vec<RecipeFile>, bool)>, Refusal> {
     let Some(recipe) = recipe else {
         return Ok(None);
     };
@@ -57,7 +58,7 @@ async fn plan_of(
     let mut refused = recipe_requests::passed_keys(policies, &secrets);
     refused.extend(read.refused(policies, workspace, false, &secrets));
     match refused.is_empty() {
-        true => Ok(Some((read.plan, read.trust.trusted))),
+        true => Ok(Some((read.plan, read.beside, read.trust.trusted))),
         false => Err(settings::refuse(&refused, &files)),
     }
 }
@@ -69,12 +70,12 @@ fn search_of(plan: Option<&Plan>) -> Option<Search> {
 async fn list(recipe: (Option<&Path>, &[Trusted]), format: StdoutFormat, workspace: &Path) -> Result<u8, Refusal> {
     let policies = settings::rulers(&[], None, workspace, &mut SourceFiles::default(), &mut Vec::new()).await?;
     let plan = plan_of(recipe, &policies, workspace).await?;
-    let searches = search_of(plan.as_ref().map(|(plan, _)| plan)).is_some();
-    let Some((plan, trusted)) = plan else {
+    let searches = search_of(plan.as_ref().map(|(plan, ..)| plan)).is_some();
+    let Some((plan, beside, trusted)) = plan else {
         return print(&bootstrap::registry(None, searches)?, format);
     };
     let tree = bootstrap::workspace(workspace, &[], Some(&plan))?;
-    let standalone = toolset::standalone(&plan, searches, &policies, &tree, trusted).await?;
+    let standalone = toolset::standalone((&plan, &beside), searches, &policies, &tree, trusted).await?;
     standalone.equipment.servers.close().await;
     print(&standalone.equipment.tools, format)
 }
@@ -186,9 +187,9 @@ async fn gate(args: &CallArgs, arguments: &Value) -> Result<Answer, Refusal> {
     let own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
     bootstrap::guard(&mut policies, &tree, &[], &own);
     bootstrap::guard_programs(&mut policies, &tree, None);
-    let searches = search_of(plan.as_ref().map(|(plan, _)| plan)).is_some();
+    let searches = search_of(plan.as_ref().map(|(plan, ..)| plan)).is_some();
     let standalone = match &plan {
-        Some((plan, trusted)) => toolset::standalone(plan, searches, &policies, &tree, *trusted).await?,
+        Some((plan, beside, trusted)) => toolset::standalone((plan, beside), searches, &policies, &tree, *trusted).await?,
         None => toolset::Standalone::builtin(searches)?,
     };
     bootstrap::hide_unreadable(&mut tree, &policies);

@@ -12,8 +12,8 @@ fn scope_of<T>(use_it: impl FnOnce(&TemplateScope<'_>) -> T) -> T {
     ]);
     let input = json!({"title": "T <b> & \"q\"", "labels": ["one", "two"], "body": null});
     let steps = StepOutputs::from([
-        ("lint".to_owned(), "warning: x".to_owned()),
-        ("fix-it".to_owned(), "$(x)".to_owned()),
+        ("lint".to_owned(), StepValues::of_output("warning: x")),
+        ("fix-it".to_owned(), StepValues::of_output("$(x)")),
     ]);
     use_it(&TemplateScope {
         values: &values,
