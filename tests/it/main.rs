@@ -25,6 +25,8 @@ mod feedback;
 mod findings;
 mod forged;
 mod gemini;
+mod guide;
+mod guide_reference;
 mod habits;
 mod harness;
 mod hostile;
