@@ -86,15 +86,33 @@ fn workflows_and_actions_pass_zizmor_and_their_schema() {
 #[test]
 fn every_action_is_pinned_to_a_commit() {
     let mut looked = 0;
-    let own = [".github/*.yml", ".gitlab/*.yml", ".github/docs/*.md", "README.md", "src/cli/commands/init.rs", "src/batch/script.rs"];
+    let own = [
+        ".github/*.yml",
+        ".gitlab/*.yml",
+        ".github/docs/*.md",
+        "README.md",
+        "src/cli/commands/init.rs",
+        "src/batch/script.rs",
+    ];
     for path in files(&own) {
         let text = std::fs::read_to_string(project().join(&path)).unwrap();
-        for used in text.lines().filter_map(|line| line.split_once("uses: ").map(|(_, used)| used)) {
+        for used in text
+            .lines()
+            .filter_map(|line| line.split_once("uses: ").map(|(_, used)| used))
+        {
             let (name, rest) = used.trim().split_once('@').unwrap_or((used, ""));
             let commit: String = rest.chars().take_while(char::is_ascii_hexdigit).collect();
-            assert!(commit.len() == 40, "{}: {name} is not pinned to a commit", path.display());
+            assert!(
+                commit.len() == 40,
+                "{}: {name} is not pinned to a commit",
+                path.display()
+            );
             let version = rest[40..].trim_end_matches("\\n\\").trim();
-            assert!(version.starts_with("# "), "{}: {name} does not say which version that is", path.display());
+            assert!(
+                version.starts_with("# "),
+                "{}: {name} does not say which version that is",
+                path.display()
+            );
             looked += 1;
         }
     }
@@ -134,7 +152,11 @@ impl Runner {
         for (name, value) in self.world.command(&[]).get_envs() {
             command.envs(value.map(|value| (name, value)));
         }
-        let path = format!("{}:{}", self.world.path().join("bin").display(), std::env::var("PATH").unwrap());
+        let path = format!(
+            "{}:{}",
+            self.world.path().join("bin").display(),
+            std::env::var("PATH").unwrap()
+        );
         command
             .env("PATH", path)
             .env("RUNNER_TEMP", self.world.path().join("temp"))
@@ -185,14 +207,29 @@ fn the_action_runs_a_recipe_and_delivers_its_patch() {
     let lines: Vec<&str> = outputs.lines().collect();
     let patch = format!("patch={}/changes.patch", out.display());
     let run = format!("run={}", out.display());
-    assert_eq!(lines, ["exit-code=0", "verdict=passed", "cost=0", &patch, &run], "{outputs}");
+    assert_eq!(
+        lines,
+        ["exit-code=0", "verdict=passed", "cost=0", &patch, &run],
+        "{outputs}"
+    );
     assert!(runner.read("summary").contains("passed"));
     assert!(!runner.world.ws().join("pwned").exists(), "an input was read as shell");
-    git_in(&runner.world.ws(), &["apply", "--check", &out.join("changes.patch").display().to_string()]);
+    git_in(
+        &runner.world.ws(),
+        &["apply", "--check", &out.join("changes.patch").display().to_string()],
+    );
 
-    let delivered = [("INPUT_TO", "branch"), ("INPUT_POLICY", "builtin:edit\n"), ("GITHUB_TOKEN", "t-0123456789")];
+    let delivered = [
+        ("INPUT_TO", "branch"),
+        ("INPUT_POLICY", "builtin:edit\n"),
+        ("GITHUB_TOKEN", "t-0123456789"),
+    ];
     runner.step("deliver/deliver.sh", "", &delivered).exits(0);
-    assert!(runner.read("outputs").contains("\noutcome=opened\n"), "{}", runner.read("outputs"));
+    assert!(
+        runner.read("outputs").contains("\noutcome=opened\n"),
+        "{}",
+        runner.read("outputs")
+    );
     runner.world.git(&["rev-parse", "overnight/title"]);
 }
 
@@ -202,13 +239,24 @@ fn the_action_says_how_a_run_failed() {
         return;
     }
     let runner = Runner::new();
-    runner.run(r#"{"replies": [{"text": "Done: verdict=passed"}]}"#, &[]).exits(0);
-    assert!(runner.read("outputs").starts_with("exit-code=1\nverdict=failed\ncost=0\npatch=\n"), "{}", runner.read("outputs"));
+    runner
+        .run(r#"{"replies": [{"text": "Done: verdict=passed"}]}"#, &[])
+        .exits(0);
+    assert!(
+        runner
+            .read("outputs")
+            .starts_with("exit-code=1\nverdict=failed\ncost=0\npatch=\n"),
+        "{}",
+        runner.read("outputs")
+    );
     // Refused before it began: there is a code, and no run.
     let runner = Runner::new();
     runner.run(BETTER, &[("INPUT_POLICY", "nowhere.yaml")]).exits(0);
     let outputs = runner.read("outputs");
-    assert!(outputs.starts_with("exit-code=3\nverdict=invalid\n") && outputs.contains("\npatch=\n"), "{outputs}");
+    assert!(
+        outputs.starts_with("exit-code=3\nverdict=invalid\n") && outputs.contains("\npatch=\n"),
+        "{outputs}"
+    );
 }
 
 #[test]
@@ -219,18 +267,31 @@ fn the_action_installs_only_what_has_its_digest() {
         _ => "aarch64-unknown-linux-musl",
     };
     let name = format!("overnight-9.8.7-{target}");
-    let release = runner.world.path().join("server/OWNER/overnight/releases/download/v9.8.7");
+    let release = runner
+        .world
+        .path()
+        .join("server/OWNER/overnight/releases/download/v9.8.7");
     let inner = runner.world.path().join(&name);
     std::fs::create_dir_all(&release).unwrap();
     std::fs::create_dir(&inner).unwrap();
     std::fs::write(inner.join("overnight"), "#!/bin/sh\necho overnight 9.8.7\n").unwrap();
     let archive = release.join(format!("{name}.tar.gz"));
     let packed = Command::new("tar")
-        .args(["-czf", archive.to_str().unwrap(), "-C", runner.world.path().to_str().unwrap(), &name])
+        .args([
+            "-czf",
+            archive.to_str().unwrap(),
+            "-C",
+            runner.world.path().to_str().unwrap(),
+            &name,
+        ])
         .status()
         .unwrap();
     assert!(packed.success());
-    let summed = Command::new("sha256sum").arg(archive.file_name().unwrap()).current_dir(&release).output().unwrap();
+    let summed = Command::new("sha256sum")
+        .arg(archive.file_name().unwrap())
+        .current_dir(&release)
+        .output()
+        .unwrap();
     let sums = String::from_utf8(summed.stdout).unwrap();
     std::fs::write(release.join("SHA256SUMS"), &sums).unwrap();
     let server = format!("file://{}", runner.world.path().join("server").display());
@@ -244,10 +305,18 @@ fn the_action_installs_only_what_has_its_digest() {
         runner.step("overnight/install.sh", word, &env)
     };
     with("9.8.7", "", "place").exits(0);
-    let place = runner.read("outputs").trim().strip_prefix("directory=").unwrap().to_owned();
+    let place = runner
+        .read("outputs")
+        .trim()
+        .strip_prefix("directory=")
+        .unwrap()
+        .to_owned();
     let wrong = "0".repeat(64);
     with("9.8.7", &wrong, "install").exits(8);
-    assert!(!Path::new(&place).join("overnight").exists(), "an archive with another digest was installed");
+    assert!(
+        !Path::new(&place).join("overnight").exists(),
+        "an archive with another digest was installed"
+    );
     with("9.8.7", sums.split(' ').next().unwrap(), "install").exits(0);
     assert_eq!(runner.read("path").trim(), place);
     let ran = Command::new(Path::new(&place).join("overnight")).output().unwrap();
@@ -292,7 +361,11 @@ fn gitlab_runs_the_template() {
     std::os::unix::fs::symlink(BIN, bin.join("overnight")).unwrap();
     let mut command = Command::new("bash");
     let identity = "git config user.name a && git config user.email a@example.org && exec \"$0\" --force-shell-executor --no-color";
-    command.args(["-c", identity]).arg(runner).current_dir(world.ws()).env_clear();
+    command
+        .args(["-c", identity])
+        .arg(runner)
+        .current_dir(world.ws())
+        .env_clear();
     for (name, value) in world.command(&[]).get_envs() {
         command.envs(value.map(|value| (name, value)));
     }
@@ -300,7 +373,11 @@ fn gitlab_runs_the_template() {
     let done = command.env("PATH", path).output().unwrap();
     assert!(done.status.success(), "{}", said(&done));
     let run = world.ws().join("overnight-run");
-    assert!(run.join("changes.patch").is_file() && run.join("junit.xml").is_file(), "{}", said(&done));
+    assert!(
+        run.join("changes.patch").is_file() && run.join("junit.xml").is_file(),
+        "{}",
+        said(&done)
+    );
     let mail = std::fs::read_to_string(run.join("changes.mbox")).unwrap_or_default();
     assert!(mail.contains("better title"), "{}", said(&done));
 }

@@ -196,7 +196,9 @@ impl Story {
             self.checked(block, &["recipe", "check", &path]);
         }
         if block.has("policy-part") {
-            let path = self.world.beside("part/policy.yaml", format!("version: 1\n{}", block.text));
+            let path = self
+                .world
+                .beside("part/policy.yaml", format!("version: 1\n{}", block.text));
             self.checked(block, &["policy", "check", &path]);
         }
         if block.has("workflow") {
@@ -218,7 +220,12 @@ impl Story {
             "sh" => self.run(block),
             "replies" => self.service = Some(Gemini::new(replies(&block.text))),
             "text" if block.has("output") => {
-                for line in block.text.lines().map(str::trim).filter(|line| !line.is_empty() && *line != "…") {
+                for line in block
+                    .text
+                    .lines()
+                    .map(str::trim)
+                    .filter(|line| !line.is_empty() && *line != "…")
+                {
                     assert!(
                         self.printed.lines().any(|one| is_like(one.trim(), line)),
                         "{}: `{line}` is not in\n{}",
@@ -296,9 +303,15 @@ pub fn workflow(at: &str, text: &str) {
         .unwrap();
     let out = String::from_utf8_lossy(&done.stdout);
     let found = out.lines().filter(|line| line.starts_with(".github/workflows/"));
-    let wrong: Vec<&str> = found.filter(|line| !NEWER.iter().any(|known| line.contains(known))).collect();
+    let wrong: Vec<&str> = found
+        .filter(|line| !NEWER.iter().any(|known| line.contains(known)))
+        .collect();
     let ran = done.status.success() || out.contains(".github/workflows/");
-    assert!(ran && wrong.is_empty(), "{at}\n{out}{}", String::from_utf8_lossy(&done.stderr));
+    assert!(
+        ran && wrong.is_empty(),
+        "{at}\n{out}{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
 }
 
 /// Holds a pipeline against GitLab's schema.
@@ -360,6 +373,7 @@ pages! {
     upgrade "upgrade.md",
     security "security.md",
     compatibility "compatibility.md",
+    speed "speed.md",
 }
 
 /// All Markdown files of the book.
@@ -408,7 +422,9 @@ fn anchors(text: &str) -> BTreeSet<String> {
         fenced ^= line.starts_with("```");
         if let (false, Some(title)) = (fenced, line.strip_prefix('#')) {
             let title = title.trim_start_matches('#').trim().to_lowercase();
-            let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+            let kept = title
+                .chars()
+                .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
             found.insert(kept.map(|c| if c == ' ' { '-' } else { c }).collect());
         }
     }
@@ -443,7 +459,11 @@ fn every_page_is_in_the_summary_and_every_link_leads_somewhere() {
     let files = files();
     let pages: BTreeSet<String> = files.iter().filter(|name| *name != "SUMMARY.md").cloned().collect();
     assert_eq!(summary, pages);
-    let written: BTreeSet<String> = pages.iter().filter(|name| !name.starts_with("reference/")).cloned().collect();
+    let written: BTreeSet<String> = pages
+        .iter()
+        .filter(|name| !name.starts_with("reference/"))
+        .cloned()
+        .collect();
     let tested: BTreeSet<String> = PAGES.iter().map(|page| (*page).to_owned()).collect();
     assert_eq!(written, tested, "a page without a test, or a test without a page");
     let mut wrong = Vec::new();
@@ -483,7 +503,9 @@ fn shown(line: &str) -> Option<(Vec<String>, Vec<String>)> {
     let starts = at == 0 || line[..at].ends_with([' ', '(', '|', '\'', '"']);
     let rest = line[at + "overnight ".len()..].split([';', '|', '>']).next()?;
     let words: Vec<String> = rest.split_whitespace().map(str::to_owned).collect();
-    let plain = |word: &&String| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-');
+    let plain = |word: &&String| {
+        !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-')
+    };
     let path: Vec<String> = words.iter().take_while(plain).take(2).cloned().collect();
     let flags = words.iter().filter(|word| word.starts_with("--"));
     let flags = flags.map(|flag| flag.split(['=', '\'', '"', '`', ',', ')']).next().unwrap().to_owned());

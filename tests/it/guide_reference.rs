@@ -14,7 +14,10 @@ const NOTE: &str = "<!-- Generated from the program by tests/it/guide_reference.
 
 /// Text of a table cell.
 fn cell(text: &str) -> String {
-    text.replace('|', "\\|").split_whitespace().collect::<Vec<_>>().join(" ")
+    text.replace('|', "\\|")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Text of help as Markdown: what looks like HTML there is a placeholder.
@@ -93,12 +96,17 @@ fn command(command: &Command, path: &str, text: &mut String) {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
     let _ = write!(text, "```text\n{usage}\n```\n\n");
-    let own = |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version" | "directory" | "color");
+    let own =
+        |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version" | "directory" | "color");
     let mut rows = String::new();
     for arg in command.get_positionals().filter(own) {
         let _ = writeln!(rows, "| {} | {} |", flag(arg), meaning(arg));
     }
-    for arg in command.get_opts().chain(command.get_arguments().filter(|arg| !arg.is_positional() && !arg.get_action().takes_values())) {
+    for arg in command.get_opts().chain(
+        command
+            .get_arguments()
+            .filter(|arg| !arg.is_positional() && !arg.get_action().takes_values()),
+    ) {
         if own(&arg) {
             let _ = writeln!(rows, "| {} | {} |", flag(arg), meaning(arg));
         }
@@ -108,7 +116,11 @@ fn command(command: &Command, path: &str, text: &mut String) {
     }
     let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     if let Some((_, examples)) = after.split_once("Examples:\n") {
-        let lines: Vec<&str> = examples.lines().take_while(|line| line.starts_with("    ")).map(str::trim).collect();
+        let lines: Vec<&str> = examples
+            .lines()
+            .take_while(|line| line.starts_with("    "))
+            .map(str::trim)
+            .collect();
         let _ = write!(text, "```text\n{}\n```\n\n", lines.join("\n"));
     }
     for one in command.get_subcommands() {
@@ -120,14 +132,21 @@ fn commands() -> String {
     let mut root = manual::command();
     root.build();
     let mut text = String::from("| for every command | meaning |\n| --- | --- |\n");
-    for arg in root.get_arguments().filter(|arg| matches!(arg.get_id().as_str(), "directory" | "color" | "help" | "version")) {
+    for arg in root
+        .get_arguments()
+        .filter(|arg| matches!(arg.get_id().as_str(), "directory" | "color" | "help" | "version"))
+    {
         let _ = writeln!(text, "| {} | {} |", flag(arg), meaning(arg));
     }
     text.push('\n');
     for one in root.get_subcommands() {
         command(one, one.get_name(), &mut text);
     }
-    page("Commands", "Every command with its arguments. `overnight help COMMAND` and `overnight man COMMAND` print the same.", &text)
+    page(
+        "Commands",
+        "Every command with its arguments. `overnight help COMMAND` and `overnight man COMMAND` print the same.",
+        &text,
+    )
 }
 
 fn environment() -> String {
@@ -149,14 +168,20 @@ fn exit_codes() -> String {
         seen += 1;
     }
     assert!(seen > 10);
-    let mut order: Vec<u8> = (0..=143).filter(|code| *code <= 10 || [70, 130, 143].contains(code)).collect();
+    let mut order: Vec<u8> = (0..=143)
+        .filter(|code| *code <= 10 || [70, 130, 143].contains(code))
+        .collect();
     order.sort_by(|a, b| match (a == b, exit::stronger(*a, *b) == *a) {
         (true, _) => std::cmp::Ordering::Equal,
         (_, true) => std::cmp::Ordering::Less,
         (_, false) => std::cmp::Ordering::Greater,
     });
     let order: Vec<String> = order.iter().map(ToString::to_string).collect();
-    let _ = write!(text, "\nWhen several apply, the first of these is the code: {}.\n", order.join(", "));
+    let _ = write!(
+        text,
+        "\nWhen several apply, the first of these is the code: {}.\n",
+        order.join(", ")
+    );
     let intro = "How a command ended. From code 3 on, `result.json` and the file of `--junit` are written as well; with `--format json` every code\n\
                  has its object on stdout.";
     page("Exit codes", intro, &text)
@@ -166,7 +191,13 @@ fn reason_codes() -> String {
     let mut text = String::from("| code | meaning | what to do |\n| --- | --- | --- |\n");
     for code in codes::CODES {
         let detail = if code.detail { ":…" } else { "" };
-        let _ = writeln!(text, "| `{}{detail}` | {} | {} |", code.code, prose(code.meaning), prose(code.fix));
+        let _ = writeln!(
+            text,
+            "| `{}{detail}` | {} | {} |",
+            code.code,
+            prose(code.meaning),
+            prose(code.fix)
+        );
     }
     let intro = "Each ruling on a call carries one of these codes: in the journal, in `transcript.json`, in `result.json` and in the output of\n\
                  `overnight policy explain`. The list is closed. A code with `:…` is followed by a value, as `unknown_option:--pre`.";
@@ -177,7 +208,13 @@ fn protected() -> String {
     let text = std::fs::read_to_string(project().join("src/policy/protected.md")).unwrap();
     let body = text.split_once('\n').unwrap().1;
     let (intro, tables) = body.trim().split_once("\n\n## ").unwrap();
-    page("Protected and secret-like names", intro.trim_end_matches(" A test compares this\npage with the tables in `protected/table.rs` and `secrets_like.rs`."), &format!("## {tables}"))
+    page(
+        "Protected and secret-like names",
+        intro.trim_end_matches(
+            " A test compares this\npage with the tables in `protected/table.rs` and `secrets_like.rs`.",
+        ),
+        &format!("## {tables}"),
+    )
 }
 
 /// What `policy check` prints of a policy, as a list. What is allowed by a policy that it extends is named by that policy.
@@ -226,7 +263,11 @@ fn shipped_recipes(world: &World) -> String {
     let mut text = String::new();
     for recipe in list {
         let name = recipe["name"].as_str().unwrap();
-        let _ = write!(text, "## `{name}`\n\n{}\n\n", prose(recipe["description"].as_str().unwrap()));
+        let _ = write!(
+            text,
+            "## `{name}`\n\n{}\n\n",
+            prose(recipe["description"].as_str().unwrap())
+        );
         let parameters = recipe["parameters"].as_array().unwrap();
         if !parameters.is_empty() {
             text.push_str("| parameter | type | default | meaning |\n| --- | --- | --- | --- |\n");
@@ -239,13 +280,23 @@ fn shipped_recipes(world: &World) -> String {
                 value => format!("`{}`", cell(&value.to_string())),
             };
             let word = |key: &str| prose(one[key].as_str().unwrap_or_default());
-            let _ = writeln!(text, "| `{}` | {} | {default} | {} |", word("name"), word("type"), word("description"));
+            let _ = writeln!(
+                text,
+                "| `{}` | {} | {default} | {} |",
+                word("name"),
+                word("type"),
+                word("description")
+            );
         }
         let said = world.call(&["recipe", "doc", name]).exits(0).stdout;
         let sections = said.find("## What it does").map_or("", |at| &said[at..]);
         let sections = sections.split("\n## Parameters").next().unwrap();
         assert!(!sections.is_empty(), "{name} has no page:\n{said}");
-        let _ = write!(text, "\n{}\n\n", sections.trim().replace("\n## ", "\n### ").replacen("## ", "### ", 1));
+        let _ = write!(
+            text,
+            "\n{}\n\n",
+            sections.trim().replace("\n## ", "\n### ").replacen("## ", "### ", 1)
+        );
     }
     let intro = "The recipes inside the program: `overnight run builtin:NAME`, `overnight recipe new FILE --from builtin:NAME`. Each has a sample:\n\
                  `overnight run builtin:NAME --sample` runs it on a copy of a small repository with recorded replies, without a key.";
@@ -254,12 +305,22 @@ fn shipped_recipes(world: &World) -> String {
 
 fn tools(world: &World) -> String {
     let list = world.call(&["tools", "list", "--format", "json"]).exits(0).json();
-    let list = list.as_array().cloned().or_else(|| list["tools"].as_array().cloned()).unwrap();
+    let list = list
+        .as_array()
+        .cloned()
+        .or_else(|| list["tools"].as_array().cloned())
+        .unwrap();
     assert!(list.len() > 8);
     let mut text = String::new();
     for tool in &list {
         let word = |key: &str| prose(tool[key].as_str().unwrap_or_default());
-        let _ = write!(text, "## `{}`\n\n{}\n\nKind `{}`.", word("name"), word("description"), word("kind"));
+        let _ = write!(
+            text,
+            "## `{}`\n\n{}\n\nKind `{}`.",
+            word("name"),
+            word("description"),
+            word("kind")
+        );
         let aliases: Vec<String> = tool["aliases"]
             .as_array()
             .into_iter()
@@ -270,13 +331,20 @@ fn tools(world: &World) -> String {
             let _ = write!(text, " Also called as {}.", aliases.join(", "));
         }
         text.push_str("\n\n");
-        let Some(properties) = tool["parameters"]["properties"].as_object().filter(|all| !all.is_empty()) else {
+        let Some(properties) = tool["parameters"]["properties"]
+            .as_object()
+            .filter(|all| !all.is_empty())
+        else {
             continue;
         };
         let required = tool["parameters"]["required"].as_array().cloned().unwrap_or_default();
         text.push_str("| argument | type | meaning |\n| --- | --- | --- |\n");
         for (name, schema) in properties {
-            let must = if required.contains(&Value::from(name.as_str())) { ", required" } else { "" };
+            let must = if required.contains(&Value::from(name.as_str())) {
+                ", required"
+            } else {
+                ""
+            };
             let kind = match &schema["type"] {
                 Value::String(kind) => kind.clone(),
                 _ => "any".to_owned(),
@@ -294,7 +362,9 @@ fn tools(world: &World) -> String {
 fn reports() -> String {
     let mut text = String::from("| format | file of the run directory |\n| --- | --- |\n");
     for format in ReportFile::ALL {
-        let file = format.file().map_or_else(|| "only printed".to_owned(), |file| format!("`{file}`"));
+        let file = format
+            .file()
+            .map_or_else(|| "only printed".to_owned(), |file| format!("`{file}`"));
         let _ = writeln!(text, "| `{}` | {file} |", format.as_str());
     }
     let intro = "`overnight report RUN --format FORMAT` prints any of these again from the journal.\n[What comes back](../outputs.md) describes the files.";
@@ -313,9 +383,13 @@ struct Known {
 fn models() -> String {
     let path = project().join("src/provider/pricing/models.json");
     let all: Vec<Known> = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let mut text = String::from("| model | window, tokens | input, cached, output: US dollars for a million tokens |\n| --- | ---: | --- |\n");
+    let mut text = String::from(
+        "| model | window, tokens | input, cached, output: US dollars for a million tokens |\n| --- | ---: | --- |\n",
+    );
     for one in &all {
-        let window = one.window.map_or_else(|| "unknown".to_owned(), |window| window.to_string());
+        let window = one
+            .window
+            .map_or_else(|| "unknown".to_owned(), |window| window.to_string());
         let price = one.price.as_ref().map_or_else(
             || "unknown".to_owned(),
             |price| {
@@ -354,8 +428,13 @@ fn the_reference_is_that_of_this_program() {
         "the guide's reference is not that of this program: {stale:?}; UPDATE_EXPECT=1 cargo test --test it guide_reference"
     );
     let written = std::fs::read_dir(project().join(".github/docs/src/reference")).unwrap();
-    let names: Vec<String> = written.map(|one| one.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    let names: Vec<String> = written
+        .map(|one| one.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
     for name in names {
-        assert!(pages.iter().any(|(known, _)| *known == name), "{name} is made by nobody");
+        assert!(
+            pages.iter().any(|(known, _)| *known == name),
+            "{name} is made by nobody"
+        );
     }
 }

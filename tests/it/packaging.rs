@@ -1,4 +1,4 @@
-//! The packages that are made of a built program, and what they need around them.
+//! The packages that are made of a built program, what they need around them, and the way of a newcomer.
 
 use super::harness::{BIN, have, project};
 use std::process::Command;
@@ -16,7 +16,7 @@ fn script(name: &str) -> String {
         std::fs::copy(BIN, &program).unwrap();
     }
     let done = Command::new("bash")
-        .arg(project().join("packaging").join(name))
+        .arg(project().join(name))
         .arg(&program)
         .output()
         .unwrap();
@@ -33,7 +33,7 @@ fn archive_wheel_and_npm_package_run_a_sample() {
     if !there("npm") || !there("python3") {
         return;
     }
-    let said = script("try.sh");
+    let said = script("packaging/try.sh");
     for package in ["archive", "wheel", "npm"] {
         assert!(said.contains(&format!("{package}: the sample passed")), "{said}");
     }
@@ -41,16 +41,23 @@ fn archive_wheel_and_npm_package_run_a_sample() {
 
 #[test]
 fn the_program_needs_nothing_but_its_libraries() {
-    let namespaces = Command::new("unshare").args(["--user", "--map-root-user", "true"]).status();
+    let namespaces = Command::new("unshare")
+        .args(["--user", "--map-root-user", "true"])
+        .status();
     let able = rustix::process::geteuid().is_root() || namespaces.is_ok_and(|status| status.success());
     if !have("chroot", able) {
         return;
     }
-    assert!(script("empty-root.sh").contains("the name was resolved"));
+    assert!(script("packaging/empty-root.sh").contains("the name was resolved"));
 }
 
-/// The version of a package file, by the word before it.
-fn version(file: &str, before: &str) -> String {
+#[test]
+fn a_newcomer_gets_through_the_first_recipe_as_it_is_printed() {
+    assert!(script("tests/newcomer.sh").contains("works as it is printed"));
+}
+
+/// A quoted text of a file, by what stands before it.
+fn quoted(file: &str, before: &str) -> String {
     let text = std::fs::read_to_string(project().join(file)).unwrap();
     let at = text.find(before).unwrap_or_else(|| panic!("{file}: {before}"));
     let rest = &text[at + before.len()..];
@@ -61,8 +68,8 @@ fn version(file: &str, before: &str) -> String {
 fn the_places_of_downloads_agree() {
     // What the release workflow makes, what the action fetches and what cargo binstall looks for.
     let place = "overnight-{ version }-{ target }";
-    assert!(version("Cargo.toml", "bin-dir = \"").starts_with(place));
-    assert!(version("Cargo.toml", "pkg-url = \"").ends_with(&format!("/v{{ version }}/{place}.tar.gz")));
+    assert!(quoted("Cargo.toml", "bin-dir = \"").starts_with(place));
+    assert!(quoted("Cargo.toml", "pkg-url = \"").ends_with(&format!("/v{{ version }}/{place}.tar.gz")));
     let action = std::fs::read_to_string(project().join(".github/actions/overnight/install.sh")).unwrap();
     assert!(action.contains("releases/download/v$version") && action.contains("name=overnight-$version-$target"));
     let made = std::fs::read_to_string(project().join("packaging/package.sh")).unwrap();
