@@ -5,6 +5,7 @@ pub mod access;
 pub mod budget;
 pub mod call;
 pub mod event;
+pub mod exit;
 pub mod grant;
 pub mod ids;
 pub mod message;

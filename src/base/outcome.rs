@@ -1,4 +1,4 @@
-//! How a run, a step or a check ended. Verdict names are defined here; their exit codes are in `cli::exit`.
+//! How a run, a step or a check ended. Verdict names are defined here; their exit codes are in `exit`.
 
 use super::budget::LimitHit;
 use super::call::ExitInfo;
@@ -26,6 +26,24 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Every verdict.
+    pub const ALL: [Verdict; 14] = [
+        Verdict::Passed,
+        Verdict::NoChange,
+        Verdict::Failed,
+        Verdict::Denied,
+        Verdict::Suspended,
+        Verdict::Budget,
+        Verdict::Provider,
+        Verdict::Environment,
+        Verdict::Output,
+        Verdict::Invalid,
+        Verdict::Usage,
+        Verdict::Incomplete,
+        Verdict::Cancelled,
+        Verdict::Bug,
+    ];
+
     /// The word used in outputs.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -55,7 +55,7 @@ struct Bundle<'a> {
 ///
 /// # Errors
 /// All bundles that cannot be merged, each with its code; nothing is written then.
-pub fn merge(dirs: &[PathBuf], out: &Path, stronger: fn(u8, u8) -> u8) -> Result<Merged, BatchError> {
+pub fn merge(dirs: &[PathBuf], out: &Path) -> Result<Merged, BatchError> {
     let (bundles, unended) = open(dirs)?;
     let first = bundles.first().map(|bundle| bundle.dir).or(unended.first().copied());
     let Some(first) = first else {
@@ -106,7 +106,6 @@ pub fn merge(dirs: &[PathBuf], out: &Path, stronger: fn(u8, u8) -> u8) -> Result
         name: &plan.name,
         manifest: &plan.manifest,
         shard: None,
-        stronger,
     };
     let result = outputs::result(&head, &jobs, &call);
     let text = serde_json::to_string(&plan).unwrap_or_default();

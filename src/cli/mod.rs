@@ -6,7 +6,6 @@ pub mod candidates;
 pub mod change_reach;
 pub mod commands;
 pub mod committed;
-pub mod exit;
 pub mod foresee;
 pub mod grants;
 pub mod inputs;
@@ -34,3 +33,5 @@ pub mod unread;
 pub mod variables;
 pub mod verify;
 pub mod version;
+
+pub use crate::base::exit;

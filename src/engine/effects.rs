@@ -415,15 +415,13 @@ pub async fn finish(
     match changes::settle(deps, ledger, ground, wrote).await {
         Ok(()) => {}
         Err(RunError::Journal(error)) => return Err(error),
-        Err(RunError::Ended(other)) => outcome = other,
+        Err(RunError::Ended(other)) => outcome = outcome.and(other),
         Err(RunError::Environment(why)) => {
             ledger.record(EventKind::Warned {
                 code: "patch".to_owned(),
                 message: why.clone(),
             })?;
-            if outcome.verdict.is_success() {
-                outcome = RunOutcome::new(Verdict::Environment, "patch", why);
-            }
+            outcome = outcome.and(RunOutcome::new(Verdict::Environment, "patch", why));
         }
     }
     if outcome.verdict.is_success()
@@ -432,7 +430,7 @@ pub async fn finish(
         outcome = now;
     }
     if let Some(refused) = verdict::refused_end(&ledger.state) {
-        outcome = refused;
+        outcome = outcome.and(refused);
     }
     changes::warn_left_out_of_patch(deps, ledger, &mut outcome).await?;
     let spent = ledger.state.spent.clone();

@@ -5,7 +5,7 @@ use super::prompt;
 use super::state::{Phase, RunState};
 use super::verdict::{denied_end, failed_step, finish, refused_end};
 use crate::base::budget::LimitHit;
-use crate::base::call::{CallState, ToolKind, ToolOrigin, ToolSpec};
+use crate::base::call::CallState;
 use crate::base::event::PromptReason;
 use crate::base::ids::CallId;
 use crate::base::message::StopReason;
@@ -426,11 +426,4 @@ fn is_last_prompt(state: &RunState, plan: &Plan) -> bool {
 
 fn is_question(answer: &str) -> bool {
     answer.trim_end().ends_with('?')
-}
-
-/// Whether a call of this tool sends its arguments out of the run: into files, commands or requests.
-pub fn is_outgoing(spec: &ToolSpec) -> bool {
-    let stays = matches!(spec.kind, ToolKind::Read | ToolKind::Plan)
-        || (spec.kind == ToolKind::Search && !spec.name.contains("web"));
-    !stays || spec.origin != ToolOrigin::Builtin || spec.name == "read_mcp_resource"
 }

@@ -329,7 +329,6 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         name: &plan.name,
         manifest: &plan.manifest,
         shard: shard_text.as_deref(),
-        stronger: exit::stronger,
     };
     let jobs = outputs::job_reports(&done);
     let result = outputs::result(&head, &jobs, &done);
@@ -583,7 +582,7 @@ pub fn merge(args: &MergeArgs) -> u8 {
             .iter()
             .map(|dir| remote_refused(dir))
             .collect::<Result<Vec<_>, _>>()?;
-        let merged = merging::merge(&dirs, &args.out, exit::stronger)?;
+        let merged = merging::merge(&dirs, &args.out)?;
         for line in &merged.missing {
             out::stderr(&format!("overnight: {line}"));
         }

@@ -22,7 +22,7 @@ use crate::engine::prompt;
 use crate::engine::run as engine;
 use crate::journal::{JournalError, output_lock, store};
 use crate::policy::PolicySet;
-use crate::policy::model::{FREE_TOOLS, SHELL};
+use crate::policy::model::SHELL;
 use crate::process::Confinement;
 use crate::provider::pricing::Pricing;
 use crate::provider::{ModelInfo, Provider};
@@ -293,7 +293,7 @@ async fn drive(
 fn told_of(tools: Registry, policies: &PolicySet) -> Registry {
     let has_commands = tools.find(SHELL).is_some();
     tools.declaring(|spec| {
-        let follows_commands = FREE_TOOLS.contains(&spec.name.as_str());
+        let follows_commands = spec.effects.follows_commands;
         policies.may_allow(&spec.name, spec.kind, &spec.origin) && (has_commands || !follows_commands)
     })
 }

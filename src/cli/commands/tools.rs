@@ -14,7 +14,7 @@ use crate::cli::settings::{self, Typed};
 use crate::cli::{bootstrap, exit, inputs, out, search, toolset};
 use crate::diag::SourceFiles;
 use crate::engine::command_judge::CommandJudge;
-use crate::engine::{denial, next};
+use crate::engine::denial;
 use crate::policy::{self, Uses};
 use crate::process::private::Private;
 use crate::process::{self, Confinement};
@@ -234,7 +234,7 @@ async fn judged(
         args: &accepted.args,
     };
     let redactor = Arc::new(Redactor::from_env(bootstrap::environment()));
-    let secret = next::is_outgoing(spec) && redactor.find(accepted.args.to_string().as_bytes()).is_some();
+    let secret = spec.effects.sends_arguments && redactor.find(accepted.args.to_string().as_bytes()).is_some();
     let ruling = match secret {
         true => denial::secret(),
         false => workspace

@@ -32,14 +32,14 @@ pub use failure::EditFailure;
 pub use matcher::{Match, Strategy, land};
 
 use super::args::{Args, failed, missing, shown};
-use super::builtin::{Builtin, ToolNames, blocking};
+use super::builtin::{Builtin, ToolFacts, blocking};
 use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
 use super::schema::{integer, object, string, untold};
 use super::write_file::refuse_large;
 use super::{PreparedCall, ToolError, placeholder};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
-use crate::base::call::{Display, Location, ToolKind, ToolOutput};
+use crate::base::call::{Display, Location, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::workspace::fs::FsError;
 use crate::workspace::text::{Text, decode, plain_line_ends};
 use crate::workspace::{Changed, Workspace};
@@ -57,12 +57,13 @@ const DESCRIPTION: &str = "Replaces a part of a file. old_string is the text to 
 pub fn tool() -> Builtin {
     let flag = json!({"type": "boolean"});
     Builtin::new(
-        &ToolNames {
+        &ToolFacts {
             name: "replace",
             display: "Edit",
             aliases: &["edit"],
+            kind: ToolKind::Edit,
+            effects: ToolEffects::writes(Touches::WrittenFile),
         },
-        ToolKind::Edit,
         DESCRIPTION,
         object(
             [

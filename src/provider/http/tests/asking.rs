@@ -60,6 +60,7 @@ fn tool(name: &str) -> ToolSpec {
         kind: ToolKind::Other,
         origin: ToolOrigin::Mcp("docs".to_owned()),
         parameters: json!({"type": "object"}),
+        effects: crate::base::call::ToolEffects::default(),
         aliases: Vec::new(),
     }
 }
