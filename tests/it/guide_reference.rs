@@ -4,7 +4,8 @@
 
 use super::harness::{World, project};
 use clap::{Arg, Command};
-use overnight::cli::{exit, manual, variables};
+use overnight::base::exit;
+use overnight::cli::{manual, variables};
 use overnight::policy::{codes, presets};
 use overnight::report::export::ReportFile;
 use serde_json::Value;
