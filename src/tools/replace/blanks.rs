@@ -1,13 +1,11 @@
 //! Handles exact matches of whole lines whose new text is indented with tabs where the file uses spaces, or the
 //! reverse.
 
-use super::align::align;
-use super::find::{Line, Tolerance, key};
+use super::find::Line;
 use super::indent::{self, Style};
-use super::tokens::likeness;
+use super::merge::align;
+use super::tokens::{ALIKE, key, likeness};
 
-/// Lines less similar than this are not treated as the same line.
-const ALIKE: f64 = 0.6;
 /// Number of indented lines that show how a file is indented.
 const SHOWN: usize = 3;
 
@@ -73,7 +71,7 @@ fn strange(lines: &[Line<'_>], olds: &[&str], news: &[&str]) -> Option<(char, ch
 /// Whether the edit changes nothing but whitespace, which is then its purpose.
 fn is_reindented(olds: &[&str], news: &[&str]) -> bool {
     let keys = |lines: &[&str]| {
-        let all = lines.iter().map(|line| key(line, Tolerance::Blanks));
+        let all = lines.iter().map(|line| key(line));
         all.filter(|key| !key.is_empty()).collect::<Vec<_>>()
     };
     keys(olds) == keys(news)

@@ -82,7 +82,7 @@ pub(super) fn readings(old: &str, new: &str) -> Vec<Reading> {
         doubt: None,
     };
     let mut readings = vec![plain];
-    for step in [escapes, fences, line_numbers, typography] {
+    for step in [escapes, fences, line_numbers] {
         let further: Vec<Reading> = readings.iter().flat_map(step).collect();
         for reading in further {
             let known = readings
@@ -210,40 +210,6 @@ fn escapes(reading: &Reading) -> Vec<Reading> {
         .collect()
 }
 
-fn typography(reading: &Reading) -> Vec<Reading> {
-    let signs: Vec<char> = reading.old.chars().filter(|&c| plain_sign(c).is_some()).collect();
-    if signs.is_empty() {
-        return Vec::new();
-    }
-    let plain = |text: &str, dashes: &str| {
-        let mut out = String::with_capacity(text.len());
-        for c in text.chars() {
-            match plain_sign(c).filter(|_| signs.contains(&c) || kin(c, &signs)) {
-                Some("-") if c == '—' => out.push_str(dashes),
-                Some(sign) => out.push_str(sign),
-                None => out.push(c),
-            }
-        }
-        out
-    };
-    let dashes: &[&str] = if signs.contains(&'—') { &["-", "--"] } else { &["-"] };
-    dashes
-        .iter()
-        .map(|dashes| {
-            reading.corrected(
-                Correction::Typography,
-                plain(&reading.old, dashes),
-                plain(&reading.new, dashes),
-            )
-        })
-        .collect()
-}
-
-/// Quotes come in pairs: if one of them is wrong, so is the other.
-fn kin(c: char, signs: &[char]) -> bool {
-    matches!(plain_sign(c), Some("\"" | "'")) && signs.iter().any(|&sign| plain_sign(sign) == plain_sign(c))
-}
-
 /// `text` with ordinary spaces for typographic ones at the start of lines, and without zero-width characters.
 pub(super) fn plain_margins(text: &str) -> String {
     let plain = |line: &str| {
@@ -258,19 +224,6 @@ pub(super) fn plain_margins(text: &str) -> String {
 
 /// Zero-width characters.
 const WIDTHLESS: [char; 3] = ['\u{200b}', '\u{feff}', '\u{2060}'];
-
-/// The ASCII equivalent of a typographic character.
-pub(super) fn plain_sign(c: char) -> Option<&'static str> {
-    Some(match c {
-        '\u{2018}' | '\u{2019}' | '\u{201a}' | '\u{201b}' | '\u{2032}' => "'",
-        '\u{201c}' | '\u{201d}' | '\u{201e}' | '\u{201f}' | '\u{2033}' => "\"",
-        '\u{2010}'..='\u{2015}' | '\u{2212}' => "-",
-        '\u{2026}' => "...",
-        '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => " ",
-        '\u{200b}' | '\u{feff}' | '\u{2060}' => "",
-        _ => return None,
-    })
-}
 
 #[cfg(test)]
 mod tests {
@@ -306,7 +259,5 @@ mod tests {
             "```rust\nfn b() {}\n```\n",
             ("fn a() {}", "fn b() {}"),
         );
-        has("say(“hi”)", "say(“it’s”)", ("say(\"hi\")", "say(\"it’s\")"));
-        has("a\u{a0}b — c", "a\u{a0}d", ("a b -- c", "a d"));
     }
 }

@@ -4,10 +4,7 @@ use super::indent::{self, Map};
 use super::indent_basis::{Terms, is_rewrapped, terms};
 use super::infer_indent;
 use super::merge::{Doubt, Parts};
-use super::tokens::likeness;
-
-/// Lines less similar than this are not treated as the same line.
-const ALIKE: f64 = 0.5;
+use super::tokens::{ALIKE, likeness};
 
 /// How the indentation in `old_string` relates to that of the file.
 #[derive(Debug, PartialEq)]
@@ -56,6 +53,12 @@ impl<'a> Depths<'a> {
         ))
     }
 
+    /// Whether only the first line of `old_string` has lost its indentation.
+    fn is_first_lost(&self) -> bool {
+        let same = |old| self.known(old).is_some_and(|(old, file)| old == file);
+        self.known(0).is_some_and(|(old, _)| old.is_empty()) && !same(0) && self.parts.old.len() > 1 && (1..self.parts.old.len()).all(same)
+    }
+
     fn partner(&self, new: usize) -> Option<usize> {
         self.partners.get(new).copied().flatten()
     }
@@ -64,7 +67,8 @@ impl<'a> Depths<'a> {
     pub(super) fn image(&self, index: usize, line: &str) -> Result<String, Doubt> {
         let asked = indent::of(line);
         if self.how == How::AsWritten || self.parts.cut && index == 0 {
-            return Ok(asked.to_owned());
+            let lost = (index == 0 && asked.is_empty() && self.is_first_lost()).then(|| self.known(0)).flatten();
+            return Ok(lost.map_or(asked, |(_, file)| file).to_owned());
         }
         let first_apart = matches!(self.how, How::FirstApart(_));
         let own = match self.partner(index) {

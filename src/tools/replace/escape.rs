@@ -8,11 +8,13 @@ pub(super) struct Kinds {
     double: bool,
     single: bool,
     slashes: bool,
+    /// Two backslashes that are meant as two.
+    pairs: bool,
 }
 
 impl Kinds {
     pub(super) fn is_none(self) -> bool {
-        self == Self::default()
+        Self { pairs: false, ..self } == Self::default()
     }
 }
 
@@ -22,6 +24,7 @@ const ALL: Kinds = Kinds {
     double: true,
     single: true,
     slashes: true,
+    pairs: false,
 };
 
 /// The sets to try, the full set first.
@@ -82,7 +85,8 @@ pub(super) fn used(text: &str, set: Kinds) -> Kinds {
             Piece::Escape('\\') => found.slashes = true,
             Piece::Escape('"') => found.double = true,
             Piece::Escape(_) => found.single = true,
-            Piece::Plain(_) | Piece::Pair => {}
+            Piece::Pair => found.pairs = true,
+            Piece::Plain(_) => {}
         }
     }
     found
@@ -136,12 +140,17 @@ pub(super) fn resolve_like(text: &str, slip: Kinds) -> Option<String> {
         return None;
     }
     let breaks = slip.breaks || outside;
+    // Inside a line an escaped tab may be meant as one, unless quotes tell.
+    if slip.breaks && !slip.tabs && !tabs_lead(text) && !text.contains(['"', '\'']) {
+        return None;
+    }
     let set = Kinds {
         breaks,
         tabs: slip.tabs || breaks && (escaped || tabs_lead(text)),
         double: slip.double || double_too,
         single: slip.single || single_too,
-        slashes: slip.slashes || slip.double || slip.single || double_too || single_too,
+        slashes: slip.slashes || !slip.pairs && (slip.double || slip.single || double_too || single_too),
+        pairs: false,
     };
     Some(resolve(text, set))
 }

@@ -1,9 +1,8 @@
 //! Handles exact matches, including those where `old_string` lacks the indentation of its first line.
 
-use super::find::{Tolerance, key};
 use super::indent::{self, Style};
 use super::infer_indent;
-use super::tokens::{is_word, likeness};
+use super::tokens::{ALIKE, key, likeness};
 use std::ops::Range;
 
 /// Every position of `part` in `text`, including overlapping ones.
@@ -32,8 +31,6 @@ pub(super) enum Meaning {
 
 /// The new lines belong either at the indentation of the match or at the margin.
 const DEPTH: &str = "it does not tell how deep the new lines stand: give whole lines with their indentation";
-/// Lines less similar than this are not treated as one changed line.
-const ALIKE: f64 = 0.6;
 const JOINED: &str = "it begins with a line break and new_string does not, which would join the new line to the one above: begin both alike";
 const TWICE: &str = "the line goes on with the sign that new_string ends with, and would have it twice: end both alike";
 
@@ -69,34 +66,25 @@ pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &s
         };
     }
     if old.trim_end_matches('\n').contains('\n') {
-        return of_block(line_start..at, end, old, (blanks, new));
+        return Meaning::Shallow;
     }
     let ends_line = old.ends_with('\n') || tail.is_empty() || tail.starts_with('\n');
     match ends_line {
-        true => of_line(line_start..at, end, old, (blanks, new, style)),
+        true => of_line(line_start..at, end, (blanks, style), new),
         false => Meaning::Literal,
     }
 }
 
 /// As [`meaning`], for a match of one line up to its end.
-fn of_line(lost: Range<usize>, end: usize, old: &str, (blanks, new, style): (&str, &str, Style)) -> Meaning {
+fn of_line(lost: Range<usize>, end: usize, (blanks, style): (&str, Style), new: &str) -> Meaning {
     let solid: Vec<&str> = new.lines().filter(|line| !line.trim().is_empty()).collect();
     let Some((first, rest)) = solid.split_first() else {
         return Meaning::Literal;
     };
     let deep = |line: &&str| line.starts_with(blanks);
-    if indent::of(first) == blanks && rest.iter().all(deep) {
-        let same = key(first, Tolerance::Blanks) == key(old, Tolerance::Blanks);
-        let beside = rest.iter().any(|line| indent::of(line) == blanks);
-        return match same {
-            true if rest.is_empty() => Meaning::Literal,
-            true if !infer_indent::opens(first) && !beside => Meaning::Unclear(DEPTH),
-            _ => Meaning::Instead(lost.start..end, new.to_owned()),
-        };
-    }
-    let leaves = closed(new) > closed(old);
-    if !indent::of(first).is_empty() && !rest.is_empty() {
-        return match indent::of(first) == blanks && leaves {
+    let own = indent::of(first);
+    if !own.is_empty() {
+        return match own == blanks && rest.iter().all(deep) {
             true => Meaning::Instead(lost.start..end, new.to_owned()),
             false => Meaning::Unclear(DEPTH),
         };
@@ -104,29 +92,20 @@ fn of_line(lost: Range<usize>, end: usize, old: &str, (blanks, new, style): (&st
     // A line after one that opens a block or continues is deeper. If its indentation only equals that of the file's
     // line, it is relative to `old_string`.
     let opens = infer_indent::opens(first) || !infer_indent::is_balanced(first);
-    let own_terms = opens && rest.first().is_some_and(|line| indent::of(line) == blanks);
-    if own_terms && blanks.len() != style.step {
-        return Meaning::Unclear(DEPTH);
-    }
-    // A single space is the margin of a block comment, which deeper lines do not have.
-    if blanks == " " && rest.iter().any(|line| indent::of(line).len() > 1) {
-        return Meaning::Unclear(DEPTH);
-    }
-    let absolute = rest.first().is_none_or(|line| !own_terms && deep(line));
-    if absolute || !indent::of(first).is_empty() || new.starts_with('\n') {
+    let inside = rest.first().is_some_and(|line| indent::of(line).len() > blanks.len() || !opens);
+    if rest.is_empty() || rest.iter().all(deep) && inside {
         return Meaning::Literal;
     }
-    let either = !own_terms && rest.iter().any(deep);
-    if either || leaves || new.trim_end().contains("\n\n") || mixed(blanks, rest) || is_flat(&solid) {
+    let one_step = opens && blanks.len() == style.step && rest.first().is_some_and(|line| indent::of(line) == blanks);
+    let apart = new.trim_end().contains("\n\n") || !infer_indent::is_balanced(new);
+    if rest.iter().any(deep) && !one_step || is_flat(&solid) || apart {
         return Meaning::Unclear(DEPTH);
     }
-    let deepened = new
-        .split('\n')
-        .enumerate()
-        .map(|(index, line)| match line.trim().is_empty() || index == 0 {
-            true => line.to_owned(),
-            false => format!("{blanks}{line}"),
-        });
+    let lines = new.split('\n').enumerate();
+    let deepened = lines.map(|(index, line)| match line.trim().is_empty() || index == 0 {
+        true => line.to_owned(),
+        false => format!("{blanks}{line}"),
+    });
     Meaning::Instead(lost.end..end, deepened.collect::<Vec<_>>().join("\n"))
 }
 
@@ -144,9 +123,9 @@ fn of_line_above(hit: Range<usize>, after: &str, old: &str, new: &str) -> Meanin
     if level && (!indent::of(first).is_empty() || likeness(first, fresh) >= ALIKE) {
         return Meaning::Instead(hit.start + 1..hit.end, new.to_owned());
     }
-    match fresh.starts_with(is_word) {
-        true => Meaning::Unclear(JOINED),
-        false => Meaning::Literal,
+    match fresh.starts_with([' ', '\t', ',', ';', '.']) {
+        true => Meaning::Literal,
+        false => Meaning::Unclear(JOINED),
     }
 }
 
@@ -155,79 +134,6 @@ fn of_line_above(hit: Range<usize>, after: &str, old: &str, new: &str) -> Meanin
 fn doubles(rest: &str, old: &str, new: &str) -> bool {
     let left = rest.lines().next().unwrap_or_default().trim_end();
     matches!(left, ";" | ",") && new.ends_with(left) && !old.ends_with(left)
-}
-
-/// As [`meaning`], for several lines of which only the first lacks its indentation: the other lines, and possibly the
-/// first line of the new text, show the indentation of the file.
-fn of_block(lost: Range<usize>, end: usize, old: &str, (blanks, new): (&str, &str)) -> Meaning {
-    let (olds, news): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
-    let (Some(first), Some(opening)) = (news.first(), olds.first()) else {
-        return Meaning::Literal;
-    };
-    let same = |a: &str, b: &str| !a.trim().is_empty() && key(a, Tolerance::Blanks) == key(b, Tolerance::Blanks);
-    let own = indent::of(first);
-    if strays(&olds, &news) || own.is_empty() && has_flat(&olds, &news) {
-        return Meaning::Unclear(DEPTH);
-    }
-    if first.trim().is_empty() {
-        return Meaning::Instead(lost.start..end, new.to_owned());
-    }
-    if same(first, opening) {
-        let stays = |new: &&str| {
-            let depth = |old: &&&str| indent::of(old) == indent::of(new);
-            let partners = || olds.iter().skip(1).filter(|old| same(old, new));
-            partners().next().map(|_| partners().any(|old| depth(&old)))
-        };
-        let later: Vec<bool> = news.iter().skip(1).filter_map(stays).collect();
-        let deeper = least(&news).is_some_and(|new| least(&olds).is_none_or(|old| new > old));
-        let absolute = later.contains(&true) || later.is_empty() && !deeper;
-        // All lines became deeper, and so does the first line.
-        let all_deeper = || least(&news).is_some_and(|depth| depth >= blanks.len() + own.len());
-        return match own {
-            "" => Meaning::Literal,
-            _ if own == blanks && absolute => Meaning::Instead(lost.start..end, new.to_owned()),
-            _ if own == blanks && all_deeper() => Meaning::Literal,
-            _ => Meaning::Unclear(DEPTH),
-        };
-    }
-    if news
-        .iter()
-        .skip(1)
-        .any(|line| indent::of(line).is_empty() && same(line, opening))
-    {
-        return Meaning::Unclear(DEPTH);
-    }
-    // The first line is deleted: the line in its place was another line before, or is new.
-    let kept = olds.iter().skip(1).find(|old| same(old, first));
-    match kept {
-        _ if own.is_empty() && kept.is_none_or(|old| indent::of(old) == blanks) => Meaning::Literal,
-        Some(old) if indent::of(old) == own => Meaning::Instead(lost.start..end, new.to_owned()),
-        None if own.starts_with(blanks) => Meaning::Instead(lost.start..end, new.to_owned()),
-        _ => Meaning::Unclear(DEPTH),
-    }
-}
-
-/// Whether a new line is unindented although no unchanged line before it is: it may have lost its indentation like the
-/// first line.
-fn strays(olds: &[&str], news: &[&str]) -> bool {
-    let mut at_margin = false;
-    news.iter()
-        .enumerate()
-        .skip(1)
-        .filter(|(_, line)| !line.trim().is_empty())
-        .any(|(at, line)| {
-            let stays = olds.iter().skip(1).any(|old| old == line) || olds.get(at) == Some(line);
-            if stays {
-                at_margin = indent::of(line).is_empty();
-            }
-            !stays && !at_margin && indent::of(line).is_empty() && !infer_indent::closes(line)
-        })
-}
-
-/// The smallest indentation of the lines after the first.
-fn least(lines: &[&str]) -> Option<usize> {
-    let solid = lines.iter().skip(1).filter(|line| !line.trim().is_empty());
-    solid.map(|line| indent::of(line).len()).min()
 }
 
 /// Whether a block is not indented, so that the indentation of its lines is unknown. `case` labels and list items may
@@ -243,40 +149,6 @@ fn is_flat(lines: &[&str]) -> bool {
         let inside = infer_indent::opens(line) && !infer_indent::closes(next) && !item(next);
         inside && indent::of(next).len() <= indent::of(line).len()
     })
-}
-
-/// Whether new lines form a block that is not indented, except for the first line, whose indentation is known.
-fn has_flat(olds: &[&str], news: &[&str]) -> bool {
-    let fresh = |line: &&str| !line.trim().is_empty() && !olds.contains(line);
-    let rest: Vec<&str> = news
-        .iter()
-        .skip(1)
-        .copied()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
-    rest.windows(2).any(|pair| pair.iter().any(fresh) && is_flat(pair))
-}
-
-/// Whether tabs and spaces are mixed, so that the width of a step is unknown.
-fn mixed(blanks: &str, rest: &[&str]) -> bool {
-    let first = blanks.chars().next();
-    rest.iter()
-        .flat_map(|line| indent::of(line).chars())
-        .any(|c| Some(c) != first)
-}
-
-/// Number of closing brackets without an opening one: how many blocks the text leaves.
-fn closed(text: &str) -> i64 {
-    let (mut depth, mut least) = (0_i64, 0);
-    for c in text.chars() {
-        depth += match c {
-            '(' | '[' | '{' => 1,
-            ')' | ']' | '}' => -1,
-            _ => 0,
-        };
-        least = depth.min(least);
-    }
-    -least
 }
 
 #[cfg(test)]

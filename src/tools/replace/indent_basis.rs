@@ -1,12 +1,8 @@
 //! Decides whether `new_string` is indented like the file or like `old_string`, if these two differ.
 
-use super::find::{Tolerance, key};
 use super::indent;
 use super::merge::Parts;
-use super::tokens::likeness;
-
-/// Lines less similar than this are not treated as the same line.
-const ALIKE: f64 = 0.6;
+use super::tokens::{ALIKE, key, likeness};
 
 /// Whether `new_string` is indented like the file or like `old_string`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +123,7 @@ fn moved<'a>(parts: &Parts<'a>, partners: &[Option<usize>]) -> Vec<Moved<'a>> {
         let old = partners.get(new).copied().flatten()?;
         let (now, copy, file) = (*parts.new.get(new)?, *parts.old.get(old)?, *parts.file.get(old)?);
         let apart = !now.trim().is_empty() && indent::of(copy) != indent::of(file);
-        let same = key(now, Tolerance::Blanks) == key(copy, Tolerance::Blanks);
+        let same = key(now) == key(copy);
         apart.then(|| Moved {
             now: indent::of(now),
             copy: indent::of(copy),
@@ -167,8 +163,8 @@ pub(super) fn is_rewrapped(parts: &Parts<'_>, partners: &[Option<usize>], (new, 
 
 #[cfg(test)]
 mod tests {
-    use super::super::align::align;
     use super::super::indent::Style;
+    use super::super::merge::align;
     use super::*;
 
     fn told(file: &[&str], old: &[&str], new: &[&str]) -> Terms {

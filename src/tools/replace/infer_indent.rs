@@ -88,8 +88,8 @@ pub(super) fn depth<'a>(index: usize, parts: &Parts<'a>, partners: &[Option<usiz
 
 #[cfg(test)]
 mod tests {
-    use super::super::align::align;
     use super::super::indent::Style;
+    use super::super::merge::align;
     use super::*;
 
     fn deep(file: &[&str], new: &[&str], index: usize) -> Option<usize> {

@@ -3,7 +3,6 @@
 //! In this module "the copy" is `old_string`: the model's copy of a part of the file, which often differs in
 //! whitespace.
 
-mod align;
 mod already;
 mod blanks;
 #[cfg(test)]
@@ -16,13 +15,12 @@ mod escape;
 mod exact;
 mod failure;
 mod find;
-mod fuzzy;
-mod gaps;
 mod indent;
 mod indent_basis;
 mod infer_indent;
 mod matcher;
 mod merge;
+mod rewrap;
 #[cfg(test)]
 mod tests;
 mod tokens;
