@@ -158,7 +158,9 @@ impl Check<'_> {
             ),
             ["input", field] if self.input == Some(InputFormat::Jsonl) => (
                 format!("the input is a list of objects, which has no `{field}`"),
-                Some(format!("loop over it: `{{% for one in input %}}{{{{ one.{field} }}}}{{% endfor %}}`")),
+                Some(format!(
+                    "loop over it: `{{% for one in input %}}{{{{ one.{field} }}}}{{% endfor %}}`"
+                )),
             ),
             ["input", ..] if self.input.is_some() => return,
             ["input", ..] => (
