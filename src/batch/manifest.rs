@@ -236,8 +236,13 @@ pub fn target(node: &YamlNode, of_manifest: bool, problems: &mut Problems) -> Op
         problems.push(bad_id("id", id));
     }
     if let (Some(inputs), Some(_)) = (&inputs, &input) {
-        let problem = Diagnostic::error("conflicting-keys", inputs.span, "a target has `input` or `inputs`, not both");
-        problems.push(problem.help("`input` is one input of one job; `inputs` names a file with one a line, a job each"));
+        let problem = Diagnostic::error(
+            "conflicting-keys",
+            inputs.span,
+            "a target has `input` or `inputs`, not both",
+        );
+        problems
+            .push(problem.help("`input` is one input of one job; `inputs` names a file with one a line, a job each"));
     }
     if let (Some(inputs), Some(_)) = (&inputs, &id) {
         let problem = Diagnostic::error("misplaced-key", inputs.span, "jobs of `inputs` cannot share one `id`");

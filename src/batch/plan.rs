@@ -322,7 +322,13 @@ fn job(
         source,
         params,
         input,
-        input_at: target.input.as_ref().filter(|_| target.of_list).map(|node| node.span).into_iter().collect(),
+        input_at: target
+            .input
+            .as_ref()
+            .filter(|_| target.of_list)
+            .map(|node| node.span)
+            .into_iter()
+            .collect(),
         head: target.head,
         arguments: RunArguments {
             recipe: recipe_argument,

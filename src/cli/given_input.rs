@@ -63,12 +63,7 @@ impl GivenInput {
 
     /// The input in the format of the recipe. Problems are added with their positions; `None` if there are any. A recipe
     /// that declares no input gets null: that it takes none is reported elsewhere.
-    pub fn read(
-        &self,
-        recipe: &Recipe,
-        files: &mut SourceFiles,
-        problems: &mut Vec<Diagnostic>,
-    ) -> Option<ReadInput> {
+    pub fn read(&self, recipe: &Recipe, files: &mut SourceFiles, problems: &mut Vec<Diagnostic>) -> Option<ReadInput> {
         let (name, bytes) = match self {
             Self::Value(value) => {
                 return Some(ReadInput {

@@ -41,7 +41,8 @@ pub fn files_below(path: &str) -> Vec<(String, &'static [u8])> {
     let mut all = Vec::new();
     while let Some(dir) = left.pop() {
         left.extend(dir.dirs());
-        let one = |file: &'static include_dir::File<'static>| (file.path().to_string_lossy().into_owned(), file.contents());
+        let one =
+            |file: &'static include_dir::File<'static>| (file.path().to_string_lossy().into_owned(), file.contents());
         all.extend(dir.files().map(one));
     }
     all

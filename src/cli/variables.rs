@@ -28,10 +28,7 @@ pub const ALL: [(&str, &str); 31] = [
         "OVERNIGHT_MAX_TURNS, OVERNIGHT_MAX_TOKENS, OVERNIGHT_MAX_COST, OVERNIGHT_MAX_WALL",
         "Stand in for the flags of these names.",
     ),
-    (
-        "OVERNIGHT_GITHUB",
-        "Stands in for --github: 1 turns it on, 0 off.",
-    ),
+    ("OVERNIGHT_GITHUB", "Stands in for --github: 1 turns it on, 0 off."),
     (
         "GITHUB_OUTPUT, GITHUB_STEP_SUMMARY",
         "The files that --github appends the outputs and the summary of a step to.",

@@ -216,8 +216,12 @@ pub(super) fn check_input(
                 (InputFormat::Jsonl, Value::Array(items)) => {
                     let before = problems.len();
                     for (number, item) in items.iter().enumerate() {
-                        let what = format!("object {} of the input", number + 1);
-                        told(item, lines.get(number).copied(), &what, problems);
+                        let place = lines.get(number).copied();
+                        let what = match place {
+                            Some(_) => "this object".to_owned(),
+                            None => format!("object {} of the input", number + 1),
+                        };
+                        told(item, place, &what, problems);
                         if problems.len() - before >= MAX_TOLD {
                             break;
                         }

@@ -189,7 +189,9 @@ mod tests {
         let read = read(&files, file, format, &mut problems);
         let one = |problem: &Diagnostic| {
             assert!(problem.help.is_some(), "{problem:?}");
-            problem.span.map_or_else(String::new, |span| files.place(span).to_string())
+            problem
+                .span
+                .map_or_else(String::new, |span| files.place(span).to_string())
         };
         read.ok_or_else(|| problems.iter().map(one).collect())
     }
@@ -211,10 +213,19 @@ mod tests {
     fn every_bad_line_is_named() {
         let bad = told("{\"a\": 1}\n[1]\nö x\n{\"b\":\n", InputFormat::Jsonl).unwrap_err();
         assert_eq!(bad, ["in:2:1", "in:3:1", "in:4:5"]);
-        assert_eq!(told("{\"a\": 1}\n{\"a\": 2}\n", InputFormat::Json).unwrap_err(), ["in:2:1"]);
-        assert_eq!(told(&"x".repeat(MAX_TEXT + 1), InputFormat::Text).unwrap_err(), ["in:1:1"]);
+        assert_eq!(
+            told("{\"a\": 1}\n{\"a\": 2}\n", InputFormat::Json).unwrap_err(),
+            ["in:2:1"]
+        );
+        assert_eq!(
+            told(&"x".repeat(MAX_TEXT + 1), InputFormat::Text).unwrap_err(),
+            ["in:1:1"]
+        );
         assert!(told(&"{}\n".repeat(MAX_LINES + 1), InputFormat::Jsonl).is_err());
-        assert_eq!(told(&"x\n".repeat(100), InputFormat::Jsonl).unwrap_err().len(), MAX_TOLD);
+        assert_eq!(
+            told(&"x\n".repeat(100), InputFormat::Jsonl).unwrap_err().len(),
+            MAX_TOLD
+        );
     }
 
     #[test]

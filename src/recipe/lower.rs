@@ -9,8 +9,8 @@ use super::model::{BudgetSpec, CheckKind, CheckSpec, DeliverSpec, Recipe, Server
 use super::names::problem;
 use super::params;
 use super::plan::{
-    Changed, Check, CheckWhat, DeliverPlan, Discovery, Expect, InputFormat, McpPrompt, McpServer, ModelSettings, OnDeny, Plan,
-    PlanStep, StepWork, ToolPlan,
+    Changed, Check, CheckWhat, DeliverPlan, Discovery, Expect, InputFormat, McpPrompt, McpServer, ModelSettings,
+    OnDeny, Plan, PlanStep, StepWork, ToolPlan,
 };
 use super::template::{self, StepOutputs, TemplateScope};
 use crate::base::budget::Budget;
@@ -320,12 +320,7 @@ fn findings_check() -> Check {
 }
 
 /// `schemas`: those of the checks on answers that are still to come, in the order of the file.
-fn plan_step(
-    recipe: &Recipe,
-    step: &Step,
-    schemas: &mut VecDeque<Option<Value>>,
-    render: &mut Render<'_>,
-) -> PlanStep {
+fn plan_step(recipe: &Recipe, step: &Step, schemas: &mut VecDeque<Option<Value>>, render: &mut Render<'_>) -> PlanStep {
     let work = match &step.work {
         StepSource::Prompt(text) => StepWork::Prompt {
             template: text.value.clone(),

@@ -158,7 +158,9 @@ impl Check<'_> {
             ),
             ["input", field] if self.input == Some(InputFormat::Jsonl) => (
                 format!("the input is a list of objects, which has no `{field}`"),
-                Some(format!("loop over it: `{{% for one in input %}}{{{{ one.{field} }}}}{{% endfor %}}`")),
+                Some(format!(
+                    "loop over it: `{{% for one in input %}}{{{{ one.{field} }}}}{{% endfor %}}`"
+                )),
             ),
             ["input", ..] if self.input.is_some() => return,
             ["input", ..] => (
@@ -190,6 +192,10 @@ impl Check<'_> {
                 self.used.insert((*first).to_owned());
                 return;
             }
+            ["recipe", ..] => (
+                "`recipe` is not declared".to_owned(),
+                Some("the files beside the recipe (`files`) lie in the directory `$OVERNIGHT_RECIPE_DIR` of its commands".to_owned()),
+            ),
             [first, ..] => {
                 let known = self.parameters.iter().copied().chain(["input", "steps"]);
                 (format!("`{first}` is not declared"), did_you_mean(first, known))

@@ -339,7 +339,11 @@ fn files(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Spanned<String
         }
         if let Some(first) = files.iter().take(at).find(|first| first.value == path.value) {
             let problem = Diagnostic::error("duplicate-value", path.span, format!("`{}` is named twice", path.value));
-            problems.push(problem.label(first.span, "first named here").help("keep one of the two"));
+            problems.push(
+                problem
+                    .label(first.span, "first named here")
+                    .help("keep one of the two"),
+            );
         }
     }
     files

@@ -230,8 +230,14 @@ mod tests {
     #[test]
     fn no_value_ends_its_own_block() {
         let hostile = "fine\nEND\nverdict<<x\npassed\nx\n".to_owned();
-        let told = outputs(&[("response", hostile.clone()), ("verdict", "failed".to_owned())], "END");
-        assert_eq!(told, "response<<END\n\nEND\nverdict<<END\nfailed\nEND\n", "a value with the delimiter is left out");
+        let told = outputs(
+            &[("response", hostile.clone()), ("verdict", "failed".to_owned())],
+            "END",
+        );
+        assert_eq!(
+            told, "response<<END\n\nEND\nverdict<<END\nfailed\nEND\n",
+            "a value with the delimiter is left out"
+        );
         let told = outputs(&[("response", hostile.clone())], "0f9a");
         assert_eq!(told, format!("response<<0f9a\n{hostile}\n0f9a\n"));
         assert_eq!(outputs(&[("output", "x".repeat(VALUE + 1))], "E"), "output<<E\n\nE\n");
@@ -245,7 +251,11 @@ mod tests {
             .chain(many(Level::Notice, 11))
             .collect();
         let told = limited(&all, "there");
-        let count = |word: &str| told.lines().filter(|line| line.starts_with(&format!("::{word} "))).count();
+        let count = |word: &str| {
+            told.lines()
+                .filter(|line| line.starts_with(&format!("::{word} ")))
+                .count()
+        };
         assert_eq!((count("error"), count("warning"), count("notice")), (10, 10, 10));
         assert!(told.contains("2 warnings, 2 notices more are in there"), "{told}");
         let long: Vec<Annotation> = (0..10)

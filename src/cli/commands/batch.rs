@@ -388,12 +388,7 @@ fn step_files(asked: bool) -> Result<Option<github::StepFiles>, Refusal> {
 }
 
 /// Writes what a step of GitHub Actions gets of a batch.
-fn publish(
-    step: &github::StepFiles,
-    result: &BatchResult,
-    dir: &Path,
-    jobs: &[JobReport],
-) -> Result<(), Refusal> {
+fn publish(step: &github::StepFiles, result: &BatchResult, dir: &Path, jobs: &[JobReport]) -> Result<(), Refusal> {
     let file = |name: &str| {
         let path = dir.join(name);
         path.exists().then(|| path.display().to_string()).unwrap_or_default()

@@ -7,8 +7,8 @@ use crate::base::ids::CallId;
 use crate::base::ruling::{Decision, PolicyInput, Ruling};
 use crate::base::secret::Redactor;
 use crate::cli::args::{CallArgs, StdoutFormat, ToolsCommand, Trusted};
-use crate::cli::recipe_requests;
 use crate::cli::origin::RecipeFile;
+use crate::cli::recipe_requests;
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
@@ -189,7 +189,9 @@ async fn gate(args: &CallArgs, arguments: &Value) -> Result<Answer, Refusal> {
     bootstrap::guard_programs(&mut policies, &tree, None);
     let searches = search_of(plan.as_ref().map(|(plan, ..)| plan)).is_some();
     let standalone = match &plan {
-        Some((plan, beside, trusted)) => toolset::standalone((plan, beside), searches, &policies, &tree, *trusted).await?,
+        Some((plan, beside, trusted)) => {
+            toolset::standalone((plan, beside), searches, &policies, &tree, *trusted).await?
+        }
         None => toolset::Standalone::builtin(searches)?,
     };
     bootstrap::hide_unreadable(&mut tree, &policies);

@@ -2,20 +2,20 @@
 //! names that and the recipe lists none.
 
 use super::{Kind, RecipeOrigin, Trust, dir_of, within};
+use crate::base::ids::BlobId;
+use crate::base::secret::Redactor;
+use crate::base::source::KeptFile;
 use crate::cli::bootstrap;
 use crate::cli::change_reach::ends_in;
 use crate::cli::inputs;
 use crate::cli::refusal::Refusal;
 use crate::cli::shipped;
-use crate::base::ids::BlobId;
-use crate::base::secret::Redactor;
-use crate::base::source::KeptFile;
 use crate::diag::{Diagnostic, Span};
 use crate::journal::{JournalError, artefacts};
 use crate::policy::secrets_like::secret_like;
 use crate::process::private::{Private, RECIPE_VARIABLE};
-use crate::recipe::{Plan, Recipe};
 use crate::recipe::model::StepSource;
+use crate::recipe::{Plan, Recipe};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -118,7 +118,10 @@ impl Found<'_> {
         let secrets = Redactor::from_env(bootstrap::environment());
         if secrets.find(&bytes).is_some() {
             let message = format!("`{path}` holds the value of a secret of this environment");
-            self.problem(message, "take it out of the file: a command that needs it gets it by `env: pass` of the policy");
+            self.problem(
+                message,
+                "take it out of the file: a command that needs it gets it by `env: pass` of the policy",
+            );
             return;
         }
         self.files.push(RecipeFile {
@@ -145,7 +148,9 @@ fn mention(recipe: &Recipe) -> Option<Span> {
         server.command.iter().chain(&server.args).chain(env)
     });
     let mut texts = steps.chain(discovery).chain(servers);
-    texts.find(|text| text.value.contains(RECIPE_VARIABLE)).map(|text| text.span)
+    texts
+        .find(|text| text.value.contains(RECIPE_VARIABLE))
+        .map(|text| text.span)
 }
 
 impl RecipeOrigin {
@@ -164,7 +169,11 @@ impl RecipeOrigin {
     ) -> Result<(Vec<RecipeFile>, Vec<PathBuf>), Refusal> {
         let listed = !recipe.files.is_empty();
         let wanted: Vec<(String, Span)> = match listed {
-            true => recipe.files.iter().map(|name| (name.value.clone(), name.span)).collect(),
+            true => recipe
+                .files
+                .iter()
+                .map(|name| (name.value.clone(), name.span))
+                .collect(),
             false => mention(recipe).map(|at| (".".to_owned(), at)).into_iter().collect(),
         };
         let Some((_, first)) = wanted.first() else {
@@ -189,7 +198,10 @@ impl RecipeOrigin {
                 }
                 Kind::Commit { commit, path } => {
                     let Some(place) = in_commit(path, name) else {
-                        found.problem(format!("`{name}` leads out of the repository"), "name a file beside the recipe");
+                        found.problem(
+                            format!("`{name}` leads out of the repository"),
+                            "name a file beside the recipe",
+                        );
                         continue;
                     };
                     let top = dir_of(path);
@@ -201,7 +213,11 @@ impl RecipeOrigin {
                         }
                     };
                     for (path, bytes, executable) in listing {
-                        let below = path.strip_prefix(top).unwrap_or(&path).trim_start_matches('/').to_owned();
+                        let below = path
+                            .strip_prefix(top)
+                            .unwrap_or(&path)
+                            .trim_start_matches('/')
+                            .to_owned();
                         if skipped(&below, listed, &mut found) {
                             continue;
                         }
@@ -224,7 +240,10 @@ impl RecipeOrigin {
                 Kind::Shipped => {
                     let files = shipped::files_below(name);
                     if files.is_empty() {
-                        found.problem(format!("there is no built-in file `{name}`"), "name a file of `recipes/`");
+                        found.problem(
+                            format!("there is no built-in file `{name}`"),
+                            "name a file of `recipes/`",
+                        );
                     }
                     for (path, bytes) in files {
                         if found.has_room(bytes.len() as u64) {
@@ -292,13 +311,19 @@ fn of_directory(dir: &Path, name: &str, readable: Option<&[PathBuf]>, found: &mu
         let data = match std::fs::metadata(&real) {
             Ok(data) => data,
             Err(error) => {
-                found.problem(format!("`{path}`: {error}"), "name a file or directory beside the recipe");
+                found.problem(
+                    format!("`{path}`: {error}"),
+                    "name a file or directory beside the recipe",
+                );
                 continue;
             }
         };
         if data.is_dir() {
             if below.components().count() > MAX_DEPTH {
-                found.problem(format!("`{path}` lies more than {MAX_DEPTH} directories deep"), "name what is needed");
+                found.problem(
+                    format!("`{path}` lies more than {MAX_DEPTH} directories deep"),
+                    "name what is needed",
+                );
                 continue;
             }
             match std::fs::read_dir(&real) {
@@ -317,7 +342,10 @@ fn of_directory(dir: &Path, name: &str, readable: Option<&[PathBuf]>, found: &mu
             continue;
         }
         if !data.is_file() {
-            found.problem(format!("`{path}` is no file"), "name a file or directory beside the recipe");
+            found.problem(
+                format!("`{path}` is no file"),
+                "name a file or directory beside the recipe",
+            );
             continue;
         }
         if !found.has_room(data.len()) {

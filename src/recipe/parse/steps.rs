@@ -85,7 +85,11 @@ fn step(node: &YamlNode, problems: &mut Problems) -> Option<Step> {
             skip.span,
             "`skip_if_green` cannot hold: a check of this step is about the answer, and there is none before the model is asked",
         );
-        problems.push(problem.help("leave `skip_if_green` away here, or write `when: …` for what decides whether the step is needed"));
+        problems.push(
+            problem.help(
+                "leave `skip_if_green` away here, or write `when: …` for what decides whether the step is needed",
+            ),
+        );
     }
     Some(Step {
         id: id?,
@@ -185,21 +189,17 @@ fn check(node: &YamlNode, problems: &mut Problems) -> Option<CheckSpec> {
     let answer = answer_at.and_then(|_| answer(&mut reader, problems));
     let head = reader.head();
     reader.finish(problems);
-    let kinds = [
-        run.is_some(),
-        changed_at.is_some(),
-        file.is_some(),
-        answer_at.is_some(),
-    ];
+    let kinds = [run.is_some(), changed_at.is_some(), file.is_some(), answer_at.is_some()];
     if kinds.iter().filter(|there| **there).count() != 1 {
         let problem = Diagnostic::error(
             "check-kind",
             head,
             "a check has exactly one of `run`, `changed`, `file` and `answer`",
         );
-        problems.push(problem.help(
-            "write `run: COMMAND`, `changed: { only: [...] }`, `file: PATH` or `answer: { run: COMMAND }`",
-        ));
+        problems.push(
+            problem
+                .help("write `run: COMMAND`, `changed: { only: [...] }`, `file: PATH` or `answer: { run: COMMAND }`"),
+        );
         return None;
     }
     for (span, of, there) in [
@@ -253,11 +253,18 @@ fn answer(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<CheckKind>
     map.finish(problems);
     if run.is_some() == schema_at.is_some() {
         let problem = Diagnostic::error("check-kind", head, "`answer` has exactly one of `run` and `schema`");
-        problems.push(problem.help("write `answer: { run: COMMAND }`, which gets the answer on stdin, or `answer: { schema: … }`"));
+        problems.push(
+            problem
+                .help("write `answer: { run: COMMAND }`, which gets the answer on stdin, or `answer: { schema: … }`"),
+        );
         return None;
     }
     if let (Some(timeout), None) = (&timeout, &run) {
-        let problem = Diagnostic::error("conflicting-keys", timeout.span, "only `answer` with `run` has this key");
+        let problem = Diagnostic::error(
+            "conflicting-keys",
+            timeout.span,
+            "only `answer` with `run` has this key",
+        );
         problems.push(problem.help("leave it away"));
     }
     match run {

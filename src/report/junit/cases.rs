@@ -183,7 +183,8 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
             }
         }
         if omitted > 0 {
-            self.properties.push(("findings.omitted".to_owned(), omitted.to_string()));
+            self.properties
+                .push(("findings.omitted".to_owned(), omitted.to_string()));
         }
     }
 

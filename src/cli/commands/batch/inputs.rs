@@ -83,7 +83,10 @@ async fn read(
     let named = origin.read_named(&recipe, &trust, here).await.map_err(at_job)?;
     let mut texts = HashMap::new();
     let mut wrong = Vec::new();
-    let (beside, _) = origin.read_beside(&recipe, &trust, here, &mut wrong).await.map_err(at_job)?;
+    let (beside, _) = origin
+        .read_beside(&recipe, &trust, here, &mut wrong)
+        .await
+        .map_err(at_job)?;
     if !wrong.is_empty() {
         return Err(wrong);
     }
