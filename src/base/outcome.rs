@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The result of a run in one word, as in `result.json`. Each verdict has one exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     Passed,
@@ -54,6 +55,7 @@ impl Verdict {
 
 /// How and why a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RunOutcome {
     pub verdict: Verdict,
     /// A reason for scripts, narrower than the verdict: `check`, `expect`, `response`, `stuck`, `replay_miss`,
@@ -97,8 +99,11 @@ impl RunOutcome {
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CheckResult {
+    /// The name of the check.
     pub name: String,
+    /// Whether it passed.
     pub passed: bool,
     /// The command, or a description of what was compared.
     pub what: String,
@@ -107,13 +112,16 @@ pub struct CheckResult {
     /// Head and tail of its output, at most 16 KiB.
     #[serde(default)]
     pub output: String,
+    /// How its command ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<ExitInfo>,
+    /// Milliseconds.
     pub took_ms: u64,
 }
 
 /// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StepStatus {
     Passed,
@@ -124,11 +132,13 @@ pub enum StepStatus {
 
 /// The result of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StepResult {
     pub status: StepStatus,
     /// As in `RunOutcome::reason`.
     #[serde(default)]
     pub reason: String,
+    /// One sentence for people.
     #[serde(default)]
     pub message: String,
     /// What later steps see as `steps.ID.output`: the answer, or the command's output.
