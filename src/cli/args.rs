@@ -102,9 +102,23 @@ pub enum Command {
     },
     /// Print the manual pages
     Man(ManArgs),
+    /// Print the JSON Schema of a file that you write or of an output that scripts read
+    #[command(after_long_help = super::schemas::HELP)]
+    Schema(SchemaArgs),
     /// One MCP server, every tool once
     #[command(hide = true)]
     McpProbe { url: String },
+}
+
+/// Flags of `schema`.
+#[derive(Debug, Args)]
+pub struct SchemaArgs {
+    /// Whose schema; without it all are listed
+    #[arg(value_enum)]
+    pub kind: Option<super::schemas::SchemaKind>,
+    /// Write the schema, or all of them, to files in this directory
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
 }
 
 /// How stdout is written.
