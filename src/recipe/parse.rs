@@ -4,15 +4,13 @@ mod prompts;
 mod steps;
 mod tools;
 
-pub(super) use tools::is_server_name;
-
 use super::model::{
     BudgetSpec, DeliverSpec, InputSpec, Parameter, ParameterType, Recipe, ResponseSpec, SchemaSpec, Step, StepSource,
 };
 use super::params;
 use super::plan::{Expect, ModelSettings, OnDeny};
 use crate::diag::reader::{self, Problems};
-use crate::diag::{self, Diagnostic, Reader, Shape, SourceFiles, SourceId, Span, Spanned, YamlNode};
+use crate::diag::{self, Diagnostic, FileKind, Reader, Shape, SourceFiles, SourceId, Span, Spanned, YamlNode};
 use std::collections::BTreeMap;
 
 /// Default limit of how often an answer that does not match its schema is sent back.
@@ -31,6 +29,9 @@ pub(super) const EXPECT: [(&str, Expect); 3] = [
 /// # Errors
 /// Every problem of the file, in file order.
 pub fn parse(files: &SourceFiles, file: SourceId, warnings: &mut Vec<Diagnostic>) -> Result<Recipe, Vec<Diagnostic>> {
+    if let Some(problem) = FileKind::unlike(files, file, FileKind::Recipe) {
+        return Err(vec![problem]);
+    }
     if files.name(file).ends_with(super::gemini_command::EXTENSION) {
         let recipe = super::gemini_command::read(files, file)?;
         let mut problems = Vec::new();

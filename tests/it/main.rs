@@ -40,6 +40,7 @@ mod maintenance;
 mod mcp;
 mod parallel;
 mod patch;
+mod policy_import;
 mod process;
 mod readme;
 mod real_crate;
