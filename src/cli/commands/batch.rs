@@ -392,7 +392,10 @@ fn step_files(asked: bool) -> Result<Option<github::StepFiles>, Refusal> {
 fn publish(step: &github::StepFiles, result: &BatchResult, dir: &Path, jobs: &[JobReport]) -> Result<(), Refusal> {
     let file = |name: &str| {
         let path = dir.join(name);
-        path.exists().then(|| path.display().to_string()).unwrap_or_default()
+        match path.exists() {
+            true => path.display().to_string(),
+            false => String::new(),
+        }
     };
     let passed = |job: &&JobReport| matches!(job.state.as_str(), "passed" | "no_change");
     let values = [
