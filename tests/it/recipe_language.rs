@@ -199,6 +199,38 @@ fn each_line_of_inputs_is_a_job() {
         let again = batch::call(&world, &["batch", "m.yaml", "--out", &out, "--format", "json"]).exits(0);
         assert_eq!(again.json()["jobs"]["run"], 0, "{}", again.stdout);
     }
+    // From stdin, for two targets of a list.
+    world.beside(
+        "targets.jsonl",
+        "{\"path\": \"r0\"}\n{\"path\": \"r0\", \"params\": {}, \"ref\": \"main\"}\n",
+    );
+    let manifest = "version: 1\nrecipe: one.yaml\npolicy: policy.yaml\nmodels: [\"script:fine.yaml\"]\ntargets:\n  - { file: targets.jsonl, inputs: \"-\" }\n";
+    world.beside("m2.yaml", manifest);
+    let list = |manifest: &str| {
+        let mut child = batch::command(
+            &world,
+            &["batch", manifest, "--out", "none", "--dry-run", "--format", "json"],
+        )
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+        std::io::Write::write_all(
+            &mut child.stdin.take().unwrap(),
+            b"{\"title\": \"a\"}\n{\"title\": \"b\"}\n",
+        )
+        .unwrap();
+        Done::of(child.wait_with_output().unwrap())
+    };
+    assert_eq!(list("m2.yaml").exits(0).json()["jobs"].as_array().unwrap().len(), 4);
+    world.beside("m3.yaml", format!("{manifest}  - {{ file: \"-\" }}\n"));
+    let done = list("m3.yaml").exits(3);
+    assert!(
+        done.stderr.contains("stdin is another list of this manifest already"),
+        "{}",
+        done.stderr
+    );
     world.beside("issues.jsonl", "{\"title\": \"first\"}\n{\"name\": \"second\"}\n{\n");
     let done = batch::call(&world, &["batch", "m.yaml", "--out", "bad"]).exits(3);
     for place in [
