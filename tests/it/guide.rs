@@ -226,7 +226,11 @@ impl Story {
         for key in ["file", "recipe", "policy", "manifest"] {
             if let Some(name) = block.value(key) {
                 let name = name.trim_start_matches("../");
-                assert!(block.above.contains(name), "{}: say that this is {name}", self.at(block));
+                assert!(
+                    block.above.contains(name),
+                    "{}: say that this is {name}",
+                    self.at(block)
+                );
             }
         }
         let skipped = block.words.split_once("skip:").map(|(_, reason)| reason.trim());

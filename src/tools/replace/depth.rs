@@ -56,7 +56,10 @@ impl<'a> Depths<'a> {
     /// Whether only the first line of `old_string` has lost its indentation.
     fn is_first_lost(&self) -> bool {
         let same = |old| self.known(old).is_some_and(|(old, file)| old == file);
-        self.known(0).is_some_and(|(old, _)| old.is_empty()) && !same(0) && self.parts.old.len() > 1 && (1..self.parts.old.len()).all(same)
+        self.known(0).is_some_and(|(old, _)| old.is_empty())
+            && !same(0)
+            && self.parts.old.len() > 1
+            && (1..self.parts.old.len()).all(same)
     }
 
     fn partner(&self, new: usize) -> Option<usize> {
@@ -67,7 +70,9 @@ impl<'a> Depths<'a> {
     pub(super) fn image(&self, index: usize, line: &str) -> Result<String, Doubt> {
         let asked = indent::of(line);
         if self.how == How::AsWritten || self.parts.cut && index == 0 {
-            let lost = (index == 0 && asked.is_empty() && self.is_first_lost()).then(|| self.known(0)).flatten();
+            let lost = (index == 0 && asked.is_empty() && self.is_first_lost())
+                .then(|| self.known(0))
+                .flatten();
             return Ok(lost.map_or(asked, |(_, file)| file).to_owned());
         }
         let first_apart = matches!(self.how, How::FirstApart(_));

@@ -92,7 +92,9 @@ fn of_line(lost: Range<usize>, end: usize, (blanks, style): (&str, Style), new: 
     // A line after one that opens a block or continues is deeper. If its indentation only equals that of the file's
     // line, it is relative to `old_string`.
     let opens = infer_indent::opens(first) || !infer_indent::is_balanced(first);
-    let inside = rest.first().is_some_and(|line| indent::of(line).len() > blanks.len() || !opens);
+    let inside = rest
+        .first()
+        .is_some_and(|line| indent::of(line).len() > blanks.len() || !opens);
     if rest.is_empty() || rest.iter().all(deep) && inside {
         return Meaning::Literal;
     }
