@@ -304,8 +304,10 @@ pub struct BatchArgs {
     pub manifest: Option<PathBuf>,
     #[command(flatten)]
     pub plan: BatchPlanArgs,
-    /// The batch's directory, its memory (default: .overnight/batches/NAME)
-    #[arg(long, value_name = "DIR")]
+    /// The batch's directory, its memory (default: .overnight/batches/NAME); or an object store, which gets the files of each
+    /// job as it ends while the batch works in the default directory: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
+    /// az://CONTAINER/PREFIX (in builds with the cargo feature `cloud`) or file:///DIR
+    #[arg(long, value_name = "DIR|URL")]
     pub out: Option<PathBuf>,
     /// Which part of the plan: I/N, or `auto` for what the engine's variables say
     #[arg(long, value_name = "I/N|auto")]
@@ -399,8 +401,9 @@ pub enum ListFormat {
 /// `overnight merge`.
 #[derive(Clone, Debug, Args)]
 pub struct MergeArgs {
-    /// Bundles: the --out directories of `overnight batch --shard`
-    #[arg(required = true)]
+    /// Bundles: the --out directories of `overnight batch --shard`, or object stores; an address stands for the bundle there
+    /// and those of all its shards, which are kept in DIR/bundles
+    #[arg(required = true, value_name = "DIR|URL")]
     pub bundles: Vec<PathBuf>,
     /// An empty directory, or an earlier merge of the same manifest
     #[arg(long, value_name = "DIR")]
