@@ -7,6 +7,7 @@
     reason = "a test that cannot go on has failed, and a test starts what it likes"
 )]
 
+mod accepted;
 mod approvals;
 mod attacks;
 mod batch;
@@ -41,6 +42,7 @@ mod mcp;
 mod parallel;
 mod patch;
 mod process;
+mod published;
 mod readme;
 mod real_crate;
 mod recipe_trust;
@@ -64,6 +66,7 @@ mod tools;
 mod traces;
 mod trust;
 mod unseen;
+mod upgrade;
 mod validators;
 mod waits;
 mod wires;
