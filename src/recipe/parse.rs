@@ -38,10 +38,18 @@ pub fn parse(files: &SourceFiles, file: SourceId, warnings: &mut Vec<Diagnostic>
         super::names::check(files, &recipe, &mut problems);
         return diag::settle(Some(recipe), problems, warnings);
     }
+    if let Some(parts) = super::agentic_workflow::of(files, file) {
+        let mut problems = Vec::new();
+        let recipe = super::agentic_workflow::read(files, file, parts, &mut problems)?;
+        if let Some(recipe) = &recipe {
+            super::names::check(files, recipe, &mut problems);
+        }
+        return diag::settle(recipe, problems, warnings);
+    }
     let root = diag::parse(files, file)?;
     let mut problems = Vec::new();
     let recipe = match super::goose::of(&root) {
-        Some(theirs) => super::goose::read(theirs, &mut problems),
+        Some(theirs) => super::goose::read(theirs, files.name(file), &mut problems),
         None => recipe(&root, &mut problems),
     };
     if let Some(recipe) = &recipe {

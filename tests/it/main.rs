@@ -24,6 +24,7 @@ mod extends;
 mod feedback;
 mod findings;
 mod forged;
+mod formats;
 mod gemini;
 mod habits;
 mod harness;
