@@ -32,6 +32,11 @@ pub(super) struct Parts<'a> {
 
 /// The lines that replace `parts.file`.
 pub(super) fn weave(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
+    if parts.old.len() != parts.file.len() {
+        return Err(Doubt::Breaks(
+            parts.old.first().map_or(String::new(), |line| line.trim().to_owned()),
+        ));
+    }
     let partners = align(parts.old, parts.new);
     let depths = Depths::learn(parts, &partners);
     let manners = Manners::learn(parts)?;
@@ -111,8 +116,7 @@ impl<'a> Manners<'a> {
             all.filter(|(old, _)| trailing(old) > 0 && !old.trim().is_empty())
         };
         let sent = |line: &&str| pairs().any(|(old, _)| trailing(old) == trailing(line));
-        let no_trailing =
-            pairs().all(|(old, file)| trailing(old) != trailing(file)) && parts.new.iter().any(|line| sent(&line));
+        let no_trailing = pairs().all(|(old, file)| trailing(old) != trailing(file)) && parts.new.iter().any(sent);
         let no_wide = !parts.file.iter().any(|line| line.contains(is_wide));
         let mut manners = Self {
             no_trailing,
