@@ -242,30 +242,44 @@ fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
     let least = |all: &[String]| all.iter().map(String::len).min().unwrap_or(0);
     let blank = |all: &[String]| only_blank(all.iter().map(String::as_str)).flatten();
     let (mut as_copied, mut as_filed, mut elsewhere, mut stays, mut like_copy) = (false, false, false, false, false);
+    // An old text without any indentation cannot be what the new one is indented like.
+    let mut flat = old.iter().all(String::is_empty) && least(&file) < file.iter().map(String::len).max().unwrap_or(0);
     for (index, now) in parts.new.iter().enumerate() {
-        let Some(at) = partners[index].filter(|at| !now.trim().is_empty() && of(parts.old[*at]) != of(parts.file[*at])) else {
+        let Some(at) = partners[index].filter(|_| !now.trim().is_empty()) else {
             continue;
         };
         let (in_copy, in_file) = (of(now) == of(parts.old[at]), of(now) == of(parts.file[at]));
+        let same = key(now) == key(parts.old[at]);
         // Where the parent block changed, an equal indentation is a coincidence.
         let inside = !is_rewrapped(parts, partners, (index, at));
-        if inside && key(now) == key(parts.old[at]) {
-            as_copied |= in_copy;
-            as_filed |= in_file;
-            elsewhere |= !in_copy && !in_file;
+        // A first line that lost its indentation may have come from another place.
+        let lost = index == 0 && of(now).is_empty() && of(parts.old[0]).is_empty();
+        elsewhere |= same && inside && !in_copy && !in_file && !lost;
+        if of(parts.old[at]) == of(parts.file[at]) {
+            continue;
         }
+        as_copied |= same && inside && in_copy;
+        as_filed |= same && inside && in_file;
         stays |= inside && in_file && likeness(now, parts.old[at]) >= ALIKE;
         like_copy |= in_copy;
+        flat &= !same || in_file;
     }
     let of_file = new.iter().any(|indent| file.contains(indent) && !old.contains(indent));
     let begins_as_file = new.first() == file.first() && new.first() != old.first();
     match (as_copied, as_filed) {
         (true, true) => Terms::Unclear,
-        (false, _) if blank(&new).is_some() && blank(&new) == blank(&file) && blank(&old).is_some_and(|old| Some(old) != blank(&new)) => Terms::File,
+        (false, _)
+            if blank(&new).is_some()
+                && blank(&new) == blank(&file)
+                && blank(&old).is_some_and(|old| Some(old) != blank(&new)) =>
+        {
+            Terms::File
+        }
         (true, false) => Terms::Copy,
         (false, _) if elsewhere => Terms::Unclear,
         (false, true) if least(&new) < least(&file) => Terms::Unclear,
         (false, true) => Terms::File,
+        (false, false) if flat && of_file && !like_copy => Terms::File,
         (false, false) if !like_copy && (stays || begins_as_file && least(&old) == 0) => Terms::File,
         (false, false) if new.first() == old.first() && !of_file => Terms::Copy,
         (false, false) => Terms::Unclear,
@@ -296,7 +310,6 @@ fn is_rewrapped(parts: &Parts<'_>, partners: &[Option<usize>], (new, old): (usiz
     let gone = |old: usize| !partners.contains(&Some(old));
     above(parts.new, new, &fresh) != above(parts.file, old, &gone)
 }
-
 
 /// How the indentation in `old_string` relates to that of the file.
 #[derive(Debug, PartialEq)]
@@ -329,24 +342,21 @@ impl<'a> Depths<'a> {
 
     /// Whether `old_string` is indented like the file.
     pub(super) fn is_same(&self) -> bool {
-        matches!(
-            self.how,
-            How::AsWritten | How::Mapped(Map::Same) | How::FirstApart
-        )
+        matches!(self.how, How::AsWritten | How::Mapped(Map::Same) | How::FirstApart)
     }
 
     /// The indentation of an old line in `old_string` and in the file.
     fn known(&self, old: usize) -> Option<(&'a str, &'a str)> {
-        Some((
-            of(self.parts.old.get(old)?),
-            of(self.parts.file.get(old)?),
-        ))
+        Some((of(self.parts.old.get(old)?), of(self.parts.file.get(old)?)))
     }
 
     /// Whether only the first line of `old_string` has lost its indentation.
     fn is_first_lost(&self) -> bool {
         let same = |old| self.known(old).is_some_and(|(old, file)| old == file);
-        self.known(0).is_some_and(|(old, _)| old.is_empty()) && !same(0) && self.parts.old.len() > 1 && (1..self.parts.old.len()).all(same)
+        self.known(0).is_some_and(|(old, _)| old.is_empty())
+            && !same(0)
+            && self.parts.old.len() > 1
+            && (1..self.parts.old.len()).all(same)
     }
 
     fn partner(&self, new: usize) -> Option<usize> {
@@ -357,7 +367,9 @@ impl<'a> Depths<'a> {
     pub(super) fn image(&self, index: usize, line: &str) -> Result<String, Doubt> {
         let asked = of(line);
         if self.how == How::AsWritten || self.parts.cut && index == 0 {
-            let lost = (index == 0 && asked.is_empty() && self.is_first_lost()).then(|| self.known(0)).flatten();
+            let lost = (index == 0 && asked.is_empty() && self.is_first_lost())
+                .then(|| self.known(0))
+                .flatten();
             return Ok(lost.map_or(asked, |(_, file)| file).to_owned());
         }
         let first_apart = matches!(self.how, How::FirstApart);
@@ -413,7 +425,8 @@ impl<'a> Depths<'a> {
     /// placed.
     fn is_certain(&self, new: usize, old: usize) -> bool {
         let alike = || likeness(self.parts.new[new], self.parts.old[old]) >= ALIKE;
-        !matches!(self.how, How::Mapped(Map::Unknown)) || alike() && !is_rewrapped(self.parts, self.partners, (new, old))
+        !matches!(self.how, How::Mapped(Map::Unknown))
+            || alike() && !is_rewrapped(self.parts, self.partners, (new, old))
     }
 
     /// If `old_string` is indented less than the file, refuses a new line that opens a block without a deeper line
@@ -454,7 +467,15 @@ fn of_pairs(parts: &Parts<'_>) -> How {
     let news: Vec<&str> = solid.map(|line| of(line)).collect();
     let map = Map::learn(&pairs, &news, parts.style);
     match pairs.split_first() {
-        Some(((old, file), rest)) if !parts.cut && old.is_empty() && !file.is_empty() && !rest.is_empty() && rest.iter().all(|(old, file)| old == file) => How::FirstApart,
+        Some(((old, file), rest))
+            if !parts.cut
+                && old.is_empty()
+                && !file.is_empty()
+                && !rest.is_empty()
+                && rest.iter().all(|(old, file)| old == file) =>
+        {
+            How::FirstApart
+        }
         _ => How::Mapped(map),
     }
 }
