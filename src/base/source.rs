@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A file beside the recipe that its commands get, as the journal records it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeptFile {
     /// Relative to the recipe's directory, with `/`.
     pub path: String,

@@ -304,8 +304,10 @@ pub struct BatchArgs {
     pub manifest: Option<PathBuf>,
     #[command(flatten)]
     pub plan: BatchPlanArgs,
-    /// The batch's directory, its memory (default: .overnight/batches/NAME)
-    #[arg(long, value_name = "DIR")]
+    /// The batch's directory, its memory (default: .overnight/batches/NAME); or an object store, which gets the files of each
+    /// job as it ends while the batch works in the default directory: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
+    /// az://CONTAINER/PREFIX (in builds with the cargo feature `cloud`) or file:///DIR
+    #[arg(long, value_name = "DIR|URL")]
     pub out: Option<PathBuf>,
     /// Which part of the plan: I/N, or `auto` for what the engine's variables say
     #[arg(long, value_name = "I/N|auto")]
@@ -399,8 +401,9 @@ pub enum ListFormat {
 /// `overnight merge`.
 #[derive(Clone, Debug, Args)]
 pub struct MergeArgs {
-    /// Bundles: the --out directories of `overnight batch --shard`
-    #[arg(required = true)]
+    /// Bundles: the --out directories of `overnight batch --shard`, or object stores; an address stands for the bundle there
+    /// and those of all its shards, which are kept in DIR/bundles
+    #[arg(required = true, value_name = "DIR|URL")]
     pub bundles: Vec<PathBuf>,
     /// An empty directory, or an earlier merge of the same manifest
     #[arg(long, value_name = "DIR")]
@@ -568,6 +571,22 @@ pub enum PolicyCommand {
     },
     /// The ruling on a call, and why
     Explain(ExplainArgs),
+    /// A policy file of Gemini CLI as a policy that allows no more
+    ///
+    /// Prints the policy on stdout and every difference on stderr. There the first rule by priority decides, here the
+    /// strictest; what asks a person becomes `suspend`; what cannot be written is left out of what is allowed, and
+    /// denied more widely. The result passes `policy check`.
+    Import {
+        /// The TOML file, or `-` for stdin
+        #[arg(value_hint = clap::ValueHint::FilePath)]
+        file: String,
+        /// The approval mode whose rules count
+        #[arg(long, value_enum, default_value_t)]
+        mode: ImportMode,
+        /// With `json`, stdout has one object with the policy and the report
+        #[arg(long, value_enum, default_value_t)]
+        format: ReportFormat,
+    },
     /// The smallest rules that would have allowed what runs did
     Suggest {
         #[arg(required = true, add = candidates::runs())]
@@ -604,6 +623,21 @@ pub struct ExplainArgs {
     /// The tree that paths are looked up in
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
+}
+
+/// An approval mode of Gemini CLI.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ImportMode {
+    /// Rules without `modes`, and those for `default`
+    #[default]
+    Default,
+    /// Rules for `autoEdit`
+    #[value(name = "auto_edit", alias = "autoEdit")]
+    AutoEdit,
+    /// Rules for `plan`
+    Plan,
+    /// Rules for `yolo`
+    Yolo,
 }
 
 /// How a listing or a report is written.

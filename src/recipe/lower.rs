@@ -417,10 +417,19 @@ fn plan_tools(recipe: &Recipe, imported: import::Imported, render: &mut Render<'
     });
     ToolPlan {
         include: tools.include.as_deref().map(names),
-        exclude: names(&tools.exclude),
+        exclude: names(&tools.exclude)
+            .into_iter()
+            .chain(imported.exclude.into_iter().filter(|name| {
+                // Tools of a server that the recipe does not have are no error of the settings.
+                name.split_once("__")
+                    .is_none_or(|(server, _)| mcp_servers.contains_key(server))
+            }))
+            .collect(),
         mcp_servers,
         discovery: written.or(imported.discovery),
         ignore: tools.ignore.clone(),
+        builtin: imported.builtin,
+        shell: imported.shell,
     }
 }
 

@@ -7,6 +7,7 @@
     reason = "a test that cannot go on has failed, and a test starts what it likes"
 )]
 
+mod accepted;
 mod approvals;
 mod attacks;
 mod batch;
@@ -45,7 +46,9 @@ mod mcp;
 mod packaging;
 mod parallel;
 mod patch;
+mod policy_import;
 mod process;
+mod published;
 mod readme;
 mod real_crate;
 mod recipe_language;
@@ -70,6 +73,7 @@ mod tools;
 mod traces;
 mod trust;
 mod unseen;
+mod upgrade;
 mod validators;
 mod waits;
 mod wires;

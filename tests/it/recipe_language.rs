@@ -1,7 +1,7 @@
 //! What a recipe can say: formats of the input, checks on the answer, conditions, files beside it, findings of steps.
 
 use super::batch;
-use super::harness::{Done, World, open_policy, says, script, shell, writes};
+use super::harness::{Done, World, calls, open_policy, project, says, script, shell, writes};
 use serde_json::{Value, json};
 use std::process::Stdio;
 
@@ -199,6 +199,38 @@ fn each_line_of_inputs_is_a_job() {
         let again = batch::call(&world, &["batch", "m.yaml", "--out", &out, "--format", "json"]).exits(0);
         assert_eq!(again.json()["jobs"]["run"], 0, "{}", again.stdout);
     }
+    // From stdin, for two targets of a list.
+    world.beside(
+        "targets.jsonl",
+        "{\"path\": \"r0\"}\n{\"path\": \"r0\", \"params\": {}, \"ref\": \"main\"}\n",
+    );
+    let manifest = "version: 1\nrecipe: one.yaml\npolicy: policy.yaml\nmodels: [\"script:fine.yaml\"]\ntargets:\n  - { file: targets.jsonl, inputs: \"-\" }\n";
+    world.beside("m2.yaml", manifest);
+    let list = |manifest: &str| {
+        let mut child = batch::command(
+            &world,
+            &["batch", manifest, "--out", "none", "--dry-run", "--format", "json"],
+        )
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+        std::io::Write::write_all(
+            &mut child.stdin.take().unwrap(),
+            b"{\"title\": \"a\"}\n{\"title\": \"b\"}\n",
+        )
+        .unwrap();
+        Done::of(child.wait_with_output().unwrap())
+    };
+    assert_eq!(list("m2.yaml").exits(0).json()["jobs"].as_array().unwrap().len(), 4);
+    world.beside("m3.yaml", format!("{manifest}  - {{ file: \"-\" }}\n"));
+    let done = list("m3.yaml").exits(3);
+    assert!(
+        done.stderr.contains("stdin is another list of this manifest already"),
+        "{}",
+        done.stderr
+    );
     world.beside("issues.jsonl", "{\"title\": \"first\"}\n{\"name\": \"second\"}\n{\n");
     let done = batch::call(&world, &["batch", "m.yaml", "--out", "bad"]).exits(3);
     for place in [
@@ -524,6 +556,51 @@ fn a_file_that_cannot_be_given_is_told_at_its_place() {
         "{}",
         done.stderr
     );
+}
+
+#[test]
+fn servers_and_discovered_tools_lie_beside_a_recipe_too() {
+    let world = World::repo(&[]);
+    world.beside(
+        "server.py",
+        std::fs::read(project().join("fixtures/mcp/server.py")).unwrap(),
+    );
+    world.beside(
+        "tools.sh",
+        "case $1 in\n  list) echo '[{\"functionDeclarations\":[{\"name\":\"add\"}]}]';;\n  call) cat; echo \" of $2\";;\nesac\n",
+    );
+    let recipe = json!({
+        "version": 1, "name": "served", "files": ["server.py", "tools.sh"],
+        "tools": {
+            "mcp_servers": { "s": { "command": "python3", "args": ["${OVERNIGHT_RECIPE_DIR}/server.py"], "required": true, "writes": "tree" } },
+            "discovery": {
+                "command": "bash \"$OVERNIGHT_RECIPE_DIR/tools.sh\" list",
+                "call": "bash \"$OVERNIGHT_RECIPE_DIR/tools.sh\" call",
+            },
+        },
+        "steps": [{ "id": "ask", "prompt": "go" }],
+    });
+    let policy = "version: 1\nrules:\n  - allow: \"s__*\"\n  - allow: \"origin:discovered\"\n";
+    let replies = [calls("s__echo", json!({})), calls("add", json!({"a": 1})), says("done")];
+    world
+        .recipe(&recipe.to_string(), &script(&replies), policy, &[])
+        .exits(0);
+    let finished: Vec<Value> = events(&world)
+        .into_iter()
+        .filter(|event| event["event"] == "call_finished")
+        .collect();
+    assert!(finished.iter().all(|event| event["state"] == "success"), "{finished:?}");
+    assert!(finished[1].to_string().contains(" of add"), "{finished:?}");
+    let (recipe, policy) = (
+        world.beside("recipe.yaml", recipe.to_string()),
+        world.beside("policy.yaml", policy),
+    );
+    let done = world
+        .call(&[
+            "tools", "call", "add", "--args", "{}", "--recipe", &recipe, "--policy", &policy,
+        ])
+        .exits(0);
+    assert!(done.stdout.contains(" of add"), "{}", done.stdout);
 }
 
 #[test]

@@ -5,14 +5,20 @@ mod outputs;
 
 use super::*;
 use serde_json::Value;
+use std::sync::LazyLock;
 
 fn schema(kind: SchemaKind) -> Value {
     serde_json::from_str(kind.text()).unwrap()
 }
 
-/// Every problem of a document, as one text.
-fn problems(schema: &Value, document: &Value) -> Vec<String> {
-    let validator = jsonschema::validator_for(schema).unwrap();
+/// Every problem of a document of this kind.
+fn problems(kind: SchemaKind, document: &Value) -> Vec<String> {
+    static ALL: LazyLock<Vec<(SchemaKind, jsonschema::Validator)>> = LazyLock::new(|| {
+        let all = SchemaKind::value_variants().iter();
+        all.map(|kind| (*kind, jsonschema::validator_for(&schema(*kind)).unwrap()))
+            .collect()
+    });
+    let (_, validator) = ALL.iter().find(|(own, _)| *own == kind).unwrap();
     let one = |error: jsonschema::ValidationError<'_>| format!("{}: {error}", error.instance_path());
     validator.iter_errors(document).map(one).collect()
 }

@@ -1,8 +1,7 @@
 //! Merges an edit into the file: computes the new lines from the file's lines, `old_string` and `new_string`. Lines
 //! that the edit does not change stay as they are in the file.
 
-use super::depth::Depths;
-use super::indent::{self, Style};
+use super::indent::{self, Depths, Style};
 use super::tokens::{ALIKE, Token, gap, is_word, key, likeness, merge, pair, plain, tokens};
 use similar::{Algorithm, DiffTag, capture_diff_slices};
 

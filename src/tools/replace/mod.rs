@@ -10,14 +10,11 @@ mod calls;
 #[cfg(test)]
 mod corpus;
 mod correct;
-mod depth;
 mod escape;
 mod exact;
 mod failure;
 mod find;
 mod indent;
-mod indent_basis;
-mod infer_indent;
 mod matcher;
 mod merge;
 mod rewrap;
