@@ -94,7 +94,9 @@ fn of_line(lost: Range<usize>, end: usize, (blanks, style): (&str, Style), (old,
     // A line after one that opens a block or continues is deeper. If its indentation only equals that of the file's
     // line, it is relative to `old_string`.
     let opens = indent::opens(first) || !indent::is_balanced(first);
-    let inside = rest.first().is_some_and(|line| indent::of(line).len() > blanks.len() || !opens);
+    let inside = rest
+        .first()
+        .is_some_and(|line| indent::of(line).len() > blanks.len() || !opens);
     if rest.is_empty() || rest.iter().all(deep) && inside {
         return Meaning::Literal;
     }
@@ -239,7 +241,9 @@ mod tests {
         assert_eq!(result("  a,\n  b\n", "  a", "  c,"), None);
         assert_eq!(result("  a,\n  b\n", "  a,", "  c,").as_deref(), Some("  c,\n  b\n"));
         for (old, new, expected) in cases {
-            if result(file, old, new).as_deref() != expected { eprintln!("XX {old:?} {new:?} {expected:?} GOT {:?}", result(file, old, new)); }
+            if result(file, old, new).as_deref() != expected {
+                eprintln!("XX {old:?} {new:?} {expected:?} GOT {:?}", result(file, old, new));
+            }
         }
     }
 }

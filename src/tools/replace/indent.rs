@@ -243,7 +243,8 @@ fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
     let blank = |all: &[String]| only_blank(all.iter().map(String::as_str)).flatten();
     let (mut as_copied, mut as_filed, mut elsewhere, mut stays, mut like_copy) = (false, false, false, false, false);
     for (index, now) in parts.new.iter().enumerate() {
-        let Some(at) = partners[index].filter(|at| !now.trim().is_empty() && of(parts.old[*at]) != of(parts.file[*at])) else {
+        let Some(at) = partners[index].filter(|at| !now.trim().is_empty() && of(parts.old[*at]) != of(parts.file[*at]))
+        else {
             continue;
         };
         let (in_copy, in_file) = (of(now) == of(parts.old[at]), of(now) == of(parts.file[at]));
@@ -261,7 +262,13 @@ fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
     let begins_as_file = new.first() == file.first() && new.first() != old.first();
     match (as_copied, as_filed) {
         (true, true) => Terms::Unclear,
-        (false, _) if blank(&new).is_some() && blank(&new) == blank(&file) && blank(&old).is_some_and(|old| Some(old) != blank(&new)) => Terms::File,
+        (false, _)
+            if blank(&new).is_some()
+                && blank(&new) == blank(&file)
+                && blank(&old).is_some_and(|old| Some(old) != blank(&new)) =>
+        {
+            Terms::File
+        }
         (true, false) => Terms::Copy,
         (false, _) if elsewhere => Terms::Unclear,
         (false, true) if least(&new) < least(&file) => Terms::Unclear,
@@ -297,7 +304,6 @@ fn is_rewrapped(parts: &Parts<'_>, partners: &[Option<usize>], (new, old): (usiz
     above(parts.new, new, &fresh) != above(parts.file, old, &gone)
 }
 
-
 /// How the indentation in `old_string` relates to that of the file.
 #[derive(Debug, PartialEq)]
 enum How {
@@ -329,24 +335,21 @@ impl<'a> Depths<'a> {
 
     /// Whether `old_string` is indented like the file.
     pub(super) fn is_same(&self) -> bool {
-        matches!(
-            self.how,
-            How::AsWritten | How::Mapped(Map::Same) | How::FirstApart
-        )
+        matches!(self.how, How::AsWritten | How::Mapped(Map::Same) | How::FirstApart)
     }
 
     /// The indentation of an old line in `old_string` and in the file.
     fn known(&self, old: usize) -> Option<(&'a str, &'a str)> {
-        Some((
-            of(self.parts.old.get(old)?),
-            of(self.parts.file.get(old)?),
-        ))
+        Some((of(self.parts.old.get(old)?), of(self.parts.file.get(old)?)))
     }
 
     /// Whether only the first line of `old_string` has lost its indentation.
     fn is_first_lost(&self) -> bool {
         let same = |old| self.known(old).is_some_and(|(old, file)| old == file);
-        self.known(0).is_some_and(|(old, _)| old.is_empty()) && !same(0) && self.parts.old.len() > 1 && (1..self.parts.old.len()).all(same)
+        self.known(0).is_some_and(|(old, _)| old.is_empty())
+            && !same(0)
+            && self.parts.old.len() > 1
+            && (1..self.parts.old.len()).all(same)
     }
 
     fn partner(&self, new: usize) -> Option<usize> {
@@ -357,7 +360,9 @@ impl<'a> Depths<'a> {
     pub(super) fn image(&self, index: usize, line: &str) -> Result<String, Doubt> {
         let asked = of(line);
         if self.how == How::AsWritten || self.parts.cut && index == 0 {
-            let lost = (index == 0 && asked.is_empty() && self.is_first_lost()).then(|| self.known(0)).flatten();
+            let lost = (index == 0 && asked.is_empty() && self.is_first_lost())
+                .then(|| self.known(0))
+                .flatten();
             return Ok(lost.map_or(asked, |(_, file)| file).to_owned());
         }
         let first_apart = matches!(self.how, How::FirstApart);
@@ -413,7 +418,8 @@ impl<'a> Depths<'a> {
     /// placed.
     fn is_certain(&self, new: usize, old: usize) -> bool {
         let alike = || likeness(self.parts.new[new], self.parts.old[old]) >= ALIKE;
-        !matches!(self.how, How::Mapped(Map::Unknown)) || alike() && !is_rewrapped(self.parts, self.partners, (new, old))
+        !matches!(self.how, How::Mapped(Map::Unknown))
+            || alike() && !is_rewrapped(self.parts, self.partners, (new, old))
     }
 
     /// If `old_string` is indented less than the file, refuses a new line that opens a block without a deeper line
@@ -454,7 +460,15 @@ fn of_pairs(parts: &Parts<'_>) -> How {
     let news: Vec<&str> = solid.map(|line| of(line)).collect();
     let map = Map::learn(&pairs, &news, parts.style);
     match pairs.split_first() {
-        Some(((old, file), rest)) if !parts.cut && old.is_empty() && !file.is_empty() && !rest.is_empty() && rest.iter().all(|(old, file)| old == file) => How::FirstApart,
+        Some(((old, file), rest))
+            if !parts.cut
+                && old.is_empty()
+                && !file.is_empty()
+                && !rest.is_empty()
+                && rest.iter().all(|(old, file)| old == file) =>
+        {
+            How::FirstApart
+        }
         _ => How::Mapped(map),
     }
 }

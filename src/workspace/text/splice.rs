@@ -190,7 +190,12 @@ fn owners(old: &[&str], new: &[&str]) -> Vec<Option<usize>> {
     let bodies = |lines: &[&str]| lines.iter().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
     let mut owners = vec![None; new.len()];
     for op in capture_diff_slices(Algorithm::Myers, &bodies(old), &bodies(new)) {
-        for (owner, at) in owners.iter_mut().skip(op.new_range().start).zip(op.old_range()).take(op.new_range().len()) {
+        for (owner, at) in owners
+            .iter_mut()
+            .skip(op.new_range().start)
+            .zip(op.old_range())
+            .take(op.new_range().len())
+        {
             *owner = Some(at);
         }
     }

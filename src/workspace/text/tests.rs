@@ -228,6 +228,8 @@ fn a_wrap_keeps_the_line_end_of_each_line() {
     );
     let unwrapped = decode(b"if x {\r\n\ta();\n\tb();\r\n}\nc();\n").unwrap();
     let range = 0..unwrapped.as_str().find("c();").unwrap();
-    let bytes = unwrapped.with_replacements(&[(range, "a();\nb();\n".to_owned())]).unwrap();
+    let bytes = unwrapped
+        .with_replacements(&[(range, "a();\nb();\n".to_owned())])
+        .unwrap();
     assert_eq!(String::from_utf8(bytes).unwrap(), "a();\nb();\r\nc();\n");
 }
