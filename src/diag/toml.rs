@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 /// Every syntax error that the parser finds, in file order.
 pub fn parse_toml(files: &SourceFiles, file: SourceId) -> Result<YamlNode, Vec<Diagnostic>> {
     let (root, errors) = DeTable::parse_recoverable(files.text(file));
-    let problems: Vec<Diagnostic> = errors
+    let mut problems: Vec<Diagnostic> = errors
         .iter()
         .map(|error| {
             let range = error.span().unwrap_or(0..0);
@@ -20,6 +20,7 @@ pub fn parse_toml(files: &SourceFiles, file: SourceId) -> Result<YamlNode, Vec<D
                 .help("check quotes, brackets and commas near this place")
         })
         .collect();
+    super::diagnostic::sort(&mut problems);
     match problems.is_empty() {
         true => Ok(YamlNode {
             span: files.whole(file),

@@ -52,10 +52,22 @@ pub fn read(files: &SourceFiles, file: SourceId) -> (Option<Recipe>, Vec<Diagnos
             }
         };
     }
+    if let Some(parts) = super::agentic_workflow::of(files, file) {
+        let mut problems = Vec::new();
+        return match super::agentic_workflow::read(files, file, parts, &mut problems) {
+            Err(further) => (None, problems.into_iter().chain(further).collect()),
+            Ok(recipe) => {
+                if let Some(recipe) = &recipe {
+                    super::names::check(files, recipe, &mut problems);
+                }
+                (recipe, problems)
+            }
+        };
+    }
     let reading = diag::yaml::read(files, file);
     let mut problems = Vec::new();
     let mut recipe = match super::goose::of(&reading.root) {
-        Some(theirs) => super::goose::read(theirs, &mut problems),
+        Some(theirs) => super::goose::read(theirs, files.name(file), &mut problems),
         None => recipe(&reading.root, &mut problems),
     };
     let unread = reading.cut || !reading.problems.is_empty();

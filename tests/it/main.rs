@@ -26,6 +26,7 @@ mod extends;
 mod feedback;
 mod findings;
 mod forged;
+mod formats;
 mod gemini;
 mod github_step;
 mod guide;

@@ -25,6 +25,8 @@ pub(super) fn read(reader: &mut Reader<'_>, problems: &mut Problems) -> ToolsSpe
         mcp_servers,
         discovery,
         settings,
+        commands: None,
+        sub_recipes: Vec::new(),
     }
 }
 

@@ -11,7 +11,6 @@ pub struct EditCase {
     pub new: String,
     pub multiple: bool,
     pub wanted: ExpectedEdit,
-    pub clean: String,
 }
 
 /// The expected result.
@@ -37,7 +36,7 @@ pub fn load() -> Vec<EditCase> {
 }
 
 /// The case of one row, which edits the text `base`.
-fn case(row: &Value, base: &str) -> EditCase {
+pub fn case(row: &Value, base: &str) -> EditCase {
     let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
     let form = text("form");
     let after = || {
@@ -59,7 +58,6 @@ fn case(row: &Value, base: &str) -> EditCase {
         new: text("new"),
         multiple: row["multiple"] == true,
         wanted,
-        clean: row["clean"].to_string(),
     }
 }
 
@@ -101,15 +99,4 @@ fn spelled(text: &str, form: &str) -> Vec<u8> {
         "latin1" => spelled.chars().map(|c| u8::try_from(c as u32).unwrap()).collect(),
         _ => spelled.into_bytes(),
     }
-}
-
-/// The cases of a file that `generate.py` wrote.
-pub fn generated(path: &Path) -> Vec<EditCase> {
-    let table = std::fs::read_to_string(path).unwrap();
-    let rows = table.lines().map(|row| serde_json::from_str::<Value>(row).unwrap());
-    rows.map(|row| {
-        let base = std::fs::read_to_string(row["path"].as_str().unwrap()).unwrap();
-        case(&row, &base)
-    })
-    .collect()
 }

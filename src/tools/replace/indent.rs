@@ -242,21 +242,27 @@ fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
     let least = |all: &[String]| all.iter().map(String::len).min().unwrap_or(0);
     let blank = |all: &[String]| only_blank(all.iter().map(String::as_str)).flatten();
     let (mut as_copied, mut as_filed, mut elsewhere, mut stays, mut like_copy) = (false, false, false, false, false);
+    // An old text without any indentation cannot be what the new one is indented like.
+    let mut flat = old.iter().all(String::is_empty) && least(&file) < file.iter().map(String::len).max().unwrap_or(0);
     for (index, now) in parts.new.iter().enumerate() {
-        let Some(at) = partners[index].filter(|at| !now.trim().is_empty() && of(parts.old[*at]) != of(parts.file[*at]))
-        else {
+        let Some(at) = partners[index].filter(|_| !now.trim().is_empty()) else {
             continue;
         };
         let (in_copy, in_file) = (of(now) == of(parts.old[at]), of(now) == of(parts.file[at]));
+        let same = key(now) == key(parts.old[at]);
         // Where the parent block changed, an equal indentation is a coincidence.
         let inside = !is_rewrapped(parts, partners, (index, at));
-        if inside && key(now) == key(parts.old[at]) {
-            as_copied |= in_copy;
-            as_filed |= in_file;
-            elsewhere |= !in_copy && !in_file;
+        // A first line that lost its indentation may have come from another place.
+        let lost = index == 0 && of(now).is_empty() && of(parts.old[0]).is_empty();
+        elsewhere |= same && inside && !in_copy && !in_file && !lost;
+        if of(parts.old[at]) == of(parts.file[at]) {
+            continue;
         }
+        as_copied |= same && inside && in_copy;
+        as_filed |= same && inside && in_file;
         stays |= inside && in_file && likeness(now, parts.old[at]) >= ALIKE;
         like_copy |= in_copy;
+        flat &= !same || in_file;
     }
     let of_file = new.iter().any(|indent| file.contains(indent) && !old.contains(indent));
     let begins_as_file = new.first() == file.first() && new.first() != old.first();
@@ -273,6 +279,7 @@ fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
         (false, _) if elsewhere => Terms::Unclear,
         (false, true) if least(&new) < least(&file) => Terms::Unclear,
         (false, true) => Terms::File,
+        (false, false) if flat && of_file && !like_copy => Terms::File,
         (false, false) if !like_copy && (stays || begins_as_file && least(&old) == 0) => Terms::File,
         (false, false) if new.first() == old.first() && !of_file => Terms::Copy,
         (false, false) => Terms::Unclear,
