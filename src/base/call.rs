@@ -65,6 +65,95 @@ pub enum ToolOrigin {
     Mcp(String),
 }
 
+/// What the arguments of a built-in tool name, and so which narrowing of a policy rule can apply to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Touches {
+    /// Nothing that a rule can narrow.
+    #[default]
+    Nothing,
+    /// A directory that is read.
+    Directory,
+    /// A file that is read.
+    File,
+    /// Paths or glob patterns of files that are read.
+    Patterns,
+    /// A file that is written.
+    WrittenFile,
+    /// Shell text.
+    Commands,
+    /// URLs.
+    Urls,
+}
+
+impl Touches {
+    /// Whether `paths` of a rule can narrow it.
+    pub fn is_path(self) -> bool {
+        !matches!(self, Touches::Nothing | Touches::Commands | Touches::Urls)
+    }
+}
+
+/// What a replay does with a call of a tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Replayed {
+    /// It runs, and its result must equal the recorded one.
+    Runs,
+    /// It runs. If its output differs, the model receives the recorded one and a warning shows both.
+    #[default]
+    RunsSoftly,
+    /// It does not run, because it depends on the outside or on the moment; the recorded result is used.
+    Recorded,
+}
+
+/// What policy, secrets and replay must know of a tool. The default is that of tools that others wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToolEffects {
+    pub touches: Touches,
+    /// Whether the arguments leave the run: into files, commands or requests. Such a call is denied if they hold a secret.
+    pub sends_arguments: bool,
+    pub replayed: Replayed,
+    /// It shows only commands that this run started itself: no rule is needed, and it is declared where commands are.
+    pub follows_commands: bool,
+}
+
+impl Default for ToolEffects {
+    fn default() -> Self {
+        Self {
+            touches: Touches::Nothing,
+            sends_arguments: true,
+            replayed: Replayed::RunsSoftly,
+            follows_commands: false,
+        }
+    }
+}
+
+impl ToolEffects {
+    /// A tool that only reads what it touches in the tree.
+    pub const fn reads(touches: Touches) -> Self {
+        Self {
+            touches,
+            sends_arguments: false,
+            replayed: Replayed::Runs,
+            follows_commands: false,
+        }
+    }
+
+    /// A tool that writes its arguments into a file of the tree.
+    pub const fn writes(touches: Touches) -> Self {
+        Self {
+            sends_arguments: true,
+            ..Self::reads(touches)
+        }
+    }
+
+    /// A tool that reaches the outside: a replay takes its recorded result.
+    pub const fn reaches_outside(touches: Touches) -> Self {
+        Self {
+            replayed: Replayed::Recorded,
+            ..Self::writes(touches)
+        }
+    }
+}
+
 /// The declaration of a tool for the model and for listings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -82,6 +171,8 @@ pub struct ToolSpec {
     /// Older names that are also accepted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<String>,
+    #[serde(skip)]
+    pub effects: ToolEffects,
 }
 
 /// The seven states of a call.

@@ -8,7 +8,7 @@ use super::ids::{BlobId, CallId, RunId, StepId};
 use super::message::{Message, Reply, ToolContent};
 use super::outcome::{CheckResult, RunOutcome, StepResult};
 use super::ruling::Ruling;
-use super::source::RecipeSource;
+use super::source::{KeptFile, RecipeSource};
 pub use super::unruled::{PathChange, PutBack, Unruled};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -257,6 +257,9 @@ pub struct RunStarted {
     /// Where the recipe came from. A journal without it is resumed as if its recipe were untrusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<RecipeSource>,
+    /// The files beside the recipe that its commands get.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<KeptFile>,
 }
 
 /// A policy file as it was read.

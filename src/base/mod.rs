@@ -2,9 +2,11 @@
 //! crate.
 
 pub mod access;
+pub mod answer;
 pub mod budget;
 pub mod call;
 pub mod event;
+pub mod exit;
 pub mod grant;
 pub mod ids;
 pub mod message;
@@ -12,5 +14,6 @@ pub mod outcome;
 pub mod replaceable;
 pub mod ruling;
 pub mod secret;
+pub mod server_name;
 pub mod source;
 pub mod unruled;

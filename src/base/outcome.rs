@@ -1,4 +1,4 @@
-//! How a run, a step or a check ended. Verdict names are defined here; their exit codes are in `cli::exit`.
+//! How a run, a step or a check ended. Verdict names are defined here; their exit codes are in `exit`.
 
 use super::budget::LimitHit;
 use super::call::ExitInfo;
@@ -27,6 +27,24 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Every verdict.
+    pub const ALL: [Verdict; 14] = [
+        Verdict::Passed,
+        Verdict::NoChange,
+        Verdict::Failed,
+        Verdict::Denied,
+        Verdict::Suspended,
+        Verdict::Budget,
+        Verdict::Provider,
+        Verdict::Environment,
+        Verdict::Output,
+        Verdict::Invalid,
+        Verdict::Usage,
+        Verdict::Incomplete,
+        Verdict::Cancelled,
+        Verdict::Bug,
+    ];
+
     /// The word used in outputs.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -70,6 +88,13 @@ pub struct RunOutcome {
     /// The signal's number, if a signal ended the run; the exit code is 128 plus this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
+}
+
+impl StepResult {
+    /// Whether the step was skipped because its `when` is false.
+    pub fn was_not_wanted(&self) -> bool {
+        self.status == StepStatus::Skipped && self.reason == NOT_WANTED
+    }
 }
 
 impl RunOutcome {
@@ -117,6 +142,9 @@ pub struct CheckResult {
     pub exit: Option<ExitInfo>,
     /// Milliseconds.
     pub took_ms: u64,
+    /// Whether the check is about the step's answer and not about the tree.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_answer: bool,
 }
 
 /// How a step ended.
@@ -126,9 +154,13 @@ pub struct CheckResult {
 pub enum StepStatus {
     Passed,
     Failed,
-    /// `skip_if_green`: its checks were green before the model was asked.
+    /// Its checks were green before the model was asked (`skip_if_green`), or its condition is false
+    /// ([`NOT_WANTED`]).
     Skipped,
 }
+
+/// The reason of a step that was skipped because its `when` is false.
+pub const NOT_WANTED: &str = "when";
 
 /// The result of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

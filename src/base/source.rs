@@ -1,6 +1,19 @@
 //! Where a recipe came from, as the journal records it.
 
+use super::ids::BlobId;
 use serde::{Deserialize, Serialize};
+
+/// A file beside the recipe that its commands get, as the journal records it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct KeptFile {
+    /// Relative to the recipe's directory, with `/`.
+    pub path: String,
+    /// Its content.
+    pub blob: BlobId,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub executable: bool,
+}
 
 /// Where a recipe came from, and whether its requests for itself are trusted. Recorded only for information: a resume
 /// determines trust again.

@@ -20,7 +20,7 @@ pub const FILE: &str = "bundle.json";
 /// Prefix of the data that the HMAC of a bundle covers.
 const SEAL: &[u8] = b"overnight/bundle\n";
 /// Size limit of a `bundle.json` that is read, in bytes.
-const MAX_BYTES: u64 = 256 << 20;
+pub const MAX_BYTES: u64 = 256 << 20;
 
 /// A file of the bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,12 +116,20 @@ pub fn read(dir: &Path) -> Result<Option<BundleSeal>, String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(|error| format!("{}: {error}", path.display()))?,
     };
-    let mut text = String::new();
+    let mut text = Vec::new();
     file.take(MAX_BYTES)
-        .read_to_string(&mut text)
+        .read_to_end(&mut text)
         .map_err(|error| format!("{}: {error}", path.display()))?;
+    parse(&text, &path.display().to_string()).map(Some)
+}
+
+/// A bundle file from its bytes; `shown` is its name in messages.
+///
+/// # Errors
+/// As [`read`].
+pub fn parse(text: &[u8], shown: &str) -> Result<BundleSeal, String> {
     let seal: BundleSeal =
-        serde_json::from_str(&text).map_err(|error| format!("{} is cut or altered: {error}", path.display()))?;
+        serde_json::from_slice(text).map_err(|error| format!("{shown} is cut or altered: {error}"))?;
     if let Some(key) = chain_key::key().map_err(|error| error.to_string())? {
         let bare = BundleSeal {
             seal: None,
@@ -133,13 +141,10 @@ pub fn read(dir: &Path) -> Result<Option<BundleSeal>, String> {
             .as_ref()
             .is_some_and(|mac| key.verifies(&[SEAL, bare.as_bytes()], mac));
         if !holds {
-            return Err(format!(
-                "{} was not made under the key in OVERNIGHT_JOURNAL_KEY",
-                path.display()
-            ));
+            return Err(format!("{shown} was not made under the key in OVERNIGHT_JOURNAL_KEY"));
         }
     }
-    Ok(Some(seal))
+    Ok(seal)
 }
 
 /// Whether a patch has the digest that its row names.

@@ -37,7 +37,7 @@ pub fn run_arguments(
         push("--params", file.clone());
     }
     if let Some(file) = &files.input {
-        push("--input", file.clone());
+        push("--input-value", file.clone());
     }
     push("--out", out.into());
     args.extend(shared_arguments(arguments, tree, limits));

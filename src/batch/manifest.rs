@@ -90,6 +90,10 @@ pub struct TargetSpec {
     /// A map.
     pub params: Option<YamlNode>,
     pub input: Option<YamlNode>,
+    /// A file of JSON Lines, or `-` for stdin: one job for each line, with that line as its input.
+    pub inputs: Option<Spanned<String>>,
+    /// Whether `input` is a line of such a file.
+    pub of_list: bool,
     pub model: Option<Spanned<String>>,
     /// Position of its first key.
     pub head: Span,
@@ -197,6 +201,10 @@ pub fn target(node: &YamlNode, of_manifest: bool, problems: &mut Problems) -> Op
     let git_ref = reader.text("ref", problems);
     let params = reader.node("params").cloned();
     let input = reader.node("input").cloned();
+    let inputs = match of_manifest {
+        true => reader.text("inputs", problems),
+        false => None,
+    };
     let model = reader.text("model", problems);
     reader.finish(problems);
     map_only(params.as_ref(), "params", problems);
@@ -227,6 +235,19 @@ pub fn target(node: &YamlNode, of_manifest: bool, problems: &mut Problems) -> Op
     {
         problems.push(bad_id("id", id));
     }
+    if let (Some(inputs), Some(_)) = (&inputs, &input) {
+        let problem = Diagnostic::error(
+            "conflicting-keys",
+            inputs.span,
+            "a target has `input` or `inputs`, not both",
+        );
+        problems
+            .push(problem.help("`input` is one input of one job; `inputs` names a file with one a line, a job each"));
+    }
+    if let (Some(inputs), Some(_)) = (&inputs, &id) {
+        let problem = Diagnostic::error("misplaced-key", inputs.span, "jobs of `inputs` cannot share one `id`");
+        problems.push(problem.help("leave `id` away: each job is named after its recipe, target and input"));
+    }
     if let TargetSource::Repo(url) = &source
         && let Some(problem) = bad_url(url)
     {
@@ -249,6 +270,8 @@ pub fn target(node: &YamlNode, of_manifest: bool, problems: &mut Problems) -> Op
         git_ref,
         params,
         input,
+        inputs,
+        of_list: false,
         model,
         head,
     })

@@ -14,11 +14,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path, PathBuf};
 
 /// Size limit of a plan that is read, in bytes.
-const MAX_PLAN: u64 = 1 << 30;
+pub const MAX_PLAN: u64 = 1 << 30;
 /// Total bytes of plans whose digests are checked; of plans beyond that, which are not used, only the size is checked.
 const PLANS_HASHED: u64 = 32 << 20;
+/// The directory of the output in which bundles of object stores are kept.
+pub const DOWNLOADS: &str = "bundles";
 /// File names that may already exist in the output directory.
-const KNOWN: [&str; 11] = [
+const KNOWN: [&str; 12] = [
+    DOWNLOADS,
     "shards",
     "logs",
     ".gitignore",
@@ -33,20 +36,30 @@ const KNOWN: [&str; 11] = [
 ];
 
 /// Renders a problem of a bundle for people.
-fn problem(dir: &Path, code: &str, why: &str, help: &str) -> String {
-    format!("{}:1:1: error[{code}]: {why}\nhelp: {help}", dir.display())
+pub fn problem(place: &str, code: &str, why: &str, help: &str) -> String {
+    format!("{place}:1:1: error[{code}]: {why}\nhelp: {help}")
+}
+
+/// Where a bundle is, and how messages name it.
+#[derive(Clone, Debug)]
+pub struct BundlePlace {
+    pub dir: PathBuf,
+    /// The directory or the address that the user knows.
+    pub shown: String,
 }
 
 /// The result of a merge.
 #[derive(Debug)]
 pub struct Merged {
     pub result: outputs::BatchResult,
+    pub jobs: Vec<JobReport>,
     /// What is missing, one sentence each.
     pub missing: Vec<String>,
 }
 
 struct Bundle<'a> {
     dir: &'a Path,
+    shown: &'a str,
     seal: BundleSeal,
     shard: ShardSpec,
 }
@@ -55,14 +68,15 @@ struct Bundle<'a> {
 ///
 /// # Errors
 /// All bundles that cannot be merged, each with its code; nothing is written then.
-pub fn merge(dirs: &[PathBuf], out: &Path, stronger: fn(u8, u8) -> u8) -> Result<Merged, BatchError> {
-    let (bundles, unended) = open(dirs)?;
-    let first = bundles.first().map(|bundle| bundle.dir).or(unended.first().copied());
-    let Some(first) = first else {
+pub fn merge(places: &[BundlePlace], out: &Path) -> Result<Merged, BatchError> {
+    let (bundles, unended) = open(places)?;
+    let first = bundles.first().map(|bundle| (bundle.dir, bundle.shown));
+    let first = first.or(unended.first().map(|place| (place.dir.as_path(), place.shown.as_str())));
+    let Some((first, first_shown)) = first else {
         return Err(BatchError::Invalid("no bundle is named".to_owned()));
     };
-    let plan = read_plan(first)?;
-    fits(out, &plan)?;
+    let plan = read_plan(first, first_shown)?;
+    fits(out, Some(&plan))?;
     let mut problems = agree(&bundles, &unended, &plan);
     problems.extend(overlaps(&bundles));
     problems.extend(altered(&bundles));
@@ -92,7 +106,7 @@ pub fn merge(dirs: &[PathBuf], out: &Path, stronger: fn(u8, u8) -> u8) -> Result
             strangers[0]
         );
         return Err(BatchError::Invalid(problem(
-            first,
+            first_shown,
             "unknown-job",
             &text,
             "merge bundles of one manifest",
@@ -106,19 +120,19 @@ pub fn merge(dirs: &[PathBuf], out: &Path, stronger: fn(u8, u8) -> u8) -> Result
         name: &plan.name,
         manifest: &plan.manifest,
         shard: None,
-        stronger,
     };
     let result = outputs::result(&head, &jobs, &call);
     let text = serde_json::to_string(&plan).unwrap_or_default();
     artefacts::replace(&out.join(plan::FILE), text.as_bytes())?;
     outputs::write(out, &head, &jobs, &result)?;
-    Ok(Merged { result, missing })
+    Ok(Merged { result, jobs, missing })
 }
 
 /// Reads the bundle files. Directories without one belong to shards that have not ended.
-fn open(dirs: &[PathBuf]) -> Result<(Vec<Bundle<'_>>, Vec<&Path>), BatchError> {
+fn open(places: &[BundlePlace]) -> Result<(Vec<Bundle<'_>>, Vec<&BundlePlace>), BatchError> {
     let (mut bundles, mut unended, mut problems) = (Vec::new(), Vec::new(), Vec::new());
-    for dir in dirs {
+    for place in places {
+        let (dir, shown) = (place.dir.as_path(), place.shown.as_str());
         match bundle::read(dir) {
             Ok(Some(seal)) => {
                 let shard = seal
@@ -126,18 +140,23 @@ fn open(dirs: &[PathBuf]) -> Result<(Vec<Bundle<'_>>, Vec<&Path>), BatchError> {
                     .as_deref()
                     .map_or(Ok(ShardSpec { index: 1, total: 1 }), ShardSpec::parse);
                 match shard {
-                    Ok(shard) => bundles.push(Bundle { dir, seal, shard }),
-                    Err(why) => problems.push(problem(dir, "altered-bundle", &why, "copy the bundle again")),
+                    Ok(shard) => bundles.push(Bundle {
+                        dir,
+                        shown,
+                        seal,
+                        shard,
+                    }),
+                    Err(why) => problems.push(problem(shown, "altered-bundle", &why, "copy the bundle again")),
                 }
             }
-            Ok(None) if dir.join(plan::FILE).is_file() => unended.push(dir.as_path()),
+            Ok(None) if dir.join(plan::FILE).is_file() => unended.push(place),
             Ok(None) => problems.push(problem(
-                dir,
+                shown,
                 "no-bundle",
                 "there is no bundle here",
                 "name the --out directories of `overnight batch --shard`",
             )),
-            Err(why) => problems.push(problem(dir, "altered-bundle", &why, "copy the bundle again")),
+            Err(why) => problems.push(problem(shown, "altered-bundle", &why, "copy the bundle again")),
         }
     }
     match problems.is_empty() {
@@ -146,14 +165,14 @@ fn open(dirs: &[PathBuf]) -> Result<(Vec<Bundle<'_>>, Vec<&Path>), BatchError> {
     }
 }
 
-fn read_plan(dir: &Path) -> Result<PlanFile, BatchError> {
+fn read_plan(dir: &Path, shown: &str) -> Result<PlanFile, BatchError> {
     let path = dir.join(plan::FILE);
     let size = std::fs::metadata(&path)
         .map_err(|error| BatchError::read(&path, &error))?
         .len();
     if size > MAX_PLAN {
         return Err(BatchError::Invalid(problem(
-            dir,
+            shown,
             "altered-bundle",
             "plan.json is too large",
             "copy the bundle again",
@@ -163,12 +182,12 @@ fn read_plan(dir: &Path) -> Result<PlanFile, BatchError> {
     let read: Result<PlanFile, _> = serde_json::from_slice(&text);
     let plan = read.map_err(|error| {
         let why = format!("plan.json is cut or altered: {error}");
-        BatchError::Invalid(problem(dir, "altered-bundle", &why, "copy the bundle again"))
+        BatchError::Invalid(problem(shown, "altered-bundle", &why, "copy the bundle again"))
     })?;
     if plan::manifest_digest(plan.jobs.iter()) != plan.manifest {
         let why = "plan.json is altered: its jobs do not make its digest";
         return Err(BatchError::Invalid(problem(
-            dir,
+            shown,
             "altered-bundle",
             why,
             "copy the bundle again",
@@ -177,8 +196,11 @@ fn read_plan(dir: &Path) -> Result<PlanFile, BatchError> {
     Ok(plan)
 }
 
-/// Accepts only an empty directory or an earlier merge of the same manifest as output.
-fn fits(out: &Path, plan: &PlanFile) -> Result<(), BatchError> {
+/// Accepts only an empty directory or an earlier merge as output, of the same manifest if one is given.
+///
+/// # Errors
+/// Something else lies there.
+pub fn fits(out: &Path, plan: Option<&PlanFile>) -> Result<(), BatchError> {
     let entries = match std::fs::read_dir(out) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(|error| BatchError::read(out, &error))?,
@@ -193,10 +215,14 @@ fn fits(out: &Path, plan: &PlanFile) -> Result<(), BatchError> {
             )));
         }
     }
-    if out.join(plan::FILE).is_file() && read_plan(out)?.manifest != plan.manifest {
+    let shown = out.display().to_string();
+    if let Some(plan) = plan
+        && out.join(plan::FILE).is_file()
+        && read_plan(out, &shown)?.manifest != plan.manifest
+    {
         let why = "an earlier merge of another manifest lies here";
         return Err(BatchError::Invalid(problem(
-            out,
+            &shown,
             "other-manifest",
             why,
             "name an empty directory",
@@ -205,22 +231,22 @@ fn fits(out: &Path, plan: &PlanFile) -> Result<(), BatchError> {
     Ok(())
 }
 
-fn agree(bundles: &[Bundle<'_>], unended: &[&Path], plan: &PlanFile) -> Vec<String> {
+fn agree(bundles: &[Bundle<'_>], unended: &[&BundlePlace], plan: &PlanFile) -> Vec<String> {
     let mut problems = Vec::new();
     let help = "merge the shards of one manifest; `--changed` in one of them made another";
     for bundle in bundles.iter().filter(|bundle| bundle.seal.manifest != plan.manifest) {
         problems.push(problem(
-            bundle.dir,
+            bundle.shown,
             "other-manifest",
             "this bundle is of another manifest",
             help,
         ));
     }
-    for dir in unended {
-        match read_plan(dir) {
+    for place in unended {
+        match read_plan(&place.dir, &place.shown) {
             Ok(other) if other.manifest == plan.manifest => {}
             Ok(_) => problems.push(problem(
-                dir,
+                &place.shown,
                 "other-manifest",
                 "this bundle is of another manifest",
                 help,
@@ -234,30 +260,30 @@ fn agree(bundles: &[Bundle<'_>], unended: &[&Path], plan: &PlanFile) -> Vec<Stri
 /// Finds shards that occur twice and jobs that occur in several bundles.
 fn overlaps(bundles: &[Bundle<'_>]) -> Vec<String> {
     let mut problems = Vec::new();
-    let mut shards: BTreeMap<ShardSpec, &Path> = BTreeMap::new();
+    let mut shards: BTreeMap<ShardSpec, &str> = BTreeMap::new();
     for bundle in bundles {
-        if let Some(first) = shards.insert(bundle.shard, bundle.dir) {
-            let why = format!("shard {} ran twice: {} has it too", bundle.shard, first.display());
-            problems.push(problem(bundle.dir, "shard-twice", &why, "name one of the two"));
+        if let Some(first) = shards.insert(bundle.shard, bundle.shown) {
+            let why = format!("shard {} ran twice: {} has it too", bundle.shard, first);
+            problems.push(problem(bundle.shown, "shard-twice", &why, "name one of the two"));
         }
     }
     if !problems.is_empty() {
         return problems;
     }
-    let mut seen: HashMap<&str, &Path> = HashMap::new();
+    let mut seen: HashMap<&str, &str> = HashMap::new();
     for bundle in bundles {
         let mut shared = 0_u64;
         let mut example = None;
         for job in &bundle.seal.jobs {
-            if let Some(first) = seen.insert(job, bundle.dir) {
+            if let Some(first) = seen.insert(job, bundle.shown) {
                 shared += 1;
                 example.get_or_insert((job, first));
             }
         }
         if let Some((job, first)) = example {
-            let why = format!("{shared} of its jobs, as {job}, are in {} too", first.display());
+            let why = format!("{shared} of its jobs, as {job}, are in {} too", first);
             problems.push(problem(
-                bundle.dir,
+                bundle.shown,
                 "overlap",
                 &why,
                 "merge shards of one split: the same N and timings",
@@ -296,7 +322,7 @@ fn altered(bundles: &[Bundle<'_>]) -> Vec<String> {
                     "altered-bundle"
                 };
                 problems.push(problem(
-                    bundle.dir,
+                    bundle.shown,
                     code,
                     &why,
                     "copy the bundle again, or run the shard again",
@@ -307,14 +333,14 @@ fn altered(bundles: &[Bundle<'_>]) -> Vec<String> {
     problems
 }
 
-fn absent_shards(bundles: &[Bundle<'_>], unended: &[&Path]) -> Vec<String> {
+fn absent_shards(bundles: &[Bundle<'_>], unended: &[&BundlePlace]) -> Vec<String> {
     const LISTED: usize = 50;
     let mut missing: Vec<String> = unended
         .iter()
-        .map(|dir| {
+        .map(|place| {
             format!(
                 "{}: this shard has not ended; start it again with the same command",
-                dir.display()
+                place.shown
             )
         })
         .collect();
@@ -382,12 +408,12 @@ fn patches(bundles: &[Bundle<'_>], out: &Path, last: &HashMap<String, RunRow>) -
             let from = bundle.dir.join(patch);
             let bytes = std::fs::read(&from).map_err(|error| {
                 let why = format!("{patch} cannot be read: {error}");
-                BatchError::Invalid(problem(bundle.dir, "cut-bundle", &why, "copy the bundle again"))
+                BatchError::Invalid(problem(bundle.shown, "cut-bundle", &why, "copy the bundle again"))
             })?;
             if !bundle::is_patch(&bytes, digest) {
                 let why = format!("{patch} is altered: its digest is another");
                 return Err(BatchError::Invalid(problem(
-                    bundle.dir,
+                    bundle.shown,
                     "altered-bundle",
                     &why,
                     "copy the bundle again",
@@ -440,7 +466,7 @@ fn report(job: &str, row: Option<RunRow>, reasons: &HashMap<&str, &str>) -> JobR
 }
 
 /// Whether a path of a row stays inside its bundle.
-fn is_inside(path: &str) -> bool {
+pub fn is_inside(path: &str) -> bool {
     let mut parts = Path::new(path).components();
     !path.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
 }

@@ -18,6 +18,7 @@ pub mod outputs;
 pub mod plan;
 pub mod progress;
 pub mod record;
+pub mod remote;
 pub mod rows;
 pub mod script;
 pub mod shard;

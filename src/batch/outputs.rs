@@ -5,6 +5,7 @@ use super::evaluation::{self, ModelScore};
 use super::rows::RunRow;
 use super::supervisor::{JobResult, JobStanding, SupervisedCall};
 use super::{BatchError, html, junit, summary};
+use crate::base::exit;
 use crate::journal::artefacts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -35,8 +36,6 @@ pub struct ReportHead<'a> {
     pub name: &'a str,
     pub manifest: &'a str,
     pub shard: Option<&'a str>,
-    /// The stronger of two exit codes, by the precedence table of the command line.
-    pub stronger: fn(u8, u8) -> u8,
 }
 
 /// Number of jobs by outcome.
@@ -185,7 +184,7 @@ pub fn result(head: &ReportHead<'_>, jobs: &[JobReport], call: &SupervisedCall) 
                 *counts.verdicts.entry(state.to_owned()).or_default() += 1;
             }
         }
-        code = (head.stronger)(code, job.exit_code);
+        code = exit::stronger(code, job.exit_code);
     }
     let ended = jobs
         .iter()

@@ -78,6 +78,8 @@ pub struct PlannedJob {
     /// Parameters with their positions.
     pub params: Option<YamlNode>,
     pub input: Option<Value>,
+    /// The position of the input, if it is a line of a list.
+    pub input_at: Vec<Span>,
     /// Position in the manifest.
     pub head: Span,
     /// Recipe, policies and model, as arguments of `overnight run`.
@@ -320,6 +322,13 @@ fn job(
         source,
         params,
         input,
+        input_at: target
+            .input
+            .as_ref()
+            .filter(|_| target.of_list)
+            .map(|node| node.span)
+            .into_iter()
+            .collect(),
         head: target.head,
         arguments: RunArguments {
             recipe: recipe_argument,

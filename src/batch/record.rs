@@ -91,6 +91,11 @@ impl BatchState {
         read_lines(path, key, |event| self.apply(event)).map(|_| ())
     }
 
+    /// Adds the row of a job that ended elsewhere, without recording it.
+    pub fn learn(&mut self, row: RunRow) {
+        self.apply(BatchEvent::JobEnded { row: Box::new(row) });
+    }
+
     fn apply(&mut self, event: BatchEvent) {
         match event {
             BatchEvent::CallStarted { manifest, again, .. } => {
@@ -240,6 +245,7 @@ fn refuse_links(dir: &Path) -> Result<(), BatchError> {
         "patches",
         "work",
         "gate",
+        super::remote::STORE_FILE,
     ];
     match ours.iter().map(|name| dir.join(name)).find(|path| path.is_symlink()) {
         Some(link) => Err(BatchError::Environment(format!(

@@ -214,7 +214,7 @@ jobs:
       matrix:
         index: [{indexes}]
     steps:
-      - uses: actions/checkout@v4
+      - uses: actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1
         with: {{ persist-credentials: false, fetch-depth: 0 }}
       - name: install overnight
         env: {{ SOURCE: '${{{{ github.event.inputs.source }}}}' }}
@@ -223,7 +223,7 @@ jobs:
         env: {{ INDEX: '${{{{ matrix.index }}}}' }}
         run: {shard}
       - if: always()
-        uses: actions/upload-artifact@v4
+        uses: actions/upload-artifact@bbbca2ddaa5d8feaa63e36b76fdaad77386f024f # v7.0.0
         with:
           name: shard-${{{{ matrix.index }}}}
           path: {shards}
@@ -236,7 +236,7 @@ jobs:
       - name: install overnight
         env: {{ SOURCE: '${{{{ github.event.inputs.source }}}}' }}
         run: cargo install --locked --git "${{SOURCE}}"
-      - uses: actions/download-artifact@v4
+      - uses: actions/download-artifact@3e5f45b2cfb9172054b4087a40e8e0b5a5461e7c # v8.0.1
         with:
           pattern: shard-*
           merge-multiple: true
@@ -245,7 +245,7 @@ jobs:
       - if: always()
         run: cat {summary} >> "${{GITHUB_STEP_SUMMARY}}"
       - if: always()
-        uses: actions/upload-artifact@v4
+        uses: actions/upload-artifact@bbbca2ddaa5d8feaa63e36b76fdaad77386f024f # v7.0.0
         with:
           name: overnight
           path: {out}

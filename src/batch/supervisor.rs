@@ -8,6 +8,7 @@ use super::child::{self, ChildEnd, ValueFiles};
 use super::plan::{BatchPlan, PlannedJob, run_dir, service_of};
 use super::progress::BatchProgress;
 use super::record::{self, BatchEvent, BatchRecord, OpenRun};
+use super::remote::{Kept, RemoteBundle};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
 use super::sources::{ResolvedSource, SourceCache};
@@ -54,6 +55,8 @@ pub struct BatchCall<'a> {
     /// Whether up-to-date jobs are run too.
     pub again: bool,
     pub sources: &'a SourceCache,
+    /// Where ended jobs are sent.
+    pub store: Option<&'a RemoteBundle>,
     pub redactor: &'a Redactor,
     /// Receives the number of each signal.
     pub signals: tokio::sync::mpsc::UnboundedReceiver<i32>,
@@ -187,6 +190,10 @@ enum Progressed {
     /// Its `JobStarted` is on the disk.
     Recorded(Box<Attempt>, std::io::Result<()>),
     Ended(Box<Attempt>, ChildEnd),
+    /// The store has the job: as this call ran it, or as another did.
+    Sent(Box<Attempt>, Box<RunRow>, Result<Kept, BatchError>),
+    /// The store had the job before it was started here.
+    Taken(Box<Attempt>, Result<RunRow, BatchError>),
     Cleaned,
 }
 
@@ -426,7 +433,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let open = self.open_run(job);
         let (number, run) = match &open {
             Some(open) => (open.attempt, PathBuf::from(&open.run)),
-            None => free_run_dir(self.call.dir, name, &job.digest),
+            None => free_run_dir(self.call.dir, name, &job.digest, self.call.store),
         };
         let resumed = open.is_some() && child::has_journal(&self.call.dir.join(&run));
         let place = self.call.dir.join("work").join(name);
@@ -447,7 +454,17 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let out = self.call.dir.join(&attempt.run);
         let params = (!job.planned.identity.params.is_empty()).then(|| job.planned.identity.params.clone());
         let input = job.planned.input.clone();
+        let (store, dir) = (self.call.store, self.call.dir);
         self.work.push(Box::pin(async move {
+            if let Some(store) = store
+                && !resumed
+            {
+                match store.ended_elsewhere(dir, &attempt.run).await {
+                    Ok(None) => {}
+                    Ok(Some(row)) => return Progressed::Taken(Box::new(attempt), Ok(row)),
+                    Err(error) => return Progressed::Taken(Box::new(attempt), Err(error)),
+                }
+            }
             let done = tokio::task::spawn_blocking(move || {
                 let laid_out = source.and_then(|source| lay_out(&mut attempt, &place, &out, &source, params, input));
                 (attempt, laid_out)
@@ -465,8 +482,16 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             Progressed::Prepared(attempt, Ok(())) => self.announce(attempt),
             Progressed::Recorded(attempt, Ok(())) => self.start(attempt),
             Progressed::Recorded(_, Err(error)) => Err(BatchError::write(&self.call.dir.join(record::FILE), &error)),
-            Progressed::Prepared(attempt, Err(why)) => self.ended(&attempt, ChildEnd::environment(why)),
-            Progressed::Ended(attempt, end) => self.ended(&attempt, end),
+            Progressed::Prepared(attempt, Err(why)) => self.ended(attempt, ChildEnd::environment(why)),
+            Progressed::Ended(attempt, end) => self.ended(attempt, end),
+            Progressed::Sent(attempt, own, kept) => match kept? {
+                Kept::Ours => self.concluded(&attempt, *own),
+                Kept::Theirs(row) => self.concluded_elsewhere(&attempt, *row),
+            },
+            Progressed::Taken(attempt, row) => {
+                self.budget.settle(&attempt.reservation, Some(JobSpending::default()));
+                self.concluded_elsewhere(&attempt, row?)
+            }
             Progressed::Cleaned => Ok(()),
         }
     }
@@ -542,12 +567,14 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 self.call.dir.join("gate").to_string_lossy().into_owned(),
             ),
             (DATA_HOME.to_owned(), home.to_string_lossy().into_owned()),
+            // The step's outputs are those of the batch, not of each job.
+            ("OVERNIGHT_GITHUB".to_owned(), String::new()),
         ];
         let mut running = match supervised::start(self.call.program, &args, &env, log) {
             Ok(running) => running,
             Err(error) => {
                 let why = format!("{} cannot be started: {error}", self.call.program.display());
-                return self.ended(&attempt, ChildEnd::environment(why));
+                return self.ended(attempt, ChildEnd::environment(why));
             }
         };
         if let Some(pid) = running.pid() {
@@ -564,8 +591,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         Ok(())
     }
 
-    fn ended(&mut self, attempt: &Attempt, mut end: ChildEnd) -> Result<(), BatchError> {
-        self.active -= 1;
+    fn ended(&mut self, attempt: Box<Attempt>, mut end: ChildEnd) -> Result<(), BatchError> {
         self.pids.remove(&attempt.at);
         let Some(job) = self.jobs.get(attempt.at) else {
             return Ok(());
@@ -580,6 +606,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         self.result.unpriced |= end.unpriced;
         let name = job.planned.identity.job.clone();
         if end.is_interrupted() {
+            self.active -= 1;
             self.record.append(BatchEvent::JobInterrupted {
                 job: name.clone(),
                 digest: job.digest.clone(),
@@ -600,7 +627,32 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             self.results.insert(attempt.at, result);
             return Ok(());
         }
-        let row = self.row(job, attempt, &end)?;
+        let row = Box::new(self.row(job, &attempt, &end)?);
+        let Some(store) = self.call.store else {
+            return self.concluded(&attempt, *row);
+        };
+        // The job counts as running until it is sent, so that a slow store does not let ended jobs pile up.
+        let dir = self.call.dir;
+        self.work.push(Box::pin(async move {
+            let kept = store.keep(dir, &attempt.run, &row).await;
+            Progressed::Sent(attempt, row, kept)
+        }));
+        Ok(())
+    }
+
+    /// Another call ended the same job first: its record stands.
+    fn concluded_elsewhere(&mut self, attempt: &Attempt, row: RunRow) -> Result<(), BatchError> {
+        let note = format!("{} has ended in another call, and that result stands", row.job);
+        self.progress.note(&self.call.redactor.redact(&note));
+        self.concluded(attempt, row)
+    }
+
+    /// Records the end of a job.
+    fn concluded(&mut self, attempt: &Attempt, row: RunRow) -> Result<(), BatchError> {
+        self.active -= 1;
+        let Some(job) = self.jobs.get(attempt.at) else {
+            return Ok(());
+        };
         self.record.append(BatchEvent::JobEnded {
             row: Box::new(row.clone()),
         })?;
@@ -610,9 +662,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             .map_err(|error| BatchError::write(&rows_path, &error))?;
         self.progress.ended(&row);
         self.clean(job, attempt);
-        let is_closed = end.verdict == "provider" && matches!(end.reason.as_str(), "auth" | "quota");
+        let is_closed = row.verdict == "provider" && matches!(row.reason.as_str(), "auth" | "quota");
         if is_closed {
-            let reason = self.call.redactor.redact(&end.message).into_owned();
+            let reason = self.call.redactor.redact(&row.message).into_owned();
             let service = job.planned.service().to_owned();
             self.progress
                 .note(&format!("no more jobs are started for {service}: {reason}"));
@@ -622,11 +674,11 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         *tries += 1;
         let rules = &self.call.plan.settings.retry;
         // A run whose tree is gone cannot be resumed and is started again.
-        let cannot_resume = attempt.resumed && end.verdict == "environment" && end.reason == "no_result";
-        let wanted = cannot_resume || (rules.on.contains(&end.verdict) && *tries <= rules.max && !is_closed);
-        let verdict = end.verdict.clone();
+        let cannot_resume = attempt.resumed && row.verdict == "environment" && row.reason == "no_result";
+        let wanted = cannot_resume || (rules.on.contains(&row.verdict) && *tries <= rules.max && !is_closed);
+        let verdict = row.verdict.clone();
         let result = JobResult {
-            job: name,
+            job: row.job.clone(),
             standing: JobStanding::Run,
             row: Some(row),
             interrupted: None,
@@ -761,14 +813,16 @@ fn log_of(out: &Path) -> PathBuf {
     out.with_file_name(name)
 }
 
-/// The first unused run directory for this job and digest.
-fn free_run_dir(dir: &Path, job: &str, digest: &str) -> (u64, PathBuf) {
+/// The first unused run directory for this job and digest, here and in the store.
+fn free_run_dir(dir: &Path, job: &str, digest: &str, store: Option<&RemoteBundle>) -> (u64, PathBuf) {
     let digest = if digest.is_empty() { "unresolved" } else { digest };
     let mut number = 1;
     loop {
         let run = run_dir(job, digest, number);
         let place = dir.join(&run);
-        if std::fs::symlink_metadata(&place).is_err() && std::fs::symlink_metadata(log_of(&place)).is_err() {
+        let is_known = store.is_some_and(|store| store.knows(&run));
+        if !is_known && std::fs::symlink_metadata(&place).is_err() && std::fs::symlink_metadata(log_of(&place)).is_err()
+        {
             return (number, run);
         }
         number += 1;

@@ -184,6 +184,10 @@ pub struct RunFlags {
     /// Wall clock of everything, as `90s`, `20m`, `1h30m` [env: OVERNIGHT_MAX_WALL]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub max_wall: Option<u64>,
+    /// In a step of GitHub Actions: write the step's outputs (verdict, exit-code, patch, response, cost, …) and summary,
+    /// and annotations on stderr [env: OVERNIGHT_GITHUB]
+    #[arg(long)]
+    pub github: bool,
     /// Nothing on stdout and stderr when all is well; `--format json` still prints
     #[arg(long, short)]
     pub quiet: bool,
@@ -253,9 +257,12 @@ pub struct RunArgs {
     /// Parameters from a JSON or YAML file
     #[arg(long, value_name = "FILE")]
     pub params: Option<PathBuf>,
-    /// JSON for `{{ input.… }}`: a file, or `-` for stdin
+    /// What `{{ input }}` is: a file, or `-` for stdin, in the format that the recipe declares (JSON, JSON Lines or text)
     #[arg(long, value_name = "FILE|-")]
     pub input: Option<String>,
+    /// The input as a JSON value, whatever the recipe's format, as a batch hands it to its jobs
+    #[arg(long, value_name = "FILE", hide = true, conflicts_with = "input")]
+    pub input_value: Option<PathBuf>,
     /// Work in a throw-away git worktree and leave the tree alone
     #[arg(long)]
     pub isolate: bool,
@@ -297,8 +304,10 @@ pub struct BatchArgs {
     pub manifest: Option<PathBuf>,
     #[command(flatten)]
     pub plan: BatchPlanArgs,
-    /// The batch's directory, its memory (default: .overnight/batches/NAME)
-    #[arg(long, value_name = "DIR")]
+    /// The batch's directory, its memory (default: .overnight/batches/NAME); or an object store, which gets the files of each
+    /// job as it ends while the batch works in the default directory: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
+    /// az://CONTAINER/PREFIX (in builds with the cargo feature `cloud`) or file:///DIR
+    #[arg(long, value_name = "DIR|URL")]
     pub out: Option<PathBuf>,
     /// Which part of the plan: I/N, or `auto` for what the engine's variables say
     #[arg(long, value_name = "I/N|auto")]
@@ -321,6 +330,9 @@ pub struct BatchArgs {
     /// What stdout carries
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
+    /// In a step of GitHub Actions: write the step's outputs and summary, and annotations on stderr [env: OVERNIGHT_GITHUB]
+    #[arg(long)]
+    pub github: bool,
     /// No progress on stderr
     #[arg(long, short)]
     pub quiet: bool,
@@ -389,8 +401,9 @@ pub enum ListFormat {
 /// `overnight merge`.
 #[derive(Clone, Debug, Args)]
 pub struct MergeArgs {
-    /// Bundles: the --out directories of `overnight batch --shard`
-    #[arg(required = true)]
+    /// Bundles: the --out directories of `overnight batch --shard`, or object stores; an address stands for the bundle there
+    /// and those of all its shards, which are kept in DIR/bundles
+    #[arg(required = true, value_name = "DIR|URL")]
     pub bundles: Vec<PathBuf>,
     /// An empty directory, or an earlier merge of the same manifest
     #[arg(long, value_name = "DIR")]
@@ -398,6 +411,9 @@ pub struct MergeArgs {
     /// What stdout carries
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
+    /// In a step of GitHub Actions: write the step's outputs and summary, and annotations on stderr [env: OVERNIGHT_GITHUB]
+    #[arg(long)]
+    pub github: bool,
 }
 
 /// `overnight compare`.
@@ -431,6 +447,9 @@ pub struct ReportArgs {
     /// What to make; without it, all files of the run directory are made again
     #[arg(long, value_parser = output)]
     pub format: Option<Output>,
+    /// In a step of GitHub Actions: write the step's outputs and summary, and annotations on stderr [env: OVERNIGHT_GITHUB]
+    #[arg(long)]
+    pub github: bool,
     /// Where the run ids are looked for
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
@@ -552,6 +571,22 @@ pub enum PolicyCommand {
     },
     /// The ruling on a call, and why
     Explain(ExplainArgs),
+    /// A policy file of Gemini CLI as a policy that allows no more
+    ///
+    /// Prints the policy on stdout and every difference on stderr. There the first rule by priority decides, here the
+    /// strictest; what asks a person becomes `suspend`; what cannot be written is left out of what is allowed, and
+    /// denied more widely. The result passes `policy check`.
+    Import {
+        /// The TOML file, or `-` for stdin
+        #[arg(value_hint = clap::ValueHint::FilePath)]
+        file: String,
+        /// The approval mode whose rules count
+        #[arg(long, value_enum, default_value_t)]
+        mode: ImportMode,
+        /// With `json`, stdout has one object with the policy and the report
+        #[arg(long, value_enum, default_value_t)]
+        format: ReportFormat,
+    },
     /// The smallest rules that would have allowed what runs did
     Suggest {
         #[arg(required = true, add = candidates::runs())]
@@ -588,6 +623,21 @@ pub struct ExplainArgs {
     /// The tree that paths are looked up in
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
+}
+
+/// An approval mode of Gemini CLI.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ImportMode {
+    /// Rules without `modes`, and those for `default`
+    #[default]
+    Default,
+    /// Rules for `autoEdit`
+    #[value(name = "auto_edit", alias = "autoEdit")]
+    AutoEdit,
+    /// Rules for `plan`
+    Plan,
+    /// Rules for `yolo`
+    Yolo,
 }
 
 /// How a listing or a report is written.

@@ -87,6 +87,32 @@ impl Commit {
         })
     }
 
+    /// The files of this path, or below this directory, each with its size and whether it is executable; links and
+    /// submodules are left out. An empty path is the whole tree.
+    ///
+    /// # Errors
+    /// The inner error is a message fragment for people: there is nothing of that path.
+    pub async fn list(&self, path: &str) -> Result<Result<Vec<(String, u64, bool)>, String>, Refusal> {
+        let mut args = vec!["ls-tree", "-r", "-z", "-l", "--full-tree", &self.id];
+        if !path.is_empty() {
+            args.extend(["--", path]);
+        }
+        let printed = git(&self.repository, &args).await?;
+        let text = String::from_utf8_lossy(&printed.stdout).into_owned();
+        let one = |line: &str| {
+            let (about, name) = line.split_once('\t')?;
+            let mut about = about.split_ascii_whitespace();
+            let mode = about.next().filter(|mode| mode.starts_with("100"))?;
+            let size = about.nth(2)?.parse().ok()?;
+            Some((name.to_owned(), size, mode == "100755"))
+        };
+        let files: Vec<(String, u64, bool)> = text.split('\0').filter_map(one).collect();
+        Ok(match printed.ok && !files.is_empty() {
+            true => Ok(files),
+            false => Err(format!("there is no `{path}` in {}", self.revision)),
+        })
+    }
+
     /// Whether the change under test cannot move the revision: it is not `HEAD`, and it is part of a base branch. The
     /// inner error says why not.
     ///

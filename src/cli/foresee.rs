@@ -5,7 +5,7 @@ use crate::diag::{Diagnostic, Spanned};
 use crate::policy::shell;
 use crate::provider::open::check_name;
 use crate::recipe::Recipe;
-use crate::recipe::model::{CheckKind, StepSource};
+use crate::recipe::model::StepSource;
 use std::path::Path;
 
 /// The problems of a recipe; missing files are checked only if a workspace is given.
@@ -21,9 +21,7 @@ pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
             found.extend(broken(command));
         }
         for check in &step.checks {
-            if let CheckKind::Run { command, .. } = &check.what {
-                found.extend(broken(command));
-            }
+            found.extend(check.what.command().and_then(broken));
         }
     }
     if let Some(root) = workspace {
@@ -32,6 +30,15 @@ pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
             let problem = Diagnostic::error("no-context-file", path.span, message);
             found.push(
                 problem.help("name a file of the workspace; in a run this is a warning unless it is `required: true`"),
+            );
+        }
+    }
+    if let Some(root) = workspace {
+        for path in recipe.skills.iter().filter(|path| !is_there(root, &path.value)) {
+            let message = format!("{} has no skill `{}`", root.display(), path.value);
+            let problem = Diagnostic::error("no-skill", path.span, message);
+            found.push(
+                problem.help("name a SKILL.md of the workspace, or a directory with one; in a run this is a warning"),
             );
         }
     }

@@ -18,22 +18,31 @@ pub const SIZE: u64 = 32 << 20;
 
 /// Reads a text file of the user.
 pub fn text(path: &Path) -> Result<String, Refusal> {
-    let open = |error: std::io::Error| Refusal::Environment(format!("cannot read {}: {error}", path.display()));
+    utf8(bytes(path)?, &path.display().to_string())
+}
+
+/// Reads a file of the user, whatever it holds.
+pub fn bytes(path: &Path) -> Result<Vec<u8>, Refusal> {
+    let open = |error: std::io::Error| Refusal::Environment(format!("cannot read `{}`: {error}", path.display()));
     let file = std::fs::File::open(path).map_err(open)?;
     let mut bytes = Vec::new();
     file.take(SIZE + 1).read_to_end(&mut bytes).map_err(open)?;
-    utf8(bytes, &path.display().to_string())
+    small_enough(bytes, &path.display().to_string())
+}
+
+fn small_enough(bytes: Vec<u8>, name: &str) -> Result<Vec<u8>, Refusal> {
+    match bytes.len() as u64 > SIZE {
+        true => Err(Refusal::Invalid(format!(
+            "{name}:1:1: error[too-large]: more than {} MiB\nhelp: give a smaller file, or its end",
+            SIZE >> 20
+        ))),
+        false => Ok(bytes),
+    }
 }
 
 /// Decodes bytes as UTF-8; `name` is for messages.
 pub fn utf8(bytes: Vec<u8>, name: &str) -> Result<String, Refusal> {
-    if bytes.len() as u64 > SIZE {
-        return Err(Refusal::Invalid(format!(
-            "{name}:1:1: error[too-large]: more than {} MiB",
-            SIZE >> 20
-        )));
-    }
-    String::from_utf8(bytes).map_err(|error| {
+    String::from_utf8(small_enough(bytes, name)?).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
         Refusal::Invalid(format!(
             "{name}:1:1: error[not-utf8]: byte {place} is not UTF-8\nhelp: save it as UTF-8"
@@ -61,13 +70,18 @@ pub fn recipe(path: &Path) -> Result<String, Refusal> {
 
 /// Reads stdin to its end.
 pub fn stdin() -> Result<String, Refusal> {
+    utf8(stdin_bytes()?, "stdin")
+}
+
+/// Reads stdin to its end, whatever it holds.
+pub fn stdin_bytes() -> Result<Vec<u8>, Refusal> {
     unread::was_read();
     let mut bytes = Vec::new();
     std::io::stdin()
         .take(SIZE + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| Refusal::Environment(format!("cannot read stdin: {error}")))?;
-    utf8(bytes, "stdin")
+    small_enough(bytes, "stdin")
 }
 
 /// A value that may be text, `-` for stdin, or `@FILE`.

@@ -6,8 +6,9 @@ pub mod candidates;
 pub mod change_reach;
 pub mod commands;
 pub mod committed;
-pub mod exit;
 pub mod foresee;
+pub mod github;
+pub mod given_input;
 pub mod grants;
 pub mod inputs;
 pub mod limits;
@@ -35,3 +36,5 @@ pub mod unread;
 pub mod variables;
 pub mod verify;
 pub mod version;
+
+pub use crate::base::exit;

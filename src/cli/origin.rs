@@ -1,5 +1,9 @@
 //! Locates a recipe, reads it and the files that it names, and decides whether it is trusted.
 
+mod beside;
+
+pub use beside::{RecipeFile, give};
+
 use super::change_reach::{ends_in, places, reaches};
 use super::committed::Commit;
 use super::inputs;

@@ -123,6 +123,13 @@ pub fn stderr(text: &str) {
     let _ = err.write_all(format!("{}{end}", colored(&text)).as_bytes());
 }
 
+/// Writes workflow commands to stderr, where the runner reads them as on stdout. They are no text of others: what a model
+/// wrote is escaped in them.
+pub fn workflow_commands(lines: &str) {
+    // If stderr fails there is nowhere to report it.
+    let _ = io::stderr().lock().write_all(lines.as_bytes());
+}
+
 /// Whether stderr is coloured; set once, before the first message.
 static COLORED: OnceLock<bool> = OnceLock::new();
 

@@ -68,12 +68,13 @@ fn commands(plan: &Plan) -> Vec<(String, String)> {
     let text =
         |command: &str| template::render_command(command, &plan.scope(&none)).unwrap_or_else(|_| command.to_owned());
     let mut all = Vec::new();
-    for step in &plan.steps {
+    // A step with a condition may never run, so that what it lacks is told when it does.
+    for step in plan.steps.iter().filter(|step| step.when.is_none()) {
         if let StepWork::Run { command, .. } = &step.work {
             all.push((format!("step `{}`", step.id), text(command)));
         }
         for check in &step.checks {
-            if let CheckWhat::Run { command, .. } = &check.what {
+            if let CheckWhat::Run { command, .. } | CheckWhat::AnswerRun { command, .. } = &check.what {
                 all.push((format!("check `{}`", check.name), text(command)));
             }
         }

@@ -2,8 +2,9 @@
 
 use super::args::{RunArgs, RunFlags};
 use super::bootstrap;
+use super::given_input::GivenInput;
 use super::inputs;
-use super::origin::{Named, RecipeOrigin, Trust};
+use super::origin::{Named, RecipeFile, RecipeOrigin, Trust};
 use super::recipe_requests::{self, Look};
 use super::refusal::Refusal;
 use super::secrets::Secrets;
@@ -22,6 +23,8 @@ pub struct Settings {
     pub policies: PolicySet,
     /// The recipe's source, and whether it is trusted. The run must not write its `files`.
     pub source: RecipeSource,
+    /// The files beside the recipe that its commands get.
+    pub beside: Vec<RecipeFile>,
     /// What the recipe asks for and is not granted, rendered. Set only in a dry run; otherwise it is an error.
     pub refused: Option<Refusal>,
     /// The texts of recipe and policies, for source locations.
@@ -49,8 +52,7 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
             (read.plan.clone(), Some(read))
         }
         (None, Some(prompt)) => {
-            let input = args.input.as_deref().map(inputs::file_or_stdin).transpose()?;
-            let input = input.map(|text| parse_input(&text)).transpose()?;
+            let input = given_input(args)?.map(|input| input.json()).transpose()?;
             let text = inputs::text_or_file(prompt)?;
             if text.trim().is_empty() {
                 return Err(Refusal::Usage("the prompt is empty".to_owned()));
@@ -95,9 +97,11 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
         why: "a prompt of the command line".to_owned(),
         ..RecipeSource::default()
     };
+    let mut beside = Vec::new();
     if let Some(read) = &read {
         refused.extend(read.refused(&policies, workspace, args.shared.model.is_some(), &secrets));
         source = read.source();
+        beside.clone_from(&read.beside);
     }
     let texts = policies.texts();
     let named = texts
@@ -116,6 +120,7 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
         plan,
         policies,
         source,
+        beside,
         refused,
         files,
         warnings,
@@ -184,6 +189,8 @@ pub struct LoadedRecipe {
     pub recipe: Recipe,
     pub plan: Plan,
     pub trust: Trust,
+    /// The files beside the recipe that its commands get.
+    pub beside: Vec<RecipeFile>,
     named: Named,
 }
 
@@ -239,7 +246,7 @@ impl LoadedRecipe {
 pub struct Typed {
     params: Vec<String>,
     params_file: Option<(String, String)>,
-    input: Option<Value>,
+    input: Option<GivenInput>,
     overrides: Overrides,
     sketch: bool,
     /// Whether the command line says that the recipe is trusted.
@@ -248,7 +255,8 @@ pub struct Typed {
 
 impl Typed {
     fn of(args: &RunArgs) -> Result<Self, Refusal> {
-        let mut typed = Self::from_flags(&args.param, args.params.as_deref(), args.input.as_deref())?;
+        let mut typed = Self::from_flags(&args.param, args.params.as_deref(), None)?;
+        typed.input = given_input(args)?;
         typed.overrides = overrides(args);
         typed.trusted = args.shared.trusts_recipe();
         Ok(typed)
@@ -260,11 +268,10 @@ impl Typed {
             Some(path) => Some((path.display().to_string(), inputs::text(path)?)),
             None => None,
         };
-        let input = input.map(inputs::file_or_stdin).transpose()?;
         Ok(Self {
             params: param.to_vec(),
             params_file,
-            input: input.map(|text| parse_input(&text)).transpose()?,
+            input: input.map(GivenInput::of_flag).transpose()?,
             overrides: Overrides::default(),
             sketch: false,
             trusted: false,
@@ -281,7 +288,7 @@ impl Typed {
         Self {
             params: Vec::new(),
             params_file: Some(("recorded values".to_owned(), values)),
-            input,
+            input: input.map(GivenInput::Value),
             overrides: Overrides::default(),
             sketch: false,
             trusted: false,
@@ -294,13 +301,13 @@ impl Typed {
     }
 }
 
-fn parse_input(text: &str) -> Result<Value, Refusal> {
-    serde_json::from_str(text).map_err(|error| {
-        let (line, column) = (error.line(), error.column().max(1));
-        Refusal::Invalid(format!(
-            "input:{line}:{column}: error[not-json]: {error}\nhelp: --input takes one JSON document"
-        ))
-    })
+/// What `--input`, or the hidden flag of a batch's jobs, gives.
+fn given_input(args: &RunArgs) -> Result<Option<GivenInput>, Refusal> {
+    match (&args.input, &args.input_value) {
+        (Some(input), _) => GivenInput::of_flag(input).map(Some),
+        (None, Some(file)) => GivenInput::of_value_file(file).map(Some),
+        (None, None) => Ok(None),
+    }
 }
 
 fn overrides(args: &RunArgs) -> Overrides {
@@ -351,22 +358,45 @@ pub async fn recipe_plan(
         None => None,
     };
     let trust = origin.trust(typed.trusted, &recipe, workspace).await?;
-    let named = origin.read_named(&recipe, &trust, workspace).await?;
+    let mut named = origin.read_named(&recipe, &trust, workspace).await?;
+    let mut wrong = Vec::new();
+    let (beside, places) = origin.read_beside(&recipe, &trust, workspace, &mut wrong).await?;
+    named.files.extend(places);
+    let input = match &typed.input {
+        None => None,
+        Some(input) => input.read(&recipe, files, &mut wrong),
+    };
     let given = RecipeArguments {
         params: &typed.params,
         params_file: params_node.as_ref(),
-        input: typed.input.as_ref(),
+        input: input.as_ref().map(|input| &input.value),
+        input_lines: input.as_ref().map_or(&[][..], |input| &input.lines),
         overrides: typed.overrides.clone(),
         sketch: typed.sketch,
     };
     let read = |_, name: &str| named.text(name);
-    let plan = recipe::lower(files, &recipe, &given, &read, &mut noted).map_err(|problems| refuse(&problems, files))?;
+    let lowered = recipe::lower(files, &recipe, &given, &read, &mut noted);
+    let unreadable = typed.input.is_some() && input.is_none();
+    let plan = match lowered {
+        Ok(plan) if !diag::any_error(&wrong) => {
+            noted.append(&mut wrong);
+            plan
+        }
+        lowered => {
+            // An input that cannot be read is no missing one.
+            let more = lowered.err().into_iter().flatten();
+            wrong.extend(more.filter(|problem| !(unreadable && problem.code == "missing-input")));
+            diag::diagnostic::sort(&mut wrong);
+            return Err(refuse(&wrong, files));
+        }
+    };
     warnings.extend(noted.iter().map(|warning| diag::render(files, warning)));
     Ok(LoadedRecipe {
         origin,
         recipe,
         plan,
         trust,
+        beside,
         named,
     })
 }

@@ -31,6 +31,23 @@ pub fn file(path: &str) -> Option<&'static str> {
     RECIPES.get_file(path)?.contents_utf8()
 }
 
+/// The files of this path relative to the recipes' directory: the file itself, or all below the directory.
+pub fn files_below(path: &str) -> Vec<(String, &'static [u8])> {
+    let path = path.trim_end_matches('/');
+    if let Some(file) = RECIPES.get_file(path) {
+        return vec![(path.to_owned(), file.contents())];
+    }
+    let mut left: Vec<&'static Dir<'static>> = RECIPES.get_dir(path).into_iter().collect();
+    let mut all = Vec::new();
+    while let Some(dir) = left.pop() {
+        left.extend(dir.dirs());
+        let one =
+            |file: &'static include_dir::File<'static>| (file.path().to_string_lossy().into_owned(), file.contents());
+        all.extend(dir.files().map(one));
+    }
+    all
+}
+
 /// The documentation page of a recipe, if it has one.
 pub fn page(name: &str) -> Option<&'static str> {
     file(&format!("pages/{name}.md"))

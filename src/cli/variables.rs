@@ -9,7 +9,7 @@ use std::path::PathBuf;
 type ReadNumber = fn(&str) -> Result<u64, String>;
 
 /// Every variable that changes the behaviour of this program, with its purpose. The manual prints this list.
-pub const ALL: [(&str, &str); 28] = [
+pub const ALL: [(&str, &str); 31] = [
     (
         "OVERNIGHT_MODEL, OVERNIGHT_BASE_URL",
         "Stand in for --model and --base-url.",
@@ -27,6 +27,16 @@ pub const ALL: [(&str, &str); 28] = [
     (
         "OVERNIGHT_MAX_TURNS, OVERNIGHT_MAX_TOKENS, OVERNIGHT_MAX_COST, OVERNIGHT_MAX_WALL",
         "Stand in for the flags of these names.",
+    ),
+    ("OVERNIGHT_GITHUB", "Stands in for --github: 1 turns it on, 0 off."),
+    (
+        "GITHUB_OUTPUT, GITHUB_STEP_SUMMARY",
+        "The files that --github appends the outputs and the summary of a step to.",
+    ),
+    (
+        "OVERNIGHT_RECIPE_DIR, OVERNIGHT_INPUT",
+        "Not read but set, for the commands of a recipe: the read-only directory of the files beside the recipe, and the input as a \
+         file.",
     ),
     (
         "OVERNIGHT_PRICES",
@@ -132,6 +142,19 @@ pub fn format() -> Option<StdoutFormat> {
         .and_then(|text| StdoutFormat::from_str(&text, true).ok())
 }
 
+/// Whether `--github` or its variable asks for what a step of GitHub Actions gets.
+///
+/// # Errors
+/// The variable is neither on nor off.
+pub fn github(flag: bool) -> Result<bool, Refusal> {
+    let asked = read("OVERNIGHT_GITHUB", |text| match text {
+        "1" | "true" | "yes" | "on" => Ok(true),
+        "0" | "false" | "no" | "off" => Ok(false),
+        _ => Err("write 1 or 0".to_owned()),
+    })?;
+    Ok(flag || asked.unwrap_or(false))
+}
+
 /// Sets the options that no flag sets. Flags have precedence.
 ///
 /// # Errors
@@ -162,6 +185,7 @@ pub fn fill(shared: &mut RunFlags) -> Result<(), Refusal> {
             StdoutFormat::from_str(text, true).map_err(|_| "write text, json or stream-json".to_owned())
         })?;
     }
+    shared.github = github(shared.github)?;
     let limits: [(&mut Option<u64>, &str, ReadNumber); 4] = [
         (&mut shared.max_turns, "OVERNIGHT_MAX_TURNS", number),
         (&mut shared.max_tokens, "OVERNIGHT_MAX_TOKENS", whole),

@@ -1,7 +1,7 @@
 //! The text of `--version --verbose`: version, commit, features and target.
 
 /// Features of this build.
-const FEATURES: &[(&str, bool)] = &[("otel", cfg!(feature = "otel"))];
+const FEATURES: &[(&str, bool)] = &[("cloud", cfg!(feature = "cloud")), ("otel", cfg!(feature = "otel"))];
 
 /// The text of `--version --verbose`. The commit is known if `OVERNIGHT_COMMIT` was set at build time.
 pub fn long() -> String {

@@ -15,16 +15,47 @@ const MAX_DEPTH: usize = 32;
 /// Limit of keys and values in one file.
 const MAX_NODES: usize = 100_000;
 
+/// What could be read of a file.
+#[derive(Debug)]
+pub struct Reading {
+    /// The tree; null for an empty file. If the file is [`cut`](Self::cut), what stands before that.
+    pub root: YamlNode,
+    /// Every independent problem: all duplicate keys, anchors and tags; the first syntax error.
+    pub problems: Vec<Diagnostic>,
+    /// Whether the rest of the file could not be read, so that keys may be missing in the tree.
+    pub cut: bool,
+}
+
 /// The tree of a file; an empty file gives null.
 ///
 /// # Errors
-/// Every independent problem: all duplicate keys, anchors and tags; the first syntax error.
+/// The problems of [`read`].
 pub fn parse(files: &SourceFiles, file: SourceId) -> Result<YamlNode, Vec<Diagnostic>> {
+    let reading = read(files, file);
+    match reading.problems.is_empty() {
+        true => Ok(reading.root),
+        false => Err(reading.problems),
+    }
+}
+
+/// As much of the tree of a file as can be read, and its problems.
+pub fn read(files: &SourceFiles, file: SourceId) -> Reading {
     let text = files.text(file);
     let start = Span { file, start: 0, end: 0 };
+    let nothing = YamlNode {
+        span: start,
+        shape: Shape::Scalar(Scalar {
+            text: String::new(),
+            plain: true,
+        }),
+    };
     if text.len() > MAX_BYTES {
         let problem = Diagnostic::error("file-too-large", start, format!("the file has {} bytes", text.len()));
-        return Err(vec![problem.help(format!("at most {MAX_BYTES} bytes are read"))]);
+        return Reading {
+            root: nothing,
+            problems: vec![problem.help(format!("at most {MAX_BYTES} bytes are read"))],
+            cut: true,
+        };
     }
     let mut builder = Builder {
         file,
@@ -36,17 +67,18 @@ pub fn parse(files: &SourceFiles, file: SourceId) -> Result<YamlNode, Vec<Diagno
         problems: Vec::new(),
     };
     let mut parser = Parser::new_from_str_with_options(text, options());
-    builder.read(&mut parser);
-    if builder.problems.is_empty() {
-        Ok(builder.root.unwrap_or(YamlNode {
-            span: start,
-            shape: Shape::Scalar(Scalar {
-                text: String::new(),
-                plain: true,
-            }),
-        }))
-    } else {
-        Err(builder.problems)
+    let whole = builder.read(&mut parser);
+    while !builder.open.is_empty() {
+        builder.close(Span {
+            file,
+            start: text.len(),
+            end: text.len(),
+        });
+    }
+    Reading {
+        root: builder.root.unwrap_or(nothing),
+        problems: builder.problems,
+        cut: !whole,
     }
 }
 
@@ -91,11 +123,15 @@ impl Builder {
         }
     }
 
-    fn read<'a>(&mut self, parser: &mut Parser<'a, StrInput<'a>>) {
+    /// Reads to the end of the file; `false` if something makes the rest unreadable.
+    fn read<'a>(&mut self, parser: &mut Parser<'a, StrInput<'a>>) -> bool {
         while let Some(next) = parser.next_event() {
             let (event, stretch) = match next {
                 Ok(next) => next,
-                Err(error) => return self.syntax(&error),
+                Err(error) => {
+                    self.syntax(&error);
+                    return false;
+                }
             };
             let span = self.span(stretch);
             self.refuse_properties(&event, stretch, span);
@@ -105,7 +141,7 @@ impl Builder {
                     if self.documents > 1 {
                         let problem = Diagnostic::error("yaml-documents", span, "a second document begins here");
                         self.problems.push(problem.help("write one document a file"));
-                        return;
+                        return false;
                     }
                 }
                 Event::Scalar(text, style, ..) => self.scalar(text.into_owned(), style, span),
@@ -124,7 +160,7 @@ impl Builder {
                 _ => {}
             }
             if self.lost {
-                return;
+                return false;
             }
             if self.open.len() > MAX_DEPTH || self.nodes > MAX_NODES {
                 let problem = Diagnostic::error(
@@ -134,9 +170,10 @@ impl Builder {
                 );
                 self.problems
                     .push(problem.help(format!("at most {MAX_DEPTH} levels and {MAX_NODES} values")));
-                return;
+                return false;
             }
         }
+        true
     }
 
     fn syntax(&mut self, error: &serde_saphyr::granit_parser::ScanError) {

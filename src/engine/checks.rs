@@ -3,6 +3,7 @@
 use super::deps::Deps;
 use super::effects::{RunError, confinement};
 use super::ledger::Ledger;
+use super::response;
 use crate::base::event::PatchTaken;
 use crate::base::grant::described;
 use crate::base::outcome::CheckResult;
@@ -16,15 +17,28 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a command's output that are recorded (head and tail).
 pub const OUTPUT_BYTES: usize = 16 * 1024;
+/// Bytes of the standard output of a step's command that are recorded where a check reads it as an answer.
+pub const ANSWER_BYTES: usize = 1 << 20;
 /// Upper limit in bytes for a file that a `file` check reads.
 const FILE_BYTES: u64 = 8 << 20;
 
 /// Prefix of a command of several lines, so that the first line that fails ends it, as in the scripts of CI systems.
 const STRICT: &str = "set -euo pipefail; ";
 
-/// Runs a command that the recipe's author wrote: no policy rule applies to it, but the sandbox confines it. A command
-/// of several lines ends at the first line that fails.
-pub async fn command(deps: &Deps, ledger: &mut Ledger, text: &str, time: Duration) -> Result<Finished, RunError> {
+/// A command that the recipe's author wrote.
+pub struct AuthorCommand<'a> {
+    pub text: &'a str,
+    pub time: Duration,
+    /// What it gets on stdin; `None` for nothing.
+    pub stdin: Option<String>,
+    /// Whether standard output is read by a program: it is captured apart from stderr, and at greater length.
+    pub is_answer: bool,
+}
+
+/// Runs a command of the author: no policy rule applies to it, but the sandbox confines it. A command of several lines
+/// ends at the first line that fails.
+pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) -> Result<Finished, RunError> {
+    let AuthorCommand { text, time, .. } = what;
     let program = match text.trim().contains('\n') {
         // The prefix goes on the first line, so that line numbers in the shell's messages stay right.
         true => format!("{STRICT}{text}"),
@@ -32,15 +46,21 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, text: &str, time: Duratio
     };
     let left = deps.deadline.saturating_duration_since(Instant::now());
     let spawn = Spawn {
-        program: Invocation::Shell(program),
+        program: match what.is_answer {
+            true => Invocation::ShellApart(program),
+            false => Invocation::Shell(program),
+        },
         dir: deps.workspace.root().to_owned(),
         env: Vec::new(),
-        stdin: None,
+        stdin: what.stdin.map(String::into_bytes),
         timeout: time.min(left),
         cancel: deps.interrupt.token.child_token(),
         on_output: None,
         keep: None,
-        shown: OUTPUT_BYTES,
+        shown: match what.is_answer {
+            true => ANSWER_BYTES,
+            false => OUTPUT_BYTES,
+        },
         redactor: Arc::clone(&deps.redactor),
         writes: crate::base::grant::Writes::Tree,
         judge: None,
@@ -49,12 +69,22 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, text: &str, time: Duratio
     done.map_err(|error| RunError::Environment(format!("the command `{text}` could not be run: {error}")))
 }
 
-/// Performs a check that starts no program.
-pub fn look(name: &str, what: &CheckWhat, patch: Option<&PatchTaken>, workspace: &Workspace) -> CheckResult {
+/// Performs a check that starts no program. `answer`: the answer of the step.
+pub fn look(
+    name: &str,
+    what: &CheckWhat,
+    patch: Option<&PatchTaken>,
+    answer: &str,
+    workspace: &Workspace,
+) -> CheckResult {
+    let of_answer = what.is_of_answer();
     let (what, verdict) = match what {
         CheckWhat::Changed(bounds) => (describe(bounds), changed(bounds, patch)),
         CheckWhat::File { path, contains } => (format!("file {path}"), file(path, contains.as_deref(), workspace)),
-        CheckWhat::Run { command, .. } => (command.clone(), Err("a command is not looked at".to_owned())),
+        CheckWhat::AnswerSchema { schema } => ("the answer fits its schema".to_owned(), fits(answer, schema)),
+        CheckWhat::Run { command, .. } | CheckWhat::AnswerRun { command, .. } => {
+            (command.clone(), Err("a command is not looked at".to_owned()))
+        }
     };
     CheckResult {
         name: name.to_owned(),
@@ -64,6 +94,14 @@ pub fn look(name: &str, what: &CheckWhat, patch: Option<&PatchTaken>, workspace:
         output: String::new(),
         exit: None,
         took_ms: 0,
+        of_answer,
+    }
+}
+
+fn fits(answer: &str, schema: &serde_json::Value) -> Result<String, String> {
+    match response::judge(answer, schema) {
+        Ok(_) => Ok("it does".to_owned()),
+        Err(errors) => Err(errors.join("; ")),
     }
 }
 
@@ -91,6 +129,7 @@ pub fn of_command(name: &str, text: &str, finished: &Finished) -> CheckResult {
         output,
         exit: Some(exit.clone()),
         took_ms: finished.took.as_millis() as u64,
+        of_answer: false,
     }
 }
 

@@ -260,6 +260,7 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
                         ..Default::default()
                     }),
                     took_ms: 0,
+                    of_answer: false,
                 },
             })
         }
@@ -348,6 +349,7 @@ fn begin() -> EventKind {
         base: crate::base::event::PatchBase { commit: None },
         recorded: true,
         source: None,
+        files: Vec::new(),
     }))
 }
 

@@ -1,12 +1,12 @@
 //! Executes each `Next` of the loop as one effect and records it.
 
 use super::changes;
-use super::checks;
+use super::checks::{self, AuthorCommand};
 use super::deps::{Baseline, Deps, SandboxMaker};
 use super::exec;
 use super::journal_place;
 use super::ledger::Ledger;
-use super::next::Next;
+use super::next::{self, Next};
 use super::prompt;
 use super::replayed_results;
 use super::response;
@@ -18,7 +18,7 @@ use crate::base::event::{Confined, EventKind, PromptReason};
 use crate::base::grant::{codes, described};
 use crate::base::ids::CallId;
 use crate::base::message::{self, Message, Part, Role};
-use crate::base::outcome::{RunOutcome, Verdict};
+use crate::base::outcome::{CheckResult, RunOutcome, Verdict};
 use crate::journal::JournalError;
 use crate::process::{self, Confinement};
 use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
@@ -139,7 +139,9 @@ impl Preconditions {
 /// Records that a step begins.
 pub fn begin(deps: &Deps, ledger: &mut Ledger, index: usize) -> Result<(), RunError> {
     let step = step(deps, index)?;
+    let wanted = next::is_wanted(&ledger.state, &deps.plan, step).unwrap_or(false);
     let run = match &step.work {
+        StepWork::Run { .. } if !wanted => None,
         // If the command cannot be rendered, the error is reported when the command runs.
         StepWork::Run { command, .. } => Some(command_text(deps, ledger, command).unwrap_or_else(|_| command.clone())),
         StepWork::Prompt { .. } => None,
@@ -179,7 +181,9 @@ fn unrendered(error: template::TemplateError) -> RunError {
 pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions) -> Result<(), RunError> {
     let step = step(deps, ledger.state.step)?;
     let StepWork::Run {
-        command, timeout_ms, ..
+        command,
+        timeout_ms,
+        allow_failure,
     } = &step.work
     else {
         return Err(RunError::Environment("a prompt step has no command".to_owned()));
@@ -187,9 +191,20 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondi
     ground.prepare_for_commands(deps, ledger).await?;
     ledger.sync()?;
     let command = command_text(deps, ledger, command)?;
-    let finished = checks::command(deps, ledger, &command, Duration::from_millis(*timeout_ms)).await?;
+    let what = AuthorCommand {
+        text: &command,
+        time: Duration::from_millis(*timeout_ms),
+        stdin: None,
+        is_answer: step.checks_answer(),
+    };
+    let finished = checks::command(deps, ledger, what).await?;
     stop_if_interrupted(deps)?;
-    let printed = format!("{}{}", finished.stdout.text, finished.stderr.text);
+    let goes_on = *allow_failure || finished.exit.code == Some(0);
+    let printed = match step.checks_answer() && goes_on {
+        true => finished.stdout.text.clone(),
+        // A step that fails tells all that was printed.
+        false => format!("{}{}", finished.stdout.text, finished.stderr.text),
+    };
     let (output, differs) = replayed_results::step_output(deps.provider.recorded(), &step.id, printed);
     warn_of(ledger, differs)?;
     let mut exit = finished.exit.clone();
@@ -249,7 +264,8 @@ pub fn record_prompt(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Res
             let StepWork::Prompt { template, mcp } = &step.work else {
                 return Err(RunError::Environment("a command step has no prompt".to_owned()));
             };
-            let text = template::render(template, &scope(deps, state)).map_err(unrendered)?;
+            let mut text = template::render(template, &scope(deps, state)).map_err(unrendered)?;
+            text.push_str(&prompt::answer_schemas(step));
             let author = template::render_author(template, &scope(deps, state)).map_err(unrendered)?;
             let given = state.prompts.iter().find(|given| given.step == step.id);
             let parts = prompt::task(mcp.as_ref(), given, text).map_err(RunError::Environment)?;
@@ -337,21 +353,38 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
     };
     let mut ran = None;
     let result = match &check.what {
-        CheckWhat::Run { command, timeout_ms } => {
+        CheckWhat::Run { command, timeout_ms } | CheckWhat::AnswerRun { command, timeout_ms } => {
             ground.prepare_for_commands(deps, ledger).await?;
             ledger.sync()?;
             let text = command_text(deps, ledger, command)?;
-            let finished = checks::command(deps, ledger, &text, Duration::from_millis(*timeout_ms)).await?;
+            let of_answer = check.what.is_of_answer();
+            let what = AuthorCommand {
+                text: &text,
+                time: Duration::from_millis(*timeout_ms),
+                stdin: of_answer.then(|| next::answer(&ledger.state, &deps.plan)),
+                is_answer: false,
+            };
+            let finished = checks::command(deps, ledger, what).await?;
             stop_if_interrupted(deps)?;
             exec::record_undone(ledger, (None, Some(&step.id), true), &finished.undone)?;
-            let made = checks::of_command(&check.name, &text, &finished);
+            let made = CheckResult {
+                of_answer,
+                ..checks::of_command(&check.name, &text, &finished)
+            };
             let attempt = ledger.state.attempt;
             let (made, differs) = replayed_results::check(deps.provider.recorded(), &step.id, attempt, made);
             warn_of(ledger, differs)?;
             ran = Some(finished);
             made
         }
-        what => checks::look(&check.name, what, ledger.state.patch.as_ref(), &deps.workspace),
+        what => {
+            let state = &ledger.state;
+            let answer = match what.is_of_answer() {
+                true => next::answer(state, &deps.plan),
+                false => String::new(),
+            };
+            checks::look(&check.name, what, state.patch.as_ref(), &answer, &deps.workspace)
+        }
     };
     ledger.record(EventKind::Checked {
         step: step.id.clone(),
@@ -415,15 +448,13 @@ pub async fn finish(
     match changes::settle(deps, ledger, ground, wrote).await {
         Ok(()) => {}
         Err(RunError::Journal(error)) => return Err(error),
-        Err(RunError::Ended(other)) => outcome = other,
+        Err(RunError::Ended(other)) => outcome = outcome.and(other),
         Err(RunError::Environment(why)) => {
             ledger.record(EventKind::Warned {
                 code: "patch".to_owned(),
                 message: why.clone(),
             })?;
-            if outcome.verdict.is_success() {
-                outcome = RunOutcome::new(Verdict::Environment, "patch", why);
-            }
+            outcome = outcome.and(RunOutcome::new(Verdict::Environment, "patch", why));
         }
     }
     if outcome.verdict.is_success()
@@ -432,7 +463,7 @@ pub async fn finish(
         outcome = now;
     }
     if let Some(refused) = verdict::refused_end(&ledger.state) {
-        outcome = refused;
+        outcome = outcome.and(refused);
     }
     changes::warn_left_out_of_patch(deps, ledger, &mut outcome).await?;
     let spent = ledger.state.spent.clone();

@@ -4,15 +4,17 @@ use super::compact::{self, Compaction};
 use super::prompt;
 use super::state::{Phase, RunState};
 use super::verdict::{denied_end, failed_step, finish, refused_end};
+use crate::base::answer::json_of;
 use crate::base::budget::LimitHit;
-use crate::base::call::{CallState, ToolKind, ToolOrigin, ToolSpec};
+use crate::base::call::CallState;
 use crate::base::event::PromptReason;
 use crate::base::ids::CallId;
 use crate::base::message::StopReason;
-use crate::base::outcome::{RunOutcome, StepResult, StepStatus, Verdict};
+use crate::base::outcome::{NOT_WANTED, RunOutcome, StepResult, StepStatus, Verdict};
 use crate::policy::Author;
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, Expect, PlanStep, StepWork};
+use crate::recipe::template::{self, TemplateError};
 
 /// The model is warned after this many identical calls with identical results in a row.
 pub const REPEATS_NOTED: u32 = 5;
@@ -84,7 +86,7 @@ pub fn next(state: &RunState, plan: &Plan) -> Next {
     match state.phase {
         Phase::Between if state.was_green() || failed_step(state).is_some() => finish(state, plan),
         Phase::Between => Next::Begin(state.step),
-        Phase::Opened => open(state, step),
+        Phase::Opened => open(state, plan, step),
         Phase::Prompting => match state.attempt {
             0 | 1 => Next::Prompt(PromptReason::Task),
             _ => Next::Prompt(PromptReason::Feedback),
@@ -106,7 +108,38 @@ pub fn ends_the_run(state: &RunState, plan: &Plan) -> bool {
     denied_end(state, plan).is_some()
 }
 
-fn open(state: &RunState, step: &PlanStep) -> Next {
+/// Whether the condition of a step holds, given what earlier steps left.
+///
+/// # Errors
+/// The condition cannot be evaluated with these values.
+pub fn is_wanted(state: &RunState, plan: &Plan, step: &PlanStep) -> Result<bool, TemplateError> {
+    match &step.when {
+        None => Ok(true),
+        Some(when) => template::condition(when, &plan.scope(&state.outputs)),
+    }
+}
+
+fn open(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
+    // Once something of the step was done, its condition is not evaluated again.
+    let untouched = state.attempt == 0 && state.checks.is_empty();
+    if let (true, Some(when)) = (untouched, &step.when) {
+        match is_wanted(state, plan, step) {
+            Ok(true) => {}
+            Ok(false) => {
+                return Next::StepDone(StepResult {
+                    status: StepStatus::Skipped,
+                    reason: NOT_WANTED.to_owned(),
+                    message: format!("its condition does not hold: {}", when.trim()),
+                    output: String::new(),
+                    changed: Some(false),
+                });
+            }
+            Err(error) => {
+                let message = format!("`when` of step {}: {error}", step.id);
+                return Next::Finish(RunOutcome::new(Verdict::Invalid, "template", message));
+            }
+        }
+    }
     if let StepWork::Run { .. } = step.work {
         // Changes of the step count as the author's, so the changes made before it are measured first.
         return if state.stale() { Next::Measure } else { Next::Run };
@@ -139,8 +172,8 @@ fn open(state: &RunState, step: &PlanStep) -> Next {
 fn check(state: &RunState, step: &PlanStep, index: usize) -> Next {
     let look = match step.checks.get(index).map(|check| &check.what) {
         Some(CheckWhat::Changed(_)) => state.stale(),
-        Some(CheckWhat::Run { .. } | CheckWhat::File { .. }) => state.touched,
-        None => false,
+        Some(CheckWhat::Run { .. } | CheckWhat::File { .. } | CheckWhat::AnswerRun { .. }) => state.touched,
+        Some(CheckWhat::AnswerSchema { .. }) | None => false,
     };
     if look { Next::Measure } else { Next::Check(index) }
 }
@@ -417,6 +450,19 @@ fn changed_in_step(state: &RunState) -> bool {
     }
 }
 
+/// The answer of the current step, as checks and programs read it: what a command printed; where the response schema
+/// applies, the JSON document alone; otherwise the text of the last reply.
+pub fn answer(state: &RunState, plan: &Plan) -> String {
+    if let Some((_, output)) = &state.ran {
+        return output.clone();
+    }
+    let wants_json = plan.response.is_some() && is_last_prompt(state, plan);
+    match json_of(&state.answer) {
+        Ok(value) if wants_json => value.to_string(),
+        _ => state.answer.clone(),
+    }
+}
+
 fn is_last_prompt(state: &RunState, plan: &Plan) -> bool {
     let later = plan.steps.iter().skip(state.step + 1);
     !later
@@ -426,11 +472,4 @@ fn is_last_prompt(state: &RunState, plan: &Plan) -> bool {
 
 fn is_question(answer: &str) -> bool {
     answer.trim_end().ends_with('?')
-}
-
-/// Whether a call of this tool sends its arguments out of the run: into files, commands or requests.
-pub fn is_outgoing(spec: &ToolSpec) -> bool {
-    let stays = matches!(spec.kind, ToolKind::Read | ToolKind::Plan)
-        || (spec.kind == ToolKind::Search && !spec.name.contains("web"));
-    !stays || spec.origin != ToolOrigin::Builtin || spec.name == "read_mcp_resource"
 }

@@ -10,7 +10,7 @@ use crate::base::ids::sha256_hex;
 use crate::base::message::{Message, Part, ToolContent};
 use crate::base::outcome::CheckResult;
 use crate::recipe::Plan;
-use crate::recipe::plan::McpPrompt;
+use crate::recipe::plan::{CheckWhat, McpPrompt, PlanStep};
 use serde_json::Value;
 
 /// Bytes of a failed check's output that the model receives (head and tail).
@@ -76,6 +76,20 @@ fn below(given: &[ToolContent], text: &str) -> Vec<Part> {
     parts
 }
 
+/// What the task of a step says of the form of its answer: the JSON Schemas that its checks hold against it. Empty where
+/// there are none.
+pub fn answer_schemas(step: &PlanStep) -> String {
+    let schemas = step.checks.iter().filter_map(|check| match &check.what {
+        CheckWhat::AnswerSchema { schema } => Some(schema),
+        _ => None,
+    });
+    schemas
+        .map(|schema| {
+            format!("\n\nThe answer is checked: it must be one JSON document that fits this JSON Schema.\n{schema}")
+        })
+        .collect()
+}
+
 /// The message after failed checks: their output, the changes that were put back before them, and a note if the attempt
 /// called no tool.
 pub fn feedback(checks: &[CheckResult], put_back: &[&str], before: Option<&Attempt>, fresh: bool) -> String {
@@ -85,6 +99,7 @@ pub fn feedback(checks: &[CheckResult], put_back: &[&str], before: Option<&Attem
                  After it these checks, made by the runner itself, failed:\n"
             .to_owned(),
     };
+    let about_answer = checks.iter().all(|check| check.passed || check.of_answer);
     for check in checks.iter().filter(|check| !check.passed) {
         text.push_str(&format!("\n## {}\n{}\n{}\n", check.name, check.what, check.message));
         if !check.output.is_empty() {
@@ -101,12 +116,15 @@ pub fn feedback(checks: &[CheckResult], put_back: &[&str], before: Option<&Attem
         Some(Attempt { printed: Some(tool), .. }) => text.push_str(&format!(
             "\nYour last reply wrote a call of `{tool}` as text, so nothing was called. Calls are made through the tool interface only.\n"
         )),
-        Some(Attempt { calls: 0, .. }) => {
+        Some(Attempt { calls: 0, .. }) if !about_answer => {
             text.push_str("\nNo tool was called in this attempt. Saying what to do changes nothing: do it with the tools.\n");
         }
         _ => {}
     }
-    text.push_str("\nFix the cause. The checks are made again when you are done.");
+    text.push_str(match about_answer {
+        true => "\nYour answer is what these checks are about: give the whole answer again, corrected. They are made again then.",
+        false => "\nFix the cause. The checks are made again when you are done.",
+    });
     text
 }
 

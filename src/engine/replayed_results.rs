@@ -15,7 +15,7 @@
 //! denied and how a command ended is never taken from the recording. With `--replay strict` all output must equal the
 //! recorded output.
 
-use crate::base::call::{ToolKind, ToolOrigin, ToolOutput, ToolSpec};
+use crate::base::call::{Replayed, ToolKind, ToolOutput, ToolSpec};
 use crate::base::ids::{CallId, StepId};
 use crate::base::outcome::CheckResult;
 use crate::provider::replay::{RecordedRun, diff};
@@ -180,15 +180,13 @@ fn answer(spec: &ToolSpec, args: &Value, has_urls: bool, output: Option<&ToolOut
     if failure.is_some_and(|failure| failure.kind == "interrupted") {
         return Answer::Recorded;
     }
-    let searches_web = spec.kind == ToolKind::Search && spec.name.contains("web");
-    if has_urls || spec.kind == ToolKind::Fetch || searches_web {
-        return Answer::Recorded;
-    }
-    match spec.name.as_str() {
-        "save_memory" | "read_background_output" | "list_background_processes" => Answer::Recorded,
-        "run_shell_command" if args.get("is_background").and_then(Value::as_bool) == Some(true) => Answer::RunButTell,
-        _ if spec.kind == ToolKind::Execute || spec.origin != ToolOrigin::Builtin => Answer::Soft,
-        _ => Answer::Real,
+    let is_background = || args.get("is_background").and_then(Value::as_bool) == Some(true);
+    match spec.effects.replayed {
+        _ if has_urls => Answer::Recorded,
+        Replayed::Recorded => Answer::Recorded,
+        Replayed::RunsSoftly if spec.kind == ToolKind::Execute && is_background() => Answer::RunButTell,
+        Replayed::RunsSoftly => Answer::Soft,
+        Replayed::Runs => Answer::Real,
     }
 }
 
@@ -197,46 +195,39 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn spec(name: &str, kind: ToolKind) -> ToolSpec {
+    fn spec(name: &str) -> ToolSpec {
+        if let Some(spec) = crate::tools::builtin_spec(name) {
+            return spec.clone();
+        }
         ToolSpec {
             name: name.to_owned(),
             display_name: String::new(),
             description: String::new(),
-            kind,
-            origin: ToolOrigin::Builtin,
+            kind: crate::base::call::ToolKind::Other,
+            origin: crate::base::call::ToolOrigin::Discovered,
             parameters: json!({}),
             aliases: Vec::new(),
+            effects: crate::base::call::ToolEffects::default(),
         }
     }
 
     #[test]
     fn what_cannot_be_done_twice_is_told_from_the_recording() {
-        let told = |name: &str, kind, args: Value| answer(&spec(name, kind), &args, false, None);
-        assert_eq!(told("read_file", ToolKind::Read, json!({})), Answer::Real);
-        assert_eq!(told("write_file", ToolKind::Edit, json!({})), Answer::Real);
-        assert_eq!(told("grep_search", ToolKind::Search, json!({})), Answer::Real);
-        assert_eq!(told("google_web_search", ToolKind::Search, json!({})), Answer::Recorded);
-        assert_eq!(told("web_fetch", ToolKind::Fetch, json!({})), Answer::Recorded);
-        assert_eq!(told("save_memory", ToolKind::Edit, json!({})), Answer::Recorded);
-        assert_eq!(
-            told("read_background_output", ToolKind::Read, json!({})),
-            Answer::Recorded
-        );
-        assert_eq!(told("run_shell_command", ToolKind::Execute, json!({})), Answer::Soft);
+        let told = |name: &str, args: Value| answer(&spec(name), &args, false, None);
+        assert_eq!(told("read_file", json!({})), Answer::Real);
+        assert_eq!(told("write_file", json!({})), Answer::Real);
+        assert_eq!(told("grep_search", json!({})), Answer::Real);
+        assert_eq!(told("google_web_search", json!({})), Answer::Recorded);
+        assert_eq!(told("web_fetch", json!({})), Answer::Recorded);
+        assert_eq!(told("save_memory", json!({})), Answer::Recorded);
+        assert_eq!(told("read_background_output", json!({})), Answer::Recorded);
+        assert_eq!(told("run_shell_command", json!({})), Answer::Soft);
         let background = json!({ "is_background": true });
-        assert_eq!(
-            told("run_shell_command", ToolKind::Execute, background),
-            Answer::RunButTell
-        );
-        let remote = answer(&spec("docs__find", ToolKind::Other), &json!({}), true, None);
+        assert_eq!(told("run_shell_command", background), Answer::RunButTell);
+        let remote = answer(&spec("docs__find"), &json!({}), true, None);
         assert_eq!(remote, Answer::Recorded);
         let interrupted = ToolOutput::failure("interrupted", "effect unknown");
-        let again = answer(
-            &spec("write_file", ToolKind::Edit),
-            &json!({}),
-            false,
-            Some(&interrupted),
-        );
+        let again = answer(&spec("write_file"), &json!({}), false, Some(&interrupted));
         assert_eq!(again, Answer::Recorded, "nobody knows what it did");
     }
 
@@ -249,6 +240,7 @@ mod tests {
             output: output.to_owned(),
             exit: None,
             took_ms: 1,
+            of_answer: false,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Validates the final answer against its JSON Schema, and builds the message to the model if it does not match. Pure.
 
+use crate::base::answer::json_of;
 use serde_json::Value;
 
 /// Upper limit for the errors that the message lists.
@@ -12,7 +13,7 @@ const ERRORS_TOLD: usize = 10;
 /// # Errors
 /// The schema errors, or one error if the answer holds no JSON.
 pub fn judge(answer: &str, schema: &Value) -> Result<Value, Vec<String>> {
-    let value = extract(answer).map_err(|error| vec![format!("the answer is not JSON: {error}")])?;
+    let value = json_of(answer).map_err(|error| vec![format!("the answer is not JSON: {error}")])?;
     let validator =
         jsonschema::validator_for(schema).map_err(|error| vec![format!("the schema cannot be used: {error}")])?;
     let errors: Vec<String> = validator
@@ -29,30 +30,6 @@ pub fn judge(answer: &str, schema: &Value) -> Result<Value, Vec<String>> {
         })
         .collect();
     if errors.is_empty() { Ok(value) } else { Err(errors) }
-}
-
-fn extract(answer: &str) -> Result<Value, serde_json::Error> {
-    let answer = answer.trim();
-    let whole = serde_json::from_str(answer);
-    if whole.is_ok() {
-        return whole;
-    }
-    if let Some(value) = fenced(answer) {
-        return Ok(value);
-    }
-    // From the first to the last brace, for an answer with a sentence around the JSON.
-    let inner = match (answer.find('{'), answer.rfind('}')) {
-        (Some(start), Some(end)) if start < end => serde_json::from_str(&answer[start..=end]),
-        _ => return whole,
-    };
-    inner.or(whole)
-}
-
-fn fenced(answer: &str) -> Option<Value> {
-    let (_, rest) = answer.split_once("```")?;
-    let (_, rest) = rest.split_once('\n')?;
-    let (body, _) = rest.split_once("```")?;
-    serde_json::from_str(body.trim()).ok()
 }
 
 /// The message to the model when its answer does not match; `printed`: the tool of a call that it wrote as text

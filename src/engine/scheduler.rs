@@ -7,7 +7,7 @@ use super::effects::{Preconditions, RunError};
 use super::exec::{self, Bounds};
 use super::ledger::Ledger;
 use super::modify;
-use super::next::{call_limit, ends_the_run, is_outgoing};
+use super::next::{call_limit, ends_the_run};
 use super::repeated_read;
 use super::replayed_results;
 use super::state::CallRecord;
@@ -119,7 +119,7 @@ async fn rule(
             return Ok(Ruled::Settled);
         }
     };
-    let mut ruling = if secret && is_outgoing(tool.spec()) {
+    let mut ruling = if secret && tool.spec().effects.sends_arguments {
         denial::secret()
     } else {
         judge(deps, ledger, tool, &args, &prepared)

@@ -14,7 +14,7 @@ use crate::base::ids::{CallId, StepId};
 use crate::base::message::{Message, Part, Reply, Role, StopReason};
 use crate::base::outcome::{CheckResult, RunOutcome, StepResult, StepStatus};
 use crate::policy::Author;
-use crate::recipe::Plan;
+use crate::recipe::{Plan, StepOutputs, StepValues};
 use indexmap::IndexMap;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,7 +126,8 @@ pub struct RunState {
     pub fresh: Option<Message>,
     /// Codes of warnings that are made once per run and have been made.
     pub warned: BTreeSet<String>,
-    pub outputs: BTreeMap<String, String>,
+    /// What templates and conditions see of the steps that ended.
+    pub outputs: StepOutputs,
     /// Prompts that MCP servers supplied for steps.
     pub prompts: Vec<GivenPrompt>,
     pub results: Vec<(StepId, StepResult)>,
@@ -409,12 +410,21 @@ impl RunState {
 
     fn step_finished(&mut self, step: &StepId, result: &StepResult) {
         if result.status == StepStatus::Passed
-            && !self.checks.is_empty()
+            && self.checks.iter().any(|check| !check.of_answer)
             && self.checks.iter().all(|check| check.passed)
         {
             self.approved_failures.clear();
         }
-        self.outputs.insert(step.0.clone(), result.output.clone());
+        let values = StepValues {
+            exit_code: self.ran.as_ref().and_then(|(exit, _)| exit.code),
+            status: match result.status {
+                StepStatus::Passed => "passed",
+                StepStatus::Failed => "failed",
+                StepStatus::Skipped => "skipped",
+            },
+            output: result.output.clone(),
+        };
+        self.outputs.insert(step.0.clone(), values);
         self.results.push((step.clone(), result.clone()));
         self.step += 1;
         self.phase = Phase::Between;
@@ -458,6 +468,6 @@ impl RunState {
     pub fn was_green(&self) -> bool {
         self.results
             .iter()
-            .any(|(_, result)| result.status == StepStatus::Skipped)
+            .any(|(_, result)| result.status == StepStatus::Skipped && !result.was_not_wanted())
     }
 }

@@ -5,7 +5,7 @@ use super::state::{DeniedCall, RunState};
 use crate::base::grant::{NOT_RESTORED, Undone, described};
 use crate::base::outcome::{RunOutcome, StepResult, StepStatus, Verdict};
 use crate::recipe::Plan;
-use crate::recipe::plan::{Expect, OnDeny};
+use crate::recipe::plan::{Expect, OnDeny, PlanStep, StepWork};
 
 /// The outcome if a denial ends the run at once: a secret would have left the run, a change could not be undone, or
 /// `on_deny: stop`.
@@ -87,6 +87,16 @@ pub fn failed_step(state: &RunState) -> Option<(&str, &StepResult)> {
     failed.map(|(step, result)| (step.as_str(), result))
 }
 
+/// Whether every step that asks a model was skipped by its condition, so that nothing had to be done.
+fn nothing_was_wanted(state: &RunState, plan: &Plan) -> bool {
+    let asks = |step: &&PlanStep| matches!(step.work, StepWork::Prompt { .. });
+    let skipped = |step: &PlanStep| {
+        let mut results = state.results.iter();
+        results.any(|(id, result)| *id == step.id && result.was_not_wanted())
+    };
+    plan.asks() && plan.steps.iter().filter(asks).all(skipped)
+}
+
 /// Ends a run whose steps are done; the strictest reason wins. If the tree may have changed, it is measured first.
 pub fn finish(state: &RunState, plan: &Plan) -> Next {
     if state.stale() {
@@ -107,7 +117,9 @@ pub fn finish(state: &RunState, plan: &Plan) -> Next {
         let failed = RunOutcome::new(Verdict::Failed, result.reason.clone(), what.clone());
         return Next::Finish(refused(&what).unwrap_or(failed));
     }
-    let has_checks = plan.steps.iter().any(|step| !step.checks.is_empty());
+    // An answer is the model's own word: a check of it does not show that a denied action was not needed.
+    let mut checks = plan.steps.iter().flat_map(|step| &step.checks);
+    let has_checks = checks.any(|check| !check.what.is_of_answer());
     if !has_checks && let Some(outcome) = refused("no check shows that the task was done") {
         return Next::Finish(outcome);
     }
@@ -119,7 +131,7 @@ pub fn finish(state: &RunState, plan: &Plan) -> Next {
         return Next::Finish(RunOutcome::new(Verdict::Failed, "approved_call_failed", what));
     }
     match (plan.expect, state.changed()) {
-        (Expect::Change, false) if !state.was_green() => {
+        (Expect::Change, false) if !state.was_green() && !nothing_was_wanted(state, plan) => {
             let what = "a change was expected and nothing changed";
             let failed = RunOutcome::new(Verdict::Failed, "expect", what);
             return Next::Finish(refused(what).unwrap_or(failed));

@@ -298,7 +298,13 @@ fn trouble(error: &reqwest::Error) -> HttpError {
 
 fn build(url: &reqwest::Url, limits: Limits) -> Result<reqwest::Client, HttpError> {
     let loopback = url.host_str().is_some_and(is_loopback);
-    let tls = tls(url.scheme() == "https" || !loopback)?;
+    let builder = builder(loopback, url.scheme() == "https" || !loopback, limits)?;
+    builder.build().map_err(|error| HttpError::Unusable(error.to_string()))
+}
+
+/// A builder with everything that all clients share; `system` adds the roots of the machine.
+fn builder(loopback: bool, system: bool, limits: Limits) -> Result<reqwest::ClientBuilder, HttpError> {
+    let tls = tls(system)?;
     let mut builder = reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .user_agent(concat!("overnight/", env!("CARGO_PKG_VERSION")))
@@ -315,6 +321,31 @@ fn build(url: &reqwest::Url, limits: Limits) -> Result<reqwest::Client, HttpErro
     if loopback {
         builder = builder.no_proxy();
     }
+    Ok(builder)
+}
+
+/// Time limit for a part of a file to be sent, and between two chunks of one that is received.
+#[cfg(feature = "cloud")]
+const STORE_SILENCE: Duration = Duration::from_secs(300);
+/// Connections to an object store that stay open for the next request.
+#[cfg(feature = "cloud")]
+const STORE_CONNECTIONS: usize = 16;
+
+/// A client as the library for object stores needs it. `endpoint` is the server if it is not the vendor's own; plain
+/// HTTP is for servers on this machine, and where `allows_http` is set.
+///
+/// # Errors
+/// As [`plain`].
+#[cfg(feature = "cloud")]
+pub fn for_objects(endpoint: Option<&str>, allows_http: bool) -> Result<reqwest::Client, HttpError> {
+    let parse = |url: &str| reqwest::Url::parse(url);
+    let url = endpoint.map(parse).transpose();
+    let url = url.map_err(|error| HttpError::Unusable(format!("the endpoint is no URL: {error}")))?;
+    let loopback = url.as_ref().and_then(reqwest::Url::host_str).is_some_and(is_loopback);
+    let builder = builder(loopback, !loopback, Limits::default())?
+        .read_timeout(STORE_SILENCE)
+        .pool_max_idle_per_host(STORE_CONNECTIONS)
+        .https_only(!allows_http && !loopback);
     builder.build().map_err(|error| HttpError::Unusable(error.to_string()))
 }
 

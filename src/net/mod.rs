@@ -4,6 +4,7 @@ pub mod addresses;
 pub mod client;
 pub mod fetch;
 pub mod gate;
+pub mod objects;
 #[cfg(feature = "otel")]
 pub mod otlp;
 pub mod retry;

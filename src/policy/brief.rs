@@ -6,8 +6,8 @@
 //! separately.
 
 use super::files::PathPattern;
-use super::model::{FREE_TOOLS, Policy, PolicySet, Rule, RuleEffect, SHELL, builtin_kind};
-use crate::base::call::{ToolKind, ToolOrigin};
+use super::model::{Policy, PolicySet, Rule, RuleEffect, SHELL, needs_no_rule};
+use crate::base::call::{ToolKind, ToolOrigin, Touches};
 use crate::base::ruling::Decision;
 use crate::diag::render::escape;
 use std::fmt::Write as _;
@@ -30,23 +30,9 @@ impl Granted {
     }
 }
 
-/// What a built-in tool touches, and so which narrowing of a rule can apply to it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Touches {
-    Paths,
-    Commands,
-    Urls,
-    Nothing,
-}
-
+/// What a tool touches; of a tool that is not built in nothing is known.
 fn touches(tool: &str) -> Touches {
-    match (tool, builtin_kind(tool)) {
-        (SHELL, _) => Touches::Commands,
-        (_, Some(ToolKind::Fetch)) => Touches::Urls,
-        ("google_web_search" | "save_memory" | "list_mcp_resources" | "read_mcp_resource", _) => Touches::Nothing,
-        (_, Some(ToolKind::Read | ToolKind::Search | ToolKind::Edit)) => Touches::Paths,
-        _ => Touches::Nothing,
-    }
+    crate::tools::builtin_spec(tool).map_or(Touches::Nothing, |spec| spec.effects.touches)
 }
 
 impl PolicySet {
@@ -55,7 +41,7 @@ impl PolicySet {
     ///
     /// An undeclared tool can still be called; the call is ruled on like any other.
     pub fn may_allow(&self, tool: &str, kind: ToolKind, origin: &ToolOrigin) -> bool {
-        if *origin == ToolOrigin::Builtin && FREE_TOOLS.contains(&tool) {
+        if *origin == ToolOrigin::Builtin && needs_no_rule(tool) {
             // These tools show commands that this run left running.
             return self.may_allow(SHELL, ToolKind::Execute, &ToolOrigin::Builtin);
         }
@@ -276,9 +262,9 @@ fn could_fit(rule: &Rule, tool: &str, origin: &ToolOrigin) -> bool {
     }
     match touches(tool) {
         Touches::Commands => true,
-        Touches::Paths => rule.paths.is_some(),
         Touches::Urls => rule.hosts.is_some(),
         Touches::Nothing => false,
+        _ => rule.paths.is_some(),
     }
 }
 

@@ -2,9 +2,9 @@
 //! The tools themselves compute it exactly.
 
 use super::load::lexical;
-use super::model::{KnownTools, SHELL};
+use super::model::KnownTools;
 use crate::base::access::{Access, CommandAccess, FsView, PathStatus, ResolvedPath};
-use crate::base::call::{ToolKind, ToolOrigin};
+use crate::base::call::{ToolKind, ToolOrigin, Touches};
 use serde_json::Value;
 
 /// The canonical name, kind, origin and access of a call, judged by names alone because no tree is read.
@@ -23,28 +23,32 @@ pub fn by_name(tool: &str, args: &Value) -> (String, ToolKind, ToolOrigin, Acces
         };
         return (tool.to_owned(), ToolKind::Other, origin, access);
     };
-    let kind = known.kind(name).unwrap_or(ToolKind::Other);
-    (name.to_owned(), kind, ToolOrigin::Builtin, access(name, args))
+    let (kind, touches) = match crate::tools::builtin_spec(name) {
+        Some(spec) => (spec.kind, spec.effects.touches),
+        None => (ToolKind::Other, Touches::Nothing),
+    };
+    (name.to_owned(), kind, ToolOrigin::Builtin, access(touches, args))
 }
 
 fn text<'a>(args: &'a Value, names: &[&str]) -> Option<&'a str> {
     names.iter().find_map(|name| args.get(name).and_then(Value::as_str))
 }
 
-fn access(tool: &str, args: &Value) -> Access {
+fn access(touches: Touches, args: &Value) -> Access {
     let dir = || lexical_dir(text(args, &["dir_path", "path", "directory"]).unwrap_or_default());
     let file = || lexical(text(args, &["file_path", "absolute_path", "path"]).unwrap_or_default());
-    match tool {
-        SHELL => Access {
+    match touches {
+        Touches::Nothing => Access::none(),
+        Touches::Commands => Access {
             commands: vec![CommandAccess {
                 text: text(args, &["command"]).unwrap_or_default().to_owned(),
                 dir: text(args, &["dir_path", "directory"]).unwrap_or_default().to_owned(),
             }],
             ..Access::none()
         },
-        "list_directory" | "glob" | "grep_search" => Access::read(dir()),
-        "read_file" => Access::read(file()),
-        "read_many_files" => {
+        Touches::Directory => Access::read(dir()),
+        Touches::File => Access::read(file()),
+        Touches::Patterns => {
             let patterns = args
                 .get("include")
                 .or_else(|| args.get("paths"))
@@ -55,12 +59,11 @@ fn access(tool: &str, args: &Value) -> Access {
                 ..Access::none()
             }
         }
-        "write_file" | "replace" => Access::write(file()),
-        "web_fetch" => Access {
+        Touches::WrittenFile => Access::write(file()),
+        Touches::Urls => Access {
             urls: urls(args),
             ..Access::none()
         },
-        _ => Access::none(),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::PolicyText;
 use crate::base::ruling::{Decision, Ruling};
 use crate::diag::Span;
+use crate::tools;
 use globset::GlobMatcher;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -276,8 +277,10 @@ impl Rule {
 /// The name of the tool that runs shell text.
 pub const SHELL: &str = "run_shell_command";
 
-/// Tools that need no rule: they show only what this run started itself.
-pub const FREE_TOOLS: &[&str] = &["list_background_processes", "read_background_output"];
+/// Whether a built-in tool needs no rule, because it shows only what this run started itself.
+pub fn needs_no_rule(tool: &str) -> bool {
+    tools::builtin_spec(tool).is_some_and(|spec| spec.effects.follows_commands)
+}
 
 /// One tool that policies may name.
 #[derive(Clone, Debug)]
@@ -293,37 +296,18 @@ pub struct KnownTools {
     tools: Vec<KnownTool>,
 }
 
-const BUILTIN: &[(&str, ToolKind, &[&str])] = &[
-    ("list_directory", ToolKind::Read, &["ls"]),
-    ("read_file", ToolKind::Read, &[]),
-    ("read_many_files", ToolKind::Read, &[]),
-    ("glob", ToolKind::Search, &[]),
-    ("grep_search", ToolKind::Search, &["grep", "search_file_content"]),
-    ("write_file", ToolKind::Edit, &[]),
-    ("replace", ToolKind::Edit, &["edit"]),
-    (SHELL, ToolKind::Execute, &[]),
-    ("web_fetch", ToolKind::Fetch, &[]),
-    ("google_web_search", ToolKind::Search, &["web_search"]),
-    ("save_memory", ToolKind::Edit, &[]),
-    ("write_todos", ToolKind::Plan, &[]),
-    ("list_background_processes", ToolKind::Read, &[]),
-    ("read_background_output", ToolKind::Read, &[]),
-    ("list_mcp_resources", ToolKind::Read, &[]),
-    ("read_mcp_resource", ToolKind::Read, &[]),
-];
-
 /// The kind of a built-in tool.
 pub fn builtin_kind(name: &str) -> Option<ToolKind> {
-    BUILTIN.iter().find(|tool| tool.0 == name).map(|tool| tool.1)
+    tools::builtin_spec(name).map(|spec| spec.kind)
 }
 
 impl KnownTools {
     /// The built-in tools with the aliases of the documentation.
     pub fn builtin() -> Self {
-        let tools = BUILTIN.iter().map(|(name, kind, aliases)| KnownTool {
-            name: (*name).to_owned(),
-            kind: *kind,
-            aliases: aliases.iter().map(|alias| (*alias).to_owned()).collect(),
+        let tools = tools::builtin_specs().iter().map(|spec| KnownTool {
+            name: spec.name.clone(),
+            kind: spec.kind,
+            aliases: spec.aliases.clone(),
         });
         Self { tools: tools.collect() }
     }

@@ -112,10 +112,7 @@ fn note(call: &RecordedCall, terrain: &FsView<'_>, used: &mut Used) {
         paths.extend(access.writes.iter().map(|place| place.path.clone()));
     } else if !access.reads.is_empty() {
         used.reading.insert(call.tool.clone());
-    } else if access.commands.is_empty()
-        && access.urls.is_empty()
-        && !super::model::FREE_TOOLS.contains(&call.tool.as_str())
-    {
+    } else if access.commands.is_empty() && access.urls.is_empty() && !super::model::needs_no_rule(&call.tool) {
         used.others.insert(match call.origin {
             ToolOrigin::Discovered if !call.tool.starts_with("discovered_tool_") => {
                 format!("discovered_tool_{}", call.tool)

@@ -150,8 +150,10 @@ pub struct Spawn {
 
 /// What to run.
 pub enum Invocation {
-    /// `bash -c TEXT`, without startup files.
+    /// `bash -c TEXT`, without startup files; both streams are captured together.
     Shell(String),
+    /// The same, with the streams captured apart.
+    ShellApart(String),
     /// A program and its arguments, without a shell.
     Argv(Vec<String>),
 }
@@ -161,7 +163,7 @@ pub enum Invocation {
 pub struct Finished {
     pub exit: ExitInfo,
     pub stdout: Captured,
-    /// Empty when both streams were captured together (`Invocation::Shell`).
+    /// Empty when both streams were captured together ([`Invocation::Shell`]).
     pub stderr: Captured,
     /// Changes without a grant; each was undone where possible.
     pub undone: Vec<Undone>,

@@ -24,6 +24,13 @@ const MOST_KEPT: u64 = 20 << 30;
 /// The most directory entries that are counted for this.
 const MOST_COUNTED: usize = 1_000_000;
 
+/// The variable in which the commands of a recipe find the files beside it.
+pub const RECIPE_VARIABLE: &str = "OVERNIGHT_RECIPE_DIR";
+/// The variable in which they find the input of the run, as a file.
+pub const INPUT_VARIABLE: &str = "OVERNIGHT_INPUT";
+/// Where commands see both at level `full`; elsewhere they see the real path.
+const GIVEN_SEEN: &str = "/run/overnight";
+
 /// The home that commands see at level `full` if the user's own path cannot be used.
 const ELSEWHERE: &str = "/home/overnight";
 
@@ -41,6 +48,8 @@ pub struct Private {
     pub brought: Vec<Brought>,
     /// The tree that an isolated workspace was made from.
     pub origin: Option<PathBuf>,
+    /// The variables that name what commands are given read-only, each with its path below [`Private::given`].
+    given: Vec<(&'static str, String)>,
     _lock: Option<OwnedFd>,
     _random: Option<TempDir>,
 }
@@ -90,6 +99,7 @@ impl Private {
                 kept: Some(cache.join("layers")),
                 brought: Vec::new(),
                 origin: None,
+                given: Vec::new(),
                 _lock: Some(lock),
                 _random: None,
             };
@@ -107,13 +117,14 @@ impl Private {
             kept: None,
             brought: Vec::new(),
             origin: None,
+            given: Vec::new(),
             _lock: None,
             _random: Some(dir),
         })
     }
 
     fn clear(&self) -> io::Result<()> {
-        for name in ["home", "tmp", "layers"] {
+        for name in ["home", "tmp", "layers", "given"] {
             remove(&self.dir.join(name))?;
         }
         Ok(())
@@ -127,6 +138,47 @@ impl Private {
     /// `TMPDIR` of the children; at level `full` they see it as `/tmp`.
     pub fn tmp(&self) -> PathBuf {
         self.dir.join("tmp")
+    }
+
+    /// What commands are given read-only.
+    fn given(&self) -> PathBuf {
+        self.dir.join("given")
+    }
+
+    /// Writes the files beside the recipe (path, content, whether it is executable) and the input (name, content), which
+    /// commands then find under [`RECIPE_VARIABLE`] and [`INPUT_VARIABLE`] and cannot write.
+    ///
+    /// # Errors
+    /// I/O errors; a path that leads out of the directory.
+    pub fn give<'a>(
+        &mut self,
+        files: impl IntoIterator<Item = (&'a str, &'a [u8], bool)>,
+        input: Option<(&str, &str)>,
+    ) -> io::Result<()> {
+        let write = |path: &Path, bytes: &[u8], executable: bool| {
+            path.parent().map_or(Ok(()), make)?;
+            std::fs::write(path, bytes)?;
+            let mode = if executable { 0o555 } else { 0o444 };
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+        };
+        let recipe = self.given().join("recipe");
+        let mut any = false;
+        for (path, bytes, executable) in files {
+            let plain = |part: std::path::Component<'_>| matches!(part, std::path::Component::Normal(_));
+            if !Path::new(path).components().all(plain) {
+                return Err(io::Error::other(format!("`{path}` leads out of the directory")));
+            }
+            write(&recipe.join(path), bytes, executable)?;
+            any = true;
+        }
+        if any {
+            self.given.push((RECIPE_VARIABLE, "recipe".to_owned()));
+        }
+        if let Some((name, text)) = input {
+            write(&self.given().join(name), text.as_bytes(), false)?;
+            self.given.push((INPUT_VARIABLE, name.to_owned()));
+        }
+        Ok(())
     }
 
     /// The directory of the upper directories of cache layers.
@@ -240,9 +292,21 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         true => PathBuf::from("/tmp"),
         false => private.tmp(),
     };
-    let env = environment(wishes, &granted, (&home, &tmp), &active);
+    let mut env = environment(wishes, &granted, (&home, &tmp), &active);
     let mut readable = granted.readable;
     readable.extend(private.brought.iter().map(|brought| brought.from.clone()));
+    if !private.given.is_empty() {
+        let seen = match full {
+            true => PathBuf::from(GIVEN_SEEN),
+            false => private.given(),
+        };
+        for (name, path) in &private.given {
+            set(&mut env, name, &seen.join(path).display().to_string());
+        }
+        if !full {
+            readable.push(seen);
+        }
+    }
     let placed = match full {
         true => placed(wishes, private, (granted.layers, &active), &home),
         false => Placed::default(),
@@ -346,13 +410,14 @@ fn placed(
         let rest = dir.strip_prefix(wishes.workspace.join(&brought.path)).ok()?;
         Some((brought.from.join(rest), dir.clone()))
     });
+    let given = (!private.given.is_empty()).then(|| (private.given(), PathBuf::from(GIVEN_SEEN)));
     Placed {
         writable: vec![
             (private.home(), home.to_path_buf()),
             (private.tmp(), PathBuf::from("/tmp")),
             (private.tmp(), PathBuf::from("/var/tmp")),
         ],
-        read_only: read_only.collect(),
+        read_only: read_only.chain(given).collect(),
         layers: layers.into_iter().chain(brought).collect(),
         slots: private.layers(wishes.keep_caches),
     }
@@ -441,6 +506,24 @@ mod tests {
         remove(&dir.path().join("home")).unwrap();
         assert!(!dir.path().join("home").exists());
         remove(&dir.path().join("home")).unwrap();
+    }
+
+    #[test]
+    fn what_is_given_lies_inside_and_goes_with_the_run() {
+        let cache = tempfile::tempdir().unwrap();
+        let mut private = Private::create(Some(cache.path())).unwrap();
+        let files: [(&str, &[u8], bool); 2] = [("check.py", b"x", false), ("lib/run.sh", b"#!", true)];
+        private.give(files, Some(("input.txt", "log"))).unwrap();
+        let given = private.given();
+        let mode = |path: &str| std::fs::metadata(given.join(path)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("recipe/check.py"), mode("recipe/lib/run.sh")), (0o444, 0o555));
+        assert_eq!(std::fs::read_to_string(given.join("input.txt")).unwrap(), "log");
+        for path in ["../x", "/etc/x", "a/../../x"] {
+            let one: [(&str, &[u8], bool); 1] = [(path, b"x", false)];
+            assert!(private.give(one, None).is_err(), "{path}");
+        }
+        drop(private);
+        assert!(!given.exists());
     }
 
     #[test]

@@ -178,7 +178,7 @@ impl Pipes {
                 command.stderr(Stdio::from(out_write.try_clone()?));
                 None
             }
-            Invocation::Argv(_) => {
+            Invocation::ShellApart(_) | Invocation::Argv(_) => {
                 let (err_read, err_write) = io::pipe()?;
                 command.stderr(Stdio::from(err_write));
                 Some(Receiver::from_owned_fd(OwnedFd::from(err_read))?)
@@ -195,7 +195,7 @@ impl Pipes {
 /// The argument vector. A shell text that begins with a dash is not taken for an option.
 pub(crate) fn argv(program: &Invocation) -> Vec<String> {
     match program {
-        Invocation::Shell(text) => ["bash", "--noprofile", "--norc", "-c", "--", text]
+        Invocation::Shell(text) | Invocation::ShellApart(text) => ["bash", "--noprofile", "--norc", "-c", "--", text]
             .map(str::to_owned)
             .to_vec(),
         Invocation::Argv(words) if words.is_empty() => vec![String::new()],
@@ -206,7 +206,7 @@ pub(crate) fn argv(program: &Invocation) -> Vec<String> {
 /// The complete environment; if a name occurs twice, the later value wins. For a shell, variables that
 /// name startup files are left out.
 pub(crate) fn environment(spawn: &Spawn, confinement: &Confinement) -> Vec<(String, String)> {
-    let shell = matches!(spawn.program, Invocation::Shell(_));
+    let shell = matches!(spawn.program, Invocation::Shell(_) | Invocation::ShellApart(_));
     let proxy = match (&confinement.network, confinement.level) {
         (Network::Hosts(_), SandboxLevel::Full) => proxy::variables(PROXY_PORT),
         _ => Vec::new(),

@@ -96,7 +96,7 @@ async fn once(
     until: Until<'_>,
 ) -> Result<Result<Grounded, Fault>, ProviderError> {
     let url = format!("{}/v1beta/models/{}:generateContent", service.base, service.model);
-    let headers = service.wire.headers(service.key.as_ref());
+    let headers = super::wire::headers(service.wire, service.key.as_ref());
     let body = request(query).to_string().into_bytes();
     let failed =
         |trouble: crate::net::client::HttpError| ProviderError::new(ProviderClass::Transport, trouble.to_string());

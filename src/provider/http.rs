@@ -5,7 +5,7 @@ use super::fault::{self, Fault};
 use super::prefix::RequestPrefix;
 use super::pricing;
 use super::wire::names::real_name;
-use super::wire::{Dialect, ReplyDecoder, Wire};
+use super::wire::{self, DecodeReply, Dialect, Wire};
 use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
 use crate::base::event::ProgressEvent;
 use crate::base::message::{Part, Reply};
@@ -218,7 +218,7 @@ impl Http {
     fn to_error(&self, fault: Fault, more: &str) -> ProviderError {
         let mut message = format!("{}: {}{more}", self.info.id, fault.message);
         let advice = match fault.class {
-            ProviderClass::Auth => self.service.wire.key_names().first(),
+            ProviderClass::Auth => self.service.wire.service().key_names.first(),
             _ => None,
         };
         if let Some(variable) = advice {
@@ -260,14 +260,14 @@ impl Http {
             cancel: cx.cancel,
         };
         self.pass_gate(cx).await?;
-        let headers = self.service.wire.headers(self.service.key.as_ref());
+        let headers = wire::headers(self.service.wire, self.service.key.as_ref());
         let mut answer = self.client.post(&self.url, &headers, self.body(request), until).await?;
         if answer.status != 200 {
             let body = answer.text(ERROR_MOST, until).await?;
             return Err(fault::from_answer(answer.status, |name| answer.header(name), &body, SystemTime::now()).into());
         }
         let mut decoder = self.service.wire.decoder(&self.service.model, request.turn);
-        read(&mut answer, &mut decoder, until, cx.live).await?;
+        read(&mut answer, decoder.as_mut(), until, cx.live).await?;
         let mut reply = decoder.finish()?;
         answer.drain(until).await;
         for part in &mut reply.parts {
@@ -317,7 +317,7 @@ enum Form {
 /// Feeds the body into the decoder until the response is complete.
 async fn read(
     answer: &mut ResponseHead,
-    decoder: &mut ReplyDecoder,
+    decoder: &mut dyn DecodeReply,
     until: Until<'_>,
     live: &(dyn Fn(ProgressEvent) + Send + Sync),
 ) -> Result<(), Failed> {
@@ -342,7 +342,7 @@ async fn read(
             .push(&piece, &mut frames)
             .map_err(|error| Fault::unusable(error.to_string()))?;
         for frame in frames.drain(..) {
-            decoder.frame(&frame, &|delta| live(delta))?;
+            wire::decode_frame(decoder, &frame, &|delta| live(delta))?;
         }
         if decoder.is_done() {
             return Ok(());
@@ -354,18 +354,16 @@ async fn read(
     match form {
         Some(Form::Document) => {
             let text = String::from_utf8_lossy(&document);
-            decoder.document(&text, &|delta| live(delta))?;
+            wire::decode_document(decoder, &text, &|delta| live(delta))?;
         }
         Some(Form::Stream) => {
             let _ = events.finish(&mut frames);
             for frame in frames.drain(..) {
                 // An incomplete last event means a cut stream, not a malformed response.
-                decoder
-                    .frame(&frame, &|delta| live(delta))
-                    .map_err(|fault| match fault.class {
-                        ProviderClass::Unusable => Fault::cut(),
-                        _ => fault,
-                    })?;
+                wire::decode_frame(decoder, &frame, &|delta| live(delta)).map_err(|fault| match fault.class {
+                    ProviderClass::Unusable => Fault::cut(),
+                    _ => fault,
+                })?;
             }
         }
         None => return Err(Fault::unusable("the service sent an empty body").into()),

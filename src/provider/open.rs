@@ -2,7 +2,7 @@
 
 use super::http::{Http, Service};
 use super::scripted::Scripted;
-use super::wire::Wire;
+use super::wire::{self, Wire};
 use super::{Provider, RequestSettings};
 use crate::diag::{SourceFiles, render_all};
 use crate::net::client::{Limits, checked_base, is_nearby};
@@ -66,10 +66,7 @@ pub fn open(model: &str, with: &OpenWith<'_>) -> Result<Arc<dyn Provider>, OpenE
 /// As [`open`].
 pub fn service(model: &str, with: &OpenWith<'_>) -> Result<Service, OpenError> {
     let (provider, name) = model.split_once('/').ok_or_else(|| unknown(model))?;
-    let wire = Wire::ALL
-        .into_iter()
-        .find(|wire| wire.vendor() == provider)
-        .ok_or_else(|| unknown(model))?;
+    let wire = wire::find(provider).ok_or_else(|| unknown(model))?;
     let name = name.trim();
     if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#')) {
         return Err(OpenError::Name(format!(
@@ -124,7 +121,7 @@ pub fn check_name(model: &str) -> Result<(), String> {
     if model.starts_with("script:") || model.starts_with("replay:") {
         return Ok(());
     }
-    let known = |provider: &str| Wire::ALL.into_iter().any(|wire| wire.vendor() == provider);
+    let known = |provider: &str| wire::find(provider).is_some();
     match model.split_once('/') {
         Some((provider, name)) if known(provider) && !name.trim().is_empty() => Ok(()),
         Some((provider, _)) if known(provider) => {
@@ -135,7 +132,7 @@ pub fn check_name(model: &str) -> Result<(), String> {
 }
 
 fn unknown(model: &str) -> OpenError {
-    let known: Vec<String> = Wire::ALL
+    let known: Vec<String> = wire::ALL
         .into_iter()
         .map(|wire| format!("{}/NAME", wire.vendor()))
         .collect();
@@ -152,7 +149,8 @@ struct Base {
 }
 
 fn base(wire: Wire, with: &OpenWith<'_>) -> Result<Base, OpenError> {
-    let (variable, usual) = wire.base();
+    let service = wire.service();
+    let (variable, usual) = (service.base_variable, service.default_base);
     let from_env = || {
         let value = (with.env)(variable)?;
         (!value.trim().is_empty()).then(|| (variable, value.trim().to_owned()))
@@ -169,7 +167,7 @@ fn base(wire: Wire, with: &OpenWith<'_>) -> Result<Base, OpenError> {
     };
     let address = checked_base(&url).map_err(|why| OpenError::Environment(format!("{place}: {why}")))?;
     // Both forms are common; the vendor's own clients expect the address without the version.
-    let version = wire.own_version().unwrap_or_default();
+    let version = service.own_version.unwrap_or_default();
     let address = address.strip_suffix(version).unwrap_or(&address);
     Ok(Base {
         address: address.to_owned(),
@@ -178,7 +176,7 @@ fn base(wire: Wire, with: &OpenWith<'_>) -> Result<Base, OpenError> {
 }
 
 fn key(wire: Wire, base: &Base, model: &str, with: &OpenWith<'_>) -> Result<Option<SecretString>, OpenError> {
-    let found = wire.key_names().iter().find_map(|name| {
+    let found = wire.service().key_names.iter().find_map(|name| {
         let value = (with.env)(name)?;
         (!value.trim().is_empty()).then(|| (*name, value.trim().to_owned()))
     });
@@ -187,10 +185,10 @@ fn key(wire: Wire, base: &Base, model: &str, with: &OpenWith<'_>) -> Result<Opti
             "{name} holds characters that no key has"
         ))),
         Some((_, key)) => Ok(Some(key.into())),
-        None if base.named && wire.may_lack_key() => Ok(None),
+        None if base.named && wire.service().may_lack_key => Ok(None),
         None => Err(OpenError::Environment(format!(
             "no key for {model}: set {}",
-            wire.key_names().first().unwrap_or(&"the key's variable")
+            wire.service().key_names.first().unwrap_or(&"the key's variable")
         ))),
     }
 }

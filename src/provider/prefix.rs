@@ -1,7 +1,7 @@
 //! Reuses the encoded prefix of requests: messages that were encoded once are not encoded again.
 
 use super::ModelRequest;
-use super::wire::{Dialect, Wire};
+use super::wire::{self, Dialect, Wire};
 use crate::base::call::ToolSpec;
 use crate::base::message::{Message, Role};
 use serde_json::Value;
@@ -72,7 +72,7 @@ impl RequestPrefix {
         }
         self.count = request.messages.len();
         self.last = request.messages.last().cloned();
-        wire.join(&self.head, &self.messages, &self.marks)
+        wire::join(wire, &self.head, &self.messages, &self.marks)
     }
 
     /// Bytes encoded so far. A turn adds only its new messages, however long the history is.

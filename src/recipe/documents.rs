@@ -2,11 +2,13 @@
 //! reads the files.
 
 use super::import;
-use super::model::{Recipe, SchemaSpec, StepSource};
-use super::plan::Expect;
+use super::input;
+use super::model::{CheckKind, Recipe, SchemaSpec, StepSource};
+use super::plan::{Expect, InputFormat};
 use crate::diag::reader::Problems;
 use crate::diag::{self, Diagnostic, SourceFiles, Span, Spanned};
 use serde_json::Value;
+use std::collections::VecDeque;
 
 /// The purpose of a file named in a recipe; the caller decides where to look and what to refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub enum DocumentUse {
     Schema,
     /// A `settings.json`; relative to the recipe's directory, or else to the workspace.
     Settings,
+    /// A recipe of goose that belongs to this one; relative to the recipe's directory.
+    SubRecipe,
 }
 
 /// Reads a file that the recipe names; an error is a sentence for people.
@@ -24,19 +28,38 @@ pub type ReadDocument<'a> = &'a dyn Fn(DocumentUse, &str) -> Result<String, Stri
 pub fn named(recipe: &Recipe) -> Vec<(DocumentUse, &Spanned<String>)> {
     let input = recipe.input.as_ref().and_then(|input| input.schema.as_ref());
     let response = recipe.response.as_ref().map(|response| &response.schema);
-    let schemas = input.into_iter().chain(response).filter_map(|spec| match spec {
+    let schemas = input.into_iter().chain(response).chain(of_answers(recipe));
+    let schemas = schemas.filter_map(|spec| match spec {
         SchemaSpec::File(path) => Some((DocumentUse::Schema, path)),
         SchemaSpec::Inline(_) => None,
     });
     let settings = recipe.tools.settings.iter().map(|path| (DocumentUse::Settings, path));
-    schemas.chain(settings).collect()
+    let parts = recipe
+        .tools
+        .sub_recipes
+        .iter()
+        .map(|part| (DocumentUse::SubRecipe, &part.path));
+    schemas.chain(settings).chain(parts).collect()
+}
+
+/// The schemas of checks on answers, in the order of the file.
+fn of_answers(recipe: &Recipe) -> impl Iterator<Item = &SchemaSpec> {
+    let checks = recipe.steps.iter().flat_map(|step| &step.checks);
+    checks.filter_map(|check| match &check.what {
+        CheckKind::AnswerSchema(spec) => Some(spec),
+        _ => None,
+    })
 }
 
 /// The content of the recipe's other files.
 pub(super) struct Documents {
     pub input: Option<Value>,
     pub response: Option<Value>,
+    /// Schemas of checks on answers, in the order of the file.
+    pub answers: VecDeque<Option<Value>>,
     pub imported: import::Imported,
+    /// The texts of the sub-recipes, to be put below the task; empty if there are none.
+    pub parts: String,
 }
 
 /// Reads and validates all of them.
@@ -46,7 +69,9 @@ pub(super) fn load(recipe: &Recipe, read: ReadDocument<'_>, problems: &mut Probl
     let documents = Documents {
         input: input.and_then(|spec| schema(spec, read, problems)),
         response: response.and_then(|spec| schema(spec, read, problems)),
+        answers: of_answers(recipe).map(|spec| schema(spec, read, problems)).collect(),
         imported: settings(recipe, read, problems),
+        parts: parts(recipe, read, problems),
     };
     prompts(recipe, &documents.imported, problems);
     documents
@@ -131,6 +156,35 @@ fn settings(recipe: &Recipe, read: ReadDocument<'_>, problems: &mut Problems) ->
     }
 }
 
+/// The texts of the sub-recipes. The model carries them out itself, where the task calls for one by its name.
+fn parts(recipe: &Recipe, read: ReadDocument<'_>, problems: &mut Problems) -> String {
+    let mut out = String::new();
+    for part in &recipe.tools.sub_recipes {
+        let text = read(DocumentUse::SubRecipe, &part.path.value).and_then(|text| super::goose::part(part, &text));
+        match text {
+            Ok((text, warnings)) => {
+                out.push_str(&text);
+                for warning in warnings {
+                    let message = format!("`{}`: {warning}", part.path.value);
+                    problems.push(Diagnostic::warning("goose", part.path.span, message));
+                }
+            }
+            Err(why) => {
+                let help =
+                    "a sub-recipe is a goose recipe; its path is relative to the directory of the recipe that names it";
+                problems.push(unreadable(&part.path.value, &why, part.path.span, help));
+            }
+        }
+    }
+    match out.is_empty() {
+        true => out,
+        false => format!(
+            "\n\nSub-recipes: parts of this work, each with its name. Carry one out where the task calls for it; a word in angle brackets \
+             is a value that you choose.\n{out}"
+        ),
+    }
+}
+
 /// Checks that each server whose prompt a step uses is declared in the recipe.
 fn prompts(recipe: &Recipe, imported: &import::Imported, problems: &mut Problems) {
     let written = recipe.tools.mcp_servers.iter().map(|server| server.name.value.as_str());
@@ -149,8 +203,15 @@ fn prompts(recipe: &Recipe, imported: &import::Imported, problems: &mut Problems
     }
 }
 
-/// Checks that required input was given and is valid against its schema.
-pub(super) fn check_input(recipe: &Recipe, input: Option<&Value>, schema: Option<&Value>, problems: &mut Problems) {
+/// Checks that required input was given and is valid against its schema. `lines`: for JSON Lines, the position of each
+/// element, as far as they are known.
+pub(super) fn check_input(
+    recipe: &Recipe,
+    input: Option<&Value>,
+    lines: &[Span],
+    schema: Option<&Value>,
+    problems: &mut Problems,
+) {
     match (&recipe.input, input) {
         (None, Some(_)) => {
             let problem = Diagnostic::error(
@@ -162,29 +223,76 @@ pub(super) fn check_input(recipe: &Recipe, input: Option<&Value>, schema: Option
         }
         (Some(spec), None) => {
             let problem = Diagnostic::error("missing-input", spec.span, "the recipe needs `--input`");
-            problems.push(problem.help("give `--input FILE`, or `--input -` and the JSON on stdin"));
+            problems.push(problem.help(format!(
+                "give `--input FILE`, or `--input -` and the {} on stdin",
+                spec.format.as_str()
+            )));
         }
         (Some(spec), Some(input)) => {
             let Some(validator) = schema.and_then(|schema| jsonschema::validator_for(schema).ok()) else {
                 return;
             };
-            for error in validator.iter_errors(input).take(20) {
-                let at = error.instance_path().to_string();
-                let at = if at.is_empty() {
-                    "the input".to_owned()
-                } else {
-                    format!("the input at `{at}`")
-                };
-                let span = spec.schema.as_ref().map_or(spec.span, SchemaSpec::span);
-                let problem = Diagnostic::error(
-                    "bad-input",
-                    span,
-                    format!("{at} does not fit: {}", bounded(&error.to_string())),
-                );
-                problems.push(problem.help("change the JSON of `--input`; this is the schema that it must fit"));
+            let schema_at = spec.schema.as_ref().map_or(spec.span, SchemaSpec::span);
+            let told = |part: &Value, place: Option<Span>, what: &str, problems: &mut Problems| {
+                for error in validator.iter_errors(part).take(MAX_TOLD) {
+                    let at = error.instance_path().to_string();
+                    let at = if at.is_empty() {
+                        what.to_owned()
+                    } else {
+                        format!("{what} at `{at}`")
+                    };
+                    let message = format!("{at} does not fit: {}", bounded(&error.to_string()));
+                    let problem = Diagnostic::error("bad-input", place.unwrap_or(schema_at), message);
+                    problems.push(match place {
+                        None => problem.help("change the input; this is the schema that it must fit"),
+                        Some(_) => problem
+                            .label(schema_at, "the schema that it must fit")
+                            .help("change this line of the input"),
+                    });
+                }
+            };
+            match (spec.format, input) {
+                (InputFormat::Jsonl, Value::Array(items)) => {
+                    let before = problems.len();
+                    for (number, item) in items.iter().enumerate() {
+                        let place = lines.get(number).copied();
+                        let what = match place {
+                            Some(_) => "this object".to_owned(),
+                            None => format!("object {} of the input", number + 1),
+                        };
+                        told(item, place, &what, problems);
+                        if problems.len() - before >= MAX_TOLD {
+                            break;
+                        }
+                    }
+                }
+                _ => told(input, None, "the input", problems),
             }
         }
         (None, None) => {}
+    }
+}
+
+/// Limit of problems of one input that are told.
+const MAX_TOLD: usize = 20;
+
+/// The given input in the declared format; a problem where it cannot be brought into it.
+pub(super) fn formatted<'a>(
+    recipe: &Recipe,
+    given: Option<&'a Value>,
+    problems: &mut Problems,
+) -> Option<std::borrow::Cow<'a, Value>> {
+    let (spec, value) = (recipe.input.as_ref(), given?);
+    let Some(spec) = spec else {
+        return Some(std::borrow::Cow::Borrowed(value));
+    };
+    match input::of_format(value, spec.format) {
+        Ok(value) => Some(value),
+        Err(why) => {
+            let problem = Diagnostic::error("bad-input", spec.span, why);
+            problems.push(problem.help(format!("give {}, as the recipe declares it here", spec.format.as_str())));
+            None
+        }
     }
 }
 

@@ -82,6 +82,7 @@ pub(super) fn read(files: &SourceFiles, file: SourceId) -> Result<Recipe, Vec<Di
         choices: Vec::new(),
     };
     Ok(Recipe {
+        files: Vec::new(),
         name: Spanned {
             value: name(files.name(file)),
             span: head,
@@ -112,6 +113,8 @@ pub(super) fn read(files: &SourceFiles, file: SourceId) -> Result<Recipe, Vec<Di
 
 fn step(id: Spanned<String>, work: StepSource) -> Step {
     Step {
+        when: None,
+        findings: false,
         id,
         work,
         checks: Vec::new(),
@@ -218,7 +221,8 @@ fn shell(command: &str) -> String {
     parts.join("{{ args }}")
 }
 
-fn raw(text: &str) -> String {
+/// Escapes braces in a command.
+pub(super) fn raw(text: &str) -> String {
     let text = text.replace("{{", "\u{e0f0}").replace("{%", "\u{e0f1}");
     text.replace('\u{e0f0}', "{% raw %}{{{% endraw %}")
         .replace('\u{e0f1}', "{% raw %}{%{% endraw %}")

@@ -9,16 +9,16 @@ use super::model::{BudgetSpec, CheckKind, CheckSpec, DeliverSpec, Recipe, Server
 use super::names::problem;
 use super::params;
 use super::plan::{
-    Changed, Check, CheckWhat, DeliverPlan, Discovery, Expect, McpPrompt, McpServer, ModelSettings, OnDeny, Plan,
-    PlanStep, StepWork, ToolPlan,
+    Changed, Check, CheckWhat, DeliverPlan, Discovery, Expect, InputFormat, McpPrompt, McpServer, ModelSettings,
+    OnDeny, Plan, PlanStep, ShellLimits, StepWork, ToolPlan,
 };
 use super::template::{self, StepOutputs, TemplateScope};
 use crate::base::budget::Budget;
 use crate::base::ids::StepId;
 use crate::diag::reader::Problems;
-use crate::diag::{self, Diagnostic, SourceFiles, Spanned, YamlNode};
+use crate::diag::{self, Diagnostic, SourceFiles, Span, Spanned, YamlNode};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Default limit of turns of a run.
 pub const TURNS: u64 = 200;
@@ -36,8 +36,10 @@ pub struct RecipeArguments<'a> {
     pub params: &'a [String],
     /// The parsed file of `--params`.
     pub params_file: Option<&'a YamlNode>,
-    /// The JSON of `--input`.
+    /// What `--input` gave, in the format of the recipe or as a JSON value that can be brought into it.
     pub input: Option<&'a Value>,
+    /// For JSON Lines: the position of each element of `input`, if they are known.
+    pub input_lines: &'a [Span],
     pub overrides: Overrides,
     /// The plan is only displayed: a required value that is missing stays in the texts as its placeholder.
     pub sketch: bool,
@@ -68,7 +70,13 @@ pub fn lower(
     let mut problems = Vec::new();
     let mut values = params::resolve(&recipe.parameters, given.params, given.params_file, &mut problems);
     let documents = documents::load(recipe, read, &mut problems);
-    documents::check_input(recipe, given.input, documents.input.as_ref(), &mut problems);
+    let before = problems.len();
+    let input = documents::formatted(recipe, given.input, &mut problems);
+    let input = input.as_deref();
+    if problems.len() == before {
+        let schema = documents.input.as_ref();
+        documents::check_input(recipe, input, given.input_lines, schema, &mut problems);
+    }
     if given.sketch {
         problems.retain(|problem| !matches!(problem.code, "missing-parameter" | "missing-input"));
         for parameter in &recipe.parameters {
@@ -83,7 +91,7 @@ pub fn lower(
     let none = StepOutputs::new();
     let scope = TemplateScope {
         values: &values,
-        input: given.input,
+        input,
         steps: &none,
     };
     let mut render = Render {
@@ -91,13 +99,14 @@ pub fn lower(
         scope,
         problems: &mut problems,
     };
+    let mut schemas = documents.answers;
     let mut plan = Plan {
         name: recipe.name.value.clone(),
         description: recipe.description.clone(),
         steps: recipe
             .steps
             .iter()
-            .map(|step| plan_step(recipe, step, &mut render))
+            .map(|step| plan_step(recipe, step, &mut schemas, &mut render))
             .collect(),
         budget: overridden(run_budget(&recipe.budget), &given.overrides.budget),
         on_deny: recipe.on_deny,
@@ -113,10 +122,18 @@ pub fn lower(
         fallback: Vec::new(),
         model_settings: recipe.model_settings.overridden(given.overrides.model_settings),
         values: BTreeMap::new(),
-        input: given.input.cloned(),
+        input: input.cloned(),
+        input_format: recipe.input.as_ref().map_or(InputFormat::Json, |input| input.format),
         isolate_keep: recipe.isolate_keep.iter().map(|path| render.path(path)).collect(),
         deliver: recipe.deliver.as_ref().map(deliver_plan),
     };
+    let task = plan.steps.iter_mut().find_map(|step| match &mut step.work {
+        StepWork::Prompt { template, .. } => Some(template),
+        StepWork::Run { .. } => None,
+    });
+    if let Some(template) = task {
+        template.push_str(&documents.parts);
+    }
     if !given.sketch {
         trial::try_templates(recipe, &mut render);
     }
@@ -178,6 +195,8 @@ impl Plan {
             description: String::new(),
             steps: vec![PlanStep {
                 id: StepId::from("prompt"),
+                when: None,
+                findings: false,
                 work: StepWork::Prompt {
                     template: template.to_owned(),
                     mcp: None,
@@ -208,6 +227,7 @@ impl Plan {
             model_settings: overrides.model_settings,
             values: BTreeMap::from([("prompt".to_owned(), Value::String(text.to_owned()))]),
             input,
+            input_format: InputFormat::Json,
             isolate_keep: Vec::new(),
         };
         set_models(&mut plan, std::iter::empty(), overrides);
@@ -292,7 +312,22 @@ impl Render<'_> {
     }
 }
 
-fn plan_step(recipe: &Recipe, step: &Step, render: &mut Render<'_>) -> PlanStep {
+/// The JSON Schema of findings, as `report::findings` reads them.
+pub const FINDINGS_SCHEMA: &str = include_str!("findings.schema.json");
+
+/// The check that `findings: true` makes.
+fn findings_check() -> Check {
+    Check {
+        name: super::parse::FINDINGS.to_owned(),
+        what: CheckWhat::AnswerSchema {
+            // The text is part of the program, and a test reads it.
+            schema: serde_json::from_str(FINDINGS_SCHEMA).unwrap_or_default(),
+        },
+    }
+}
+
+/// `schemas`: those of the checks on answers that are still to come, in the order of the file.
+fn plan_step(recipe: &Recipe, step: &Step, schemas: &mut VecDeque<Option<Value>>, render: &mut Render<'_>) -> PlanStep {
     let work = match &step.work {
         StepSource::Prompt(text) => StepWork::Prompt {
             template: text.value.clone(),
@@ -321,19 +356,26 @@ fn plan_step(recipe: &Recipe, step: &Step, render: &mut Render<'_>) -> PlanStep 
             allow_failure: *allow_failure,
         },
     };
+    let mut checks: Vec<Check> = Vec::new();
+    checks.extend(step.findings.then(findings_check));
+    checks.extend(step.checks.iter().map(|check| plan_check(check, schemas, render)));
+    let of_answer = checks.iter().any(|check| check.what.is_of_answer());
     PlanStep {
         id: StepId::from(step.id.value.clone()),
+        when: step.when.as_ref().map(|when| when.value.clone()),
         work,
-        checks: step.checks.iter().map(|check| plan_check(check, render)).collect(),
+        findings: step.findings,
         retries: step.retries,
         fresh: step.fresh,
         expect: step.expect.unwrap_or(Expect::Any),
-        skip_if_green: step.skip_if_green.unwrap_or(recipe.skip_if_green) && !step.checks.is_empty(),
+        // There is no answer before the model is asked, so such a step cannot be green then.
+        skip_if_green: step.skip_if_green.unwrap_or(recipe.skip_if_green) && !checks.is_empty() && !of_answer,
+        checks,
         budget: step.budget.as_ref().map(budget_of),
     }
 }
 
-fn plan_check(check: &CheckSpec, render: &mut Render<'_>) -> Check {
+fn plan_check(check: &CheckSpec, schemas: &mut VecDeque<Option<Value>>, render: &mut Render<'_>) -> Check {
     let what = match &check.what {
         CheckKind::Run { command, timeout_ms } => CheckWhat::Run {
             command: command.value.clone(),
@@ -353,6 +395,14 @@ fn plan_check(check: &CheckSpec, render: &mut Render<'_>) -> Check {
         CheckKind::File { path, contains } => CheckWhat::File {
             path: render.path(path),
             contains: contains.as_ref().map(|text| render.text(text)),
+        },
+        CheckKind::AnswerRun { command, timeout_ms } => CheckWhat::AnswerRun {
+            command: command.value.clone(),
+            timeout_ms: timeout_ms.unwrap_or(COMMAND_MS),
+        },
+        CheckKind::AnswerSchema(_) => CheckWhat::AnswerSchema {
+            // A schema that could not be read is a problem already, and no plan comes of it.
+            schema: schemas.pop_front().flatten().unwrap_or_default(),
         },
     };
     Check {
@@ -374,10 +424,22 @@ fn plan_tools(recipe: &Recipe, imported: import::Imported, render: &mut Render<'
     });
     ToolPlan {
         include: tools.include.as_deref().map(names),
-        exclude: names(&tools.exclude),
+        exclude: names(&tools.exclude)
+            .into_iter()
+            .chain(imported.exclude.into_iter().filter(|name| {
+                // Tools of a server that the recipe does not have are no error of the settings.
+                name.split_once("__")
+                    .is_none_or(|(server, _)| mcp_servers.contains_key(server))
+            }))
+            .collect(),
         mcp_servers,
         discovery: written.or(imported.discovery),
         ignore: tools.ignore.clone(),
+        builtin: imported.builtin,
+        shell: ShellLimits {
+            only: tools.commands.clone().or(imported.shell.only),
+            never: imported.shell.never,
+        },
     }
 }
 

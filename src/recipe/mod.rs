@@ -4,10 +4,12 @@
 //! never change the document: prompts with [`template::render`], commands with [`template::render_command`], which
 //! quotes every `{{ value }}` for the shell unless it is written `{{ value | raw }}`.
 
+mod agentic_workflow;
 mod documents;
 mod gemini_command;
 mod goose;
 pub mod import;
+pub mod input;
 pub mod lower;
 pub mod model;
 mod names;
@@ -22,6 +24,6 @@ pub use documents::{DocumentUse, ReadDocument, check_schema, named, policy_neede
 pub use lower::{Overrides, RecipeArguments, check, lower};
 pub use model::Recipe;
 pub use names::DELIVERY_NAMES;
-pub use parse::parse;
+pub use parse::{parse, read};
 pub use plan::{DeliverPlan, Plan};
-pub use template::StepOutputs;
+pub use template::{StepOutputs, StepValues};

@@ -1,6 +1,6 @@
 //! The data model of a recipe as written, with source positions and without defaults.
 
-use super::plan::{Expect, OnDeny};
+use super::plan::{Expect, InputFormat, OnDeny};
 use crate::diag::{Span, Spanned, YamlNode};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -12,6 +12,8 @@ pub struct Recipe {
     pub description: String,
     pub parameters: Vec<Parameter>,
     pub input: Option<InputSpec>,
+    /// `files`: files and directories beside the recipe that commands get, relative to the recipe's directory.
+    pub files: Vec<Spanned<String>>,
     /// The model, and the models that follow when it fails permanently.
     pub models: Vec<Spanned<String>>,
     pub model_settings: super::plan::ModelSettings,
@@ -89,9 +91,11 @@ impl ParameterType {
     }
 }
 
-/// The JSON input that a run gets from `--input`.
+/// The input that a run gets from `--input`.
 #[derive(Clone, Debug)]
 pub struct InputSpec {
+    pub format: InputFormat,
+    /// What the input must fit; for JSON Lines, what each line must fit.
     pub schema: Option<SchemaSpec>,
     pub span: Span,
 }
@@ -133,6 +137,21 @@ pub struct ToolsSpec {
     pub discovery: Option<(Spanned<String>, Spanned<String>)>,
     /// A `settings.json` to import from.
     pub settings: Option<Spanned<String>>,
+    /// When set, the only commands, as prefixes of words.
+    pub commands: Option<Vec<String>>,
+    /// Recipes of goose whose texts are a part of the task.
+    pub sub_recipes: Vec<SubRecipe>,
+}
+
+/// A recipe of goose that another one names.
+#[derive(Clone, Debug)]
+pub struct SubRecipe {
+    pub name: Spanned<String>,
+    /// Relative to the recipe's directory.
+    pub path: Spanned<String>,
+    /// Values that the recipe gives to its parameters.
+    pub values: Vec<(String, String)>,
+    pub description: String,
 }
 
 /// An MCP server; its texts may be templates.
@@ -159,7 +178,11 @@ pub struct ServerSpec {
 #[derive(Clone, Debug)]
 pub struct Step {
     pub id: Spanned<String>,
+    /// An expression; the step is skipped where it is false.
+    pub when: Option<Spanned<String>>,
     pub work: StepSource,
+    /// Whether the step's answer or output must be findings.
+    pub findings: bool,
     pub checks: Vec<CheckSpec>,
     pub retries: u32,
     /// `retry: { fresh: true }`.
@@ -212,6 +235,28 @@ pub enum CheckKind {
         path: Spanned<String>,
         contains: Option<Spanned<String>>,
     },
+    /// A command that gets the step's answer on stdin.
+    AnswerRun {
+        command: Spanned<String>,
+        timeout_ms: Option<u64>,
+    },
+    /// A JSON Schema that the step's answer must fit.
+    AnswerSchema(SchemaSpec),
+}
+
+impl CheckKind {
+    /// Whether the check is about the step's answer.
+    pub fn is_of_answer(&self) -> bool {
+        matches!(self, Self::AnswerRun { .. } | Self::AnswerSchema(_))
+    }
+
+    /// The command of the check, if it has one.
+    pub fn command(&self) -> Option<&Spanned<String>> {
+        match self {
+            Self::Run { command, .. } | Self::AnswerRun { command, .. } => Some(command),
+            Self::Changed { .. } | Self::File { .. } | Self::AnswerSchema(_) => None,
+        }
+    }
 }
 
 /// How `overnight deliver` presents a change; the texts are templates.

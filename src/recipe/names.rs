@@ -1,7 +1,8 @@
 //! Checks templates statically: every name is declared, and every value in a command can be quoted.
 
 use super::model::{CheckKind, Recipe, StepSource};
-use super::template::{self, FreeName, TemplateError};
+use super::plan::InputFormat;
+use super::template::{self, FreeName, STEP_FIELDS, TemplateError};
 use crate::diag::reader::Problems;
 use crate::diag::{Diagnostic, SourceFiles, Spanned, did_you_mean};
 use std::collections::BTreeSet;
@@ -12,7 +13,9 @@ pub const DELIVERY_NAMES: [&str; 6] = ["answer", "result", "summary", "recipe", 
 struct Check<'a> {
     files: &'a SourceFiles,
     parameters: Vec<&'a str>,
-    has_input: bool,
+    input: Option<InputFormat>,
+    /// The steps that run a command.
+    commands: Vec<&'a str>,
     used: BTreeSet<String>,
     problems: &'a mut Problems,
 }
@@ -22,7 +25,13 @@ pub(super) fn check(files: &SourceFiles, recipe: &Recipe, problems: &mut Problem
     let mut check = Check {
         files,
         parameters: recipe.parameters.iter().map(|p| p.name.value.as_str()).collect(),
-        has_input: recipe.input.is_some(),
+        input: recipe.input.as_ref().map(|input| input.format),
+        commands: recipe
+            .steps
+            .iter()
+            .filter(|step| matches!(step.work, StepSource::Run { .. }))
+            .map(|step| step.id.value.as_str())
+            .collect(),
         used: BTreeSet::new(),
         problems,
     };
@@ -38,6 +47,9 @@ pub(super) fn check(files: &SourceFiles, recipe: &Recipe, problems: &mut Problem
     }
     let mut earlier: Vec<&str> = Vec::new();
     for step in &recipe.steps {
+        if let Some(when) = &step.when {
+            check.condition(when, &earlier);
+        }
         match &step.work {
             StepSource::Prompt(text) => check.text(text, &earlier),
             StepSource::Mcp { arguments, text, .. } => {
@@ -48,7 +60,10 @@ pub(super) fn check(files: &SourceFiles, recipe: &Recipe, problems: &mut Problem
         }
         for one in &step.checks {
             match &one.what {
-                CheckKind::Run { command, .. } => check.command(command, &earlier),
+                CheckKind::Run { command, .. } | CheckKind::AnswerRun { command, .. } => {
+                    check.command(command, &earlier);
+                }
+                CheckKind::AnswerSchema(_) => {}
                 CheckKind::Changed { only, never, .. } => {
                     only.iter().chain(never).for_each(|text| check.text(text, &[]))
                 }
@@ -117,6 +132,13 @@ impl Check<'_> {
             .push(problem.help("say it below the prompt: add `text: … {{ steps.ID.output }}` beside `arguments`"));
     }
 
+    fn condition(&mut self, text: &Spanned<String>, earlier: &[&str]) {
+        match template::condition_names(&text.value) {
+            Ok(names) => names.iter().for_each(|name| self.name(text, name, earlier)),
+            Err(error) => self.problems.push(problem(self.files, text, error)),
+        }
+    }
+
     fn text(&mut self, text: &Spanned<String>, earlier: &[&str]) {
         let names = template::names(&text.value);
         let names = names.and_then(|names| template::check_words(&text.value).map(|()| names));
@@ -130,15 +152,30 @@ impl Check<'_> {
         let span = text.locate(self.files, name.range.clone());
         let path: Vec<&str> = name.path.iter().map(String::as_str).collect();
         let (message, help) = match path.as_slice() {
-            ["input", ..] if self.has_input => return,
+            ["input", field] if self.input == Some(InputFormat::Text) => (
+                format!("the input is a text, which has no `{field}`"),
+                Some("write `input` for the text, or declare another `format` of `input`".to_owned()),
+            ),
+            ["input", field] if self.input == Some(InputFormat::Jsonl) => (
+                format!("the input is a list of objects, which has no `{field}`"),
+                Some(format!(
+                    "loop over it: `{{% for one in input %}}{{{{ one.{field} }}}}{{% endfor %}}`"
+                )),
+            ),
+            ["input", ..] if self.input.is_some() => return,
             ["input", ..] => (
                 "`input` is used, but the recipe takes none".to_owned(),
-                Some("declare it: `input: {}`, or `input: { schema: … }`".to_owned()),
+                Some("declare it: `input: {}`, `input: { schema: … }` or `input: { format: text }`".to_owned()),
             ),
-            ["steps", id] | ["steps", id, "output"] if earlier.contains(id) => return,
+            ["steps", id, "exit_code"] if earlier.contains(id) && !self.commands.contains(id) => (
+                format!("the step `{id}` runs no command, so it has no exit code"),
+                Some(format!("write `steps.{id}.output` or `steps.{id}.status`")),
+            ),
+            ["steps", id] if earlier.contains(id) => return,
+            ["steps", id, field] if earlier.contains(id) && STEP_FIELDS.contains(field) => return,
             ["steps", id, field, ..] if earlier.contains(id) => (
                 format!("a step has no `{field}`"),
-                Some(format!("write `steps.{id}.output`")),
+                did_you_mean(field, STEP_FIELDS).or_else(|| Some(format!("write `steps.{id}.output`"))),
             ),
             ["steps", id, ..] => (
                 format!("no step `{id}` comes before this"),
@@ -155,6 +192,10 @@ impl Check<'_> {
                 self.used.insert((*first).to_owned());
                 return;
             }
+            ["recipe", ..] => (
+                "`recipe` is not declared".to_owned(),
+                Some("the files beside the recipe (`files`) lie in the directory `$OVERNIGHT_RECIPE_DIR` of its commands".to_owned()),
+            ),
             [first, ..] => {
                 let known = self.parameters.iter().copied().chain(["input", "steps"]);
                 (format!("`{first}` is not declared"), did_you_mean(first, known))

@@ -4,15 +4,15 @@ mod prompts;
 mod steps;
 mod tools;
 
-pub(super) use tools::is_server_name;
+pub(super) use steps::FINDINGS;
 
 use super::model::{
     BudgetSpec, DeliverSpec, InputSpec, Parameter, ParameterType, Recipe, ResponseSpec, SchemaSpec, Step, StepSource,
 };
 use super::params;
-use super::plan::{Expect, ModelSettings, OnDeny};
+use super::plan::{Expect, InputFormat, ModelSettings, OnDeny};
 use crate::diag::reader::{self, Problems};
-use crate::diag::{self, Diagnostic, Reader, Shape, SourceFiles, SourceId, Span, Spanned, YamlNode};
+use crate::diag::{self, Diagnostic, FileKind, Reader, Shape, SourceFiles, SourceId, Span, Spanned, YamlNode};
 use std::collections::BTreeMap;
 
 /// Default limit of how often an answer that does not match its schema is sent back.
@@ -31,23 +31,73 @@ pub(super) const EXPECT: [(&str, Expect); 3] = [
 /// # Errors
 /// Every problem of the file, in file order.
 pub fn parse(files: &SourceFiles, file: SourceId, warnings: &mut Vec<Diagnostic>) -> Result<Recipe, Vec<Diagnostic>> {
-    if files.name(file).ends_with(super::gemini_command::EXTENSION) {
-        let recipe = super::gemini_command::read(files, file)?;
-        let mut problems = Vec::new();
-        super::names::check(files, &recipe, &mut problems);
-        return diag::settle(Some(recipe), problems, warnings);
-    }
-    let root = diag::parse(files, file)?;
-    let mut problems = Vec::new();
-    let recipe = match super::goose::of(&root) {
-        Some(theirs) => super::goose::read(theirs, &mut problems),
-        None => recipe(&root, &mut problems),
-    };
-    if let Some(recipe) = &recipe {
-        super::names::check(files, recipe, &mut problems);
-    }
+    let (recipe, problems) = read(files, file);
     diag::settle(recipe, problems, warnings)
 }
+
+/// As much of a recipe as can be read, with every problem and warning of the file, unsorted. Only for looking for further
+/// problems: the recipe is valid if none of them is an error. `None` if the rest of the file after a syntax error is
+/// missing.
+pub fn read(files: &SourceFiles, file: SourceId) -> (Option<Recipe>, Vec<Diagnostic>) {
+    if let Some(problem) = FileKind::unlike(files, file, FileKind::Recipe) {
+        return (None, vec![problem]);
+    }
+    if files.name(file).ends_with(super::gemini_command::EXTENSION) {
+        return match super::gemini_command::read(files, file) {
+            Err(problems) => (None, problems),
+            Ok(recipe) => {
+                let mut problems = Vec::new();
+                super::names::check(files, &recipe, &mut problems);
+                (Some(recipe), problems)
+            }
+        };
+    }
+    if let Some(parts) = super::agentic_workflow::of(files, file) {
+        let mut problems = Vec::new();
+        return match super::agentic_workflow::read(files, file, parts, &mut problems) {
+            Err(further) => (None, problems.into_iter().chain(further).collect()),
+            Ok(recipe) => {
+                if let Some(recipe) = &recipe {
+                    super::names::check(files, recipe, &mut problems);
+                }
+                (recipe, problems)
+            }
+        };
+    }
+    let reading = diag::yaml::read(files, file);
+    let mut problems = Vec::new();
+    let mut recipe = match super::goose::of(&reading.root) {
+        Some(theirs) => super::goose::read(theirs, files.name(file), &mut problems),
+        None => recipe(&reading.root, &mut problems),
+    };
+    let unread = reading.cut || !reading.problems.is_empty();
+    match &recipe {
+        Some(recipe) if !reading.cut => super::names::check(files, recipe, &mut problems),
+        _ => recipe = None,
+    }
+    if unread {
+        // Keys that were refused, or that stand in the part that was not read, are not missing.
+        problems.retain(|problem| match reading.cut {
+            true => OF_ONE_VALUE.contains(&problem.code),
+            false => problem.code != "missing-key",
+        });
+    }
+    problems.extend(reading.problems);
+    (recipe, problems)
+}
+
+/// Codes of problems that concern one key or value, whatever the rest of the file says.
+const OF_ONE_VALUE: [&str; 9] = [
+    "unknown-key",
+    "unknown-word",
+    "wrong-type",
+    "out-of-range",
+    "bad-name",
+    "bad-glob",
+    "outside-path",
+    "duplicate-id",
+    "duplicate-name",
+];
 
 fn recipe(root: &YamlNode, problems: &mut Problems) -> Option<Recipe> {
     let mut reader = Reader::open(root, "the recipe", problems)?;
@@ -58,6 +108,7 @@ fn recipe(root: &YamlNode, problems: &mut Problems) -> Option<Recipe> {
     let description = text_or_empty(&mut reader, "description", problems);
     let parameters = parameters(&mut reader, problems);
     let input = input(&mut reader, problems);
+    let files = files(&mut reader, problems);
     let models = reader.one_or_more("model", problems).unwrap_or_default();
     let model_settings = model_settings(&mut reader, problems).unwrap_or_default();
     let policy = reader.text("policy", problems);
@@ -89,6 +140,7 @@ fn recipe(root: &YamlNode, problems: &mut Problems) -> Option<Recipe> {
         description,
         parameters,
         input,
+        files,
         models,
         model_settings,
         policy,
@@ -280,9 +332,35 @@ fn parameter(node: &YamlNode, problems: &mut Problems) -> Option<Parameter> {
 fn input(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<InputSpec> {
     let span = reader.entry("input")?.key_span;
     let mut map = reader.map("input", "`input`", problems)?;
+    let format = map.choice("format", &InputFormat::WORDS, problems);
     let schema = schema(&mut map, problems);
     map.finish(problems);
-    Some(InputSpec { schema, span })
+    Some(InputSpec {
+        format: format.map_or(InputFormat::default(), |format| format.value),
+        schema,
+        span,
+    })
+}
+
+/// `files: [check.py, lib]`: what lies beside the recipe and is given to its commands.
+fn files(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Spanned<String>> {
+    let files = reader.one_or_more("files", problems).unwrap_or_default();
+    for (at, path) in files.iter().enumerate() {
+        if !params::stays_inside(&path.value) {
+            let message = format!("`{}` does not lie beside the recipe", path.value);
+            let problem = Diagnostic::error("outside-path", path.span, message);
+            problems.push(problem.help("name a file or directory relative to the recipe's directory, without `..`"));
+        }
+        if let Some(first) = files.iter().take(at).find(|first| first.value == path.value) {
+            let problem = Diagnostic::error("duplicate-value", path.span, format!("`{}` is named twice", path.value));
+            problems.push(
+                problem
+                    .label(first.span, "first named here")
+                    .help("keep one of the two"),
+            );
+        }
+    }
+    files
 }
 
 fn response(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<ResponseSpec> {

@@ -47,8 +47,10 @@ pub struct Plan {
     pub model_settings: ModelSettings,
     /// The parameters with their values, for display and for rendering step templates.
     pub values: BTreeMap<String, Value>,
-    /// JSON from `--input`.
+    /// What `--input` gave: JSON, a list of the objects of JSON Lines, or a text.
     pub input: Option<Value>,
+    #[serde(default, skip_serializing_if = "InputFormat::is_json")]
+    pub input_format: InputFormat,
     /// Ignored directories that `--isolate` copies or layers, relative to the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub isolate_keep: Vec<String>,
@@ -96,6 +98,51 @@ impl Plan {
     }
 }
 
+/// The format of the input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InputFormat {
+    /// One JSON document.
+    #[default]
+    Json,
+    /// One JSON object a line; templates see the list of them.
+    Jsonl,
+    /// Any text; templates see it as one string.
+    Text,
+}
+
+impl InputFormat {
+    /// The words in recipes.
+    pub const WORDS: [(&'static str, InputFormat); 3] = [
+        ("json", InputFormat::Json),
+        ("jsonl", InputFormat::Jsonl),
+        ("text", InputFormat::Text),
+    ];
+
+    /// Whether it is the default.
+    pub fn is_json(&self) -> bool {
+        *self == Self::Json
+    }
+
+    /// What messages call it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "JSON",
+            Self::Jsonl => "JSON Lines",
+            Self::Text => "text",
+        }
+    }
+
+    /// The end of the name of a file that holds such an input.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Jsonl => "jsonl",
+            Self::Text => "txt",
+        }
+    }
+}
+
 /// Request settings from a recipe or a flag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelSettings {
@@ -127,7 +174,14 @@ impl ModelSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlanStep {
     pub id: StepId,
+    /// An expression over parameters, input and earlier steps, evaluated when the step is reached; where it is false the
+    /// step is skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
     pub work: StepWork,
+    /// Whether the step's answer or output must be findings; a check of that name says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub findings: bool,
     pub checks: Vec<Check>,
     /// How often failing checks are sent back to the model.
     pub retries: u32,
@@ -139,6 +193,14 @@ pub struct PlanStep {
     pub skip_if_green: bool,
     /// Lowers the run's budget for this step.
     pub budget: Option<Budget>,
+}
+
+impl PlanStep {
+    /// Whether a check is about the step's answer. The command of such a step has its standard output recorded alone and
+    /// at greater length, because a program reads it.
+    pub fn checks_answer(&self) -> bool {
+        self.checks.iter().any(|check| check.what.is_of_answer())
+    }
 }
 
 /// The action of a step.
@@ -184,6 +246,17 @@ pub enum CheckWhat {
     Changed(Changed),
     /// A file that must exist (`exists`), and may have to contain a text.
     File { path: String, contains: Option<String> },
+    /// A command that gets the step's answer on stdin and must exit with 0.
+    AnswerRun { command: String, timeout_ms: u64 },
+    /// A JSON Schema that the step's answer must fit.
+    AnswerSchema { schema: Value },
+}
+
+impl CheckWhat {
+    /// Whether the check is about the step's answer.
+    pub fn is_of_answer(&self) -> bool {
+        matches!(self, Self::AnswerRun { .. } | Self::AnswerSchema { .. })
+    }
 }
 
 /// Limits on the run's changes.
@@ -229,6 +302,27 @@ pub struct ToolPlan {
     pub discovery: Option<Discovery>,
     /// The recipe's additional ignore patterns, in `.gitignore` format.
     pub ignore: Vec<String>,
+    /// When set, the only built-in tools; other tools are not concerned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub builtin: Option<Vec<String>>,
+    /// Commands that the recipe's settings leave out; they narrow what policies allow.
+    #[serde(default, skip_serializing_if = "ShellLimits::is_none")]
+    pub shell: ShellLimits,
+}
+
+/// Limits on commands, as prefixes of words.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShellLimits {
+    /// When set, no other commands.
+    pub only: Option<Vec<String>>,
+    pub never: Vec<String>,
+}
+
+impl ShellLimits {
+    /// Whether nothing is limited.
+    pub fn is_none(&self) -> bool {
+        self.only.is_none() && self.never.is_empty()
+    }
 }
 
 impl ToolPlan {

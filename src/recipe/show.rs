@@ -1,7 +1,7 @@
 //! Renders a plan for people before a run: steps, checks, limits, tools. Pure.
 
 use super::plan::{Check, CheckWhat, Expect, McpServer, OnDeny, Plan, PlanStep, StepWork};
-use super::template::{self, StepOutputs};
+use super::template::{self, StepOutputs, StepValues};
 use crate::base::budget::Budget;
 use crate::diag::units::show_duration;
 use serde_json::{Value, json};
@@ -39,8 +39,12 @@ pub fn text(plan: &Plan) -> String {
     for (name, value) in &plan.values {
         line(&mut out, &format!("{name} ="), &super::params::show(value));
     }
-    if plan.input.is_some() {
-        line(&mut out, "input", "JSON");
+    if plan.input.is_some() || !plan.input_format.is_json() {
+        line(
+            &mut out,
+            "input",
+            &super::input::described(plan.input.as_ref(), plan.input_format),
+        );
     }
     list(&mut out, "context", &plan.context);
     list(&mut out, "skills", &plan.skills);
@@ -48,7 +52,14 @@ pub fn text(plan: &Plan) -> String {
     if let Some(only) = &plan.tools.include {
         list(&mut out, "only the tools", only);
     }
+    if let Some(only) = &plan.tools.builtin {
+        list(&mut out, "only the built-in tools", only);
+    }
     list(&mut out, "without the tools", &plan.tools.exclude);
+    if let Some(only) = &plan.tools.shell.only {
+        list(&mut out, "only the commands", only);
+    }
+    list(&mut out, "without the commands", &plan.tools.shell.never);
     list(&mut out, "ignored paths", &plan.tools.ignore);
     for (name, server) in &plan.tools.mcp_servers {
         line(&mut out, &format!("MCP server {name}"), &server_line(server));
@@ -105,19 +116,24 @@ fn rendered(plan: &Plan) -> Vec<Rendered> {
         };
         let checks = step.checks.iter().map(|check| match &check.what {
             CheckWhat::Run { command: text, .. } => command(text),
+            CheckWhat::AnswerRun { command: text, .. } => format!("the answer on stdin of: {}", command(text)),
             _ => check_what(check),
         });
         all.push(Rendered {
             work,
             checks: checks.collect(),
         });
-        outputs.insert(step.id.0.clone(), format!("{{{{ steps.{}.output }}}}", step.id));
+        let output = format!("{{{{ steps.{}.output }}}}", step.id);
+        outputs.insert(step.id.0.clone(), StepValues::of_output(output));
     }
     all
 }
 
 fn step_text(out: &mut String, step: &PlanStep, rendered: &Rendered) {
     let _ = writeln!(out, "step {}", step.id);
+    if let Some(when) = &step.when {
+        line(out, "only when", when);
+    }
     match &step.work {
         StepWork::Prompt { mcp, .. } => {
             if let Some(mcp) = mcp {
@@ -164,7 +180,9 @@ fn step_text(out: &mut String, step: &PlanStep, rendered: &Rendered) {
 
 fn check_what(check: &Check) -> String {
     match &check.what {
-        CheckWhat::Run { command, .. } => command.clone(),
+        CheckWhat::Run { command, .. } | CheckWhat::AnswerRun { command, .. } => command.clone(),
+        CheckWhat::AnswerSchema { .. } if check.name == super::parse::FINDINGS => "the answer is findings".to_owned(),
+        CheckWhat::AnswerSchema { .. } => "the answer fits its schema".to_owned(),
         CheckWhat::File { path, contains } => match contains {
             Some(text) => format!("{path} holds \"{text}\""),
             None => format!("{path} exists"),

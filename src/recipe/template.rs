@@ -23,7 +23,40 @@ const FUEL: u64 = 500_000;
 const MAX_BYTES: usize = 4 << 20;
 
 /// The results of earlier steps, by step id.
-pub type StepOutputs = BTreeMap<String, String>;
+pub type StepOutputs = BTreeMap<String, StepValues>;
+
+/// What templates and conditions see of an earlier step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepValues {
+    /// `steps.ID.output`: the answer, or what the command printed. Empty for a skipped step.
+    pub output: String,
+    /// `steps.ID.exit_code`: how the command ended; `none` for a prompt, a skipped step and a command that a signal ended.
+    pub exit_code: Option<i32>,
+    /// `steps.ID.status`: `passed` or `skipped`. A step that failed ends the run.
+    pub status: &'static str,
+}
+
+/// The names in [`StepValues`], as recipes write them.
+pub const STEP_FIELDS: [&str; 3] = ["output", "exit_code", "status"];
+
+impl StepValues {
+    /// Those of a step that passed and has no exit code.
+    pub fn of_output(output: impl Into<String>) -> Self {
+        Self {
+            output: output.into(),
+            exit_code: None,
+            status: "passed",
+        }
+    }
+
+    fn value(&self) -> minijinja::Value {
+        minijinja::Value::from_pairs([
+            ("output", minijinja::Value::from(self.output.as_str())),
+            ("exit_code", minijinja::Value::from(Serde(&self.exit_code))),
+            ("status", minijinja::Value::from(self.status)),
+        ])
+    }
+}
 
 /// The variables of a template.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +118,66 @@ pub fn render(text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateE
     env.add_filter("raw", |value: minijinja::Value| value);
     env.set_formatter(|out, _, value| write(out, &plain(value)));
     run(&env, text, scope)
+}
+
+/// Evaluates the expression of a condition (`when`): whether its value counts as true. Empty texts and lists, 0, `false`
+/// and `none` do not.
+///
+/// # Errors
+/// Invalid syntax, an undefined name, an unknown filter, or a limit of work.
+pub fn condition(text: &str, scope: &TemplateScope<'_>) -> Result<bool, TemplateError> {
+    let mut env = environment();
+    env.add_filter("raw", |value: minijinja::Value| value);
+    let value = compiled(&env, text)?
+        .eval(context(scope))
+        .map_err(|error| TemplateError::from_engine(&error, text))?;
+    match value.is_undefined() {
+        true => Err(TemplateError {
+            message: "an undefined value is used".to_owned(),
+            range: None,
+            help: HELP_UNDEFINED,
+        }),
+        false => Ok(value.is_true()),
+    }
+}
+
+/// All names that a condition uses, in the order of their first use.
+///
+/// # Errors
+/// Invalid syntax, or an unknown filter, test or function.
+pub fn condition_names(text: &str) -> Result<Vec<FreeName>, TemplateError> {
+    compiled(&environment(), text)?;
+    // The same expression as a template, so that names and their places are found in one way.
+    let as_template = format!("{{{{ {text} }}}}");
+    let back = |range: Range<usize>| {
+        let shift = |at: usize| at.saturating_sub(3).min(text.len());
+        shift(range.start)..shift(range.end)
+    };
+    let placed = |error: TemplateError| TemplateError {
+        range: error.range.map(back),
+        ..error
+    };
+    check_words(&as_template).map_err(placed)?;
+    let found = names(&as_template).map_err(placed)?;
+    let one = |name: FreeName| FreeName {
+        range: back(name.range),
+        ..name
+    };
+    Ok(found.into_iter().map(one).collect())
+}
+
+fn compiled<'env, 'text>(
+    env: &'env Environment<'text>,
+    text: &'text str,
+) -> Result<minijinja::Expression<'env, 'text>, TemplateError> {
+    let written_as_template = text.contains("{{") || text.contains("{%");
+    env.compile_expression(text).map_err(|error| TemplateError {
+        help: match written_as_template {
+            true => "write the expression without braces, as `steps.lint.exit_code != 0`",
+            false => "write an expression, as `steps.lint.exit_code != 0` or `input.kind == \"bug\" and deep`",
+        },
+        ..TemplateError::from_engine(&error, text)
+    })
 }
 
 /// Renders a shell command: every value becomes one quoted word, a list several, unless it is piped through `raw`.
@@ -169,12 +262,8 @@ fn context(scope: &TemplateScope<'_>) -> minijinja::Value {
     if let Some(input) = scope.input {
         names.insert("input".to_owned(), minijinja::Value::from(Serde(input)));
     }
-    let steps: BTreeMap<&str, BTreeMap<&str, &str>> = scope
-        .steps
-        .iter()
-        .map(|(id, output)| (id.as_str(), BTreeMap::from([("output", output.as_str())])))
-        .collect();
-    names.insert("steps".to_owned(), minijinja::Value::from(Serde(steps)));
+    let steps = scope.steps.iter().map(|(id, step)| (id.as_str(), step.value()));
+    names.insert("steps".to_owned(), minijinja::Value::from_pairs(steps));
     minijinja::Value::from_pairs(names)
 }
 

@@ -1,7 +1,8 @@
 //! Renders the findings of a run for code review tools: SARIF 2.1.0, reviewdog's rdjson, GitLab code quality,
 //! Checkstyle. Pure.
 //!
-//! Findings are in the key `findings` of the validated answer, or of a step's output that is JSON:
+//! Findings are in the key `findings` of the validated answer, or of a step's output that is, or holds, a JSON object. A
+//! step with `findings: true` must give them:
 //!
 //! ```text
 //! { path, line, end_line?, column?, end_column?, rule, level: error | warning | note, message,
@@ -11,8 +12,9 @@
 //! Lines and columns count from 1; `end_line` is inclusive, `end_column` is exclusive. An edit replaces whole lines.
 //! Paths are relative to the workspace.
 
-use super::summary::RunSummary;
+use super::summary::{RunSummary, StepSummary};
 use super::text;
+use crate::base::answer::json_of;
 use crate::base::ids::sha256_hex;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -103,34 +105,42 @@ pub struct LineEdit {
 
 /// The valid findings of a run, most severe first, and one sentence for each invalid entry.
 pub fn collect(sum: &RunSummary<'_>) -> (Vec<Finding>, Vec<String>) {
-    let mut found = Vec::new();
+    let (found, problems) = by_step(sum);
+    (found.into_iter().map(|(_, finding)| finding).collect(), problems)
+}
+
+/// The same, each finding with the id of the step that gave it.
+pub fn by_step<'a>(sum: &RunSummary<'a>) -> (Vec<(&'a str, Finding)>, Vec<String>) {
+    let mut found: Vec<(&str, Finding)> = Vec::new();
     let mut problems = Vec::new();
-    let mut take = |origin: &str, value: &Value| {
+    let mut take = |step: &'a str, origin: &str, value: &Value| {
         let Some(entries) = value.get("findings").and_then(Value::as_array) else {
             return;
         };
         for (at, entry) in entries.iter().enumerate() {
             match read(entry) {
-                Ok(finding) => found.push(finding),
+                Ok(finding) => found.push((step, finding)),
                 Err(why) => problems.push(format!("{origin}: findings[{at}]: {why}")),
             }
         }
     };
     if let Some(output) = sum.output {
-        take("the answer", output);
+        let judged = |step: &&StepSummary<'a>| step.judged.last().is_some_and(|(ok, _)| *ok);
+        let step = sum.steps.iter().rev().find(judged).map_or("", |step| step.id);
+        take(step, "the answer", output);
     }
     for step in &sum.steps {
         let output = step
             .result
-            .map(|result| result.output.trim())
-            .filter(|text| text.starts_with('{'));
-        if let Some(value) = output.and_then(|text| serde_json::from_str::<Value>(text).ok())
+            .map(|result| result.output.as_str())
+            .filter(|text| text.contains("\"findings\""));
+        if let Some(value) = output.and_then(|text| json_of(text).ok())
             && sum.output != Some(&value)
         {
-            take(&format!("step `{}`", step.id), &value);
+            take(step.id, &format!("step `{}`", step.id), &value);
         }
     }
-    found.sort_by(|a, b| (a.level, &a.path, a.line, &a.rule).cmp(&(b.level, &b.path, b.line, &b.rule)));
+    found.sort_by(|(_, a), (_, b)| (a.level, &a.path, a.line, &a.rule).cmp(&(b.level, &b.path, b.line, &b.rule)));
     if found.len() > MOST {
         problems.push(format!("{} findings: the first {MOST} are kept", found.len()));
         found.truncate(MOST);

@@ -1,11 +1,12 @@
 //! `junit.xml`: one suite for each step of the plan, properties, totals. The cases are built in `cases`.
 //!
-//! A run that passed has no failure and no error in it; any other has at least one, or a skipped approval if it is
-//! suspended. A denial that ended the run or failed its verdict is a failure of type `policy.denied`; any other denial,
+//! A run that passed has no failure and no error in it but for findings of level `error`, which have the type `finding`;
+//! any other has at least one besides, or a skipped approval if it is suspended. A denial that ended the run or failed its verdict is a failure of type `policy.denied`; any other denial,
 //! and a change that no rule allows, is a property of its suite.
 
 mod cases;
 
+use super::findings;
 use super::result::Ending;
 use super::summary::{RunSummary, StepSummary};
 use super::text;
@@ -196,6 +197,9 @@ fn warn(sum: &RunSummary<'_>, suite: &mut TestSuite) {
             "warning[mcp_server_missing]: MCP server `{name}` is not there: {why}"
         ));
     }
+    for problem in findings::by_step(sum).1 {
+        lines.push(format!("warning[finding]: {}", text::line(&problem, 500)));
+    }
     if !lines.is_empty() {
         suite.set_system_err(lines.join("\n"));
     }
@@ -208,7 +212,7 @@ fn ensure_failure_reported(sum: &RunSummary<'_>, suites: &mut [TestSuite], at: u
         |case: &TestCase| matches!(&case.status, TestCaseStatus::Skipped { ty: Some(ty), .. } if ty == "suspended");
     let told = suites.iter().any(|suite| {
         let waiting = sum.outcome.verdict == Verdict::Suspended && suite.test_cases.iter().any(waits);
-        waiting || suite.failures + suite.errors > 0
+        waiting || suite.test_cases.iter().any(cases::tells_of_run)
     });
     if told || sum.outcome.verdict.is_success() {
         return;

@@ -1,13 +1,13 @@
 //! The tools `list_background_processes` and `read_background_output`: report on commands that run in the background.
 
 use super::args::{Args, invalid};
-use super::builtin::{Builtin, ToolNames};
+use super::builtin::{Builtin, ToolFacts};
 use super::denial;
 use super::schema::{integer, object, string};
 use super::shell::{ends, undone_failure};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{ToolKind, ToolOutput};
+use crate::base::call::{Replayed, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::process::jobs::{JobEnd, JobState};
 use crate::workspace::Workspace;
 use serde_json::Value;
@@ -20,15 +20,23 @@ const LINES: u64 = 100;
 /// Upper limit in bytes for the output in one result.
 const BYTES: usize = 32 << 10;
 
+/// Both tools: no rule is needed for them, and what they show depends on the moment.
+const FOLLOWS_COMMANDS: ToolEffects = ToolEffects {
+    replayed: Replayed::Recorded,
+    follows_commands: true,
+    ..ToolEffects::reads(Touches::Nothing)
+};
+
 /// Defines `list_background_processes`.
 pub fn list_tool() -> Builtin {
     Builtin::new(
-        &ToolNames {
+        &ToolFacts {
             name: "list_background_processes",
             display: "BackgroundProcesses",
             aliases: &[],
+            kind: ToolKind::Read,
+            effects: FOLLOWS_COMMANDS,
         },
-        ToolKind::Read,
         "Lists the background commands and how they ended.",
         object([], &[]),
         |_, _| {
@@ -45,12 +53,13 @@ pub fn list_tool() -> Builtin {
 /// Defines `read_background_output`.
 pub fn read_tool() -> Builtin {
     Builtin::new(
-        &ToolNames {
+        &ToolFacts {
             name: "read_background_output",
             display: "BackgroundOutput",
             aliases: &[],
+            kind: ToolKind::Read,
+            effects: FOLLOWS_COMMANDS,
         },
-        ToolKind::Read,
         "Reads the last lines of a background command, and whether it still runs.",
         object(
             [

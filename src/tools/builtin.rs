@@ -2,7 +2,7 @@
 
 use super::args::Args;
 use super::{CallWork, PreparedCall, Tool, ToolContext, ToolError, results};
-use crate::base::call::{ToolKind, ToolOrigin, ToolOutput, ToolSpec};
+use crate::base::call::{ToolEffects, ToolKind, ToolOrigin, ToolOutput, ToolSpec};
 use crate::workspace::Workspace;
 use serde_json::Value;
 use std::sync::Arc;
@@ -15,25 +15,28 @@ pub struct Builtin {
     prepare: Prepare,
 }
 
-/// The names of a tool: for people, for models, and older ones (aliases).
-pub struct ToolNames {
+/// The names of a tool (for models, for people, and older ones) and what it does.
+pub struct ToolFacts {
     pub name: &'static str,
     pub display: &'static str,
     pub aliases: &'static [&'static str],
+    pub kind: ToolKind,
+    pub effects: ToolEffects,
 }
 
 impl Builtin {
-    /// Builds a tool from its names, its description, its parameters (see `schema::object`) and its function.
-    pub fn new(names: &ToolNames, kind: ToolKind, description: &str, parameters: Value, prepare: Prepare) -> Self {
+    /// Builds a tool from its facts, its description, its parameters (see `schema::object`) and its function.
+    pub fn new(facts: &ToolFacts, description: &str, parameters: Value, prepare: Prepare) -> Self {
         Self {
             spec: ToolSpec {
-                name: names.name.to_owned(),
-                display_name: names.display.to_owned(),
+                name: facts.name.to_owned(),
+                display_name: facts.display.to_owned(),
                 description: description.to_owned(),
-                kind,
+                kind: facts.kind,
                 origin: ToolOrigin::Builtin,
                 parameters,
-                aliases: names.aliases.iter().map(|alias| (*alias).to_owned()).collect(),
+                aliases: facts.aliases.iter().map(|alias| (*alias).to_owned()).collect(),
+                effects: facts.effects,
             },
             prepare,
         }

@@ -4,7 +4,7 @@ use super::schema_dialect::plain;
 use super::words::words;
 use super::{PreparedCall, Tool, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{ToolKind, ToolOrigin, ToolOutput, ToolSpec};
+use crate::base::call::{ToolEffects, ToolKind, ToolOrigin, ToolOutput, ToolSpec};
 use crate::base::secret::Redactor;
 use crate::process::{self, Confinement, Finished, Invocation, Spawn};
 use crate::workspace::Workspace;
@@ -232,6 +232,7 @@ impl DiscoveredTool {
             kind: ToolKind::Other,
             origin: ToolOrigin::Discovered,
             parameters: declared.parameters,
+            effects: ToolEffects::default(),
             aliases: vec![long_name(&declared.name)],
             name: declared.name.clone(),
         };

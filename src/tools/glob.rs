@@ -1,13 +1,13 @@
 //! The tool `glob`: lists the files whose paths match a pattern.
 
 use super::args::{Args, invalid, missing, shown};
-use super::builtin::{Builtin, ToolNames, blocking};
+use super::builtin::{Builtin, ToolFacts, blocking};
 use super::list_directory::filter_of;
 use super::results::SHOWN;
 use super::schema::{boolean, object, string, untold};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
-use crate::base::call::{Location, ToolKind, ToolOutput};
+use crate::base::call::{Location, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::workspace::Workspace;
 use crate::workspace::pattern::WorkspacePattern;
 use crate::workspace::root::printable;
@@ -20,12 +20,13 @@ const MAX_PATHS: usize = 1_000;
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &ToolNames {
+        &ToolFacts {
             name: "glob",
             display: "FindFiles",
             aliases: &[],
+            kind: ToolKind::Search,
+            effects: ToolEffects::reads(Touches::Directory),
         },
-        ToolKind::Search,
         "Finds files by a glob (src/**/*.ts), dot files included, in byte order, at most 1000. `**` spans directories.",
         object(
             [

@@ -1,11 +1,11 @@
 //! The tool `list_directory`: lists the names in one directory.
 
 use super::args::{Args, failed, invalid, shown};
-use super::builtin::{Builtin, ToolNames, blocking};
+use super::builtin::{Builtin, ToolFacts, blocking};
 use super::schema::{object, string, strings, untold};
 use super::{PreparedCall, ToolError};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
-use crate::base::call::{Location, ToolKind, ToolOutput};
+use crate::base::call::{Location, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::workspace::Workspace;
 use crate::workspace::fs::{DirEntry, EntryKind};
 use crate::workspace::root::{join, printable};
@@ -24,12 +24,13 @@ const MAX_SCAN: usize = 100_000;
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &ToolNames {
+        &ToolFacts {
             name: "list_directory",
             display: "ReadFolder",
             aliases: &["ls"],
+            kind: ToolKind::Read,
+            effects: ToolEffects::reads(Touches::Directory),
         },
-        ToolKind::Read,
         "Lists a directory: its directories first, then its files with their sizes. What ignore files leave out is counted.",
         object(
             [

@@ -50,11 +50,28 @@ use crate::workspace::Workspace;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The tools that need only the tree, in the order in which they are declared. A new tool needs its file, a line here
+/// The declarations of all built-in tools, also of those that are registered only where a search or a server is
+/// configured. Policies know tools from here.
+pub fn builtin_specs() -> &'static [ToolSpec] {
+    static SPECS: LazyLock<Vec<ToolSpec>> = LazyLock::new(|| {
+        let mut specs: Vec<ToolSpec> = builtins().iter().map(|tool| tool.spec().clone()).collect();
+        specs.push(web_search::tool().spec().clone());
+        specs.extend(mcp::resources::specs());
+        specs
+    });
+    &SPECS
+}
+
+/// The declaration of a built-in tool, by its name.
+pub fn builtin_spec(name: &str) -> Option<&'static ToolSpec> {
+    builtin_specs().iter().find(|spec| spec.name == name)
+}
+
+/// The tools that need only the tree, in the order in which they are declared. A new tool needs its file, its lines here
 /// and its fixtures.
 fn builtins() -> Vec<Arc<dyn Tool>> {
     vec![

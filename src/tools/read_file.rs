@@ -1,13 +1,13 @@
 //! The tool `read_file`: returns a page of a text, an image, a sound or a PDF; also reads kept results.
 
 use super::args::{Args, failed, shown};
-use super::builtin::{Builtin, ToolNames, blocking};
+use super::builtin::{Builtin, ToolFacts, blocking};
 use super::page::page;
 use super::results::{self, PREFIX, SHOWN};
 use super::schema::{integer, object, string};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::{Access, ResolvedPath};
-use crate::base::call::{Display, Location, ToolKind, ToolOutput};
+use crate::base::call::{Display, Location, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::base::message::ToolContent as Part;
 use crate::workspace::Workspace;
 use crate::workspace::content::{FileContent, MAX_MEDIA, classify, media};
@@ -29,12 +29,13 @@ struct Range {
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &ToolNames {
+        &ToolFacts {
             name: "read_file",
             display: "ReadFile",
             aliases: &[],
+            kind: ToolKind::Read,
+            effects: ToolEffects::reads(Touches::File),
         },
-        ToolKind::Read,
         "Reads a file: text as it is, at most 2000 lines or 40 kB at a time (a notice says where to go on), images, audio \
          and PDF as parts. Also reads kept results (overnight:result/ID).",
         object(

@@ -1,7 +1,7 @@
 //! The tool `read_many_files`: returns the contents of several files in one result.
 
 use super::args::{Args, invalid};
-use super::builtin::{Builtin, ToolNames, blocking};
+use super::builtin::{Builtin, ToolFacts, blocking};
 use super::list_directory::{filter_of, filtering};
 use super::page::page;
 use super::read_file::MAX_FILE;
@@ -9,7 +9,7 @@ use super::results::{SHOWN, redacted};
 use super::schema::{boolean, object, strings, untold};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{Display, Location, ToolKind, ToolOutput};
+use crate::base::call::{Display, Location, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::base::message::{Media, ToolContent as Part};
 use crate::workspace::Workspace;
 use crate::workspace::collect::{Collection, FileQuery, Item};
@@ -35,12 +35,13 @@ const USUAL_EXCLUDES: [&str; 4] = [
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &ToolNames {
+        &ToolFacts {
             name: "read_many_files",
             display: "ReadManyFiles",
             aliases: &[],
+            kind: ToolKind::Read,
+            effects: ToolEffects::reads(Touches::Patterns),
         },
-        ToolKind::Read,
         "Reads several text files at once, each under a line with its path. What finds no room within 40 kB is listed.",
         object(
             [

@@ -4,11 +4,11 @@
 //! only if a recipe asks for it.
 
 use super::args::{Args, invalid};
-use super::builtin::{Builtin, ToolNames, blocking};
+use super::builtin::{Builtin, ToolFacts, blocking};
 use super::schema::{object, string};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{ToolKind, ToolOutput};
+use crate::base::call::{ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::workspace::Workspace;
 use crate::workspace::fs::{DirHandle, FsError};
 use serde_json::{Map, Value, json};
@@ -30,12 +30,13 @@ const MAX_BYTES: u64 = 256 << 10;
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &ToolNames {
+        &ToolFacts {
             name: "save_memory",
             display: "SaveMemory",
             aliases: &[],
+            kind: ToolKind::Edit,
+            effects: ToolEffects::reaches_outside(Touches::Nothing),
         },
-        ToolKind::Edit,
         "Keeps a short note for later runs: a fact, or a key and its value (empty: forget it). Scope project (default) is \
          this repository, user is all.",
         object(

@@ -3,13 +3,13 @@
 
 use super::args::{Args, invalid, shown};
 use super::background;
-use super::builtin::{Builtin, ToolNames};
+use super::builtin::{Builtin, ToolFacts};
 use super::denial;
 use super::results::{PREFIX, SHOWN};
 use super::schema::{boolean, integer, object, string, untold};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::{Access, CommandAccess, PathStatus, ResolvedPath};
-use crate::base::call::{ExitInfo, Kept, ToolFailure, ToolKind, ToolOutput};
+use crate::base::call::{ExitInfo, Kept, Replayed, ToolEffects, ToolFailure, ToolKind, ToolOutput, Touches};
 use crate::base::event::ProgressEvent;
 use crate::base::grant::{JudgedExec, JudgedPrograms, NOT_RESTORED, Undone, Writes, codes, described};
 use crate::process::{Captured, Finished, Invocation, Spawn, SpawnError};
@@ -33,12 +33,16 @@ const BACKGROUND: Duration = Duration::from_secs(24 * 3600);
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &ToolNames {
+        &ToolFacts {
             name: "run_shell_command",
             display: "Shell",
             aliases: &[],
+            kind: ToolKind::Execute,
+            effects: ToolEffects {
+                replayed: Replayed::RunsSoftly,
+                ..ToolEffects::writes(Touches::Commands)
+            },
         },
-        ToolKind::Execute,
         "Runs a command with `bash -c` and gives its output, and its exit code when not 0. stdin is empty. What it started is \
          ended with it: start servers and watchers with is_background.",
         object(

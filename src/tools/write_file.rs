@@ -1,14 +1,14 @@
 //! The tool `write_file`: writes a whole file, new or existing. `workspace::text` keeps encoding and line ends.
 
 use super::args::{Args, check_new_name, failed, invalid, shown};
-use super::builtin::{Builtin, ToolNames, blocking};
+use super::builtin::{Builtin, ToolFacts, blocking};
 use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
 use super::results::PREFIX;
 use super::schema::{object, string};
 use super::{PreparedCall, ToolError, placeholder};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
-use crate::base::call::{Display, FileDiff, Location, ToolKind, ToolOutput};
+use crate::base::call::{Display, FileDiff, Location, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::workspace::fs::FsError;
 use crate::workspace::text::{Text, decode, plain_line_ends};
 use crate::workspace::{Changed, Workspace};
@@ -35,12 +35,13 @@ pub fn refuse_large(what: &str, bytes: usize) -> Result<(), ToolError> {
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &ToolNames {
+        &ToolFacts {
             name: "write_file",
             display: "WriteFile",
             aliases: &[],
+            kind: ToolKind::Edit,
+            effects: ToolEffects::writes(Touches::WrittenFile),
         },
-        ToolKind::Edit,
         "Writes a whole file, with its directories. Give the content complete: placeholders are refused. For a change of a \
          few lines use replace.",
         object(

@@ -1,11 +1,11 @@
 //! The tool `write_todos`: the model's task list, shown to people. Has no other effect.
 
 use super::args::{Args, invalid};
-use super::builtin::{Builtin, ToolNames};
+use super::builtin::{Builtin, ToolFacts};
 use super::schema::object;
 use super::{PreparedCall, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{Display, Todo, ToolKind, ToolOutput};
+use crate::base::call::{Display, Todo, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::workspace::Workspace;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -17,12 +17,13 @@ const MAX_DESCRIPTION: usize = 500;
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &ToolNames {
+        &ToolFacts {
             name: "write_todos",
             display: "WriteTodos",
             aliases: &[],
+            kind: ToolKind::Plan,
+            effects: ToolEffects::reads(Touches::Nothing),
         },
-        ToolKind::Plan,
         "Writes your list of sub-tasks in place of the one before. At most one is in_progress.",
         object(
             [(

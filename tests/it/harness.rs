@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -347,17 +348,53 @@ impl Done {
     }
 }
 
-/// Whether a part of the host is there. With `OVERNIGHT_REQUIRE=all` a missing one fails the test.
+/// Whether a part of the host is there. With `OVERNIGHT_REQUIRE=all` a missing one fails the test; without, the test says
+/// what it leaves out, and the last line of the run counts these lines.
 pub fn have(what: &str, found: bool) -> bool {
+    assert!(
+        found || std::env::var_os("OVERNIGHT_REQUIRE").is_none(),
+        "{what} is missing and OVERNIGHT_REQUIRE is set"
+    );
+    have_optional(what, found)
+}
+
+/// Like `have`, for a part that no machine must have.
+pub fn have_optional(what: &str, found: bool) -> bool {
     if !found {
-        assert!(
-            std::env::var_os("OVERNIGHT_REQUIRE").is_none(),
-            "{what} is missing and OVERNIGHT_REQUIRE is set"
-        );
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or("a test");
+        // Not `eprintln!`: libtest would keep the line to itself when the test passes.
         let mut err = std::io::stderr().lock();
-        let _ = std::io::Write::write_fmt(&mut err, format_args!("skipped: {what} is missing\n"));
+        let _ = std::io::Write::write_fmt(&mut err, format_args!("skipped: {test}: {what} is missing\n"));
+        SKIPS.fetch_add(1, Ordering::Relaxed);
+        count_at_exit();
     }
     found
+}
+
+/// Lines that `have` printed so far.
+static SKIPS: AtomicUsize = AtomicUsize::new(0);
+
+/// Prints the number of skips when the test program exits, which is after libtest's own summary.
+fn count_at_exit() {
+    extern "C" fn print() {
+        let skips = SKIPS.load(Ordering::Relaxed);
+        let mut err = std::io::stderr();
+        let _ = std::io::Write::write_fmt(
+            &mut err,
+            format_args!(
+                "skipped for want of a part of the host: {skips}; OVERNIGHT_REQUIRE=all makes each a failure\n"
+            ),
+        );
+    }
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    #[allow(
+        unsafe_code,
+        reason = "libtest has no hook after its summary; `atexit` of a function without arguments is sound"
+    )]
+    ONCE.call_once(|| unsafe {
+        libc::atexit(print);
+    });
 }
 
 /// Waits until something holds, ten seconds at most.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 const ROWS: &[&[&str]] = &[
     &["cli"],
     &["engine", "batch", "deliver"],
-    &["tools", "provider", "policy", "recipe", "report"],
+    &["provider", "policy", "recipe", "report"],
+    &["tools"],
     &["workspace", "journal"],
     &["process", "net", "diag"],
     &["base"],

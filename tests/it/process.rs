@@ -2,6 +2,7 @@
 
 mod reach;
 
+use super::harness::have_optional;
 use overnight::base::secret::Redactor;
 use overnight::process::{self, Confinement, Finished, Invocation, Network, SandboxLevel, Spawn};
 use std::path::Path;
@@ -379,9 +380,7 @@ async fn the_memory_of_a_tree_is_bounded() {
 #[tokio::test]
 async fn a_control_group_sees_a_moment_of_too_much_memory() {
     process::use_helper(env!("CARGO_BIN_EXE_overnight"));
-    if !process::memory_is_bounded_by_kernel() {
-        let mut err = std::io::stderr().lock();
-        let _ = std::io::Write::write_all(&mut err, b"skipped: no control group for memory can be made here\n");
+    if !have_optional("a control group for memory", process::memory_is_bounded_by_kernel()) {
         return;
     }
     for level in CONFINED {

@@ -7,7 +7,7 @@
 //! for any; `at_run` where only the kernel sees it) and a command, or `write` or `read`, a code and a path. A line that begins with four
 //! blanks goes on with the row above.
 
-use super::harness::{World, have, project, says, script};
+use super::harness::{World, have, have_optional, project, says, script};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -529,13 +529,12 @@ fn python_runs_whole() {
 
 /// Runs the tables of a toolchain that may be missing on any machine.
 fn where_present(policy: &str, ready: bool) {
-    if ready {
+    let what = format!(
+        "what {} daily commands of {policy} need without a network",
+        allowed(policy).len()
+    );
+    if have_optional(&what, ready) {
         whole(policy, repository(policy));
-    } else {
-        say(&format!(
-            "skipped: {} daily commands of {policy}: its tools, or what they need without a network, are not on this machine",
-            allowed(policy).len()
-        ));
     }
 }
 

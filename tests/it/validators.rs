@@ -3,14 +3,13 @@
 //! `OVERNIGHT_VALIDATORS` names a directory with both (`pip install --target`, harbor's wheel unpacked); without it the
 //! modules of the host's Python are tried. Missing ones skip the test, or fail it under `OVERNIGHT_REQUIRE=all`.
 
-use super::harness::{World, open_policy, says, script, shell, writes};
+use super::harness::{World, have, open_policy, says, script, shell, writes};
 use overnight::base::event::{Event, EventKind};
 use overnight::report::junit;
 use overnight::report::result::{self, Ending};
 use overnight::report::summary::RunSummary;
 use overnight::report::transcript::{self, DeclaredPrompt};
 use serde_json::Value;
-use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -43,12 +42,7 @@ pub fn python(arguments: &[&str]) -> Command {
 pub fn has(module: &str) -> bool {
     let found = python(&["-c", &format!("import {module}")]).output();
     let found = found.is_ok_and(|output| output.status.success());
-    if !found {
-        let all = std::env::var("OVERNIGHT_REQUIRE").is_ok_and(|required| required == "all");
-        assert!(!all, "the Python module {module} is missing and OVERNIGHT_REQUIRE=all");
-        let _ = writeln!(std::io::stderr(), "skipped: the Python module {module} is missing");
-    }
-    found
+    have(&format!("the Python module {module}"), found)
 }
 
 fn shown(output: &Output) -> String {

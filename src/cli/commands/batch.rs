@@ -6,11 +6,13 @@ mod inputs;
 use super::printed;
 use crate::base::secret::Redactor;
 use crate::batch::bundle::{self, BundleSeal, RecordHead};
-use crate::batch::manifest::{self, BatchManifest, TargetSource};
+use crate::batch::manifest::{self, BatchManifest, TargetSource, TargetSpec};
+use crate::batch::merge::BundlePlace;
 use crate::batch::outputs::{self, BatchResult, JobReport, ReportHead};
 use crate::batch::plan::{self, BatchPlan, PlanFile, PlanFlags, RecipeReader};
 use crate::batch::progress::BatchProgress;
-use crate::batch::record::{self, BatchRecord, BatchState};
+use crate::batch::record::{self, BatchEvent, BatchRecord, BatchState};
+use crate::batch::remote::{self, RemoteBundle};
 use crate::batch::script::{self, ScriptSpec, ShardEngine};
 use crate::batch::shard::{self, ShardSpec};
 use crate::batch::sources::SourceCache;
@@ -20,13 +22,15 @@ use crate::cli::args::{
     BatchArgs, BatchCommand, BatchPlanArgs, CompareArgs, FailOn, ListFormat, MergeArgs, ScriptEngine,
 };
 use crate::cli::refusal::Refusal;
-use crate::cli::{bootstrap, exit, inputs as texts, out, settings};
-use crate::diag::{self, Diagnostic, SourceFiles, Spanned};
-use crate::journal::{artefacts, chain_key, place, store};
+use crate::cli::{bootstrap, exit, github, inputs as texts, out, settings, variables};
+use crate::diag::{self, Diagnostic, SourceFiles, Spanned, YamlNode};
+use crate::journal::{artefacts, chain_key, place, store as journal_store};
+use crate::net::objects::{self, ObjectError, Objects};
 use crate::process::unsandboxed;
 use grep_matcher::Matcher;
 use inputs::Inputs;
 use serde_json::json;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -90,6 +94,8 @@ struct Source {
     base: PathBuf,
     /// Name of a batch whose manifest has none.
     fallback: String,
+    /// Whether stdin was read: it holds one thing only.
+    stdin_read: Cell<bool>,
 }
 
 fn source(args: &BatchArgs) -> Result<Source, Refusal> {
@@ -100,6 +106,7 @@ fn source(args: &BatchArgs) -> Result<Source, Refusal> {
             text: texts::stdin()?,
             base: PathBuf::new(),
             fallback: "stdin".to_owned(),
+            stdin_read: Cell::new(true),
         });
     }
     if !path.is_file() {
@@ -118,6 +125,7 @@ fn source(args: &BatchArgs) -> Result<Source, Refusal> {
         } else {
             "batch".to_owned()
         },
+        stdin_read: Cell::new(false),
     })
 }
 
@@ -234,12 +242,58 @@ async fn expand_lists(
             line.git_ref = line.git_ref.or_else(|| target.git_ref.clone());
             line.params = line.params.or_else(|| target.params.clone());
             line.input = line.input.or_else(|| target.input.clone());
+            line.inputs = line.input.is_none().then(|| target.inputs.clone()).flatten();
             line.model = line.model.or_else(|| target.model.clone());
             targets.push(line);
         }
     }
-    parsed.targets = targets;
+    parsed.targets = Vec::new();
+    let mut read = HashMap::new();
+    for target in targets {
+        parsed
+            .targets
+            .extend(of_inputs(target, source, &mut read, files, problems));
+    }
     Ok(())
+}
+
+/// A target for each line of its `inputs`; the target itself if it names none.
+fn of_inputs(
+    target: TargetSpec,
+    source: &Source,
+    read: &mut HashMap<String, Vec<YamlNode>>,
+    files: &mut SourceFiles,
+    problems: &mut Vec<Diagnostic>,
+) -> Vec<TargetSpec> {
+    let Some(list) = &target.inputs else {
+        return vec![target];
+    };
+    // The lines of a list of targets may all have the inputs of that list.
+    let nodes = match read.get(&list.value) {
+        Some(nodes) => nodes.clone(),
+        None => {
+            let (name, text) = match list_file(list, source) {
+                Ok(found) => found,
+                Err(problem) => {
+                    problems.push(*problem);
+                    return Vec::new();
+                }
+            };
+            let file = files.add(name, text);
+            let (nodes, found) = lines::parse(files, file);
+            problems.extend(found);
+            read.insert(list.value.clone(), nodes.clone());
+            nodes
+        }
+    };
+    let one = |node: YamlNode| TargetSpec {
+        head: node.span,
+        input: Some(node),
+        inputs: None,
+        of_list: true,
+        ..target.clone()
+    };
+    nodes.into_iter().map(one).collect()
 }
 
 fn list_file(file: &Spanned<String>, source: &Source) -> Result<(String, String), Box<Diagnostic>> {
@@ -250,6 +304,9 @@ fn list_file(file: &Spanned<String>, source: &Source) -> Result<(String, String)
     if file.value == "-" {
         if source.name == "stdin" {
             return Err(problem("stdin is the manifest already".to_owned()));
+        }
+        if source.stdin_read.replace(true) {
+            return Err(problem("stdin is another list of this manifest already".to_owned()));
         }
         let text = texts::stdin().map_err(|refusal| problem(refusal.to_string()))?;
         return Ok(("stdin".to_owned(), text));
@@ -280,16 +337,18 @@ async fn list_command(command: &Spanned<String>, source: &Source) -> Result<(Str
 }
 
 async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
+    let github = step_files(args.github && !args.dry_run)?;
     let source = source(args)?;
     let only = only(args.only.as_deref())?;
     let shard = shard_of(args)?;
     let plan = planned(args, &source).await?;
     let timings = args.timings.as_deref().map(timings).transpose()?;
-    let dir = match &args.out {
-        Some(dir) => remote_refused(dir)?,
-        None => Path::new(".overnight/batches").join(&plan.name),
+    let OutPlace { dir, objects } = out_place(args.out.as_deref(), &plan.name, shard)?;
+    let is_default = args.out.is_none() || objects.is_some();
+    let store = match objects {
+        Some(objects) => Some(RemoteBundle::open(objects).await?),
+        None => None,
     };
-    let dir = bootstrap::absolute(&dir);
     let of_shard = shard.map(|shard| shard::jobs_of(shard, plan.jobs.iter(), timings.as_ref()));
     let program = std::env::current_exe().map_err(|error| Refusal::Environment(format!("our own program: {error}")))?;
     let sources = SourceCache::new(mirrors(), bootstrap::absolute(&source.base));
@@ -305,19 +364,26 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         only: &only,
         again: args.again,
         sources: &sources,
+        store: store.as_ref(),
         redactor: &redactor,
         signals,
     };
     if args.dry_run {
         return dry_run(&call, args.format).await;
     }
-    if args.out.is_none() {
-        store::ignore_runs(Path::new("."))?;
+    if is_default {
+        journal_store::ignore_runs(Path::new("."))?;
     }
     place::make_dirs(Path::new("."), &dir).map_err(|error| Refusal::Output(format!("{}: {error}", dir.display())))?;
     let mut record = BatchRecord::open(&dir)?;
+    if let Some(store) = &store {
+        catch_up(store, &dir, &plan, &mut record, args.changed).await?;
+    }
     accept(&dir, &plan, &record.state, args.changed)?;
     bundle::open(&dir)?;
+    if let Some(store) = &store {
+        store.begin(&dir).await?;
+    }
     watch(sender)?;
     let terminal = std::io::stderr().is_terminal();
     let mut progress = BatchProgress::new(terminal, args.quiet, Box::new(out::stderr));
@@ -329,7 +395,6 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         name: &plan.name,
         manifest: &plan.manifest,
         shard: shard_text.as_deref(),
-        stronger: exit::stronger,
     };
     let jobs = outputs::job_reports(&done);
     let result = outputs::result(&head, &jobs, &done);
@@ -340,21 +405,139 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     })?;
     record.sync()?;
     seal(&dir, &record, &result, &jobs)?;
-    print(&result, &dir, args)
+    if let Some(store) = &store {
+        store.end(&dir).await?;
+    }
+    if let Some(github) = github {
+        publish(&github, &result, &dir, &jobs)?;
+    }
+    print(&result, &dir, store.as_ref(), args)
 }
 
-/// The path of a batch directory or `file://` URL; other URLs are refused.
-fn remote_refused(dir: &Path) -> Result<PathBuf, Refusal> {
-    let text = dir.to_string_lossy();
-    if let Some(path) = text.strip_prefix("file://") {
-        return Ok(PathBuf::from(path));
+/// Takes over what the store has and this directory lacks, and sends what the store lacks.
+async fn catch_up(
+    store: &RemoteBundle,
+    dir: &Path,
+    plan: &BatchPlan,
+    record: &mut BatchRecord,
+    changed: bool,
+) -> Result<(), Refusal> {
+    if let Some(old) = store.plan().await? {
+        refuse_changed(store.url(), &old.manifest, Some(&old), &plan.file(), changed)?;
     }
-    match text.split_once("://") {
-        Some((scheme, _)) => Err(Refusal::Usage(format!(
-            "{scheme}:// is not supported here: name a directory, and copy bundles with the store's own tools"
-        ))),
-        None => Ok(dir.to_owned()),
+    store.bind(dir, record.head().1 > 0)?;
+    let lacking = store.lacking(dir).await?;
+    let last: HashMap<String, usize> = lacking
+        .here
+        .iter()
+        .enumerate()
+        .map(|(at, row)| (row.job.clone(), at))
+        .collect();
+    for (at, row) in lacking.here.into_iter().enumerate() {
+        if last.get(&row.job) == Some(&at) {
+            store.take_patch(dir, &row).await?;
+        }
+        record.append(BatchEvent::JobEnded { row: Box::new(row) })?;
     }
+    for row in lacking.there {
+        store.send_again(dir, &row).await?;
+    }
+    record.sync()?;
+    Ok(())
+}
+
+fn step_files(asked: bool) -> Result<Option<github::StepFiles>, Refusal> {
+    match variables::github(asked)? {
+        true => github::files().map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Writes what a step of GitHub Actions gets of a batch.
+fn publish(step: &github::StepFiles, result: &BatchResult, dir: &Path, jobs: &[JobReport]) -> Result<(), Refusal> {
+    let file = |name: &str| {
+        let path = dir.join(name);
+        match path.exists() {
+            true => path.display().to_string(),
+            false => String::new(),
+        }
+    };
+    let passed = |job: &&JobReport| matches!(job.state.as_str(), "passed" | "no_change");
+    let values = [
+        ("verdict", result.verdict.clone()),
+        ("exit-code", result.exit_code.to_string()),
+        ("directory", dir.display().to_string()),
+        ("jobs", result.jobs.total.to_string()),
+        ("passed", jobs.iter().filter(passed).count().to_string()),
+        ("not-run", result.jobs.not_run.to_string()),
+        ("result", file("result.json")),
+        ("runs", file("runs.jsonl")),
+        ("summary", file("summary.md")),
+        ("junit", file("junit.xml")),
+        ("report", file("report.html")),
+        ("patches", file("patches")),
+        ("cost", format!("{:.6}", result.cost)),
+        ("turns", result.usage.turns.to_string()),
+        ("tokens", result.usage.tokens.to_string()),
+    ];
+    let bad: Vec<github::JobNotice<'_>> = jobs
+        .iter()
+        .filter(|job| !passed(job) && job.state != "skipped")
+        .map(|job| github::JobNotice {
+            job: &job.job,
+            state: &job.state,
+            message: &job.message,
+        })
+        .collect();
+    let summary = std::fs::read_to_string(dir.join("summary.md")).unwrap_or_default();
+    step.publish(&values, &summary, &github::of_jobs(&bad))
+}
+
+/// Where a batch works, and where its bundle goes.
+struct OutPlace {
+    /// Absolute.
+    dir: PathBuf,
+    /// `None` when the directory is the bundle.
+    objects: Option<Objects>,
+}
+
+/// A batch with an object store works in the default directory; shards in directories of their own, so that several can
+/// work on one machine.
+fn out_place(out: Option<&Path>, name: &str, shard: Option<ShardSpec>) -> Result<OutPlace, Refusal> {
+    let default = Path::new(".overnight/batches").join(name);
+    let Some(out) = out else {
+        let dir = bootstrap::absolute(&default);
+        return Ok(OutPlace { dir, objects: None });
+    };
+    let Some(objects) = address(out)? else {
+        let dir = bootstrap::absolute(out);
+        return Ok(OutPlace { dir, objects: None });
+    };
+    let Some(shard) = shard else {
+        let dir = bootstrap::absolute(&default);
+        return Ok(OutPlace {
+            dir,
+            objects: Some(objects),
+        });
+    };
+    let place = format!("shards/{}-of-{}", shard.index, shard.total);
+    Ok(OutPlace {
+        dir: bootstrap::absolute(&default.join(&place)),
+        objects: Some(objects.below(&place)),
+    })
+}
+
+/// The object store that an argument names; `None` for a path.
+fn address(argument: &Path) -> Result<Option<Objects>, Refusal> {
+    let text = argument.to_string_lossy();
+    if !objects::is_address(&text) {
+        return Ok(None);
+    }
+    let opened = Objects::open(&text, &bootstrap::environment());
+    opened.map(Some).map_err(|error| match error {
+        ObjectError::Address(why) => Refusal::Usage(why),
+        ObjectError::Failed(why) => Refusal::Environment(why),
+    })
 }
 
 fn jobs_at_once(args: &BatchPlanArgs) -> usize {
@@ -408,6 +591,11 @@ async fn dry_run(call: &BatchCall<'_>, format: ListFormat) -> Result<u8, Refusal
     let mut state = BatchState::default();
     let key = chain_key::key()?;
     state.read(&call.dir.join(record::FILE), key)?;
+    if let Some(store) = call.store {
+        for row in store.lacking(call.dir).await?.here {
+            state.learn(row);
+        }
+    }
     let jobs = supervisor::ready(call, &state).await;
     let rows: Vec<serde_json::Value> = jobs
         .iter()
@@ -468,23 +656,32 @@ fn accept(dir: &Path, plan: &BatchPlan, state: &BatchState, changed: bool) -> Re
     let old: Option<PlanFile> = std::fs::read(&path)
         .ok()
         .and_then(|text| serde_json::from_slice(&text).ok());
-    if let Some(known) = &state.manifest
-        && *known != now.manifest
-        && !changed
-    {
-        let mut text = format!(
-            "{}:1:1: error[changed-manifest]: the manifest is not the one that this directory was made by\n",
-            dir.display()
-        );
-        for line in old.map(|old| old.changes(&now)).unwrap_or_default() {
-            text.push_str(&format!("  {line}\n"));
-        }
-        text.push_str("help: --changed accepts it (jobs with the same name and digest stand), or name another --out");
-        return Err(Refusal::Invalid(text));
+    if let Some(known) = &state.manifest {
+        refuse_changed(&dir.display().to_string(), known, old.as_ref(), &now, changed)?;
     }
     let text = serde_json::to_string(&now).unwrap_or_default();
     artefacts::replace(&path, text.as_bytes())?;
     Ok(())
+}
+
+/// Refuses a manifest that makes other jobs than the one by which `place` was made, unless that is accepted.
+fn refuse_changed(
+    place: &str,
+    known: &str,
+    old: Option<&PlanFile>,
+    now: &PlanFile,
+    changed: bool,
+) -> Result<(), Refusal> {
+    if known == now.manifest || changed {
+        return Ok(());
+    }
+    let mut text =
+        format!("{place}:1:1: error[changed-manifest]: the manifest is not the one that this directory was made by\n");
+    for line in old.map(|old| old.changes(now)).unwrap_or_default() {
+        text.push_str(&format!("  {line}\n"));
+    }
+    text.push_str("help: --changed accepts it (jobs with the same name and digest stand), or name another --out");
+    Err(Refusal::Invalid(text))
 }
 
 /// Forwards signals to the supervisor.
@@ -532,17 +729,17 @@ fn seal(dir: &Path, record: &BatchRecord, result: &BatchResult, jobs: &[JobRepor
     Ok(())
 }
 
-fn print(result: &BatchResult, dir: &Path, args: &BatchArgs) -> Result<u8, Refusal> {
+fn print(result: &BatchResult, dir: &Path, store: Option<&RemoteBundle>, args: &BatchArgs) -> Result<u8, Refusal> {
     let text = match args.format {
         ListFormat::Json => format!("{}\n", serde_json::to_string(result).unwrap_or_default()),
         ListFormat::Text if args.quiet && result.exit_code == exit::PASSED => String::new(),
-        ListFormat::Text => told(result, dir),
+        ListFormat::Text => told(result, dir, store.map(RemoteBundle::url)),
     };
     printed(&text)?;
     Ok(result.exit_code)
 }
 
-fn told(result: &BatchResult, dir: &Path) -> String {
+fn told(result: &BatchResult, dir: &Path, store: Option<&str>) -> String {
     let counts: Vec<String> = result
         .jobs
         .verdicts
@@ -572,29 +769,78 @@ fn told(result: &BatchResult, dir: &Path) -> String {
         text.push_str(&format!("not run: {}: {}\n", job.job, job.reason));
     }
     text.push_str(&format!("files: {}\n", dir.display()));
+    if let Some(store) = store {
+        text.push_str(&format!("bundle: {store}\n"));
+    }
     text
 }
 
 /// `overnight merge`. Returns the exit code.
-pub fn merge(args: &MergeArgs) -> u8 {
-    let attempt = || -> Result<u8, Refusal> {
-        let dirs = args
-            .bundles
-            .iter()
-            .map(|dir| remote_refused(dir))
-            .collect::<Result<Vec<_>, _>>()?;
-        let merged = merging::merge(&dirs, &args.out, exit::stronger)?;
-        for line in &merged.missing {
-            out::stderr(&format!("overnight: {line}"));
-        }
-        let text = match args.format {
-            ListFormat::Json => format!("{}\n", serde_json::to_string(&merged.result).unwrap_or_default()),
-            ListFormat::Text => told(&merged.result, &args.out),
-        };
-        printed(&text)?;
-        Ok(merged.result.exit_code)
+pub async fn merge(args: &MergeArgs) -> u8 {
+    ended(merged(args).await, args.format)
+}
+
+async fn merged(args: &MergeArgs) -> Result<u8, Refusal> {
+    let github = step_files(args.github)?;
+    let places = bundle_places(args).await?;
+    let merged = merging::merge(&places, &args.out)?;
+    for line in &merged.missing {
+        out::stderr(&format!("overnight: {line}"));
+    }
+    let text = match args.format {
+        ListFormat::Json => format!("{}\n", serde_json::to_string(&merged.result).unwrap_or_default()),
+        ListFormat::Text => told(&merged.result, &args.out, None),
     };
-    ended(attempt(), args.format)
+    if let Some(github) = github {
+        publish(&github, &merged.result, &args.out, &merged.jobs)?;
+    }
+    printed(&text)?;
+    Ok(merged.result.exit_code)
+}
+
+/// The directories of all bundles. Those of object stores are brought down into the output directory, where the merged
+/// rows find their run directories.
+async fn bundle_places(args: &MergeArgs) -> Result<Vec<BundlePlace>, Refusal> {
+    let (mut places, mut remote) = (Vec::new(), Vec::new());
+    for argument in &args.bundles {
+        match address(argument)? {
+            Some(objects) => remote.extend(remote::bundles(&objects).await?),
+            None => places.push(BundlePlace {
+                dir: argument.clone(),
+                shown: argument.display().to_string(),
+            }),
+        }
+    }
+    if remote.is_empty() {
+        return Ok(places);
+    }
+    merging::fits(&args.out, None)?;
+    let downloads = args.out.join(merging::DOWNLOADS);
+    let (mut names, mut problems) = (BTreeSet::new(), Vec::new());
+    for objects in remote {
+        let last = objects.url().rsplit('/').next().unwrap_or_default();
+        let plain = if manifest::is_id(last) { last } else { "bundle" };
+        let mut name = plain.to_owned();
+        let mut number = 2;
+        while !names.insert(name.clone()) {
+            name = format!("{plain}.{number}");
+            number += 1;
+        }
+        let dir = downloads.join(name);
+        match remote::download(&objects, &dir).await {
+            Ok(()) => {}
+            Err(BatchError::Invalid(text)) => problems.push(text),
+            Err(other) => return Err(other.into()),
+        }
+        places.push(BundlePlace {
+            dir,
+            shown: objects.url().to_owned(),
+        });
+    }
+    match problems.is_empty() {
+        true => Ok(places),
+        false => Err(Refusal::Invalid(problems.join("\n"))),
+    }
 }
 
 /// `overnight compare`. Returns the exit code.

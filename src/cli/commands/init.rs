@@ -35,28 +35,28 @@ const KINDS: &[Kind] = &[
         name: "node",
         title: "Node",
         test: "npm test --silent",
-        setup: "      - uses: actions/setup-node@v4\n        with: { node-version: 22 }\n      - run: npm ci\n",
+        setup: "      - uses: actions/setup-node@820762786026740c76f36085b0efc47a31fe5020 # v7.0.0\n        with: { node-version: 22 }\n      - run: npm ci\n",
         frozen: &["test/**", "tests/**", "**/__tests__/**", "**/*.{test,spec}.*"],
     },
     Kind {
         name: "python",
         title: "Python",
         test: "python3 -m pytest -q",
-        setup: "      - uses: actions/setup-python@v5\n        with: { python-version: '3.13' }\n      - run: python3 -m pip install -e . pytest\n",
+        setup: "      - uses: actions/setup-python@5fda3b95a4ea91299a34e894583c3862153e4b97 # v7.0.0\n        with: { python-version: '3.13' }\n      - run: python3 -m pip install -e . pytest\n",
         frozen: &["tests/**", "test/**", "**/conftest.py", "**/test_*.py", "**/*_test.py"],
     },
     Kind {
         name: "go",
         title: "Go",
         test: "go test ./...",
-        setup: "      - uses: actions/setup-go@v5\n        with: { go-version: stable }\n      - run: go mod download\n",
+        setup: "      - uses: actions/setup-go@b7ad1dad31e06c5925ef5d2fc7ad053ef454303e # v7.0.0\n        with: { go-version: stable }\n      - run: go mod download\n",
         frozen: &["**/*_test.go", "**/testdata/**"],
     },
     Kind {
         name: "java",
         title: "Java",
         test: "mvn -q -o test",
-        setup: "      - uses: actions/setup-java@v4\n        with: { distribution: temurin, java-version: 21 }\n      - run: mvn -q dependency:go-offline\n",
+        setup: "      - uses: actions/setup-java@b6effb05e454b25005698d916606bdc6ffcbf961 # v5.7.0\n        with: { distribution: temurin, java-version: 21 }\n      - run: mvn -q dependency:go-offline\n",
         frozen: &["**/src/test/**"],
     },
 ];
@@ -225,7 +225,7 @@ fn workflow(kinds: &[&Kind], branch: &str) -> String {
          \x20 overnight:\n\
          \x20   runs-on: ubuntu-latest\n\
          \x20   steps:\n\
-         \x20     - uses: actions/checkout@v4\n\
+         \x20     - uses: actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1\n\
          \x20       with: {{ persist-credentials: false, fetch-depth: 0 }}\n\
          {setup}\
          \x20     - name: install overnight\n\
@@ -244,7 +244,7 @@ fn workflow(kinds: &[&Kind], branch: &str) -> String {
          \x20           cat \"$RUNNER_TEMP/overnight/summary.md\" >> \"$GITHUB_STEP_SUMMARY\"\n\
          \x20         fi\n\
          \x20     - if: always()\n\
-         \x20       uses: actions/upload-artifact@v4\n\
+         \x20       uses: actions/upload-artifact@bbbca2ddaa5d8feaa63e36b76fdaad77386f024f # v7.0.0\n\
          \x20       with: {{ name: overnight, path: \"${{{{ runner.temp }}}}/overnight\", if-no-files-found: ignore }}\n"
     )
 }

@@ -29,7 +29,7 @@ pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
         Command::Run(args) => return run::run(*args, started).await,
         Command::Resume(args) => return resume::resume(*args, started).await,
         Command::Batch(args) => return batch::batch(*args).await,
-        Command::Merge(args) => return batch::merge(&args),
+        Command::Merge(args) => return batch::merge(&args).await,
         Command::Compare(args) => batch::compare(&args),
         Command::Report(args) => report::report(&args),
         Command::Deliver(args) => deliver::deliver(&args).await,

@@ -49,9 +49,10 @@ pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refu
             for warning in warnings {
                 out::stderr(&warning);
             }
+            let beside = super::run::beside_shown(&read.beside);
             match json || format == ReportFormat::Json {
                 true => printed(&format!("{:#}\n", show::json(&plan))),
-                false => printed(&show::text(&plan)),
+                false => printed(&format!("{}{beside}", show::text(&plan))),
             }
         }
         RecipeCommand::List { dir, format } => list(dir.as_deref(), format),
@@ -82,13 +83,15 @@ async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal
     };
     let files = &mut checked.files;
     let file = files.add(origin.name.clone(), text);
-    let mut found = Vec::new();
-    match recipe::parse(files, file, &mut found) {
-        Err(problems) => found.extend(problems),
-        Ok(parsed) => {
+    let (parsed, mut found) = recipe::read(files, file);
+    match parsed {
+        None => {}
+        // Also where something is wrong already: all problems of a file are told at once.
+        Some(parsed) => {
             let trust = origin.trust(false, &parsed, here).await?;
             let named = origin.read_named(&parsed, &trust, here).await?;
             found.extend(recipe::check(&parsed, &|_, name| named.text(name)));
+            origin.read_beside(&parsed, &trust, here, &mut found).await?;
             found.extend(foresee::problems(&parsed, workspace));
             let outside = origin.policy_outside(&parsed, here).filter(|_| !trust.trusted);
             if let Some(name) = &outside {
@@ -270,17 +273,24 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
         true => SchemaKind::Recipe.headed(&text),
         false => text,
     };
-    let mut wanted = vec![(file.to_owned(), text)];
+    let mut wanted = vec![(file.to_owned(), text.into_bytes(), false)];
     for (_, name) in recipe::named(&parsed) {
         let text = named.text(&name.value).map_err(Refusal::Environment)?;
-        wanted.push((beside.join(&name.value), text));
+        wanted.push((beside.join(&name.value), text.into_bytes(), false));
+    }
+    let mut wrong = Vec::new();
+    let (given, _) = origin.read_beside(&parsed, &trust, here, &mut wrong).await?;
+    if !wrong.is_empty() {
+        return Err(settings::refuse(&wrong, &files));
+    }
+    // A recipe that lists none gets all of its new directory.
+    for one in given.into_iter().filter(|_| !parsed.files.is_empty()) {
+        wanted.push((beside.join(&one.path), one.bytes, one.executable));
     }
     let standing: Vec<String> = wanted
         .iter()
-        .filter(|(path, text)| {
-            path.exists() && !std::fs::read_to_string(path).is_ok_and(|own| own == *text && path != file)
-        })
-        .map(|(path, _)| path.display().to_string())
+        .filter(|(path, bytes, _)| path.exists() && !std::fs::read(path).is_ok_and(|own| own == *bytes && path != file))
+        .map(|(path, ..)| path.display().to_string())
         .collect();
     if !standing.is_empty() {
         return Err(Refusal::Environment(format!(
@@ -288,8 +298,13 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
             standing.join(", ")
         )));
     }
-    for (path, text) in &wanted {
-        crate::journal::artefacts::write(path, text.as_bytes())?;
+    for (path, bytes, executable) in &wanted {
+        crate::journal::artefacts::write(path, bytes)?;
+        if *executable {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(path, mode)
+                .map_err(|error| Refusal::Output(format!("{}: {error}", path.display())))?;
+        }
         printed(&format!("{}\n", path.display()))?;
     }
     Ok(exit::PASSED)
@@ -400,6 +415,7 @@ fn arguments(recipe: &Path, run: &Path) -> RunArgs {
         param: Vec::new(),
         params: None,
         input: None,
+        input_value: None,
         isolate: false,
         out: Some(run.to_owned()),
         dry_run: false,

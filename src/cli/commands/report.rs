@@ -4,7 +4,7 @@ use super::printed;
 use crate::cli::args::ReportArgs;
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, out};
+use crate::cli::{exit, github, out, variables};
 use crate::journal::{self, store};
 use crate::report::export::{self, Beside, ReportFile};
 use crate::report::findings;
@@ -14,8 +14,15 @@ use crate::report::summary::RunSummary;
 /// Writes one output to stdout, or all files to the run directory.
 pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
     let dir = store::locate(&args.run, &args.workspace)?;
+    let step = match variables::github(args.github)? {
+        true => Some(github::files()?),
+        false => None,
+    };
     let Some(format) = args.format else {
-        let written = outputs::write(&dir, &args.workspace, &Copies::default())?;
+        let mut written = outputs::write(&dir, &args.workspace, &Copies::default())?;
+        if let Some(step) = step {
+            step.publish_run(&dir, &mut written)?;
+        }
         for problem in &written.problems {
             out::stderr(&format!("error: not written: {problem}"));
         }
@@ -47,6 +54,11 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
         declared: outputs::declared(&sum),
         patch: (!patch.is_empty()).then_some(patch.as_slice()),
     };
+    if let Some(step) = step {
+        let values = crate::report::github::run_outputs(&result::result(&sum, &ending));
+        let annotations = crate::report::github::annotations(&sum, &ending);
+        step.publish(&values, &crate::report::markdown::summary(&sum, &ending), &annotations)?;
+    }
     if format == ReportFile::Result {
         let mut object = result::result(&sum, &ending);
         outputs::seal(&mut object, journal.keyed)?;

@@ -6,14 +6,15 @@ mod trust;
 use super::session::{self, Beginning, RunSession};
 use crate::base::event::{Event, EventKind, RunStarted};
 use crate::base::outcome::{RunOutcome, Verdict};
+use crate::base::source::KeptFile;
 use crate::cli::args::ResumeArgs;
-use crate::cli::origin::Trust;
+use crate::cli::origin::{RecipeFile, Trust};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::recipe_requests::{self, Look};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{bootstrap, limits, out, variables, verify};
+use crate::cli::{bootstrap, github, limits, out, variables, verify};
 use crate::diag::SourceFiles;
 use crate::engine::state::RunState;
 use crate::journal::{self, store};
@@ -73,8 +74,15 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
             outcome.verdict.as_str(),
             outcome.message
         ));
-        let written = outputs::write(&dir, &here, &Copies::from(&args.shared))?;
+        let github = args.shared.github.then(github::files).transpose()?;
+        let mut written = outputs::write(&dir, &here, &Copies::from(&args.shared))?;
+        if let Some(github) = github {
+            github.publish_run(&dir, &mut written)?;
+        }
         return Ok(outputs::print(args.shared.format(), &written));
+    }
+    if args.shared.github {
+        github::files()?;
     }
     let known = trust::is_ours(&journal);
     let approvals = trust::approvals(&args, events, known)?;
@@ -195,6 +203,7 @@ async fn go_on(
     let mut own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
     own.extend(first.source.iter().flat_map(|source| source.files.iter().cloned()));
     bootstrap::guard(&mut policies, &workspace, &hidden, &own);
+    bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let isolated = match tree {
         Tree::Own { .. } => None,
         Tree::Isolated { made, origin } => Some(
@@ -224,6 +233,7 @@ async fn go_on(
         home: dir.to_owned(),
         origin: args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from(".")),
         run: first.run,
+        beside: RecipeFile::recorded(&first.files, dir)?,
         plan,
         trusted: trust.trusted,
         policies,
@@ -271,7 +281,8 @@ async fn trust(args: &ResumeArgs, first: &RunStarted, plan: &Plan, workspace: &P
         Err(Refusal::Environment(why)) => return Err(Refusal::Environment(why)),
         Err(_) => return Ok(Trust::no(format!("its recipe {name} cannot be read any more"))),
     };
-    let same = read.plan.tools == plan.tools && read.plan.steps == plan.steps;
+    let files: Vec<KeptFile> = read.beside.iter().map(RecipeFile::kept).collect();
+    let same = read.plan.tools == plan.tools && read.plan.steps == plan.steps && files == first.files;
     Ok(if read.trust.trusted && !same {
         other()
     } else {

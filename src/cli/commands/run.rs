@@ -6,9 +6,10 @@ use crate::base::event::{PatchBase, RunStarted};
 use crate::base::ids::RunId;
 use crate::base::secret::Redactor;
 use crate::cli::args::{RunArgs, RunFlags};
+use crate::cli::origin::RecipeFile;
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Settings};
-use crate::cli::{bootstrap, exit, limits, out, search, shipped, variables};
+use crate::cli::{bootstrap, exit, github, limits, out, search, shipped, variables};
 use crate::journal::{JournalError, format, place, store};
 use crate::recipe::{Plan, show};
 use crate::workspace::root::settled;
@@ -105,6 +106,10 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
         Ok(place) => place,
         Err(refusal) => return Err(refusal.clone()),
     };
+    if args.shared.github && !args.dry_run {
+        // A step whose outputs cannot be written must not first spend money.
+        github::files()?;
+    }
     let settings = settings::settle(&args, &place.workspace).await?;
     if !args.dry_run && !args.shared.silent {
         out::stderr(&limits::line(&settings.plan, &bootstrap::pricing()?));
@@ -168,6 +173,7 @@ async fn begin(
         plan,
         mut policies,
         source,
+        beside,
         files,
         ..
     } = settings;
@@ -179,6 +185,7 @@ async fn begin(
     let search = bootstrap::search(plan.model.as_deref(), shared.base_url.as_deref(), &place.workspace);
     let texts = policies.texts();
     bootstrap::guard(&mut policies, &workspace, &hidden, &source.files);
+    bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let origin = isolated.as_ref().map(|(_, standing)| standing.origin.as_path());
     bootstrap::guard_programs(&mut policies, &workspace, origin);
     let provider = bootstrap::provider(&plan, shared, &place.workspace)?;
@@ -207,6 +214,7 @@ async fn begin(
         },
         recorded: provider.info().recorded,
         source: Some(source.clone()),
+        files: beside.iter().map(RecipeFile::kept).collect(),
     };
     place::make_dirs(&place.workspace, &place.dir).map_err(|source| JournalError::Write {
         path: place.dir.display().to_string(),
@@ -218,6 +226,7 @@ async fn begin(
         origin: place.workspace.clone(),
         run: place.run.clone(),
         plan,
+        beside,
         trusted: source.trusted,
         policies,
         files: Some(files),
@@ -248,6 +257,12 @@ fn tell_trust(settings: &Settings) {
             source.why
         ));
     }
+}
+
+/// The lines about the files beside a recipe that its commands get.
+pub fn beside_shown(files: &[RecipeFile]) -> String {
+    let one = |file: &RecipeFile| format!("  its commands get {} ({} bytes)\n", file.path, file.bytes.len());
+    files.iter().map(one).collect()
 }
 
 /// Prints what would be done. Starts nothing and sends nothing.
@@ -291,6 +306,7 @@ fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
     if let Some(commit) = &source.commit {
         text.push_str(&format!("  read from commit {commit}\n"));
     }
+    text.push_str(&beside_shown(&settings.beside));
     if let Some(refusal) = &settings.refused {
         text.push_str("\nthe run would be refused (code 3):\n");
         for line in refusal.to_string().lines() {

@@ -7,6 +7,7 @@ use crate::cli::origin::RecipeOrigin;
 use crate::cli::refusal::Refusal;
 use crate::cli::{bootstrap, out, shipped};
 use crate::process::unsandboxed;
+use crate::recipe::plan::InputFormat;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -81,8 +82,11 @@ async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), Refu
     let tree = copy.path().join("repo");
     copy_tree(&repo, &tree).map_err(|error| Refusal::Environment(format!("{}: {error}", repo.display())))?;
     first_commit(&tree).await?;
-    let input = sample.join("input.json");
-    if args.input.is_none() && input.is_file() {
+    let formats = InputFormat::WORDS.iter();
+    let mut inputs = formats.map(|(_, format)| sample.join(format!("input.{}", format.extension())));
+    if args.input.is_none()
+        && let Some(input) = inputs.find(|input| input.is_file())
+    {
         args.input = Some(input.to_string_lossy().into_owned());
     }
     if args.out.is_none() {

@@ -8,11 +8,12 @@ use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
 use crate::base::secret::Redactor;
 use crate::cli::args::{RunFlags, StdoutFormat};
+use crate::cli::origin::{self, RecipeFile};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::toolset::{self, Toolset};
-use crate::cli::{bootstrap, exit, foresee, limits, out, programs, prompts, signals, unread};
+use crate::cli::{bootstrap, exit, foresee, github, limits, out, programs, prompts, signals, unread};
 use crate::diag::SourceFiles;
 use crate::engine::deps::{Baseline, Deps, Interrupt, SandboxMaker};
 use crate::engine::effects::Preconditions;
@@ -20,9 +21,9 @@ use crate::engine::journal_place;
 use crate::engine::ledger::Ledger;
 use crate::engine::prompt;
 use crate::engine::run as engine;
-use crate::journal::{JournalError, output_lock, store};
+use crate::journal::{JournalError, artefacts, output_lock, store};
 use crate::policy::PolicySet;
-use crate::policy::model::{FREE_TOOLS, SHELL};
+use crate::policy::model::SHELL;
 use crate::process::Confinement;
 use crate::provider::pricing::Pricing;
 use crate::provider::{ModelInfo, Provider};
@@ -50,6 +51,8 @@ pub struct RunSession {
     /// The user's tree; differs from the workspace if the run is isolated.
     pub origin: PathBuf,
     pub plan: Plan,
+    /// The files beside the recipe that its commands get.
+    pub beside: Vec<RecipeFile>,
     /// Whether the recipe is trusted.
     pub trusted: bool,
     pub policies: PolicySet,
@@ -95,12 +98,16 @@ pub async fn run(session: RunSession, beginning: Beginning, shared: &RunFlags) -
     let copies = Copies::from(shared);
     let origin = session.origin.clone();
     let (told, home) = drive(session, beginning, shared, &interrupt).await?;
+    let github = shared.github.then(github::files).transpose()?;
     let mut written = outputs::write(&home, &origin, &copies)?;
     if let Some(problem) = told {
         written.problems.push(problem);
         written.code = exit::stronger(written.code, exit::OUTPUT);
         written.result.verdict = Verdict::Output;
         written.result.exit_code = i32::from(written.code);
+    }
+    if let Some(github) = github {
+        github.publish_run(&home, &mut written)?;
     }
     if shared.silent {
         return Ok(written.code);
@@ -161,6 +168,7 @@ async fn drive(
         return Err(Refusal::Environment(missing));
     }
     let mut own = bootstrap::private(session.workspace.root())?;
+    origin::give(&mut own, &session.beside, &session.plan)?;
     if let Some(isolated) = &session.isolated {
         own.brought.clone_from(&isolated.brought);
         own.origin = Some(isolated.origin.clone());
@@ -190,6 +198,9 @@ async fn drive(
     let equipped = toolset_event(&equipment, (&system, programs), window, prepared.prompts);
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
+            for file in &session.beside {
+                artefacts::keep_blob(&home, &file.bytes)?;
+            }
             let kind = EventKind::RunStarted(first);
             (Ledger::begin(&home, kind, sinks, Arc::clone(&redactor))?, true)
         }
@@ -293,7 +304,7 @@ async fn drive(
 fn told_of(tools: Registry, policies: &PolicySet) -> Registry {
     let has_commands = tools.find(SHELL).is_some();
     tools.declaring(|spec| {
-        let follows_commands = FREE_TOOLS.contains(&spec.name.as_str());
+        let follows_commands = spec.effects.follows_commands;
         policies.may_allow(&spec.name, spec.kind, &spec.origin) && (has_commands || !follows_commands)
     })
 }
@@ -538,14 +549,21 @@ pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Run
     let message = redactor.redact(&refusal.to_string()).into_owned();
     if let Refusal::Usage(_) = refusal {
         // A wrong command line leaves no files, but a script that reads stdout gets its JSON object.
+        let mut written = outputs::unstarted(refusal.verdict(), recipe, &message);
+        if shared.github {
+            github::publish_refusal(&mut written);
+        }
         return match shared.format() {
             StdoutFormat::Text => exit::USAGE,
-            format => outputs::print(format, &outputs::unstarted(refusal.verdict(), recipe, &message)),
+            format => outputs::print(format, &written),
         };
     }
     // A run directory with a journal belongs to another run.
     let dir = dir.filter(|dir| !store::is_taken(dir));
-    let written = outputs::write_unstarted(dir, &Copies::from(shared), recipe, refusal.verdict(), &message);
+    let mut written = outputs::write_unstarted(dir, &Copies::from(shared), recipe, refusal.verdict(), &message);
+    if shared.github {
+        github::publish_refusal(&mut written);
+    }
     match shared.format() {
         StdoutFormat::Text => {
             for problem in &written.problems {

@@ -7,6 +7,7 @@ use crate::base::ids::CallId;
 use crate::base::ruling::{Decision, PolicyInput, Ruling};
 use crate::base::secret::Redactor;
 use crate::cli::args::{CallArgs, StdoutFormat, ToolsCommand, Trusted};
+use crate::cli::origin::{self, RecipeFile};
 use crate::cli::recipe_requests;
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
@@ -14,7 +15,7 @@ use crate::cli::settings::{self, Typed};
 use crate::cli::{bootstrap, exit, inputs, out, search, toolset};
 use crate::diag::SourceFiles;
 use crate::engine::command_judge::CommandJudge;
-use crate::engine::{denial, next};
+use crate::engine::denial;
 use crate::policy::{self, Uses};
 use crate::process::private::Private;
 use crate::process::{self, Confinement};
@@ -46,7 +47,7 @@ async fn plan_of(
     (recipe, trust): (Option<&Path>, &[Trusted]),
     policies: &policy::PolicySet,
     workspace: &Path,
-) -> Result<Option<(Plan, bool)>, Refusal> {
+) -> Result<Option<(Plan, Vec<RecipeFile>, bool)>, Refusal> {
     let Some(recipe) = recipe else {
         return Ok(None);
     };
@@ -57,7 +58,7 @@ async fn plan_of(
     let mut refused = recipe_requests::passed_keys(policies, &secrets);
     refused.extend(read.refused(policies, workspace, false, &secrets));
     match refused.is_empty() {
-        true => Ok(Some((read.plan, read.trust.trusted))),
+        true => Ok(Some((read.plan, read.beside, read.trust.trusted))),
         false => Err(settings::refuse(&refused, &files)),
     }
 }
@@ -69,12 +70,12 @@ fn search_of(plan: Option<&Plan>) -> Option<Search> {
 async fn list(recipe: (Option<&Path>, &[Trusted]), format: StdoutFormat, workspace: &Path) -> Result<u8, Refusal> {
     let policies = settings::rulers(&[], None, workspace, &mut SourceFiles::default(), &mut Vec::new()).await?;
     let plan = plan_of(recipe, &policies, workspace).await?;
-    let searches = search_of(plan.as_ref().map(|(plan, _)| plan)).is_some();
-    let Some((plan, trusted)) = plan else {
+    let searches = search_of(plan.as_ref().map(|(plan, ..)| plan)).is_some();
+    let Some((plan, beside, trusted)) = plan else {
         return print(&bootstrap::registry(None, searches)?, format);
     };
     let tree = bootstrap::workspace(workspace, &[], Some(&plan))?;
-    let standalone = toolset::standalone(&plan, searches, &policies, &tree, trusted).await?;
+    let standalone = toolset::standalone((&plan, &beside), searches, &policies, &tree, trusted).await?;
     standalone.equipment.servers.close().await;
     print(&standalone.equipment.tools, format)
 }
@@ -185,14 +186,20 @@ async fn gate(args: &CallArgs, arguments: &Value) -> Result<Answer, Refusal> {
         .filter_map(|name| settings::own_file(name, &args.workspace));
     let own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
     bootstrap::guard(&mut policies, &tree, &[], &own);
+    if let Some((plan, ..)) = &plan {
+        bootstrap::restrict(&mut policies, plan, &tree)?;
+    }
     bootstrap::guard_programs(&mut policies, &tree, None);
-    let searches = search_of(plan.as_ref().map(|(plan, _)| plan)).is_some();
+    let searches = search_of(plan.as_ref().map(|(plan, ..)| plan)).is_some();
     let standalone = match &plan {
-        Some((plan, trusted)) => toolset::standalone(plan, searches, &policies, &tree, *trusted).await?,
+        Some((plan, beside, trusted)) => {
+            toolset::standalone((plan, beside), searches, &policies, &tree, *trusted).await?
+        }
         None => toolset::Standalone::builtin(searches)?,
     };
     bootstrap::hide_unreadable(&mut tree, &policies);
-    let answer = judged(args, &policies, tree, &standalone.equipment, arguments).await;
+    let given = plan.as_ref().map(|(plan, beside, _)| (plan, beside.as_slice()));
+    let answer = judged(args, &policies, tree, (&standalone.equipment, given), arguments).await;
     standalone.equipment.servers.close().await;
     for notice in standalone.equipment.notices.take() {
         out::stderr(&format!("warning: {}", notice.message));
@@ -200,11 +207,14 @@ async fn gate(args: &CallArgs, arguments: &Value) -> Result<Answer, Refusal> {
     answer
 }
 
+/// A recipe's plan and the files beside it that its commands get.
+type GivenFiles<'a> = Option<(&'a Plan, &'a [RecipeFile])>;
+
 async fn judged(
     args: &CallArgs,
     policies: &policy::PolicySet,
     tree: crate::workspace::Workspace,
-    equipment: &toolset::Toolset,
+    (equipment, given): (&toolset::Toolset, GivenFiles<'_>),
     arguments: &Value,
 ) -> Result<Answer, Refusal> {
     let failed = |error: ToolError| Answer {
@@ -234,7 +244,7 @@ async fn judged(
         args: &accepted.args,
     };
     let redactor = Arc::new(Redactor::from_env(bootstrap::environment()));
-    let secret = next::is_outgoing(spec) && redactor.find(accepted.args.to_string().as_bytes()).is_some();
+    let secret = spec.effects.sends_arguments && redactor.find(accepted.args.to_string().as_bytes()).is_some();
     let ruling = match secret {
         true => denial::secret(),
         false => workspace
@@ -258,7 +268,7 @@ async fn judged(
         policies,
         workspace,
         redactor,
-        (&ruling, equipment),
+        (&ruling, equipment, given),
         (found.tool, &asked),
         prepared,
     )
@@ -300,13 +310,16 @@ async fn execute(
     policies: &policy::PolicySet,
     workspace: Arc<crate::workspace::Workspace>,
     redactor: Arc<Redactor>,
-    (ruling, equipment): (&Ruling, &toolset::Toolset),
+    (ruling, equipment, given): (&Ruling, &toolset::Toolset, GivenFiles<'_>),
     (tool, asked): (&Arc<dyn crate::tools::Tool>, &PolicyInput<'_>),
     prepared: crate::tools::PreparedCall,
 ) -> Result<ToolOutput, Refusal> {
     let args = asked.args;
     let no_dir = |error| Refusal::Environment(format!("no temporary directory: {error}"));
-    let own = bootstrap::private(workspace.root())?;
+    let mut own = bootstrap::private(workspace.root())?;
+    if let Some((plan, beside)) = given {
+        origin::give(&mut own, beside, plan)?;
+    }
     let results = tempfile::Builder::new()
         .prefix("overnight-")
         .tempdir()

@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 pub fn plan(steps: usize, retries: u32) -> Plan {
     let step = |n: usize| PlanStep {
         id: StepId(format!("s{n}")),
+        // The last of many is left out by its condition.
+        when: (n == 3).then(|| "steps.s0.status == \"skipped\"".to_owned()),
+        findings: false,
         work: if n % 2 == 1 {
             StepWork::Run {
                 command: "true".to_owned(),
@@ -66,6 +69,7 @@ pub fn plan(steps: usize, retries: u32) -> Plan {
         model_settings: crate::recipe::plan::ModelSettings::default(),
         values: BTreeMap::new(),
         input: None,
+        input_format: crate::recipe::plan::InputFormat::Json,
         deliver: None,
     }
 }

@@ -4,7 +4,7 @@ use super::{Judge, entry, keep_nearest, launched_as};
 use crate::base::call::ToolOrigin;
 use crate::base::ruling::{Considered, PolicyInput};
 use crate::policy::installed::replaceable;
-use crate::policy::model::{FREE_TOOLS, Policy, Rule, RuleEffect};
+use crate::policy::model::{Policy, Rule, RuleEffect, needs_no_rule};
 use crate::policy::needs::{Need, is_result_name};
 use crate::policy::rule_match::{Mismatch, allows, forbids};
 use crate::policy::shell::{CommandRefusal, Simple};
@@ -120,7 +120,7 @@ fn is_free(need: &Need<'_>, asked: &PolicyInput<'_>) -> bool {
         Need::ShellRead(_) | Need::State(_) => true,
         // A place that is known only at exec is judged there.
         Need::ShellWrite(used, _) if used.opaque => true,
-        Need::Tool => *asked.origin == ToolOrigin::Builtin && (FREE_TOOLS.contains(&asked.tool) || reads_result(asked)),
+        Need::Tool => *asked.origin == ToolOrigin::Builtin && (needs_no_rule(asked.tool) || reads_result(asked)),
         _ => false,
     }
 }

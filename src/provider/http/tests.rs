@@ -94,7 +94,7 @@ fn stream(text: String) -> Act {
 #[tokio::test]
 async fn one_connection_serves_many_turns() {
     let server = Server::start(vec![stream(gemini_ok("hello"))]).await;
-    let provider = provider(Wire::Gemini, &server.base);
+    let provider = provider(wire::named("gemini"), &server.base);
     let mut messages = vec![Message::user("hi")];
     for _ in 0..5 {
         let (reply, retries) = ask(&provider, &messages).await;
@@ -122,7 +122,7 @@ async fn cancellation_ends_everything_at_once() {
         Act::Say(503, vec![("retry-after", "0.4".into())], String::new()),
     ] {
         let server = Server::start(vec![act]).await;
-        let provider = Arc::new(provider(Wire::Gemini, &server.base));
+        let provider = Arc::new(provider(wire::named("gemini"), &server.base));
         let cancel = CancellationToken::new();
         let task = tokio::spawn({
             let (provider, cancel) = (Arc::clone(&provider), cancel.clone());
@@ -140,7 +140,7 @@ async fn cancellation_ends_everything_at_once() {
 #[tokio::test]
 async fn the_deadline_ends_a_silent_answer() {
     let server = Server::start(vec![Act::Hang]).await;
-    let provider = provider(Wire::Gemini, &server.base);
+    let provider = provider(wire::named("gemini"), &server.base);
     let at = Instant::now();
     let within = Duration::from_millis(100);
     let (reply, _) = ask_until(&provider, &[Message::user("hi")], &CancellationToken::new(), within).await;

@@ -47,19 +47,31 @@ fn opens_what_is_named() {
 fn base_urls_are_taken_as_the_vendors_clients_take_them() {
     for (wire, given, url) in [
         (
-            Wire::Gemini,
+            wire::named("gemini"),
             "http://h:1",
             "http://h:1/v1beta/models/m:streamGenerateContent?alt=sse",
         ),
         (
-            Wire::Gemini,
+            wire::named("gemini"),
             "http://h:1/v1beta/",
             "http://h:1/v1beta/models/m:streamGenerateContent?alt=sse",
         ),
-        (Wire::OpenaiChat, "http://h:1/v1/", "http://h:1/v1/chat/completions"),
-        (Wire::OpenaiResponses, "https://h/v1", "https://h/v1/responses"),
-        (Wire::Anthropic, "https://h/proxy", "https://h/proxy/v1/messages"),
-        (Wire::Anthropic, "https://h/v1", "https://h/v1/messages"),
+        (
+            wire::named("openai"),
+            "http://h:1/v1/",
+            "http://h:1/v1/chat/completions",
+        ),
+        (
+            wire::named("openai-responses"),
+            "https://h/v1",
+            "https://h/v1/responses",
+        ),
+        (
+            wire::named("anthropic"),
+            "https://h/proxy",
+            "https://h/proxy/v1/messages",
+        ),
+        (wire::named("anthropic"), "https://h/v1", "https://h/v1/messages"),
     ] {
         let with = OpenWith {
             env: &|_| None,

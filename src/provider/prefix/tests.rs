@@ -56,7 +56,7 @@ fn turn(n: usize, size: usize) -> [Message; 2] {
 
 #[test]
 fn cost_of_a_turn_does_not_grow() {
-    for wire in Wire::ALL {
+    for wire in wire::ALL {
         let mut prefix = RequestPrefix::default();
         let mut messages = vec![Message::user("go")];
         let mut costs = Vec::new();
@@ -76,7 +76,7 @@ fn cost_of_a_turn_does_not_grow() {
 
 #[test]
 fn rewritten_histories_are_encoded_anew() {
-    for wire in Wire::ALL {
+    for wire in wire::ALL {
         let mut prefix = RequestPrefix::default();
         let long: Vec<Message> = std::iter::once(Message::user("go")).chain(turn(1, 9)).collect();
         let other = vec![Message::user("stop"), Message::user("b"), Message::user("c")];
@@ -97,7 +97,7 @@ fn rewritten_histories_are_encoded_anew() {
 proptest! {
     #[test]
     fn kept_bytes_are_the_bytes(wire in 0usize..4, sizes in prop::collection::vec((0usize..50, any::<bool>()), 0..12), system in "[a-z]{0,3}") {
-        let wire = Wire::ALL[wire];
+        let wire = wire::ALL[wire];
         let mut prefix = RequestPrefix::default();
         let mut messages = Vec::new();
         for (n, (size, ask)) in sizes.into_iter().enumerate() {

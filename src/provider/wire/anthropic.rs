@@ -2,9 +2,9 @@
 
 pub mod reply;
 
-use super::Dialect;
 use super::names::wire_name;
 use super::schema;
+use super::{DecodeReply, Dialect, Protocol, ServiceFacts};
 use crate::base::ids::CallId;
 use crate::base::message::{CallResult, Media, Message, Part, Role, ToolContent};
 use crate::provider::json::{comma, field, raw};
@@ -17,8 +17,50 @@ const MARK: &[u8] = b",\"cache_control\":{\"type\":\"ephemeral\"}";
 /// The bytes after the last block's content of a message: the closing braces and bracket of block, list and message.
 const CLOSING: usize = 3;
 
+/// The name before the `/` of a model's id.
+const VENDOR: &str = "anthropic";
+
+/// The wire of Anthropic Messages.
+#[derive(Debug)]
+pub struct Anthropic;
+
+impl Protocol for Anthropic {
+    fn service(&self) -> &'static ServiceFacts {
+        &ServiceFacts {
+            vendor: VENDOR,
+            key_names: &["ANTHROPIC_API_KEY"],
+            base_variable: "ANTHROPIC_BASE_URL",
+            default_base: "https://api.anthropic.com",
+            own_version: Some("/v1"),
+            may_lack_key: false,
+            key_header: ("x-api-key", ""),
+            headers: &[("anthropic-version", "2023-06-01")],
+        }
+    }
+
+    fn url(&self, base: &str, _: &str) -> String {
+        format!("{base}/v1/messages")
+    }
+
+    fn head(&self, dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+        head(dialect, request)
+    }
+
+    fn message(&self, dialect: Dialect<'_>, sent: &Message, out: &mut Vec<u8>) {
+        message(dialect, sent, out);
+    }
+
+    fn append_messages(&self, body: &mut Vec<u8>, messages: &[u8], marks: &[usize]) {
+        append_marked(body, messages, marks);
+    }
+
+    fn decoder(&self, model: &str, _: u64) -> Box<dyn DecodeReply> {
+        Box::new(reply::AnthropicDecoder::new(model))
+    }
+}
+
 /// Everything before the messages. Cache marks are at the end of the system text and of the tools.
-pub fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
     let mut out = b"{".to_vec();
     field(&mut out, "model", dialect.model);
     let known = pricing::known(&format!("anthropic/{}", dialect.model));
@@ -62,7 +104,7 @@ pub fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
 
 /// The messages with a cache mark on the last block of the last two user turns, so that the next request finds what
 /// this one wrote to the cache. The marks are inserted between reused bytes; nothing is encoded again.
-pub fn join(body: &mut Vec<u8>, messages: &[u8], marks: &[usize]) {
+fn append_marked(body: &mut Vec<u8>, messages: &[u8], marks: &[usize]) {
     let mut from = 0;
     for end in &marks[marks.len().saturating_sub(2)..] {
         let at = end.saturating_sub(CLOSING);
@@ -76,13 +118,13 @@ pub fn join(body: &mut Vec<u8>, messages: &[u8], marks: &[usize]) {
 }
 
 /// Encodes one message as one message; results come first in it.
-pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
+fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
     let role = if message.role == Role::Assistant {
         "assistant"
     } else {
         "user"
     };
-    if let Some(received) = super::received("anthropic", dialect.model, message) {
+    if let Some(received) = super::received(VENDOR, dialect.model, message) {
         comma(out);
         raw(out, "{\"role\":\"assistant\"");
         field(out, "content", received);

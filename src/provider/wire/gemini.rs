@@ -2,17 +2,55 @@
 
 pub mod reply;
 
-use super::Dialect;
 use super::names::wire_name;
 use super::schema;
+use super::{DecodeReply, Dialect, Protocol, ServiceFacts};
 use crate::base::call::ToolCall;
 use crate::base::message::{CallResult, Media, Message, Part, Role, ToolContent};
 use crate::provider::ModelRequest;
 use crate::provider::json::{comma, field, raw, value};
 use serde_json::{Map, Value, json};
 
+/// The name before the `/` of a model's id.
+const VENDOR: &str = "gemini";
+
+/// The wire of Gemini `generateContent`.
+#[derive(Debug)]
+pub struct Gemini;
+
+impl Protocol for Gemini {
+    fn service(&self) -> &'static ServiceFacts {
+        &ServiceFacts {
+            vendor: VENDOR,
+            key_names: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+            base_variable: "GOOGLE_GEMINI_BASE_URL",
+            default_base: "https://generativelanguage.googleapis.com",
+            own_version: Some("/v1beta"),
+            may_lack_key: false,
+            key_header: ("x-goog-api-key", ""),
+            headers: &[],
+        }
+    }
+
+    fn url(&self, base: &str, model: &str) -> String {
+        format!("{base}/v1beta/models/{model}:streamGenerateContent?alt=sse")
+    }
+
+    fn head(&self, dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+        head(dialect, request)
+    }
+
+    fn message(&self, dialect: Dialect<'_>, sent: &Message, out: &mut Vec<u8>) {
+        message(dialect, sent, out);
+    }
+
+    fn decoder(&self, model: &str, _: u64) -> Box<dyn DecodeReply> {
+        Box::new(reply::GeminiDecoder::new(model))
+    }
+}
+
 /// Everything before the contents.
-pub fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
     let mut out = b"{".to_vec();
     if !request.system.is_empty() {
         field(
@@ -75,8 +113,8 @@ fn thinks(model: &str) -> bool {
 }
 
 /// Encodes one message as one content.
-pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
-    if let Some(received) = super::received("gemini", dialect.model, message) {
+fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
+    if let Some(received) = super::received(VENDOR, dialect.model, message) {
         comma(out);
         value(out, received);
         return;

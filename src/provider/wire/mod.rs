@@ -17,13 +17,158 @@ use crate::net::sse::Frame;
 use secrecy::SecretString;
 use serde_json::Value;
 
+/// All wires, in the order in which they are listed for people. A new one needs its file, a line here and its fixtures.
+pub static ALL: [Wire; 4] = [
+    &gemini::Gemini,
+    &openai_chat::OpenaiChat,
+    &openai_responses::OpenaiResponses,
+    &anthropic::Anthropic,
+];
+
 /// The protocol of a model API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wire {
-    Gemini,
-    OpenaiChat,
-    OpenaiResponses,
-    Anthropic,
+pub type Wire = &'static dyn Protocol;
+
+/// What is known of a model service before anything is sent.
+#[derive(Debug)]
+pub struct ServiceFacts {
+    /// The name in `Part::Opaque` and before the `/` of a model's id.
+    pub vendor: &'static str,
+    /// The variables that may hold the key, in order of precedence.
+    pub key_names: &'static [&'static str],
+    /// The variable for another base URL.
+    pub base_variable: &'static str,
+    pub default_base: &'static str,
+    /// The version suffix of a base URL that the vendor's own clients add themselves.
+    pub own_version: Option<&'static str>,
+    /// Whether self-hosted servers of this wire usually need no key.
+    pub may_lack_key: bool,
+    /// Name of the header that holds the key, and what stands before the key in it.
+    pub key_header: (&'static str, &'static str),
+    /// Further headers of each request.
+    pub headers: &'static [(&'static str, &'static str)],
+}
+
+/// One wire: requests from messages, and a decoder of replies. Pure.
+pub trait Protocol: std::fmt::Debug + Send + Sync {
+    /// The service that speaks it.
+    fn service(&self) -> &'static ServiceFacts;
+
+    /// The request URL. `base` has no trailing slash.
+    fn url(&self, base: &str, model: &str) -> String;
+
+    /// The request up to and including the bracket that opens the list of messages.
+    fn head(&self, dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8>;
+
+    /// Appends the list elements that one message becomes, with commas.
+    fn message(&self, dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>);
+
+    /// Appends the encoded messages to the body. `marks` are the ends of messages that may get a cache mark.
+    fn append_messages(&self, body: &mut Vec<u8>, messages: &[u8], _marks: &[usize]) {
+        body.extend_from_slice(messages);
+    }
+
+    /// A decoder for one response. `turn` makes generated ids unique where a server sends none.
+    fn decoder(&self, model: &str, turn: u64) -> Box<dyn DecodeReply>;
+
+    /// As in [`ServiceFacts::vendor`].
+    fn vendor(&self) -> &'static str {
+        self.service().vendor
+    }
+}
+
+/// Builds the reply to one request from the events of its stream.
+pub trait DecodeReply: std::fmt::Debug + Send {
+    /// Processes one event, or a complete response that was not streamed.
+    ///
+    /// # Errors
+    /// The failure that the event reports.
+    fn value(&mut self, value: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault>;
+
+    /// Processes the event `[DONE]`, with which some services end a stream.
+    fn end_marker(&mut self) {}
+
+    /// Whether the response is complete, so that nothing more needs to be awaited.
+    fn is_done(&self) -> bool;
+
+    /// Whether the model has ended its reply; usage counts may still follow.
+    fn is_ended(&self) -> bool {
+        self.is_done()
+    }
+
+    /// The reply. An incomplete response is discarded.
+    ///
+    /// # Errors
+    /// Cut, empty, malformed or blocked responses.
+    fn finish(self: Box<Self>) -> Result<Reply, Fault>;
+}
+
+/// The wire with this name before the `/` of a model's id.
+pub fn find(vendor: &str) -> Option<Wire> {
+    ALL.into_iter().find(|wire| wire.vendor() == vendor)
+}
+
+/// A wire that exists, for tests.
+#[cfg(test)]
+#[allow(clippy::expect_used, reason = "a test may fail")]
+pub fn named(vendor: &str) -> Wire {
+    find(vendor).expect("a wire")
+}
+
+/// The headers of a request.
+pub fn headers(wire: Wire, key: Option<&SecretString>) -> Vec<RequestHeader<'_>> {
+    let service = wire.service();
+    let mut headers = vec![RequestHeader::Plain("accept", "text/event-stream")];
+    headers.extend(
+        service
+            .headers
+            .iter()
+            .map(|(name, value)| RequestHeader::Plain(name, value)),
+    );
+    if let Some(key) = key {
+        let (name, before) = service.key_header;
+        headers.push(RequestHeader::Secret(name, before, key));
+    }
+    headers
+}
+
+/// The whole body from its parts. `marks` are the ends of messages that may get a cache mark.
+pub fn join(wire: Wire, head: &[u8], messages: &[u8], marks: &[usize]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(head.len() + messages.len() + 128);
+    body.extend_from_slice(head);
+    // After a head that ends with the system message a comma is needed.
+    if !messages.is_empty() && !body.ends_with(b"[") {
+        body.push(b',');
+    }
+    wire.append_messages(&mut body, messages, marks);
+    body.extend_from_slice(b"]}");
+    body
+}
+
+/// Passes one event of the stream to the decoder.
+///
+/// # Errors
+/// The failure that the event reports, or [`Fault::unusable`] when it cannot be parsed.
+pub fn decode_frame(decoder: &mut dyn DecodeReply, frame: &Frame, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
+    match frame.data.trim() {
+        "" => Ok(()),
+        "[DONE]" => {
+            decoder.end_marker();
+            Ok(())
+        }
+        data => decode_document(decoder, data, live),
+    }
+}
+
+/// Passes a complete response that was not streamed, or the JSON text of one event, to the decoder.
+///
+/// # Errors
+/// As for [`decode_frame`].
+pub fn decode_document(decoder: &mut dyn DecodeReply, text: &str, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
+    let value: Value = serde_json::from_str(text).map_err(|_| {
+        let start: String = text.chars().take(120).collect();
+        Fault::unusable(format!("the service sent something that is not JSON: {start}"))
+    })?;
+    decoder.value(&value, live)
 }
 
 /// The model that is addressed, and which optional features to leave out.
@@ -36,204 +181,6 @@ pub struct Dialect<'a> {
     pub plain: bool,
     /// Limit of a reply that the user chose, in tokens.
     pub max_output_tokens: Option<u64>,
-}
-
-impl Wire {
-    /// All wires, in the order in which they are listed for people.
-    pub const ALL: [Wire; 4] = [Wire::Gemini, Wire::OpenaiChat, Wire::OpenaiResponses, Wire::Anthropic];
-
-    /// The name in `Part::Opaque` and before the `/` of a model's id.
-    pub fn vendor(self) -> &'static str {
-        match self {
-            Wire::Gemini => "gemini",
-            Wire::OpenaiChat => "openai",
-            Wire::OpenaiResponses => "openai-responses",
-            Wire::Anthropic => "anthropic",
-        }
-    }
-
-    /// The variables that may hold the key, in order of precedence.
-    pub fn key_names(self) -> &'static [&'static str] {
-        match self {
-            Wire::Gemini => &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
-            Wire::OpenaiChat | Wire::OpenaiResponses => &["OPENAI_API_KEY"],
-            Wire::Anthropic => &["ANTHROPIC_API_KEY"],
-        }
-    }
-
-    /// The variable for another base URL, and the default base URL.
-    pub fn base(self) -> (&'static str, &'static str) {
-        match self {
-            Wire::Gemini => ("GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com"),
-            Wire::OpenaiChat | Wire::OpenaiResponses => ("OPENAI_BASE_URL", "https://api.openai.com/v1"),
-            Wire::Anthropic => ("ANTHROPIC_BASE_URL", "https://api.anthropic.com"),
-        }
-    }
-
-    /// The version suffix of a base URL that the vendor's own clients add themselves.
-    pub fn own_version(self) -> Option<&'static str> {
-        match self {
-            Wire::Gemini => Some("/v1beta"),
-            Wire::Anthropic => Some("/v1"),
-            Wire::OpenaiChat | Wire::OpenaiResponses => None,
-        }
-    }
-
-    /// Whether self-hosted servers of this wire usually need no key.
-    pub fn may_lack_key(self) -> bool {
-        matches!(self, Wire::OpenaiChat | Wire::OpenaiResponses)
-    }
-
-    /// The headers of a request.
-    pub fn headers(self, key: Option<&SecretString>) -> Vec<RequestHeader<'_>> {
-        let mut headers = vec![RequestHeader::Plain("accept", "text/event-stream")];
-        if self == Wire::Anthropic {
-            headers.push(RequestHeader::Plain("anthropic-version", "2023-06-01"));
-        }
-        if let Some(key) = key {
-            headers.push(match self {
-                Wire::Gemini => RequestHeader::Secret("x-goog-api-key", "", key),
-                Wire::OpenaiChat | Wire::OpenaiResponses => RequestHeader::Secret("authorization", "Bearer ", key),
-                Wire::Anthropic => RequestHeader::Secret("x-api-key", "", key),
-            });
-        }
-        headers
-    }
-
-    /// The request URL. `base` has no trailing slash.
-    pub fn url(self, base: &str, model: &str) -> String {
-        match self {
-            Wire::Gemini => format!("{base}/v1beta/models/{model}:streamGenerateContent?alt=sse"),
-            Wire::OpenaiChat => format!("{base}/chat/completions"),
-            Wire::OpenaiResponses => format!("{base}/responses"),
-            Wire::Anthropic => format!("{base}/v1/messages"),
-        }
-    }
-
-    /// The request up to and including the bracket that opens the list of messages.
-    pub fn head(self, dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
-        match self {
-            Wire::Gemini => gemini::head(dialect, request),
-            Wire::OpenaiChat => openai_chat::head(dialect, request),
-            Wire::OpenaiResponses => openai_responses::head(dialect, request),
-            Wire::Anthropic => anthropic::head(dialect, request),
-        }
-    }
-
-    /// Appends the list elements that one message becomes, with commas.
-    pub fn message(self, dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
-        match self {
-            Wire::Gemini => gemini::message(dialect, message, out),
-            Wire::OpenaiChat => openai_chat::message(dialect, message, out),
-            Wire::OpenaiResponses => openai_responses::message(dialect, message, out),
-            Wire::Anthropic => anthropic::message(dialect, message, out),
-        }
-    }
-
-    /// The whole body from its parts. `marks` are the ends of messages that may get a cache mark.
-    pub fn join(self, head: &[u8], messages: &[u8], marks: &[usize]) -> Vec<u8> {
-        let mut body = Vec::with_capacity(head.len() + messages.len() + 128);
-        body.extend_from_slice(head);
-        // After a head that ends with the system message a comma is needed.
-        if !messages.is_empty() && !body.ends_with(b"[") {
-            body.push(b',');
-        }
-        match self {
-            Wire::Anthropic => anthropic::join(&mut body, messages, marks),
-            _ => body.extend_from_slice(messages),
-        }
-        body.extend_from_slice(b"]}");
-        body
-    }
-
-    /// A decoder for one response. `turn` makes generated ids unique where a server sends none.
-    pub fn decoder(self, model: &str, turn: u64) -> ReplyDecoder {
-        match self {
-            Wire::Gemini => ReplyDecoder::Gemini(gemini::reply::GeminiDecoder::new(model)),
-            Wire::OpenaiChat => ReplyDecoder::OpenaiChat(Box::new(openai_chat::reply::ChatDecoder::new(model, turn))),
-            Wire::OpenaiResponses => {
-                ReplyDecoder::OpenaiResponses(openai_responses::reply::ResponsesDecoder::new(model))
-            }
-            Wire::Anthropic => ReplyDecoder::Anthropic(anthropic::reply::AnthropicDecoder::new(model)),
-        }
-    }
-}
-
-/// Builds the reply to one request from events.
-#[derive(Debug)]
-pub enum ReplyDecoder {
-    Gemini(gemini::reply::GeminiDecoder),
-    OpenaiChat(Box<openai_chat::reply::ChatDecoder>),
-    OpenaiResponses(openai_responses::reply::ResponsesDecoder),
-    Anthropic(anthropic::reply::AnthropicDecoder),
-}
-
-impl ReplyDecoder {
-    /// Processes one event of the stream.
-    ///
-    /// # Errors
-    /// The failure that the event reports, or [`Fault::unusable`] when it cannot be parsed.
-    pub fn frame(&mut self, frame: &Frame, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
-        match frame.data.trim() {
-            "" => Ok(()),
-            "[DONE]" => {
-                if let ReplyDecoder::OpenaiChat(decoder) = self {
-                    decoder.done();
-                }
-                Ok(())
-            }
-            data => self.document(data, live),
-        }
-    }
-
-    /// Processes a complete response that was not streamed, or the JSON text of one event.
-    ///
-    /// # Errors
-    /// As for [`ReplyDecoder::frame`].
-    pub fn document(&mut self, text: &str, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
-        let value: Value = serde_json::from_str(text).map_err(|_| {
-            let start: String = text.chars().take(120).collect();
-            Fault::unusable(format!("the service sent something that is not JSON: {start}"))
-        })?;
-        match self {
-            ReplyDecoder::Gemini(decoder) => decoder.value(&value, live),
-            ReplyDecoder::OpenaiChat(decoder) => decoder.value(&value, live),
-            ReplyDecoder::OpenaiResponses(decoder) => decoder.value(&value, live),
-            ReplyDecoder::Anthropic(decoder) => decoder.value(&value, live),
-        }
-    }
-
-    /// Whether the response is complete, so that nothing more needs to be awaited.
-    pub fn is_done(&self) -> bool {
-        match self {
-            ReplyDecoder::Gemini(_) => false,
-            ReplyDecoder::OpenaiChat(decoder) => decoder.is_done(),
-            ReplyDecoder::OpenaiResponses(decoder) => decoder.is_done(),
-            ReplyDecoder::Anthropic(decoder) => decoder.is_done(),
-        }
-    }
-
-    /// Whether the model has ended its reply; usage counts may still follow.
-    pub fn is_ended(&self) -> bool {
-        match self {
-            ReplyDecoder::Gemini(decoder) => decoder.is_ended(),
-            ReplyDecoder::OpenaiChat(decoder) => decoder.is_ended(),
-            decoder => decoder.is_done(),
-        }
-    }
-
-    /// The reply. An incomplete response is discarded.
-    ///
-    /// # Errors
-    /// Cut, empty, malformed or blocked responses.
-    pub fn finish(self) -> Result<Reply, Fault> {
-        match self {
-            ReplyDecoder::Gemini(decoder) => decoder.finish(),
-            ReplyDecoder::OpenaiChat(decoder) => decoder.finish(),
-            ReplyDecoder::OpenaiResponses(decoder) => decoder.finish(),
-            ReplyDecoder::Anthropic(decoder) => decoder.finish(),
-        }
-    }
 }
 
 /// The content of an assistant message exactly as this vendor and model sent it.

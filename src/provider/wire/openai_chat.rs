@@ -2,16 +2,54 @@
 
 pub mod reply;
 
-use super::Dialect;
 use super::names::wire_name;
 use super::schema;
+use super::{DecodeReply, Dialect, Protocol, ServiceFacts};
 use crate::base::message::{CallResult, Media, Message, Part, Role, ToolContent};
 use crate::provider::ModelRequest;
 use crate::provider::json::{comma, field, raw, value};
 use serde_json::{Value, json};
 
+/// The name before the `/` of a model's id.
+const VENDOR: &str = "openai";
+
+/// The wire of OpenAI Chat Completions.
+#[derive(Debug)]
+pub struct OpenaiChat;
+
+impl Protocol for OpenaiChat {
+    fn service(&self) -> &'static ServiceFacts {
+        &ServiceFacts {
+            vendor: VENDOR,
+            key_names: &["OPENAI_API_KEY"],
+            base_variable: "OPENAI_BASE_URL",
+            default_base: "https://api.openai.com/v1",
+            own_version: None,
+            may_lack_key: true,
+            key_header: ("authorization", "Bearer "),
+            headers: &[],
+        }
+    }
+
+    fn url(&self, base: &str, _: &str) -> String {
+        format!("{base}/chat/completions")
+    }
+
+    fn head(&self, dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+        head(dialect, request)
+    }
+
+    fn message(&self, dialect: Dialect<'_>, sent: &Message, out: &mut Vec<u8>) {
+        message(dialect, sent, out);
+    }
+
+    fn decoder(&self, model: &str, turn: u64) -> Box<dyn DecodeReply> {
+        Box::new(reply::ChatDecoder::new(model, turn))
+    }
+}
+
 /// Everything before the messages, and the system message as the first of them.
-pub fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
     let mut out = b"{".to_vec();
     field(&mut out, "model", dialect.model);
     field(&mut out, "stream", &true);
@@ -72,8 +110,8 @@ fn is_openai(model: &str) -> bool {
 }
 
 /// Encodes one message as one or, with results, as several messages.
-pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
-    if let Some(received) = super::received("openai", dialect.model, message) {
+fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
+    if let Some(received) = super::received(VENDOR, dialect.model, message) {
         comma(out);
         value(out, received);
         return;

@@ -2,16 +2,54 @@
 
 pub mod reply;
 
-use super::Dialect;
 use super::names::wire_name;
 use super::schema;
+use super::{DecodeReply, Dialect, Protocol, ServiceFacts};
 use crate::base::message::{CallResult, Media, Message, Part, Role, ToolContent};
 use crate::provider::ModelRequest;
 use crate::provider::json::{comma, field, raw, value};
 use serde_json::{Value, json};
 
+/// The name before the `/` of a model's id.
+const VENDOR: &str = "openai-responses";
+
+/// The wire of OpenAI Responses.
+#[derive(Debug)]
+pub struct OpenaiResponses;
+
+impl Protocol for OpenaiResponses {
+    fn service(&self) -> &'static ServiceFacts {
+        &ServiceFacts {
+            vendor: VENDOR,
+            key_names: &["OPENAI_API_KEY"],
+            base_variable: "OPENAI_BASE_URL",
+            default_base: "https://api.openai.com/v1",
+            own_version: None,
+            may_lack_key: true,
+            key_header: ("authorization", "Bearer "),
+            headers: &[],
+        }
+    }
+
+    fn url(&self, base: &str, _: &str) -> String {
+        format!("{base}/responses")
+    }
+
+    fn head(&self, dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+        head(dialect, request)
+    }
+
+    fn message(&self, dialect: Dialect<'_>, sent: &Message, out: &mut Vec<u8>) {
+        message(dialect, sent, out);
+    }
+
+    fn decoder(&self, model: &str, _: u64) -> Box<dyn DecodeReply> {
+        Box::new(reply::ResponsesDecoder::new(model))
+    }
+}
+
 /// Everything before the items.
-pub fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
     let mut out = b"{".to_vec();
     field(&mut out, "model", dialect.model);
     field(&mut out, "stream", &true);
@@ -63,8 +101,8 @@ fn reasons(model: &str) -> bool {
 }
 
 /// Encodes one message as items.
-pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
-    if let Some(Value::Array(items)) = super::received("openai-responses", dialect.model, message) {
+fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
+    if let Some(Value::Array(items)) = super::received(VENDOR, dialect.model, message) {
         for item in items {
             comma(out);
             value(out, item);

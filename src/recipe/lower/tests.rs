@@ -1,7 +1,7 @@
 //! Tests of plans: defaults, overrides, what values may and may not do, prompts without a recipe.
 
 use super::*;
-use crate::recipe::{parse, policy_needed, template};
+use crate::recipe::{StepValues, parse, policy_needed, template};
 use serde_json::json;
 
 fn plan(text: &str, params: &[&str], overrides: Overrides) -> Result<Plan, String> {
@@ -89,7 +89,7 @@ fn a_value_changes_neither_document_nor_command() {
     let evil = "x\nsteps: []\n{{ steps.a.output }}'; rm -rf / #$(id)";
     let plan = plan(text, &[&format!("p={evil}")], Overrides::default()).unwrap();
     assert_eq!(plan.steps.len(), 2);
-    let outputs = StepOutputs::from([("a".to_owned(), "{{ p }}".to_owned())]);
+    let outputs = StepOutputs::from([("a".to_owned(), StepValues::of_output("{{ p }}"))]);
     let StepWork::Prompt { template, .. } = &plan.steps[1].work else {
         unreachable!()
     };

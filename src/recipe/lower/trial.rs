@@ -1,23 +1,27 @@
 //! Renders every template of a recipe once before the run, so that errors appear before anything is paid for.
 
 use super::Render;
-use crate::recipe::model::{CheckKind, Recipe, StepSource};
+use crate::recipe::model::{Recipe, StepSource};
 use crate::recipe::names::problem;
-use crate::recipe::template::{self, StepOutputs, TemplateError, TemplateScope};
+use crate::recipe::template::{self, StepOutputs, StepValues, TemplateError, TemplateScope};
+
+/// Exit code of the placeholder for a step with a command.
+const STAND_IN_CODE: i32 = 0;
 
 /// Whether an error may be caused by the placeholder for a step's output rather than by the values.
 fn of_stand_in(text: &str, error: &TemplateError) -> bool {
-    let of_steps = |names: Vec<template::FreeName>| {
-        names
-            .iter()
-            .any(|name| name.path.first().is_some_and(|first| first == "steps"))
-    };
     let at = error
         .range
         .clone()
         .and_then(|range| text.get(range))
         .unwrap_or_default();
-    template::names(text).is_ok_and(of_steps) && !at.trim_start().starts_with("input")
+    template::names(text).is_ok_and(|names| of_steps(&names)) && !at.trim_start().starts_with("input")
+}
+
+fn of_steps(names: &[template::FreeName]) -> bool {
+    names
+        .iter()
+        .any(|name| name.path.first().is_some_and(|first| first == "steps"))
 }
 
 /// Renders every prompt and command once, with a placeholder for each earlier step.
@@ -37,9 +41,13 @@ pub(super) fn try_templates(recipe: &Recipe, render: &mut Render<'_>) {
             StepSource::Mcp { text: None, .. } => {}
             StepSource::Run { command, .. } => tried.push((command, template::render_command(&command.value, &scope))),
         }
-        for check in &step.checks {
-            if let CheckKind::Run { command, .. } = &check.what {
-                tried.push((command, template::render_command(&command.value, &scope)));
+        for command in step.checks.iter().filter_map(|check| check.what.command()) {
+            tried.push((command, template::render_command(&command.value, &scope)));
+        }
+        if let Some(when) = &step.when {
+            let names_steps = template::condition_names(&when.value).is_ok_and(|names| of_steps(&names));
+            if let (Err(error), false) = (template::condition(&when.value, &scope), names_steps) {
+                render.problems.push(problem(render.files, when, error));
             }
         }
         for (text, result) in tried {
@@ -50,6 +58,10 @@ pub(super) fn try_templates(recipe: &Recipe, render: &mut Render<'_>) {
                 _ => {}
             }
         }
-        steps.insert(step.id.value.clone(), format!("(output of step {})", step.id.value));
+        let stand_in = StepValues {
+            exit_code: matches!(step.work, StepSource::Run { .. }).then_some(STAND_IN_CODE),
+            ..StepValues::of_output(format!("(output of step {})", step.id.value))
+        };
+        steps.insert(step.id.value.clone(), stand_in);
     }
 }

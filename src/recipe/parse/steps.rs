@@ -1,10 +1,13 @@
 //! Parses the `steps` section: steps and their checks.
 
-use super::{EXPECT, budget, named, prompts, retry};
+use super::{EXPECT, budget, named, prompts, retry, schema};
 use crate::diag::reader::{self, Problems, wrong_type};
 use crate::diag::{Diagnostic, Reader, Shape, Spanned, YamlNode};
 use crate::recipe::model::{CheckKind, CheckSpec, Step, StepSource};
 use crate::recipe::params;
+
+/// The name of the check that `findings: true` makes.
+pub(in crate::recipe) const FINDINGS: &str = "findings";
 
 pub(super) fn read(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
@@ -40,15 +43,26 @@ pub(super) fn read(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Step
 fn step(node: &YamlNode, problems: &mut Problems) -> Option<Step> {
     let mut reader = Reader::open(node, "this step", problems)?;
     let id = reader.need_text("id", problems).filter(|id| named(id, "id", problems));
+    let when = reader
+        .text("when", problems)
+        .and_then(|text| not_blank(text, "when", problems));
     let work = work(&mut reader, problems);
+    let findings = reader.bool("findings", problems).is_some_and(|flag| flag.value);
     let checks = checks(&mut reader, problems);
     let retry_at = reader.entry("retry").map(|entry| entry.key_span);
     let retries = retry(&mut reader, problems);
     let expect = reader.choice("expect", &EXPECT, problems).map(|word| word.value);
     let skip = reader.bool("skip_if_green", problems);
     let budget = budget(&mut reader, problems);
+    let head = reader.head();
     reader.finish(problems);
-    if let (Some(span), true) = (retry_at, checks.is_empty()) {
+    let own = checks.iter().find(|check| check.name.value == FINDINGS);
+    if let (Some(own), true) = (own, findings) {
+        let message = format!("`findings: true` makes a check called `{FINDINGS}` itself");
+        let problem = Diagnostic::error("duplicate-name", own.name.span, message);
+        problems.push(problem.help("give this check another `name`"));
+    }
+    if let (Some(span), true) = (retry_at, checks.is_empty() && !findings) {
         let problem = Diagnostic::warning(
             "retry-without-checks",
             span,
@@ -64,9 +78,28 @@ fn step(node: &YamlNode, problems: &mut Problems) -> Option<Step> {
         );
         problems.push(problem.help("add `checks` to this step"));
     }
+    let of_answer = checks.iter().any(|check| check.what.is_of_answer()) || findings;
+    if let (Some(skip), true) = (skip.as_ref().filter(|skip| skip.value), of_answer) {
+        let problem = Diagnostic::error(
+            "skip-without-answer",
+            skip.span,
+            "`skip_if_green` cannot hold: a check of this step is about the answer, and there is none before the model is asked",
+        );
+        problems.push(
+            problem.help(
+                "leave `skip_if_green` away here, or write `when: …` for what decides whether the step is needed",
+            ),
+        );
+    }
     Some(Step {
         id: id?,
-        work: work?,
+        when,
+        // A step without work is an error already; it is kept, so that what refers to it by its id is no further one.
+        work: work.unwrap_or(StepSource::Prompt(Spanned {
+            value: String::new(),
+            span: head,
+        })),
+        findings,
         checks,
         fresh: retries.as_ref().is_some_and(|retry| retry.fresh),
         retries: retries.map_or(0, |retry| retry.max),
@@ -152,16 +185,21 @@ fn check(node: &YamlNode, problems: &mut Problems) -> Option<CheckSpec> {
     let changed = changed_at.and_then(|_| changed(&mut reader, problems));
     let file = reader.entry("file");
     let contains = reader.text("contains", problems);
+    let answer_at = reader.entry("answer").map(|entry| entry.key_span);
+    let answer = answer_at.and_then(|_| answer(&mut reader, problems));
     let head = reader.head();
     reader.finish(problems);
-    let kinds = [run.is_some(), changed_at.is_some(), file.is_some()];
+    let kinds = [run.is_some(), changed_at.is_some(), file.is_some(), answer_at.is_some()];
     if kinds.iter().filter(|there| **there).count() != 1 {
         let problem = Diagnostic::error(
             "check-kind",
             head,
-            "a check has exactly one of `run`, `changed` and `file`",
+            "a check has exactly one of `run`, `changed`, `file` and `answer`",
         );
-        problems.push(problem.help("write `run: COMMAND`, `changed: { only: [...] }` or `file: PATH`"));
+        problems.push(
+            problem
+                .help("write `run: COMMAND`, `changed: { only: [...] }`, `file: PATH` or `answer: { run: COMMAND }`"),
+        );
         return None;
     }
     for (span, of, there) in [
@@ -184,6 +222,8 @@ fn check(node: &YamlNode, problems: &mut Problems) -> Option<CheckSpec> {
         }
     } else if changed_at.is_some() {
         changed?
+    } else if answer_at.is_some() {
+        answer?
     } else {
         file_check(&file?.value, contains, problems)?
     };
@@ -196,8 +236,44 @@ fn default_name(what: &CheckKind, head: crate::diag::Span) -> Spanned<String> {
         CheckKind::Run { command, .. } => command.value.lines().next().unwrap_or_default().to_owned(),
         CheckKind::Changed { .. } => "changed".to_owned(),
         CheckKind::File { path, .. } => format!("file {}", path.value),
+        CheckKind::AnswerRun { command, .. } => command.value.lines().next().unwrap_or_default().to_owned(),
+        CheckKind::AnswerSchema(_) => "answer".to_owned(),
     };
     Spanned { value, span: head }
+}
+
+/// `answer: { run: COMMAND, timeout: TIME }` or `answer: { schema: SCHEMA }`.
+fn answer(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<CheckKind> {
+    let mut map = reader.map("answer", "`answer`", problems)?;
+    let run = map.text("run", problems);
+    let timeout = map.duration("timeout", problems);
+    let schema_at = map.entry("schema").map(|entry| entry.key_span);
+    let schema = schema(&mut map, problems);
+    let head = map.head();
+    map.finish(problems);
+    if run.is_some() == schema_at.is_some() {
+        let problem = Diagnostic::error("check-kind", head, "`answer` has exactly one of `run` and `schema`");
+        problems.push(
+            problem
+                .help("write `answer: { run: COMMAND }`, which gets the answer on stdin, or `answer: { schema: … }`"),
+        );
+        return None;
+    }
+    if let (Some(timeout), None) = (&timeout, &run) {
+        let problem = Diagnostic::error(
+            "conflicting-keys",
+            timeout.span,
+            "only `answer` with `run` has this key",
+        );
+        problems.push(problem.help("leave it away"));
+    }
+    match run {
+        Some(command) => Some(CheckKind::AnswerRun {
+            command: not_blank(command, "run", problems)?,
+            timeout_ms: timeout.map(|timeout| timeout.value),
+        }),
+        None => schema.map(CheckKind::AnswerSchema),
+    }
 }
 
 /// `file: PATH`, with `contains` beside it; or `file: { path: PATH, contains: TEXT }`.

@@ -12,8 +12,8 @@ fn scope_of<T>(use_it: impl FnOnce(&TemplateScope<'_>) -> T) -> T {
     ]);
     let input = json!({"title": "T <b> & \"q\"", "labels": ["one", "two"], "body": null});
     let steps = StepOutputs::from([
-        ("lint".to_owned(), "warning: x".to_owned()),
-        ("fix-it".to_owned(), "$(x)".to_owned()),
+        ("lint".to_owned(), StepValues::of_output("warning: x")),
+        ("fix-it".to_owned(), StepValues::of_output("$(x)")),
     ]);
     use_it(&TemplateScope {
         values: &values,
@@ -171,4 +171,44 @@ fn the_authors_words_are_told_from_values() {
         }
         assert!(render_author("{{ missing }}", scope).is_err());
     });
+}
+
+#[test]
+fn conditions_are_expressions_over_values_input_and_steps() {
+    scope_of(|scope| {
+        for (text, holds) in [
+            ("steps.lint.output", true),
+            ("steps.lint.status == 'passed'", true),
+            ("steps.lint.exit_code is none", true),
+            ("steps['fix-it'].output == 'x' or 'one' in input.labels", true),
+            ("input.body", false),
+            ("not input.title", false),
+            ("list | length > 2", false),
+        ] {
+            assert_eq!(condition(text, scope), Ok(holds), "{text}");
+        }
+        for text in [
+            "nowhere",
+            "steps.nope.output",
+            "input.title >",
+            "input.title - 1",
+            "{{ list }}",
+            "list | nofilter",
+        ] {
+            assert!(condition(text, scope).is_err(), "{text}");
+        }
+    });
+    let names = condition_names("steps.lint.exit_code != 0 and package == input.title").unwrap();
+    let shown: Vec<(String, usize)> = names
+        .iter()
+        .map(|name| (name.path.join("."), name.range.start))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("steps.lint.exit_code".to_owned(), 0),
+            ("package".to_owned(), 30),
+            ("input.title".to_owned(), 41)
+        ]
+    );
 }

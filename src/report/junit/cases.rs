@@ -1,6 +1,7 @@
 //! The cases of one JUnit suite: completed, checks, response, budget, approvals and denials.
 
 use crate::base::outcome::{CheckResult, RunOutcome, StepStatus, Verdict};
+use crate::report::findings::{self, FindingLevel};
 use crate::report::result::{self, Ending};
 use crate::report::summary::{CallSummary, CheckRun, DenialReason, RunSummary, StepSummary};
 use crate::report::text;
@@ -13,6 +14,19 @@ use std::time::Duration;
 const BODY: usize = 16 * 1024;
 /// Limit of an attribute, in characters.
 const ATTRIBUTE: usize = 500;
+
+/// Limit of the findings of one step that become cases.
+const FINDINGS: usize = 1_000;
+/// The type of the failure of a finding.
+const FINDING: &str = "finding";
+
+/// Whether a case reports a failure of the run itself, and not a finding.
+pub(super) fn tells_of_run(case: &TestCase) -> bool {
+    match &case.status {
+        TestCaseStatus::NonSuccess { ty, .. } => ty.as_ref().is_none_or(|ty| ty != FINDING),
+        _ => false,
+    }
+}
 
 /// A failure or error of a case.
 pub(super) struct CaseFailure {
@@ -114,7 +128,7 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
         std::mem::take(&mut self.properties)
     }
 
-    /// The cases, `completed` last.
+    /// The cases, `completed` after all that tell of the run; findings follow it.
     pub(super) fn finish(self) -> Vec<TestCase> {
         self.cases
     }
@@ -143,6 +157,35 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
         self.response(index, step);
         self.budget(index, step);
         self.completed(index, step);
+        self.findings(step);
+    }
+
+    /// A case for each finding of the step, after all others. One of level `error` is a failure; it says something about
+    /// the code that was looked at and nothing about the run.
+    fn findings(&mut self, step: &StepSummary<'a>) {
+        let found = findings::by_step(self.sum).0;
+        let own = found.into_iter().filter(|(id, _)| *id == step.id);
+        let mut omitted = 0_u64;
+        for (number, (_, finding)) in own.enumerate() {
+            if number >= FINDINGS {
+                omitted += 1;
+                continue;
+            }
+            let name = format!("{} {}:{}", finding.rule, finding.path, finding.line);
+            let status = match finding.level {
+                FindingLevel::Error => CaseFailure::new(NonSuccessKind::Failure, FINDING, &finding.message).status(),
+                FindingLevel::Warning | FindingLevel::Note => TestCaseStatus::success(),
+            };
+            let at = self.add_unique(&name, status, 0);
+            if let (Some(case), true) = (self.cases.get_mut(at), finding.level != FindingLevel::Error) {
+                let told = format!("{}: {}", finding.level.as_str(), finding.message);
+                case.set_system_out(text::excerpt(&text::plain(&told), BODY).as_ref());
+            }
+        }
+        if omitted > 0 {
+            self.properties
+                .push(("findings.omitted".to_owned(), omitted.to_string()));
+        }
     }
 
     fn checks(&mut self, step: &StepSummary<'a>) {
@@ -260,6 +303,10 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
         let failing = |case: &TestCase| matches!(case.status, TestCaseStatus::NonSuccess { .. });
         let told = self.cases.iter().any(failing);
         let end = step.result.map(|result| result.status);
+        if let Some(result) = step.result.filter(|result| result.was_not_wanted()) {
+            self.add("completed", skipped("when", &result.message), step.duration_ms());
+            return;
+        }
         let trouble = match step.result {
             Some(result) if result.status != StepStatus::Failed => None,
             _ if last && !outcome.verdict.is_success() => Some(CaseFailure::of(outcome)),

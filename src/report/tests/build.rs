@@ -69,6 +69,7 @@ impl Run {
             },
             recorded: false,
             source: None,
+            files: Vec::new(),
         })));
         run.push(EventKind::Confined(Confined {
             level: "landlock".to_owned(),
@@ -223,6 +224,7 @@ impl Run {
                 output: output.to_owned(),
                 exit: Some(exit(if passed { 0 } else { 101 })),
                 took_ms: 640,
+                of_answer: false,
             },
         })
     }

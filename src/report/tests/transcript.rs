@@ -56,6 +56,7 @@ fn a_good_run_in_the_open_format() {
         kind: ToolKind::Search,
         origin: ToolOrigin::Builtin,
         parameters: json!({"type": "object"}),
+        effects: crate::base::call::ToolEffects::default(),
         aliases: Vec::new(),
     };
     let declared = DeclaredPrompt {

@@ -13,6 +13,7 @@ fn spec(name: &str, properties: &[&str]) -> ToolSpec {
         kind: ToolKind::Read,
         origin: ToolOrigin::Builtin,
         parameters: json!({ "type": "object", "properties": properties }),
+        effects: crate::base::call::ToolEffects::default(),
         aliases: Vec::new(),
     }
 }

@@ -4,11 +4,11 @@ mod scan;
 mod show;
 
 use super::args::{Args, invalid, missing, shown};
-use super::builtin::{Builtin, ToolNames, blocking};
+use super::builtin::{Builtin, ToolFacts, blocking};
 use super::schema::{boolean, integer, object, string, untold};
 use super::{CallWork, PreparedCall, ToolContext, ToolError};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
-use crate::base::call::{ToolKind, ToolOutput};
+use crate::base::call::{ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::workspace::Workspace;
 use crate::workspace::walk::Filter;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -32,12 +32,13 @@ const MAX_CONTEXT: u64 = 100;
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &ToolNames {
+        &ToolFacts {
             name: "grep_search",
             display: "SearchText",
             aliases: &["grep", "search_file_content"],
+            kind: ToolKind::Search,
+            effects: ToolEffects::reads(Touches::Directory),
         },
-        ToolKind::Search,
         "Searches file contents, line by line, for a regular expression (Rust syntax). Ignored, binary and dot files are left \
          out unless dir_path names them.",
         parameters(),

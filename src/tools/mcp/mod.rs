@@ -10,7 +10,7 @@ mod listing;
 mod names;
 mod oauth;
 pub mod prompts;
-mod resources;
+pub mod resources;
 mod server;
 mod sse;
 mod tool;

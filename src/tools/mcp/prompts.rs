@@ -5,7 +5,7 @@ use super::content;
 use super::names::tool_name;
 use super::server::{RunningServer, ServerRequest};
 use super::tool::prepared;
-use crate::base::call::{ToolKind, ToolOrigin, ToolOutput, ToolSpec};
+use crate::base::call::{ToolEffects, ToolKind, ToolOrigin, ToolOutput, ToolSpec};
 use crate::base::message::ToolContent;
 use crate::tools::discovered::{DESCRIPTION, short};
 use crate::tools::{PreparedCall, Tool, ToolError};
@@ -46,6 +46,7 @@ impl PromptTool {
                 kind: ToolKind::Other,
                 origin: ToolOrigin::Mcp(server.name().to_owned()),
                 parameters: parameters(prompt),
+                effects: ToolEffects::default(),
                 aliases: Vec::new(),
             },
             name: prompt.name.clone(),

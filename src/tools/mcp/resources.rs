@@ -3,7 +3,7 @@
 use super::Servers;
 use super::server::{RunningServer, ServerRequest};
 use crate::base::access::Access;
-use crate::base::call::{ToolKind, ToolOrigin, ToolOutput, ToolSpec};
+use crate::base::call::{ToolEffects, ToolKind, ToolOrigin, ToolOutput, ToolSpec};
 use crate::tools::args::invalid;
 use crate::tools::{PreparedCall, Tool, ToolContext, ToolError, schema};
 use crate::workspace::Workspace;
@@ -24,7 +24,41 @@ pub fn tools(servers: &Servers) -> Vec<Arc<dyn Tool>> {
     ]
 }
 
-fn spec(name: &str, display_name: &str, description: &str, parameters: Value) -> ToolSpec {
+/// The declarations of both tools, which policies know without a server.
+pub fn specs() -> [ToolSpec; 2] {
+    [list_spec(), read_spec()]
+}
+
+fn list_spec() -> ToolSpec {
+    let parameters = schema::object([("server", schema::string("Only the resources of this server."))], &[]);
+    let about = "Lists the resources of the MCP servers: server, URI and name of each.";
+    let effects = ToolEffects {
+        sends_arguments: false,
+        ..ToolEffects::default()
+    };
+    spec("list_mcp_resources", "ListMcpResources", about, parameters, effects)
+}
+
+fn read_spec() -> ToolSpec {
+    let properties = [
+        (
+            "server",
+            schema::string("The server, as list_mcp_resources names it. May be left out when there is only one."),
+        ),
+        ("uri", schema::string("The URI, as list_mcp_resources names it.")),
+    ];
+    let about = "Reads one resource of an MCP server.";
+    let parameters = schema::object(properties, &["uri"]);
+    spec(
+        "read_mcp_resource",
+        "ReadMcpResource",
+        about,
+        parameters,
+        ToolEffects::default(),
+    )
+}
+
+fn spec(name: &str, display_name: &str, description: &str, parameters: Value, effects: ToolEffects) -> ToolSpec {
     ToolSpec {
         name: name.to_owned(),
         display_name: display_name.to_owned(),
@@ -33,6 +67,7 @@ fn spec(name: &str, display_name: &str, description: &str, parameters: Value) ->
         origin: ToolOrigin::Builtin,
         parameters,
         aliases: Vec::new(),
+        effects,
     }
 }
 
@@ -43,10 +78,8 @@ struct List {
 
 impl List {
     fn new(servers: Servers) -> Self {
-        let parameters = schema::object([("server", schema::string("Only the resources of this server."))], &[]);
-        let about = "Lists the resources of the MCP servers: server, URI and name of each.";
         Self {
-            spec: spec("list_mcp_resources", "ListMcpResources", about, parameters),
+            spec: list_spec(),
             servers,
         }
     }
@@ -59,21 +92,8 @@ struct Read {
 
 impl Read {
     fn new(servers: Servers) -> Self {
-        let properties = [
-            (
-                "server",
-                schema::string("The server, as list_mcp_resources names it. May be left out when there is only one."),
-            ),
-            ("uri", schema::string("The URI, as list_mcp_resources names it.")),
-        ];
-        let about = "Reads one resource of an MCP server.";
         Self {
-            spec: spec(
-                "read_mcp_resource",
-                "ReadMcpResource",
-                about,
-                schema::object(properties, &["uri"]),
-            ),
+            spec: read_spec(),
             servers,
         }
     }

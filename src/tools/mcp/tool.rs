@@ -4,7 +4,7 @@
 use super::names::tool_name;
 use super::server::{RunningServer, ServerRequest};
 use crate::base::access::Access;
-use crate::base::call::{ToolKind, ToolOrigin, ToolSpec};
+use crate::base::call::{ToolEffects, ToolKind, ToolOrigin, ToolSpec};
 use crate::tools::discovered::{DESCRIPTION, short};
 use crate::tools::{PreparedCall, Tool, ToolError};
 use crate::workspace::Workspace;
@@ -38,6 +38,7 @@ impl McpTool {
                 kind: ToolKind::Other,
                 origin: ToolOrigin::Mcp(server.name().to_owned()),
                 parameters,
+                effects: ToolEffects::default(),
                 aliases: Vec::new(),
             },
             name: tool.name.to_string(),

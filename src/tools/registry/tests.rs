@@ -32,6 +32,7 @@ fn fake(name: &str, origin: ToolOrigin, parameters: Value) -> Arc<dyn Tool> {
         kind: ToolKind::Other,
         origin,
         parameters,
+        effects: crate::base::call::ToolEffects::default(),
         aliases: Vec::new(),
     }))
 }

@@ -1,9 +1,9 @@
-//! Handles exact matches, including those where `old_string` lacks the indentation of its first line.
+//! Handles exact matches: those where `old_string` lacks the indentation of its first line, and those whose new text is
+//! indented with tabs where the file uses spaces, or the reverse.
 
-use super::find::{Tolerance, key};
 use super::indent::{self, Style};
-use super::infer_indent;
-use super::tokens::{is_word, likeness};
+use super::merge::align;
+use super::tokens::{ALIKE, key, likeness};
 use std::ops::Range;
 
 /// Every position of `part` in `text`, including overlapping ones.
@@ -32,8 +32,6 @@ pub(super) enum Meaning {
 
 /// The new lines belong either at the indentation of the match or at the margin.
 const DEPTH: &str = "it does not tell how deep the new lines stand: give whole lines with their indentation";
-/// Lines less similar than this are not treated as one changed line.
-const ALIKE: f64 = 0.6;
 const JOINED: &str = "it begins with a line break and new_string does not, which would join the new line to the one above: begin both alike";
 const TWICE: &str = "the line goes on with the sign that new_string ends with, and would have it twice: end both alike";
 
@@ -69,64 +67,51 @@ pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &s
         };
     }
     if old.trim_end_matches('\n').contains('\n') {
-        return of_block(line_start..at, end, old, (blanks, new));
+        return Meaning::Shallow;
     }
     let ends_line = old.ends_with('\n') || tail.is_empty() || tail.starts_with('\n');
     match ends_line {
-        true => of_line(line_start..at, end, old, (blanks, new, style)),
+        true => of_line(line_start..at, end, (blanks, style), (old, new)),
         false => Meaning::Literal,
     }
 }
 
 /// As [`meaning`], for a match of one line up to its end.
-fn of_line(lost: Range<usize>, end: usize, old: &str, (blanks, new, style): (&str, &str, Style)) -> Meaning {
+fn of_line(lost: Range<usize>, end: usize, (blanks, style): (&str, Style), (old, new): (&str, &str)) -> Meaning {
     let solid: Vec<&str> = new.lines().filter(|line| !line.trim().is_empty()).collect();
     let Some((first, rest)) = solid.split_first() else {
         return Meaning::Literal;
     };
     let deep = |line: &&str| line.starts_with(blanks);
-    if indent::of(first) == blanks && rest.iter().all(deep) {
-        let same = key(first, Tolerance::Blanks) == key(old, Tolerance::Blanks);
-        let beside = rest.iter().any(|line| indent::of(line) == blanks);
-        return match same {
+    let own = indent::of(first);
+    if !own.is_empty() {
+        let beside = rest.is_empty() || indent::opens(first) || rest.iter().any(|line| indent::of(line) == blanks);
+        return match key(first) == key(old) {
             true if rest.is_empty() => Meaning::Literal,
-            true if !infer_indent::opens(first) && !beside => Meaning::Unclear(DEPTH),
-            _ => Meaning::Instead(lost.start..end, new.to_owned()),
-        };
-    }
-    let leaves = closed(new) > closed(old);
-    if !indent::of(first).is_empty() && !rest.is_empty() {
-        return match indent::of(first) == blanks && leaves {
-            true => Meaning::Instead(lost.start..end, new.to_owned()),
-            false => Meaning::Unclear(DEPTH),
+            true if !beside => Meaning::Unclear(DEPTH),
+            _ if own == blanks && rest.iter().all(deep) => Meaning::Instead(lost.start..end, new.to_owned()),
+            _ => Meaning::Unclear(DEPTH),
         };
     }
     // A line after one that opens a block or continues is deeper. If its indentation only equals that of the file's
     // line, it is relative to `old_string`.
-    let opens = infer_indent::opens(first) || !infer_indent::is_balanced(first);
-    let own_terms = opens && rest.first().is_some_and(|line| indent::of(line) == blanks);
-    if own_terms && blanks.len() != style.step {
-        return Meaning::Unclear(DEPTH);
-    }
-    // A single space is the margin of a block comment, which deeper lines do not have.
-    if blanks == " " && rest.iter().any(|line| indent::of(line).len() > 1) {
-        return Meaning::Unclear(DEPTH);
-    }
-    let absolute = rest.first().is_none_or(|line| !own_terms && deep(line));
-    if absolute || !indent::of(first).is_empty() || new.starts_with('\n') {
+    let opens = indent::opens(first) || !indent::is_balanced(first);
+    let inside = rest
+        .first()
+        .is_some_and(|line| indent::of(line).len() > blanks.len() || !opens);
+    if rest.is_empty() || rest.iter().all(deep) && inside {
         return Meaning::Literal;
     }
-    let either = !own_terms && rest.iter().any(deep);
-    if either || leaves || new.trim_end().contains("\n\n") || mixed(blanks, rest) || is_flat(&solid) {
+    let one_step = opens && blanks.len() == style.step && rest.first().is_some_and(|line| indent::of(line) == blanks);
+    let apart = new.trim_end().contains("\n\n") || !indent::is_balanced(new);
+    if rest.iter().any(deep) && !one_step || is_flat(&solid) || apart {
         return Meaning::Unclear(DEPTH);
     }
-    let deepened = new
-        .split('\n')
-        .enumerate()
-        .map(|(index, line)| match line.trim().is_empty() || index == 0 {
-            true => line.to_owned(),
-            false => format!("{blanks}{line}"),
-        });
+    let lines = new.split('\n').enumerate();
+    let deepened = lines.map(|(index, line)| match line.trim().is_empty() || index == 0 {
+        true => line.to_owned(),
+        false => format!("{blanks}{line}"),
+    });
     Meaning::Instead(lost.end..end, deepened.collect::<Vec<_>>().join("\n"))
 }
 
@@ -144,9 +129,9 @@ fn of_line_above(hit: Range<usize>, after: &str, old: &str, new: &str) -> Meanin
     if level && (!indent::of(first).is_empty() || likeness(first, fresh) >= ALIKE) {
         return Meaning::Instead(hit.start + 1..hit.end, new.to_owned());
     }
-    match fresh.starts_with(is_word) {
-        true => Meaning::Unclear(JOINED),
-        false => Meaning::Literal,
+    match fresh.starts_with([' ', '\t', ',', ';', '.']) {
+        true => Meaning::Literal,
+        false => Meaning::Unclear(JOINED),
     }
 }
 
@@ -155,79 +140,6 @@ fn of_line_above(hit: Range<usize>, after: &str, old: &str, new: &str) -> Meanin
 fn doubles(rest: &str, old: &str, new: &str) -> bool {
     let left = rest.lines().next().unwrap_or_default().trim_end();
     matches!(left, ";" | ",") && new.ends_with(left) && !old.ends_with(left)
-}
-
-/// As [`meaning`], for several lines of which only the first lacks its indentation: the other lines, and possibly the
-/// first line of the new text, show the indentation of the file.
-fn of_block(lost: Range<usize>, end: usize, old: &str, (blanks, new): (&str, &str)) -> Meaning {
-    let (olds, news): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
-    let (Some(first), Some(opening)) = (news.first(), olds.first()) else {
-        return Meaning::Literal;
-    };
-    let same = |a: &str, b: &str| !a.trim().is_empty() && key(a, Tolerance::Blanks) == key(b, Tolerance::Blanks);
-    let own = indent::of(first);
-    if strays(&olds, &news) || own.is_empty() && has_flat(&olds, &news) {
-        return Meaning::Unclear(DEPTH);
-    }
-    if first.trim().is_empty() {
-        return Meaning::Instead(lost.start..end, new.to_owned());
-    }
-    if same(first, opening) {
-        let stays = |new: &&str| {
-            let depth = |old: &&&str| indent::of(old) == indent::of(new);
-            let partners = || olds.iter().skip(1).filter(|old| same(old, new));
-            partners().next().map(|_| partners().any(|old| depth(&old)))
-        };
-        let later: Vec<bool> = news.iter().skip(1).filter_map(stays).collect();
-        let deeper = least(&news).is_some_and(|new| least(&olds).is_none_or(|old| new > old));
-        let absolute = later.contains(&true) || later.is_empty() && !deeper;
-        // All lines became deeper, and so does the first line.
-        let all_deeper = || least(&news).is_some_and(|depth| depth >= blanks.len() + own.len());
-        return match own {
-            "" => Meaning::Literal,
-            _ if own == blanks && absolute => Meaning::Instead(lost.start..end, new.to_owned()),
-            _ if own == blanks && all_deeper() => Meaning::Literal,
-            _ => Meaning::Unclear(DEPTH),
-        };
-    }
-    if news
-        .iter()
-        .skip(1)
-        .any(|line| indent::of(line).is_empty() && same(line, opening))
-    {
-        return Meaning::Unclear(DEPTH);
-    }
-    // The first line is deleted: the line in its place was another line before, or is new.
-    let kept = olds.iter().skip(1).find(|old| same(old, first));
-    match kept {
-        _ if own.is_empty() && kept.is_none_or(|old| indent::of(old) == blanks) => Meaning::Literal,
-        Some(old) if indent::of(old) == own => Meaning::Instead(lost.start..end, new.to_owned()),
-        None if own.starts_with(blanks) => Meaning::Instead(lost.start..end, new.to_owned()),
-        _ => Meaning::Unclear(DEPTH),
-    }
-}
-
-/// Whether a new line is unindented although no unchanged line before it is: it may have lost its indentation like the
-/// first line.
-fn strays(olds: &[&str], news: &[&str]) -> bool {
-    let mut at_margin = false;
-    news.iter()
-        .enumerate()
-        .skip(1)
-        .filter(|(_, line)| !line.trim().is_empty())
-        .any(|(at, line)| {
-            let stays = olds.iter().skip(1).any(|old| old == line) || olds.get(at) == Some(line);
-            if stays {
-                at_margin = indent::of(line).is_empty();
-            }
-            !stays && !at_margin && indent::of(line).is_empty() && !infer_indent::closes(line)
-        })
-}
-
-/// The smallest indentation of the lines after the first.
-fn least(lines: &[&str]) -> Option<usize> {
-    let solid = lines.iter().skip(1).filter(|line| !line.trim().is_empty());
-    solid.map(|line| indent::of(line).len()).min()
 }
 
 /// Whether a block is not indented, so that the indentation of its lines is unknown. `case` labels and list items may
@@ -240,57 +152,123 @@ fn is_flat(lines: &[&str]) -> bool {
     };
     let pairs = lines.iter().zip(lines.iter().skip(1));
     pairs.into_iter().any(|(line, next)| {
-        let inside = infer_indent::opens(line) && !infer_indent::closes(next) && !item(next);
+        let inside = indent::opens(line) && !indent::closes(next) && !item(next);
         inside && indent::of(next).len() <= indent::of(line).len()
     })
 }
 
-/// Whether new lines form a block that is not indented, except for the first line, whose indentation is known.
-fn has_flat(olds: &[&str], news: &[&str]) -> bool {
-    let fresh = |line: &&str| !line.trim().is_empty() && !olds.contains(line);
-    let rest: Vec<&str> = news
-        .iter()
-        .skip(1)
-        .copied()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
-    rest.windows(2).any(|pair| pair.iter().any(fresh) && is_flat(pair))
+/// Number of indented lines that show how a file is indented.
+const SHOWN: usize = 3;
+
+/// The new text for an exact match of whole lines.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Blanks {
+    /// As written: whole lines that match exactly are replaced byte by byte.
+    Literal,
+    /// The same lines with the file's kind of indentation.
+    OfFile(String),
+    /// It mixes tabs and spaces, and no unchanged line shows how to convert them. The reason for the model.
+    Doubt(String),
 }
 
-/// Whether tabs and spaces are mixed, so that the width of a step is unknown.
-fn mixed(blanks: &str, rest: &[&str]) -> bool {
-    let first = blanks.chars().next();
-    rest.iter()
-        .flat_map(|line| indent::of(line).chars())
-        .any(|c| Some(c) != first)
-}
-
-/// Number of closing brackets without an opening one: how many blocks the text leaves.
-fn closed(text: &str) -> i64 {
-    let (mut depth, mut least) = (0_i64, 0);
-    for c in text.chars() {
-        depth += match c {
-            '(' | '[' | '{' => 1,
-            ')' | ']' | '}' => -1,
-            _ => 0,
-        };
-        least = depth.min(least);
+/// Decides about `new`, which replaces the whole lines `old` of the file.
+pub(super) fn blanks(file: &str, old: &str, new: &str, style: Style) -> Blanks {
+    let (olds, news): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
+    let Some((file, other)) = strange(file, &olds, &news) else {
+        return Blanks::Literal;
+    };
+    if is_reindented(&olds, &news) {
+        return Blanks::Literal;
     }
-    -least
+    translated(&olds, &news, other, style).map_or_else(
+        || {
+            let line = news.iter().find(|line| indent::of(line).starts_with(other));
+            Blanks::Doubt(format!(
+                "the file indents with {} only and the new line `{}` with {}: write it with {0}",
+                named(file),
+                line.map_or("", |line| line.trim()),
+                named(other),
+            ))
+        },
+        Blanks::OfFile,
+    )
+}
+
+fn named(blank: char) -> &'static str {
+    if blank == '\t' { "tabs" } else { "blanks" }
+}
+
+/// The file's indentation character and the other one, if the new lines use the other one and the old lines do not.
+fn strange(file: &str, olds: &[&str], news: &[&str]) -> Option<(char, char)> {
+    let (mut tabs, mut blanks) = (0, 0);
+    for line in file.lines().filter(|line| !line.trim().is_empty()) {
+        let indent = indent::of(line);
+        tabs += usize::from(indent.contains('\t'));
+        // A single space is the margin of a block comment.
+        blanks += usize::from(indent.len() > 1 && indent.contains(' '));
+    }
+    let (file, other, sign) = match (tabs, blanks) {
+        (0, SHOWN..) => (' ', '\t', "\t"),
+        (SHOWN.., 0) => ('\t', ' ', "  "),
+        _ => return None,
+    };
+    let has = |lines: &[&str]| {
+        let mut solid = lines.iter().filter(|line| !line.trim().is_empty());
+        solid.any(|line| indent::of(line).contains(sign))
+    };
+    (has(news) && !has(olds)).then_some((file, other))
+}
+
+/// Whether the edit changes nothing but whitespace, which is then its purpose.
+fn is_reindented(olds: &[&str], news: &[&str]) -> bool {
+    let keys = |lines: &[&str]| {
+        let all = lines.iter().map(|line| key(line));
+        all.filter(|key| !key.is_empty()).collect::<Vec<_>>()
+    };
+    keys(olds) == keys(news)
+}
+
+/// The new lines with the file's indentation, converted at the ratio that unchanged lines show.
+fn translated(olds: &[&str], news: &[&str], other: char, style: Style) -> Option<String> {
+    let solid = || news.iter().filter(|line| !line.trim().is_empty());
+    let pure = solid().all(|line| indent::of(line).chars().all(|c| c == other));
+    let pairs: Vec<(usize, usize)> = news
+        .iter()
+        .zip(align(olds, news))
+        .filter_map(|(new, partner)| Some((*new, *olds.get(partner?)?)))
+        .filter(|(new, old)| !indent::of(new).is_empty() && likeness(new, old) >= ALIKE)
+        .map(|(new, old)| (indent::of(new).len(), indent::of(old).len()))
+        .collect();
+    let blanks: &[usize] = if other == '\t' { &[style.step] } else { &[2, 3, 4, 8] };
+    let image = |count: usize, step: usize| match other {
+        '\t' => Some(" ".repeat(count * step)),
+        _ => count.is_multiple_of(step).then(|| "\t".repeat(count / step)),
+    };
+    let shown = |step: &usize| {
+        let same = |&(new, old): &(usize, usize)| image(new, *step).is_some_and(|image| image.len() == old);
+        pairs.iter().any(same)
+    };
+    let mut steps = blanks.iter().copied().filter(shown);
+    let step = steps.next().filter(|_| pure && steps.next().is_none())?;
+    let line = |line: &&str| {
+        let indent = indent::of(line);
+        Some(image(indent.len(), step)? + line.get(indent.len()..)?)
+    };
+    let lines = news.iter().map(|text| match text.trim().is_empty() {
+        true => Some((*text).to_owned()),
+        false => line(text),
+    });
+    Some(lines.collect::<Option<Vec<_>>>()?.join("\n"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::text::decode;
 
     fn result(content: &str, old: &str, new: &str) -> Option<String> {
-        let at = content.find(old).unwrap();
-        let (range, text) = match meaning(content, Style::of(content), at, old, new) {
-            Meaning::Literal => (at..at + old.len(), new.to_owned()),
-            Meaning::Instead(range, text) => (range, text),
-            Meaning::Unclear(_) | Meaning::Shallow => return None,
-        };
-        Some(format!("{}{text}{}", &content[..range.start], &content[range.end..]))
+        let landing = super::super::land(&decode(content.as_bytes()).unwrap(), old, new, false).ok()?;
+        Some(String::from_utf8(landing.bytes).unwrap())
     }
 
     #[test]
@@ -316,14 +294,14 @@ mod tests {
                 Some("def f():\n    foo()\n    b()\n    bar()\n"),
             ),
             ("foo()", "    foo()\n        b()", None),
-            ("  foo()", "  foo()\n  b()", None),
+            (
+                "  foo()",
+                "  foo()\n  b()",
+                Some("def f():\n    foo()\n    b()\n    bar()\n"),
+            ),
             ("foo()", "a()\n    b()", Some("def f():\n    a()\n    b()\n    bar()\n")),
             ("foo()", "}\nfoo()", None),
-            (
-                "foo()",
-                "    x()\n}\ny()",
-                Some("def f():\n    x()\n}\ny()\n    bar()\n"),
-            ),
+            ("foo()", "    x()\n}\ny()", None),
             ("foo()", "    x()\ny()", None),
             ("foo()", "  x()\n  y()", None),
             ("bar()", "bar()\n\nX = 1", None),
@@ -344,11 +322,7 @@ mod tests {
                 "    foo()\n    x()\n    bar()",
                 Some("def f():\n    foo()\n    x()\n    bar()\n"),
             ),
-            (
-                "foo()\n    bar()",
-                "    foo()\n        bar()",
-                Some("def f():\n        foo()\n        bar()\n"),
-            ),
+            ("foo()\n    bar()", "    foo()\n        bar()", None),
             ("foo()\n    bar()", "foo()\nx()\n    bar()", None),
             ("foo()\n    bar()", "    foo()", Some("def f():\n    foo()\n")),
             ("foo()\n    bar()", "\n    bar()", Some("def f():\n\n    bar()\n")),
@@ -366,6 +340,48 @@ mod tests {
         assert_eq!(result("  a,\n  b\n", "  a,", "  c,").as_deref(), Some("  c,\n  b\n"));
         for (old, new, expected) in cases {
             assert_eq!(result(file, old, new).as_deref(), expected, "{old:?} {new:?}");
+        }
+    }
+
+    fn judged(file: &str, old: &str, new: &str) -> Blanks {
+        assert!(file.contains(old));
+        blanks(file, old, new, Style::of(file))
+    }
+
+    const RUST: &str = "fn f() {\n    if a {\n        b();\n        c();\n    }\n    e();\n}\n";
+    const GO: &str = "func f() {\n\tif a {\n\t\tb()\n\t}\n}\n";
+
+    #[test]
+    fn whole_lines_are_taken_at_their_word() {
+        for (old, new) in [
+            ("        c();\n", "c(1);\n"),
+            ("    if a {\n        b();\n", "if a {\nb(1);\n"),
+            ("        c();\n", "        if x {\n          c();\n        }\n"),
+            ("        c();\n", "\t\tc();\n"),
+        ] {
+            assert_eq!(judged(RUST, old, new), Blanks::Literal, "{new:?}");
+        }
+        assert_eq!(judged("a:\n\tb\n", "\tb\n", "    c\n"), Blanks::Literal);
+        assert_eq!(judged(GO, "\t\tb()\n", "\t\t// * a\n"), Blanks::Literal);
+    }
+
+    #[test]
+    fn the_other_kind_of_blanks_becomes_that_of_the_file() {
+        let ours = |file, old, new| match judged(file, old, new) {
+            Blanks::OfFile(text) => text,
+            other => panic!("{other:?}"),
+        };
+        let new = "\tif a {\n\t\tb(1);\n\t\tif d {\n\t\t\tc();\n";
+        let asked = "    if a {\n        b(1);\n        if d {\n            c();\n";
+        assert_eq!(ours(RUST, "    if a {\n        b();\n        c();\n", new), asked);
+        assert_eq!(ours(GO, "\t\tb()\n", "    b(1)\n"), "\t\tb(1)\n");
+        for (file, old, new) in [
+            (RUST, "        c();\n", "\t\twholly_other(x);\n"),
+            (RUST, "        c();\n", "\t\tc(1);\n        d();\n"),
+            (GO, "\tif a {\n\t\tb()\n", "  if x {\n\t\tb(1)\n"),
+            (RUST, "        b();\n", "\t\tif d {\n\t\t\tb();\n\t\t}\n"),
+        ] {
+            assert!(matches!(judged(file, old, new), Blanks::Doubt(_)), "{new:?}");
         }
     }
 }

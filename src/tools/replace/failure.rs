@@ -1,6 +1,6 @@
 //! The reasons why an edit failed, and the messages with which the model can correct it.
 
-use super::tokens::tokens;
+use super::tokens::{plain, tokens};
 use crate::tools::diff::shorten;
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -96,12 +96,7 @@ const OLD_LINES: usize = 12;
 
 /// The lines of `text` that share most words with `old`, numbered, at most 14; empty if little is shared.
 pub(super) fn closest(text: &str, old: &str) -> String {
-    let words = |line| {
-        tokens(line)
-            .into_iter()
-            .filter(|token| !token.trim().is_empty())
-            .collect::<HashSet<&str>>()
-    };
+    let words = |line| plain(&tokens(line)).into_iter().collect::<HashSet<&str>>();
     let wanted: Vec<HashSet<&str>> = old
         .lines()
         .filter(|line| !line.trim().is_empty())

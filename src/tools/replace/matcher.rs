@@ -1,16 +1,17 @@
 //! Computes an edit: tries to find the old text with methods from the strictest to the loosest. Pure; `mod` does the
 //! I/O.
 
-use super::blanks::{self, Blanks};
 use super::correct::{Correction, Reading, plain_margins, readings};
-use super::exact::{self, Meaning};
+use super::exact::{self, Blanks, Meaning};
 use super::failure::{self, EditFailure};
-use super::find::{self, Hit, Line, Tolerance};
-use super::fuzzy::{self, Near};
+use super::find::{Hit, Tokens, Tolerance};
 use super::indent::Style;
-use super::merge::{self, Parts};
+use super::merge::{self, Doubt, Parts};
+use super::rewrap;
+use super::tokens::{repeated, tokens};
 use crate::tools::placeholder;
 use crate::workspace::text::{Text, plain_line_ends};
+use std::cell::OnceCell;
 use std::fmt;
 use std::ops::Range;
 
@@ -20,6 +21,7 @@ pub enum Strategy {
     Exact,
     Indentation,
     Whitespace,
+    LineBreaks,
     Fuzzy,
 }
 
@@ -29,6 +31,7 @@ impl fmt::Display for Strategy {
             Self::Exact => "exact",
             Self::Indentation => "indentation-tolerant",
             Self::Whitespace => "whitespace-tolerant",
+            Self::LineBreaks => "line-break-tolerant",
             Self::Fuzzy => "fuzzy",
         })
     }
@@ -65,14 +68,11 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Match, 
     let attempt = Attempt {
         file,
         multiple,
-        lines: find::lines(file.as_str()),
+        tokens: OnceCell::new(),
         style: Style::of(file.as_str()),
     };
     let readings = readings(&old, &new);
-    let Some((plain, corrected)) = readings.split_first() else {
-        return Err(EditFailure::Same);
-    };
-    let found = attempt.try_all(plain, corrected)?;
+    let found = attempt.try_all(&readings)?;
     match found {
         Some(landing) if landing.bytes == file.bytes() => Err(EditFailure::Same),
         Some(landing) => Ok(landing),
@@ -82,47 +82,45 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Match, 
     }
 }
 
-const TOLERANCES: [Tolerance; 4] = [Tolerance::Ends, Tolerance::Indent, Tolerance::Blanks, Tolerance::Gaps];
-
 struct Attempt<'a> {
     file: &'a Text,
     multiple: bool,
-    lines: Vec<Line<'a>>,
+    tokens: OnceCell<Tokens<'a>>,
     style: Style,
 }
 
+type Method<'x> = &'x dyn Fn(&Reading) -> Outcome;
 type Outcome = Result<Option<Match>, EditFailure>;
 
-impl Attempt<'_> {
-    /// Tries the request as written with every method but the fuzzy one; then its corrected variants, method by method;
-    /// then the fuzzy method.
-    fn try_all(&self, plain: &Reading, corrected: &[Reading]) -> Outcome {
-        if let Some(landing) = self.exact(plain)? {
-            return Ok(Some(landing));
-        }
-        for tolerance in TOLERANCES {
-            if let Some(landing) = self.tolerant(plain, tolerance)? {
-                return Ok(Some(landing));
-            }
-        }
-        for reading in corrected {
-            if let Some(landing) = self.exact(reading)? {
-                return Ok(Some(landing));
-            }
-        }
-        for tolerance in TOLERANCES {
-            for reading in corrected {
-                if let Some(landing) = self.tolerant(reading, tolerance)? {
+impl<'a> Attempt<'a> {
+    /// Tries the request as written with every method but the loosest two; then its corrected variants, method by
+    /// method; then other line breaks and other spelling.
+    fn try_all(&self, readings: &[Reading]) -> Outcome {
+        let (plain, corrected) = readings.split_at(1);
+        let exact = |reading: &Reading| self.exact(reading);
+        let places = |reading: &Reading| self.found(reading, Tokens::places);
+        let rewrapped = |reading: &Reading| self.found(reading, Tokens::rewrapped);
+        let misspelt = |reading: &Reading| self.found(reading, Tokens::misspelt);
+        let methods: [(&[Reading], Method<'_>); 6] = [
+            (plain, &exact),
+            (plain, &places),
+            (corrected, &exact),
+            (corrected, &places),
+            (readings, &rewrapped),
+            (readings, &misspelt),
+        ];
+        for (readings, method) in methods {
+            for reading in readings {
+                if let Some(landing) = method(reading)? {
                     return Ok(Some(landing));
                 }
             }
         }
-        for reading in std::iter::once(plain).chain(corrected) {
-            if let Some(landing) = self.near(reading)? {
-                return Ok(Some(landing));
-            }
-        }
         Ok(None)
+    }
+
+    fn tokens(&self) -> &Tokens<'a> {
+        self.tokens.get_or_init(|| Tokens::of(self.file.as_str()))
     }
 
     fn exact(&self, reading: &Reading) -> Outcome {
@@ -188,136 +186,105 @@ impl Attempt<'_> {
             return Ok(reading.new.clone());
         }
         // The result is the same for every place.
-        match known.get_or_insert_with(|| blanks::judge(&self.lines, &reading.old, &reading.new, self.style)) {
+        match known.get_or_insert_with(|| exact::blanks(content, &reading.old, &reading.new, self.style)) {
             Blanks::Literal => Ok(reading.new.clone()),
             Blanks::OfFile(text) => Ok(text.clone()),
             Blanks::Doubt(why) => Err(self.unsure(self.file.line_of(hit.start) - 1, why.clone())),
         }
     }
 
-    fn tolerant(&self, reading: &Reading, tolerance: Tolerance) -> Outcome {
-        let old: Vec<&str> = reading.old.split_terminator('\n').collect();
-        let new: Vec<&str> = reading.new.split_terminator('\n').collect();
-        let mut hits = find::whole_lines(&self.lines, &old, tolerance);
-        if hits.is_empty() && tolerance != Tolerance::Ends {
-            hits = find::parts_of_lines(&self.lines, &old, tolerance);
-            if reading.old.ends_with('\n') {
-                hits.retain(|hit| self.rest_is_blank(hit));
-                // Trailing blanks are part of the last line of `old`, whatever replaces it.
-                hits.iter_mut().for_each(|hit| hit.spare = 0);
-            }
-        }
+    /// Edits the places that a search finds, those that differ least from the request.
+    fn found(&self, reading: &Reading, search: impl Fn(&Tokens<'a>, &str) -> Vec<Hit>) -> Outcome {
+        let content = self.file.as_str();
+        let (old, new) = trimmed(&reading.old, &reading.new);
+        let mut hits = search(self.tokens(), old);
+        let Some(best) = hits.iter().map(|hit| (hit.tolerance, hit.part)).min() else {
+            return Ok(None);
+        };
+        hits.retain(|hit| best == (hit.tolerance, hit.part));
         if self.multiple {
             let mut next = 0;
             hits.retain(|hit| {
-                hit.lines.start >= next && {
-                    next = hit.lines.end;
+                hit.range.start >= next && {
+                    next = hit.range.end;
                     true
                 }
             });
         } else if hits.len() > 1 {
-            return Err(self.many(hits.iter().map(|hit| hit.lines.start)));
+            return Err(self.many(hits.iter().map(|hit| self.line(hit.range.start))));
         }
+        let (tolerance, _) = best;
         let mut same = true;
         let mut edits = Vec::new();
         for hit in &hits {
-            let (range, file) = self.cut_out(hit);
-            same &= file == old;
-            let parts = Parts {
-                file: &file,
-                old: &old,
-                new: &new,
-                cut: hit.skip > 0,
-                style: self.style,
-            };
-            let woven = merge::weave(&parts).map_err(|doubt| self.unsure(hit.lines.start, doubt.to_string()))?;
-            edits.push(self.joined(reading, range, &woven));
+            let line = self.line(hit.range.start);
+            if hit.pairs.other {
+                return Err(self.unsure(
+                    line,
+                    "the nearest place has other names, numbers or signs than the old text".to_owned(),
+                ));
+            }
+            let file = &content[hit.range.clone()];
+            let woven = self
+                .woven(hit, old, new, file)
+                .map_err(|doubt| self.unsure(line, doubt.to_string()))?;
+            if let Some(word) =
+                repeated(self.tokens().words(), &tokens(old), &woven).filter(|_| tolerance == Tolerance::Spelling)
+            {
+                return Err(self.unsure(
+                    line,
+                    format!("the new text repeats `{word}`, which the file does not have"),
+                ));
+            }
+            same &= file == old.trim_end_matches('\n');
+            edits.push(self.joined((old, new), hit.range.clone(), &woven));
         }
         let strategy = match tolerance {
             // Only an additional final line end differed.
-            Tolerance::Ends | Tolerance::Indent if same => Strategy::Exact,
+            _ if same => Strategy::Exact,
             Tolerance::Indent => Strategy::Indentation,
-            Tolerance::Ends | Tolerance::Blanks | Tolerance::Gaps => Strategy::Whitespace,
+            Tolerance::Ends | Tolerance::Blanks | Tolerance::Gaps | Tolerance::BlankLines => Strategy::Whitespace,
+            Tolerance::Breaks => Strategy::LineBreaks,
+            Tolerance::Spelling => Strategy::Fuzzy,
         };
         self.finish(reading, strategy, edits)
     }
 
-    fn near(&self, reading: &Reading) -> Outcome {
-        let old: Vec<&str> = reading.old.split_terminator('\n').collect();
-        let (places, distance) = match fuzzy::nearest(&self.lines, &old) {
-            Near::Nothing => return Ok(None),
-            Near::Several(lines) => return Err(self.many(lines.into_iter())),
-            Near::Other(line) => {
-                return Err(self.unsure(
-                    line,
-                    "the nearest place names other things than the old text".to_owned(),
-                ));
-            }
-            Near::One { lines, distance } => (lines, distance),
+    /// The lines that replace a place.
+    fn woven(&self, hit: &Hit, old: &str, new: &str, file: &str) -> Result<Vec<String>, Doubt> {
+        let (old, new) = match hit.tolerance {
+            Tolerance::BlankLines | Tolerance::Breaks | Tolerance::Spelling => rewrap::like_file(old, new, file, hit)?,
+            _ => (old.to_owned(), new.to_owned()),
         };
-        let (Some(&first), Some(&last)) = (places.first(), places.last()) else {
-            return Ok(None);
-        };
-        let new: Vec<&str> = reading.new.split_terminator('\n').collect();
-        let (range, file) = self.cut_out(&Hit {
-            lines: first..last + 1,
-            skip: 0,
-            spare: 0,
-        });
-        let gaps = super::gaps::level(&old, &new, &file);
-        let parts = Parts {
+        let file: Vec<&str> = file.split('\n').collect();
+        let old: Vec<&str> = old.split_terminator('\n').collect();
+        let new: Vec<&str> = new.split_terminator('\n').collect();
+        let cut = hit.range.start > 0 && !self.file.as_str()[..hit.range.start].ends_with('\n');
+        merge::weave(&Parts {
             file: &file,
-            old: &gaps.old,
-            new: &gaps.new,
-            cut: false,
+            old: &old,
+            new: &new,
+            cut,
             style: self.style,
-        };
-        let woven = merge::weave(&parts).map_err(|doubt| self.unsure(first, doubt.to_string()))?;
-        if let Some(word) = fuzzy::repeated(self.file.as_str(), &reading.old, &woven) {
-            let why = format!("the new text repeats `{word}`, which the file does not have");
-            return Err(self.unsure(first, why));
-        }
-        let strategy = if distance == 0 {
-            Strategy::Whitespace
-        } else {
-            Strategy::Fuzzy
-        };
-        let edit = self.joined(reading, range, &woven);
-        self.finish(reading, strategy, vec![edit])
-    }
-
-    /// The range of a match in the text, and the parts of lines in it.
-    fn cut_out(&self, hit: &Hit) -> (Range<usize>, Vec<&str>) {
-        let lines = self.lines.get(hit.lines.clone()).unwrap_or_default();
-        let start = lines.first().map_or(0, |line| line.at + hit.skip);
-        let end = lines.last().map_or(0, |line| line.end() - hit.spare);
-        let content = self.file.as_str();
-        let part = |line: &Line<'_>| content.get(line.at.max(start)..line.end().min(end)).unwrap_or_default();
-        (start..end, lines.iter().map(part).collect())
-    }
-
-    fn rest_is_blank(&self, hit: &Hit) -> bool {
-        let last = hit.lines.end.checked_sub(1).and_then(|index| self.lines.get(index));
-        last.is_some_and(|line| {
-            line.text
-                .get(line.text.len() - hit.spare..)
-                .unwrap_or_default()
-                .trim()
-                .is_empty()
         })
+    }
+
+    /// The index of the line with an offset.
+    fn line(&self, at: usize) -> usize {
+        self.file.line_of(at).saturating_sub(1)
     }
 
     /// Builds an edit of whole lines. A final line end that both texts have is left out, so that the file's own is
     /// kept.
-    fn joined(&self, reading: &Reading, range: Range<usize>, lines: &[String]) -> (Range<usize>, String) {
+    fn joined(&self, (old, new): (&str, &str), range: Range<usize>, lines: &[String]) -> (Range<usize>, String) {
         let text = lines.join("\n");
         let has_end = self
             .file
             .as_str()
             .get(range.end..)
             .is_some_and(|rest| rest.starts_with('\n'));
-        match (reading.old.ends_with('\n'), reading.new.ends_with('\n')) {
-            (true, false) if reading.new.is_empty() && has_end => (range.start..range.end + 1, text),
+        match (old.ends_with('\n'), new.ends_with('\n')) {
+            (true, false) if new.is_empty() && has_end => (range.start..range.end + 1, text),
             (false, true) => (range, text + "\n"),
             _ => (range, text),
         }
@@ -353,11 +320,28 @@ impl Attempt<'_> {
     }
 
     fn unsure(&self, line: usize, why: String) -> EditFailure {
-        let last = self.lines.len();
         EditFailure::Unsure {
             line: line + 1,
             why,
-            closest: failure::shown(self.file.as_str(), line..(line + 6).min(last)),
+            closest: failure::shown(self.file.as_str(), line..line + 6),
         }
     }
+}
+
+/// A request without the blank lines at the ends of `old`, and with as many fewer at those of `new`.
+fn trimmed<'x>(old: &'x str, new: &'x str) -> (&'x str, &'x str) {
+    let blank = |line: &&str| line.trim().is_empty();
+    let heads = |text: &'x str| text.split_inclusive('\n').take_while(blank).count();
+    let tails = |text: &'x str| text.split_inclusive('\n').rev().take_while(blank).count();
+    let cut = |text: &'x str, head: usize, tail: usize| {
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let length = |lines: &[&str]| lines.iter().map(|line| line.len()).sum::<usize>();
+        let end = lines.len().saturating_sub(tail).max(head);
+        &text[length(&lines[..head])..length(&lines[..end])]
+    };
+    let (head, tail) = (heads(old), tails(old));
+    (
+        cut(old, head, tail),
+        cut(new, head.min(heads(new)), tail.min(tails(new))),
+    )
 }

@@ -3,11 +3,11 @@
 pub mod page;
 
 use super::args::{Args, invalid};
-use super::builtin::{Builtin, ToolNames};
+use super::builtin::{Builtin, ToolFacts};
 use super::schema::{object, string};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{ToolKind, ToolOutput};
+use crate::base::call::{ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::base::ids::sha256_hex;
 use crate::base::message::ToolContent;
 use crate::net::fetch::{FetchError, Fetched};
@@ -25,12 +25,13 @@ const MAX_CHARS: usize = 250_000;
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
-        &ToolNames {
+        &ToolFacts {
             name: "web_fetch",
             display: "WebFetch",
             aliases: &[],
+            kind: ToolKind::Fetch,
+            effects: ToolEffects::reaches_outside(Touches::Urls),
         },
-        ToolKind::Fetch,
         "Fetches web pages as Markdown (images and PDF as such): a `url`, or a `prompt` that holds up to 20 URLs.",
         object([("url", string("")), ("prompt", string(""))], &[]),
         prepare,

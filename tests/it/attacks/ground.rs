@@ -1,7 +1,7 @@
 //! The ground of one attack: a workspace, a home, a place outside with a secret, stubs, a listener; as root or as an ordinary user;
 //! and what can be seen of an effect afterwards.
 
-use super::super::harness::{BIN, Done, GIT_IDENTITY, have};
+use super::super::harness::{BIN, Done, GIT_IDENTITY, have, have_optional};
 use super::bells::{Bells, Ran};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -40,8 +40,7 @@ pub fn users() -> Vec<User> {
             false => vec![User::Root],
         }
     } else {
-        let mut err = std::io::stderr().lock();
-        let _ = std::io::Write::write_all(&mut err, b"skipped: the attacks as root, these tests run as a user\n");
+        have_optional("the right to run attacks as root", false);
         vec![User::Ordinary]
     }
 }

@@ -82,6 +82,17 @@ async fn read(
     let trust = Trust::yes("it is only planned");
     let named = origin.read_named(&recipe, &trust, here).await.map_err(at_job)?;
     let mut texts = HashMap::new();
+    let mut wrong = Vec::new();
+    let (beside, _) = origin
+        .read_beside(&recipe, &trust, here, &mut wrong)
+        .await
+        .map_err(at_job)?;
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
+    for file in beside {
+        pieces.push(format!("{} {} {}", file.path, file.executable, file.kept().blob));
+    }
     for (_, name) in recipe::named(&recipe) {
         let text = named.text(&name.value);
         pieces.push(text.clone().unwrap_or_default());
@@ -133,6 +144,7 @@ impl RecipeReader for Inputs {
                 params: &[],
                 params_file: job.params.as_ref(),
                 input: job.input.as_ref(),
+                input_lines: job.input_at.as_slice(),
                 overrides: Overrides {
                     model: arguments.model.clone(),
                     ..Overrides::default()

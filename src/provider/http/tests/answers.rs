@@ -6,20 +6,20 @@ use crate::provider::wire::Wire;
 
 /// A whole good answer in each wire's stream.
 pub fn good(wire: Wire) -> String {
-    match wire {
-        Wire::Gemini => {
+    match wire.vendor() {
+        "gemini" => {
             r#"data: {"candidates":[{"content":{"parts":[{"text":"fine"}]},"finishReason":"STOP"}]}"#.to_owned()
                 + "\n\n"
         }
-        Wire::OpenaiChat => {
+        "openai" => {
             r#"data: {"choices":[{"index":0,"delta":{"content":"fine"},"finish_reason":"stop"}]}"#.to_owned()
                 + "\n\ndata: [DONE]\n\n"
         }
-        Wire::OpenaiResponses => format!(
+        "openai-responses" => format!(
             "data: {}\n\n",
             r#"{"type":"response.completed","response":{"status":"completed","output":[{"type":"message","content":[{"type":"output_text","text":"fine"}]}]}}"#
         ),
-        Wire::Anthropic => anthropic(r#"{"type":"text","text":"fine"}"#, "end_turn"),
+        _ => anthropic(r#"{"type":"text","text":"fine"}"#, "end_turn"),
     }
 }
 
@@ -33,11 +33,11 @@ fn anthropic(block: &str, stop: &str) -> String {
 
 /// The beginning of an answer that says something and does not end.
 pub fn half(wire: Wire) -> String {
-    match wire {
-        Wire::Gemini => r#"data: {"candidates":[{"content":{"parts":[{"text":"half"}]}}]}"#.to_owned() + "\n\n",
-        Wire::OpenaiChat => r#"data: {"choices":[{"index":0,"delta":{"content":"half"}}]}"#.to_owned() + "\n\n",
-        Wire::OpenaiResponses => r#"data: {"type":"response.output_text.delta","delta":"half"}"#.to_owned() + "\n\n",
-        Wire::Anthropic => {
+    match wire.vendor() {
+        "gemini" => r#"data: {"candidates":[{"content":{"parts":[{"text":"half"}]}}]}"#.to_owned() + "\n\n",
+        "openai" => r#"data: {"choices":[{"index":0,"delta":{"content":"half"}}]}"#.to_owned() + "\n\n",
+        "openai-responses" => r#"data: {"type":"response.output_text.delta","delta":"half"}"#.to_owned() + "\n\n",
+        _ => {
             r#"data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"half"}}"#.to_owned()
                 + "\n\n"
         }
@@ -46,13 +46,13 @@ pub fn half(wire: Wire) -> String {
 
 /// An error as this wire tells it inside a stream.
 pub fn error_inside(wire: Wire) -> String {
-    let error = match wire {
-        Wire::Gemini => r#"{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}"#,
-        Wire::OpenaiChat => r#"{"error":{"message":"server error","type":"server_error"}}"#,
-        Wire::OpenaiResponses => {
+    let error = match wire.vendor() {
+        "gemini" => r#"{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}"#,
+        "openai" => r#"{"error":{"message":"server error","type":"server_error"}}"#,
+        "openai-responses" => {
             r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"server_error","message":"failed"}}}"#
         }
-        Wire::Anthropic => r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+        _ => r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
     };
     format!("data: {error}\n\n")
 }
@@ -73,14 +73,14 @@ pub fn odd(wire: Wire) -> [(String, Ends); 4] {
         )
     };
     let said = r#"{"type":"message","content":[{"type":"output_text","text":"half"}]}"#;
-    let (empty, malformed, blocked, length) = match wire {
-        Wire::Gemini => (
+    let (empty, malformed, blocked, length) = match wire.vendor() {
+        "gemini" => (
             gemini("", "STOP"),
             gemini("", "MALFORMED_FUNCTION_CALL"),
             gemini("", "SAFETY"),
             gemini(r#"{"text":"half"}"#, "MAX_TOKENS"),
         ),
-        Wire::OpenaiChat => (
+        "openai" => (
             chat("{}", "stop"),
             chat(
                 r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"x","arguments":"{\"a\":"}}]}"#,
@@ -89,7 +89,7 @@ pub fn odd(wire: Wire) -> [(String, Ends); 4] {
             chat("{}", "content_filter"),
             chat(r#"{"content":"half"}"#, "length"),
         ),
-        Wire::OpenaiResponses => (
+        "openai-responses" => (
             responses("completed", "", ""),
             responses(
                 "completed",
@@ -99,7 +99,7 @@ pub fn odd(wire: Wire) -> [(String, Ends); 4] {
             responses("incomplete", "", "content_filter"),
             responses("incomplete", said, "max_output_tokens"),
         ),
-        Wire::Anthropic => (
+        _ => (
             anthropic(r#"{"type":"text","text":""}"#, "end_turn"),
             anthropic(r#"{"type":"tool_use","id":"a","name":"","input":{}}"#, "tool_use"),
             anthropic(r#"{"type":"text","text":"x"}"#, "refusal"),

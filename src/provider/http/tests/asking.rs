@@ -8,7 +8,7 @@ use crate::base::event::ProgressEvent;
 use crate::base::message::{Message, Reply};
 use crate::provider::fallback::Fallback;
 use crate::provider::http::Http;
-use crate::provider::wire::Wire;
+use crate::provider::wire;
 use crate::provider::{AskContext, ModelRequest, Provider, ProviderClass, ProviderError};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -60,6 +60,7 @@ fn tool(name: &str) -> ToolSpec {
         kind: ToolKind::Other,
         origin: ToolOrigin::Mcp("docs".to_owned()),
         parameters: json!({"type": "object"}),
+        effects: crate::base::call::ToolEffects::default(),
         aliases: Vec::new(),
     }
 }
@@ -72,7 +73,12 @@ fn document(body: Value) -> Act {
 async fn names_come_back_as_the_tools_are_called() {
     let call = json!({"candidates": [{"content": {"parts": [{"functionCall": {"name": "docs__page_get_36824ace"}}]}, "finishReason": "STOP"}]});
     let server = Server::start(vec![document(call)]).await;
-    let (reply, _) = ask(&provider(Wire::Gemini, &server.base), &[tool("docs__page.get")], None).await;
+    let (reply, _) = ask(
+        &provider(wire::named("gemini"), &server.base),
+        &[tool("docs__page.get")],
+        None,
+    )
+    .await;
     assert_eq!(reply.unwrap().calls().next().unwrap().tool, "docs__page.get");
     assert!(server.requests.lock().unwrap()[0].contains("\"docs__page_get_36824ace\""));
 }
@@ -81,19 +87,19 @@ async fn names_come_back_as_the_tools_are_called() {
 async fn answers_without_a_stream_are_taken() {
     for (wire, body) in [
         (
-            Wire::Gemini,
+            wire::named("gemini"),
             json!([{"candidates": [{"content": {"parts": [{"text": "fine"}]}, "finishReason": "STOP"}]}]),
         ),
         (
-            Wire::OpenaiChat,
+            wire::named("openai"),
             json!({"choices": [{"message": {"role": "assistant", "content": "fine"}, "finish_reason": "stop"}]}),
         ),
         (
-            Wire::OpenaiResponses,
+            wire::named("openai-responses"),
             json!({"status": "completed", "error": null, "output": [{"type": "message", "content": [{"type": "output_text", "text": "fine"}]}]}),
         ),
         (
-            Wire::Anthropic,
+            wire::named("anthropic"),
             json!({"type": "message", "content": [{"type": "text", "text": "fine"}], "stop_reason": "end_turn"}),
         ),
     ] {
@@ -108,7 +114,7 @@ async fn a_refused_schema_is_left_out_from_then_on() {
     let refused = r#"{"error":{"message":"'response_format' of type 'json_schema' is not supported with this model"}}"#;
     let fine = json!({"choices": [{"message": {"content": "{}"}, "finish_reason": "stop"}]});
     let server = Server::start(vec![Act::Say(400, Vec::new(), refused.into()), document(fine)]).await;
-    let provider = provider(Wire::OpenaiChat, &server.base);
+    let provider = provider(wire::named("openai"), &server.base);
     let schema = json!({"type": "object"});
     for _ in 0..2 {
         assert!(ask(&provider, &[], Some(&schema)).await.0.is_ok());
@@ -129,7 +135,7 @@ async fn waits_are_shown_and_told() {
         r#"{"error":{"message":"slow down"}}"#.into(),
     );
     let server = Server::start(vec![busy, stream(gemini_ok("ok"))]).await;
-    let (reply, told) = ask(&provider(Wire::Gemini, &server.base), &[], None).await;
+    let (reply, told) = ask(&provider(wire::named("gemini"), &server.base), &[], None).await;
     assert!(reply.is_ok());
     assert_eq!(
         told,
@@ -143,7 +149,7 @@ async fn another_model_stands_in_and_stays() {
     let good = Server::start(vec![stream(gemini_ok("ok"))]).await;
     let models: Vec<Arc<dyn Provider>> = [&bad, &good]
         .into_iter()
-        .map(|server| Arc::new(provider(Wire::Gemini, &server.base)) as Arc<dyn Provider>)
+        .map(|server| Arc::new(provider(wire::named("gemini"), &server.base)) as Arc<dyn Provider>)
         .collect();
     let both = Fallback::new(models);
     let (reply, told) = ask(&both, &[], None).await;
@@ -170,7 +176,7 @@ async fn when_no_model_is_left_the_last_failure_is_told() {
     ];
     let models = servers
         .iter()
-        .map(|server| Arc::new(provider(Wire::Gemini, &server.base)) as Arc<dyn Provider>);
+        .map(|server| Arc::new(provider(wire::named("gemini"), &server.base)) as Arc<dyn Provider>);
     let (reply, _) = ask(&Fallback::new(models.collect()), &[], None).await;
     assert_eq!(reply.unwrap_err().class, ProviderClass::Blocked);
 }
@@ -178,7 +184,7 @@ async fn when_no_model_is_left_the_last_failure_is_told() {
 #[tokio::test]
 async fn nothing_is_encoded_twice_for_a_retry() {
     let server = Server::start(vec![Act::Say(503, Vec::new(), String::new()), stream(gemini_ok("ok"))]).await;
-    let provider: Http = provider(Wire::Gemini, &server.base);
+    let provider: Http = provider(wire::named("gemini"), &server.base);
     assert!(ask(&provider, &[], None).await.0.is_ok());
     let requests = server.requests.lock().unwrap();
     let body = |request: &String| request.split_once("\r\n\r\n").unwrap().1.to_owned();

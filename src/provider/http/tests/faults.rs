@@ -5,7 +5,7 @@ use super::server::{Act, End, Server};
 use super::{ask, provider};
 use crate::base::message::{Message, StopReason};
 use crate::provider::ProviderClass::{self, *};
-use crate::provider::wire::Wire;
+use crate::provider::wire::{self, Wire};
 use std::time::{Duration, Instant};
 
 /// What a fault must end in: a class, or success after retries.
@@ -231,22 +231,22 @@ async fn run(wire: Wire) {
 
 #[tokio::test]
 async fn gemini() {
-    run(Wire::Gemini).await;
+    run(wire::named("gemini")).await;
 }
 
 #[tokio::test]
 async fn openai_chat() {
-    run(Wire::OpenaiChat).await;
+    run(wire::named("openai")).await;
 }
 
 #[tokio::test]
 async fn openai_responses() {
-    run(Wire::OpenaiResponses).await;
+    run(wire::named("openai-responses")).await;
 }
 
 #[tokio::test]
 async fn anthropic_messages() {
-    run(Wire::Anthropic).await;
+    run(wire::named("anthropic")).await;
 }
 
 #[tokio::test]
@@ -255,7 +255,7 @@ async fn nobody_listens() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    for wire in Wire::ALL {
+    for wire in wire::ALL {
         let (reply, retries) = ask(&provider(wire, &base), &[Message::user("go")]).await;
         let error = reply.unwrap_err();
         assert_eq!((error.class, retries.len()), (Transport, 1), "{error}");

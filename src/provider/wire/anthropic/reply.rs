@@ -1,6 +1,6 @@
 //! The decoder of Anthropic Messages: builds a reply from stream events. Pure.
 
-use super::super::Cut;
+use super::super::{Cut, DecodeReply};
 use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
@@ -42,16 +42,49 @@ impl AnthropicDecoder {
         }
     }
 
-    /// Whether the response is complete.
-    pub fn is_done(&self) -> bool {
+    fn begin(&mut self, message: &Value) {
+        if let Some(model) = message.get("model").and_then(Value::as_str) {
+            model.clone_into(&mut self.model);
+        }
+        self.count(message.get("usage"));
+    }
+
+    fn open(&mut self, index: u64, block: &Value, closed: bool) {
+        if let Some(value) = block.as_object() {
+            self.blocks.push(Block {
+                index,
+                value: value.clone(),
+                input: String::new(),
+                closed,
+            });
+        }
+    }
+
+    /// Later counts are cumulative and may omit unchanged values. This vendor counts cached tokens separately from the
+    /// input; in [`Usage`] the input includes them.
+    fn count(&mut self, usage: Option<&Value>) {
+        let Some(usage) = usage else { return };
+        let count = |key: &str| usage.get(key).and_then(Value::as_u64);
+        let old = self.usage;
+        let cached = count("cache_read_input_tokens").unwrap_or(old.cached);
+        let cache_write = count("cache_creation_input_tokens").unwrap_or(old.cache_write);
+        let fresh = count("input_tokens").unwrap_or(old.input.saturating_sub(old.cached + old.cache_write));
+        self.usage = Usage {
+            input: fresh + cached + cache_write,
+            cached,
+            cache_write,
+            output: count("output_tokens").unwrap_or(old.output),
+            reasoning: 0,
+        };
+    }
+}
+
+impl DecodeReply for AnthropicDecoder {
+    fn is_done(&self) -> bool {
         self.done
     }
 
-    /// Processes an event, or a complete message.
-    ///
-    /// # Errors
-    /// The failure that the event reports.
-    pub fn value(&mut self, event: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
+    fn value(&mut self, event: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
         let index = event.get("index").and_then(Value::as_u64).unwrap_or(0);
         match event.get("type").and_then(Value::as_str).unwrap_or_default() {
             "message_start" => self.begin(event.get("message").unwrap_or(&Value::Null)),
@@ -90,47 +123,7 @@ impl AnthropicDecoder {
         Ok(())
     }
 
-    fn begin(&mut self, message: &Value) {
-        if let Some(model) = message.get("model").and_then(Value::as_str) {
-            model.clone_into(&mut self.model);
-        }
-        self.count(message.get("usage"));
-    }
-
-    fn open(&mut self, index: u64, block: &Value, closed: bool) {
-        if let Some(value) = block.as_object() {
-            self.blocks.push(Block {
-                index,
-                value: value.clone(),
-                input: String::new(),
-                closed,
-            });
-        }
-    }
-
-    /// Later counts are cumulative and may omit unchanged values. This vendor counts cached tokens separately from the
-    /// input; in [`Usage`] the input includes them.
-    fn count(&mut self, usage: Option<&Value>) {
-        let Some(usage) = usage else { return };
-        let count = |key: &str| usage.get(key).and_then(Value::as_u64);
-        let old = self.usage;
-        let cached = count("cache_read_input_tokens").unwrap_or(old.cached);
-        let cache_write = count("cache_creation_input_tokens").unwrap_or(old.cache_write);
-        let fresh = count("input_tokens").unwrap_or(old.input.saturating_sub(old.cached + old.cache_write));
-        self.usage = Usage {
-            input: fresh + cached + cache_write,
-            cached,
-            cache_write,
-            output: count("output_tokens").unwrap_or(old.output),
-            reasoning: 0,
-        };
-    }
-
-    /// The reply.
-    ///
-    /// # Errors
-    /// Cut, malformed, refused and empty responses, and a full context window.
-    pub fn finish(self) -> Result<Reply, Fault> {
+    fn finish(self: Box<Self>) -> Result<Reply, Fault> {
         if !self.done {
             return Err(Fault::cut());
         }
@@ -175,7 +168,7 @@ impl AnthropicDecoder {
         });
         if !kept.is_empty() {
             let received = Part::Opaque {
-                vendor: "anthropic".to_owned(),
+                vendor: super::VENDOR.to_owned(),
                 model: self.asked,
                 json: Value::Array(kept),
             };

@@ -1,5 +1,6 @@
 //! The decoder of Gemini `streamGenerateContent`: builds a reply from chunks. Pure.
 
+use super::super::DecodeReply;
 use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
@@ -34,16 +35,40 @@ impl GeminiDecoder {
         }
     }
 
-    /// Whether the model has ended its reply; usage counts may still follow.
-    pub fn is_ended(&self) -> bool {
+    /// Keeps a part as received. Merges only chunks of plain text, never one with a signature.
+    fn part(&mut self, part: &Value, live: &dyn Fn(ProgressEvent)) {
+        if let Some(delta) = part.get("text").and_then(Value::as_str) {
+            let delta = delta.to_owned();
+            live(if is_thought(part) {
+                ProgressEvent::Thought { delta }
+            } else {
+                ProgressEvent::Text { delta }
+            });
+        }
+        let more = plain_text(part);
+        if let (Some(more), Some(last)) = (more, self.parts.last_mut())
+            && plain_text(last).is_some()
+            && is_thought(last) == is_thought(part)
+            && let Some(Value::String(text)) = last.get_mut("text")
+        {
+            text.push_str(more);
+            return;
+        }
+        self.parts.push(part.clone());
+    }
+}
+
+impl DecodeReply for GeminiDecoder {
+    fn is_done(&self) -> bool {
+        // The usage comes with the last chunk, and no event says that it was the last.
+        false
+    }
+
+    fn is_ended(&self) -> bool {
         self.finish.is_some()
     }
 
-    /// Processes a chunk, or a list of chunks.
-    ///
-    /// # Errors
-    /// The error that the chunk reports.
-    pub fn value(&mut self, chunk: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
+    fn value(&mut self, chunk: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
         if let Some(list) = chunk.as_array() {
             return list.iter().try_for_each(|chunk| self.value(chunk, live));
         }
@@ -75,33 +100,7 @@ impl GeminiDecoder {
         Ok(())
     }
 
-    /// Keeps a part as received. Merges only chunks of plain text, never one with a signature.
-    fn part(&mut self, part: &Value, live: &dyn Fn(ProgressEvent)) {
-        if let Some(delta) = part.get("text").and_then(Value::as_str) {
-            let delta = delta.to_owned();
-            live(if is_thought(part) {
-                ProgressEvent::Thought { delta }
-            } else {
-                ProgressEvent::Text { delta }
-            });
-        }
-        let more = plain_text(part);
-        if let (Some(more), Some(last)) = (more, self.parts.last_mut())
-            && plain_text(last).is_some()
-            && is_thought(last) == is_thought(part)
-            && let Some(Value::String(text)) = last.get_mut("text")
-        {
-            text.push_str(more);
-            return;
-        }
-        self.parts.push(part.clone());
-    }
-
-    /// The reply.
-    ///
-    /// # Errors
-    /// Blocked, cut, malformed and empty responses.
-    pub fn finish(self) -> Result<Reply, Fault> {
+    fn finish(self: Box<Self>) -> Result<Reply, Fault> {
         if let Some(reason) = self.blocked {
             return Err(Fault::fatal(
                 ProviderClass::Blocked,
@@ -135,7 +134,7 @@ impl GeminiDecoder {
         // The service refuses an empty content when it is sent back.
         if !self.parts.is_empty() {
             parts.push(Part::Opaque {
-                vendor: "gemini".to_owned(),
+                vendor: super::VENDOR.to_owned(),
                 model: self.asked,
                 json: json!({"role": "model", "parts": &self.parts}),
             });

@@ -1,7 +1,7 @@
 //! The decoder of OpenAI Chat Completions and compatible servers: builds a reply from chunks. Pure.
 
-use super::super::Cut;
 use super::super::calls::{Pieces, object};
+use super::super::{Cut, DecodeReply};
 
 use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
@@ -49,26 +49,51 @@ impl ChatDecoder {
         }
     }
 
-    /// Called for `[DONE]`: the stream is complete.
-    pub fn done(&mut self) {
+    fn delta(&mut self, delta: &Map<String, Value>, live: &dyn Fn(ProgressEvent)) {
+        for (key, value) in delta {
+            match (key.as_str(), value) {
+                (_, Value::Null) | ("role", _) => {}
+                ("content", Value::String(more)) => {
+                    self.text.push_str(more);
+                    emit_progress(more, live, |delta| ProgressEvent::Text { delta });
+                }
+                ("content", Value::Array(parts)) => {
+                    for more in parts.iter().filter_map(|part| part.get("text")?.as_str()) {
+                        self.text.push_str(more);
+                        emit_progress(more, live, |delta| ProgressEvent::Text { delta });
+                    }
+                }
+                ("reasoning_content" | "reasoning", Value::String(more)) => {
+                    // A server that sends both keys sends the same text twice.
+                    self.returns_thought |= key == "reasoning_content";
+                    if key == "reasoning_content" || !delta.contains_key("reasoning_content") {
+                        self.thought.push_str(more);
+                        emit_progress(more, live, |delta| ProgressEvent::Thought { delta });
+                    }
+                }
+                ("refusal", Value::String(more)) => self.refusal.push_str(more),
+                ("tool_calls", Value::Array(calls)) => calls.iter().for_each(|call| self.calls.add(call)),
+                ("function_call", Value::Object(_)) => self.calls.add(&json!({"index": 0, "function": value})),
+                _ => keep(&mut self.extra, key, value),
+            }
+        }
+    }
+}
+
+impl DecodeReply for ChatDecoder {
+    fn end_marker(&mut self) {
         self.done = true;
     }
 
-    /// Whether the response is complete.
-    pub fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         self.done
     }
 
-    /// Whether the model has ended its reply; usage counts may still follow.
-    pub fn is_ended(&self) -> bool {
+    fn is_ended(&self) -> bool {
         self.finish.is_some()
     }
 
-    /// Processes a chunk, or a complete response.
-    ///
-    /// # Errors
-    /// The error that the chunk reports.
-    pub fn value(&mut self, chunk: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
+    fn value(&mut self, chunk: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
         let is_error = chunk.get("error").is_some_and(|error| !error.is_null());
         if is_error || chunk.get("object").and_then(Value::as_str) == Some("error") {
             return Err(fault::from_stream(chunk));
@@ -107,41 +132,7 @@ impl ChatDecoder {
         Ok(())
     }
 
-    fn delta(&mut self, delta: &Map<String, Value>, live: &dyn Fn(ProgressEvent)) {
-        for (key, value) in delta {
-            match (key.as_str(), value) {
-                (_, Value::Null) | ("role", _) => {}
-                ("content", Value::String(more)) => {
-                    self.text.push_str(more);
-                    emit_progress(more, live, |delta| ProgressEvent::Text { delta });
-                }
-                ("content", Value::Array(parts)) => {
-                    for more in parts.iter().filter_map(|part| part.get("text")?.as_str()) {
-                        self.text.push_str(more);
-                        emit_progress(more, live, |delta| ProgressEvent::Text { delta });
-                    }
-                }
-                ("reasoning_content" | "reasoning", Value::String(more)) => {
-                    // A server that sends both keys sends the same text twice.
-                    self.returns_thought |= key == "reasoning_content";
-                    if key == "reasoning_content" || !delta.contains_key("reasoning_content") {
-                        self.thought.push_str(more);
-                        emit_progress(more, live, |delta| ProgressEvent::Thought { delta });
-                    }
-                }
-                ("refusal", Value::String(more)) => self.refusal.push_str(more),
-                ("tool_calls", Value::Array(calls)) => calls.iter().for_each(|call| self.calls.add(call)),
-                ("function_call", Value::Object(_)) => self.calls.add(&json!({"index": 0, "function": value})),
-                _ => keep(&mut self.extra, key, value),
-            }
-        }
-    }
-
-    /// The reply.
-    ///
-    /// # Errors
-    /// Blocked, cut, malformed and empty responses.
-    pub fn finish(self) -> Result<Reply, Fault> {
+    fn finish(self: Box<Self>) -> Result<Reply, Fault> {
         let length = match self.finish.as_deref() {
             Some("length" | "max_tokens" | "model_length") => true,
             Some("content_filter") => {
@@ -169,7 +160,7 @@ impl ChatDecoder {
             }
             message.extend(self.extra);
             parts.push(Part::Opaque {
-                vendor: "openai".to_owned(),
+                vendor: super::VENDOR.to_owned(),
                 model: self.asked,
                 json: Value::Object(message),
             });

@@ -1,5 +1,6 @@
 //! The decoder of OpenAI Responses: builds a reply from stream events. Pure.
 
+use super::super::DecodeReply;
 use super::super::calls::object;
 
 use crate::base::call::ToolCall;
@@ -39,16 +40,41 @@ impl ResponsesDecoder {
         }
     }
 
-    /// Whether the response is complete.
-    pub fn is_done(&self) -> bool {
+    fn response(&mut self, response: &Value) -> Result<(), Fault> {
+        if let Some(model) = response.get("model").and_then(Value::as_str) {
+            model.clone_into(&mut self.model);
+        }
+        if let Some(usage) = response.get("usage").filter(|usage| usage.is_object()) {
+            self.usage = read_usage(usage);
+        }
+        if self.items.is_empty() {
+            let output = response.get("output").and_then(Value::as_array);
+            self.items = (0..).zip(output.into_iter().flatten().cloned()).collect();
+        }
+        let status = response.get("status").and_then(Value::as_str).unwrap_or("completed");
+        let reason = response.pointer("/incomplete_details/reason").and_then(Value::as_str);
+        match (status, reason) {
+            ("failed", _) => return Err(fault::from_stream(response)),
+            ("cancelled", _) => return Err(Fault::cut()),
+            ("incomplete", Some("content_filter")) => {
+                return Err(Fault::fatal(
+                    ProviderClass::Blocked,
+                    "the answer was blocked by a content filter",
+                ));
+            }
+            ("incomplete", _) => self.end = Some(End::Length),
+            _ => self.end = Some(End::Completed),
+        }
+        Ok(())
+    }
+}
+
+impl DecodeReply for ResponsesDecoder {
+    fn is_done(&self) -> bool {
         self.end.is_some()
     }
 
-    /// Processes an event, or a complete response.
-    ///
-    /// # Errors
-    /// The failure that the event reports.
-    pub fn value(&mut self, event: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
+    fn value(&mut self, event: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
         let kind = event.get("type").and_then(Value::as_str).unwrap_or_default();
         let delta = || {
             event
@@ -83,39 +109,7 @@ impl ResponsesDecoder {
         Ok(())
     }
 
-    fn response(&mut self, response: &Value) -> Result<(), Fault> {
-        if let Some(model) = response.get("model").and_then(Value::as_str) {
-            model.clone_into(&mut self.model);
-        }
-        if let Some(usage) = response.get("usage").filter(|usage| usage.is_object()) {
-            self.usage = read_usage(usage);
-        }
-        if self.items.is_empty() {
-            let output = response.get("output").and_then(Value::as_array);
-            self.items = (0..).zip(output.into_iter().flatten().cloned()).collect();
-        }
-        let status = response.get("status").and_then(Value::as_str).unwrap_or("completed");
-        let reason = response.pointer("/incomplete_details/reason").and_then(Value::as_str);
-        match (status, reason) {
-            ("failed", _) => return Err(fault::from_stream(response)),
-            ("cancelled", _) => return Err(Fault::cut()),
-            ("incomplete", Some("content_filter")) => {
-                return Err(Fault::fatal(
-                    ProviderClass::Blocked,
-                    "the answer was blocked by a content filter",
-                ));
-            }
-            ("incomplete", _) => self.end = Some(End::Length),
-            _ => self.end = Some(End::Completed),
-        }
-        Ok(())
-    }
-
-    /// The reply.
-    ///
-    /// # Errors
-    /// Cut, malformed and empty responses.
-    pub fn finish(mut self) -> Result<Reply, Fault> {
+    fn finish(mut self: Box<Self>) -> Result<Reply, Fault> {
         let length = match self.end {
             Some(End::Length) => true,
             Some(End::Completed) => false,
@@ -141,7 +135,7 @@ impl ResponsesDecoder {
         }
         if !kept.is_empty() {
             let received = Part::Opaque {
-                vendor: "openai-responses".to_owned(),
+                vendor: super::VENDOR.to_owned(),
                 model: self.asked,
                 json: Value::Array(kept),
             };

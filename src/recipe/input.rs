@@ -1,0 +1,241 @@
+//! Reads the input of a run in the format that the recipe declares. Pure: the caller reads the file.
+
+use super::plan::InputFormat;
+use crate::diag::reader::Problems;
+use crate::diag::{Diagnostic, SourceFiles, SourceId, Span};
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// Limit of an input of format `text`, in bytes: what one template may render.
+pub const MAX_TEXT: usize = 4 << 20;
+/// Limit of the lines of an input of format `jsonl`.
+pub const MAX_LINES: usize = 100_000;
+/// Limit of lines with a problem that are told.
+const MAX_TOLD: usize = 20;
+
+/// An input that was read.
+#[derive(Clone, Debug, Default)]
+pub struct ReadInput {
+    pub value: Value,
+    /// For JSON Lines: the position of each element of the list.
+    pub lines: Vec<Span>,
+}
+
+/// The input in a file of `files`. Every problem is added to `problems`, with its position in that file.
+pub fn read(files: &SourceFiles, file: SourceId, format: InputFormat, problems: &mut Problems) -> Option<ReadInput> {
+    let text = files.text(file);
+    let whole = |value| ReadInput {
+        value,
+        lines: Vec::new(),
+    };
+    match format {
+        InputFormat::Json => match serde_json::from_str(text) {
+            Ok(value) => Some(whole(value)),
+            Err(error) => {
+                let problem = not_json(files.whole(file), text, &error);
+                problems.push(problem.help(match looks_like_lines(text) {
+                    true => "--input takes one JSON document; for one object a line write `input: { format: jsonl }` in the recipe",
+                    false => "--input takes one JSON document; for other text write `input: { format: text }` in the recipe",
+                }));
+                None
+            }
+        },
+        InputFormat::Jsonl => lines(files, file, problems),
+        InputFormat::Text if text.len() > MAX_TEXT => {
+            let message = format!("the text has {} bytes", text.len());
+            let problem = Diagnostic::error("too-large", files.whole(file).point(), message);
+            problems.push(problem.help(format!(
+                "at most {MAX_TEXT} bytes are taken: give its end, as `tail -c {MAX_TEXT}`"
+            )));
+            None
+        }
+        InputFormat::Text => Some(whole(Value::String(text.to_owned()))),
+    }
+}
+
+/// Whether the first line alone is a JSON document and more text follows.
+fn looks_like_lines(text: &str) -> bool {
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let first = lines.next().unwrap_or_default();
+    lines.next().is_some() && serde_json::from_str::<Value>(first).is_ok()
+}
+
+fn not_json(within: Span, text: &str, error: &serde_json::Error) -> Diagnostic {
+    let line = text
+        .split_inclusive('\n')
+        .take(error.line().saturating_sub(1))
+        .map(str::len)
+        .sum::<usize>();
+    let mut at = (line + error.column().saturating_sub(1)).min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    let place = Span {
+        start: within.start + at,
+        end: within.start + at,
+        ..within
+    };
+    let message = error.to_string();
+    let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+    Diagnostic::error("not-json", place, message)
+}
+
+fn lines(files: &SourceFiles, file: SourceId, problems: &mut Problems) -> Option<ReadInput> {
+    let text = files.text(file);
+    let before = problems.len();
+    let (mut values, mut places) = (Vec::new(), Vec::new());
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let content = line.trim_end_matches(['\n', '\r']);
+        let span = Span {
+            file,
+            start,
+            end: start + content.len(),
+        };
+        start += line.len();
+        if content.trim().is_empty() {
+            continue;
+        }
+        if values.len() >= MAX_LINES {
+            let problem = Diagnostic::error("too-large", span, format!("the input has more than {MAX_LINES} lines"));
+            problems.push(problem.help("split it, or run one job for each line with `inputs` in a batch manifest"));
+            break;
+        }
+        match serde_json::from_str::<Value>(content) {
+            Ok(value @ Value::Object(_)) => {
+                values.push(value);
+                places.push(span);
+            }
+            Ok(other) => {
+                let message = format!("a line of JSON Lines is one object, and this is {}", kind(&other));
+                problems.push(Diagnostic::error("wrong-type", span, message).help("write one JSON object a line"));
+            }
+            Err(error) => {
+                problems.push(not_json(span, content, &error).help("write one JSON object a line"));
+            }
+        }
+        if problems.len() - before >= MAX_TOLD {
+            break;
+        }
+    }
+    (problems.len() == before).then_some(ReadInput {
+        value: Value::Array(values),
+        lines: places,
+    })
+}
+
+/// What messages call a value.
+pub fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// A value as the format wants it. An object where JSON Lines are taken is a list of one: the jobs of a batch get a line
+/// each.
+///
+/// # Errors
+/// What is wrong with the value, in one sentence.
+pub fn of_format(value: &Value, format: InputFormat) -> Result<Cow<'_, Value>, String> {
+    match (format, value) {
+        (InputFormat::Json, _) => Ok(Cow::Borrowed(value)),
+        (InputFormat::Jsonl, Value::Object(_)) => Ok(Cow::Owned(Value::Array(vec![value.clone()]))),
+        (InputFormat::Jsonl, Value::Array(items)) if items.iter().all(Value::is_object) => Ok(Cow::Borrowed(value)),
+        (InputFormat::Text, Value::String(text)) if text.len() <= MAX_TEXT => Ok(Cow::Borrowed(value)),
+        (InputFormat::Text, Value::String(text)) => {
+            Err(format!("the text has {} bytes, more than {MAX_TEXT}", text.len()))
+        }
+        (InputFormat::Jsonl, _) => Err(format!(
+            "the recipe takes a list of objects, and the input is {}",
+            kind(value)
+        )),
+        (InputFormat::Text, _) => Err(format!("the recipe takes a text, and the input is {}", kind(value))),
+    }
+}
+
+/// The input as a program reads it from a file: the text itself, one object a line, or one JSON document.
+pub fn written(value: &Value, format: InputFormat) -> String {
+    match (format, value) {
+        (InputFormat::Text, Value::String(text)) => text.clone(),
+        (InputFormat::Jsonl, Value::Array(items)) => items.iter().map(|item| format!("{item}\n")).collect(),
+        _ => format!("{value}\n"),
+    }
+}
+
+/// What the input is, for a person.
+pub fn described(value: Option<&Value>, format: InputFormat) -> String {
+    match (format, value) {
+        (InputFormat::Text, Some(Value::String(text))) => format!("text, {} bytes", text.len()),
+        (InputFormat::Jsonl, Some(Value::Array(items))) if items.len() == 1 => "JSON Lines, 1 object".to_owned(),
+        (InputFormat::Jsonl, Some(Value::Array(items))) => format!("JSON Lines, {} objects", items.len()),
+        _ => format.as_str().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn told(text: &str, format: InputFormat) -> Result<ReadInput, Vec<String>> {
+        let mut files = SourceFiles::new();
+        let file = files.add("in", text);
+        let mut problems = Vec::new();
+        let read = read(&files, file, format, &mut problems);
+        let one = |problem: &Diagnostic| {
+            assert!(problem.help.is_some(), "{problem:?}");
+            problem
+                .span
+                .map_or_else(String::new, |span| files.place(span).to_string())
+        };
+        read.ok_or_else(|| problems.iter().map(one).collect())
+    }
+
+    #[test]
+    fn each_format_is_read_as_what_it_is() {
+        assert_eq!(told("{\"a\": 1}\n", InputFormat::Json).unwrap().value, json!({"a": 1}));
+        let read = told("{\"a\": 1}\n\n{\"a\": 2}\r\n", InputFormat::Jsonl).unwrap();
+        assert_eq!((read.value, read.lines.len()), (json!([{"a": 1}, {"a": 2}]), 2));
+        assert_eq!(told("", InputFormat::Jsonl).unwrap().value, json!([]));
+        assert_eq!(
+            told("<a>&\n", InputFormat::Text).unwrap().value,
+            json!("<a>&\n"),
+            "nothing is parsed"
+        );
+    }
+
+    #[test]
+    fn every_bad_line_is_named() {
+        let bad = told("{\"a\": 1}\n[1]\nö x\n{\"b\":\n", InputFormat::Jsonl).unwrap_err();
+        assert_eq!(bad, ["in:2:1", "in:3:1", "in:4:5"]);
+        assert_eq!(
+            told("{\"a\": 1}\n{\"a\": 2}\n", InputFormat::Json).unwrap_err(),
+            ["in:2:1"]
+        );
+        assert_eq!(
+            told(&"x".repeat(MAX_TEXT + 1), InputFormat::Text).unwrap_err(),
+            ["in:1:1"]
+        );
+        assert!(told(&"{}\n".repeat(MAX_LINES + 1), InputFormat::Jsonl).is_err());
+        assert_eq!(
+            told(&"x\n".repeat(100), InputFormat::Jsonl).unwrap_err().len(),
+            MAX_TOLD
+        );
+    }
+
+    #[test]
+    fn a_value_is_brought_into_the_format_or_refused() {
+        let one = json!({"n": 1});
+        assert_eq!(*of_format(&one, InputFormat::Jsonl).unwrap(), json!([{"n": 1}]));
+        assert!(of_format(&json!([1]), InputFormat::Jsonl).is_err());
+        assert!(of_format(&one, InputFormat::Text).is_err());
+        assert_eq!(written(&json!([{"n": 1}, {}]), InputFormat::Jsonl), "{\"n\":1}\n{}\n");
+        assert_eq!(written(&json!("a\nb"), InputFormat::Text), "a\nb");
+        assert_eq!(written(&one, InputFormat::Json), "{\"n\":1}\n");
+    }
+}
