@@ -30,7 +30,7 @@ install -m 644 "$here/../LICENSE" "$here/../README.md" "$work/$name/"
 for shell in bash zsh fish; do
   "$binary" completions "$shell" --fixed > "$work/$name/completions/overnight.$shell"
 done
-tar -C "$work" --sort=name --mtime="@$stamp" --owner=0 --group=0 --numeric-owner -cf - "$name" | gzip -n9 > "$out/$name.tar.gz"
+tar -C "$work" --sort=name --mtime="@$stamp" --owner=0 --group=0 --numeric-owner -cf - "$name" | gzip -n > "$out/$name.tar.gz"
 
 # The wheel.
 python3 "$here/wheel.py" "$binary" "$target" "$out" "$stamp"

@@ -9,12 +9,15 @@ use serde::{Deserialize, Serialize};
 /// Paths are relative to the workspace (`""` is its root) if inside it, else absolute. A tool without such effects (a
 /// plan, a list of its own children) leaves all fields empty.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Access {
     /// Shell text that would be run. The policy parses it and finds the command's reads and writes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<CommandAccess>,
+    /// Paths that are read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<ResolvedPath>,
+    /// Paths that are written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub writes: Vec<ResolvedPath>,
     /// URLs that would be requested, as the caller wrote them.
@@ -54,13 +57,17 @@ impl Access {
 
 /// A shell command and the directory it would start in (relative to the workspace).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CommandAccess {
+    /// The command line.
     pub text: String,
+    /// Its working directory, relative to the workspace.
     pub dir: String,
 }
 
 /// A path after links were followed and `.`/`..` were resolved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ResolvedPath {
     /// As the caller wrote it.
     pub asked: String,
@@ -85,6 +92,7 @@ impl ResolvedPath {
 
 /// The kind of file at a place at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PathStatus {
     Nothing,

@@ -52,13 +52,18 @@ impl Budget {
 
 /// What a run or a step has used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spent {
+    /// Replies of the model.
     pub turns: u64,
+    /// Input and output tokens together.
     pub tokens: u64,
+    /// Millionths of a US dollar.
     pub cost_micros: u64,
     /// Whether some reply came from a model without a known price, so that `cost_micros` is too low.
     #[serde(default)]
     pub unpriced: bool,
+    /// Calls by tool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub calls: BTreeMap<String, u64>,
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 /// A call as the model requested it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ToolCall {
     pub id: CallId,
     /// The name as the model wrote it, which may be an alias.
@@ -21,6 +22,7 @@ pub struct ToolCall {
 
 /// What a tool does. Policies refer to it as `kind:read`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ToolKind {
     Read,
@@ -54,6 +56,7 @@ impl ToolKind {
 
 /// Where a tool comes from. Policies refer to it as `origin:discovered`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ToolOrigin {
     Builtin,
@@ -153,9 +156,13 @@ impl ToolEffects {
 
 /// The declaration of a tool for the model and for listings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ToolSpec {
+    /// The canonical name.
     pub name: String,
+    /// The name for people.
     pub display_name: String,
+    /// What the model is told about it.
     pub description: String,
     pub kind: ToolKind,
     pub origin: ToolOrigin,
@@ -170,6 +177,7 @@ pub struct ToolSpec {
 
 /// The seven states of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CallState {
     Validating,
@@ -203,6 +211,7 @@ impl CallState {
 
 /// The result of a call: content for the model, a display for people, and the places that it touched.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ToolOutput {
     /// For the model.
     pub content: Vec<ToolContent>,
@@ -274,11 +283,18 @@ fn first_line(text: &str) -> String {
 
 /// What people see.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Display {
-    Text { text: String },
+    Text {
+        /// The text.
+        text: String,
+    },
     Diff(FileDiff),
-    Todos { todos: Vec<Todo> },
+    Todos {
+        /// The list.
+        todos: Vec<Todo>,
+    },
 }
 
 impl Default for Display {
@@ -289,6 +305,7 @@ impl Default for Display {
 
 /// The complete change of one file. Texts over 256 KiB are left out, and only `diff` remains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FileDiff {
     /// Relative to the workspace.
     pub path: String,
@@ -298,13 +315,17 @@ pub struct FileDiff {
     pub original: Option<String>,
     /// `None` if left out because of its size.
     pub new: Option<String>,
+    /// Lines added.
     pub added: u64,
+    /// Lines removed.
     pub removed: u64,
 }
 
 /// An item of the model's own plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Todo {
+    /// What is to be done.
     pub description: String,
     /// `pending`, `in_progress`, `completed`, `cancelled` or `blocked`.
     pub status: String,
@@ -312,17 +333,22 @@ pub struct Todo {
 
 /// A place in the workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Location {
+    /// The path, relative to the workspace if inside it.
     pub path: String,
+    /// The line, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
 }
 
 /// A failure of the tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ToolFailure {
     /// One of the names in the tool documentation, for example `file_not_found`.
     pub kind: String,
+    /// What went wrong, and what to do instead.
     pub message: String,
 }
 
@@ -340,7 +366,9 @@ impl ToolFailure {
 /// Where the complete result is stored: `results/<id>` in the run directory, which the model reads as
 /// `overnight:result/<id>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Kept {
+    /// The name under which it is kept.
     pub id: String,
     /// Bytes that the tool produced.
     pub bytes: u64,
@@ -350,11 +378,14 @@ pub struct Kept {
 
 /// How a command ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExitInfo {
     /// `None` if a signal ended it.
     pub code: Option<i32>,
+    /// The signal that ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
+    /// Whether its time was up.
     #[serde(default)]
     pub timed_out: bool,
     /// Number of processes of its tree that were still alive at the end and were killed.

@@ -18,9 +18,11 @@ use std::io;
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Event {
     /// Sequence number: from 0, without gaps.
     pub seq: u64,
+    /// When it happened.
     pub at: Timestamp,
     #[serde(flatten)]
     pub kind: EventKind,
@@ -28,6 +30,7 @@ pub struct Event {
 
 /// The kinds of events, roughly in the order in which they occur in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum EventKind {
     RunStarted(Box<RunStarted>),
@@ -35,6 +38,7 @@ pub enum EventKind {
     Confined(Confined),
     /// The tree that the patch is computed against.
     Baseline {
+        /// The tree's id in the run's own store.
         tree: String,
         /// Whether the tree differed from the base commit.
         dirty: bool,
@@ -44,21 +48,29 @@ pub enum EventKind {
     Equipped(ToolsetReady),
     StepStarted {
         step: StepId,
+        /// Number of the step, from 0.
         index: usize,
+        /// Number of steps.
         total: usize,
+        /// The command, for a step without a model.
         run: Option<String>,
     },
     /// A `run` command of a step has ended.
     Ran {
         step: StepId,
+        /// The command as it was run.
         command: String,
         exit: ExitInfo,
+        /// What it printed, bounded in size.
         output: String,
+        /// Milliseconds.
         took_ms: u64,
     },
     AttemptStarted {
         step: StepId,
+        /// Number of the attempt, from 1.
         n: u32,
+        /// Why there is a further attempt: which checks failed.
         why: String,
         /// Whether the conversation since the step's task is left out of this attempt's requests (`retry: { fresh: true
         /// }`).
@@ -71,22 +83,32 @@ pub enum EventKind {
     },
     /// A request to the provider is repeated, after waiting `wait_ms` milliseconds.
     Retried {
+        /// Number of the request, from 1.
         attempt: u32,
+        /// The class of the error.
         class: String,
+        /// What the service said.
         message: String,
+        /// Milliseconds.
         wait_ms: u64,
     },
     Replied {
+        /// Number of the turn in the run.
         turn: u64,
         reply: Reply,
+        /// Digest of the request, which a replay compares.
         asked: String,
+        /// Milliseconds.
         took_ms: u64,
+        /// Millionths of a US dollar; null when no price is known.
         cost_micros: Option<u64>,
     },
     Decided(Box<Decided>),
     Approved {
         call: CallId,
+        /// Whether the person approved the call.
         allow: bool,
+        /// Who approved it, as far as that is known.
         by: String,
     },
     CallStarted {
@@ -96,11 +118,13 @@ pub enum EventKind {
         call: CallId,
         state: CallState,
         output: Box<ToolOutput>,
+        /// Milliseconds.
         took_ms: u64,
     },
     /// Programs of a call that were judged at their exec.
     Executed {
         call: CallId,
+        /// The programs, in order.
         execs: Vec<JudgedExec>,
         /// Number of further programs that are not listed.
         #[serde(default, skip_serializing_if = "is_zero")]
@@ -117,6 +141,7 @@ pub enum EventKind {
         /// Whether the command was a check of the step.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         check: bool,
+        /// The changes.
         undone: Vec<Undone>,
         /// Number of further changes that are not listed.
         #[serde(default, skip_serializing_if = "is_zero")]
@@ -124,13 +149,17 @@ pub enum EventKind {
     },
     Checked {
         step: StepId,
+        /// Number of the attempt, from 1.
         attempt: u32,
         check: CheckResult,
     },
     /// The final answer was validated against the response schema.
     ResponseJudged {
+        /// Whether it matches.
         ok: bool,
+        /// What does not match.
         errors: Vec<String>,
+        /// The answer as JSON, if it is JSON.
         output: Option<Value>,
     },
     StepFinished {
@@ -139,8 +168,11 @@ pub enum EventKind {
     },
     /// Older messages were shortened or summarised; `history` replaces the messages before `keep_from`.
     Compacted {
+        /// The messages that take the place of the earlier ones.
         history: Vec<Message>,
+        /// Index of the first message that is kept as it is.
         keep_from: usize,
+        /// What made the history too long.
         why: String,
         /// The request for a summary, which counts as a turn.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -153,17 +185,22 @@ pub enum EventKind {
         window: Option<u64>,
     },
     Suspended {
+        /// The calls that wait.
         calls: Vec<CallId>,
     },
     Resumed {
+        /// What resumed the run.
         by: String,
+        /// The model from here on, as `PROVIDER/NAME`.
         model: String,
     },
     PatchTaken(PatchTaken),
     /// Changes that no rule allows were undone: the paths were restored from the tree before them.
     PutBack(PutBack),
     Warned {
+        /// A code for scripts.
         code: String,
+        /// One sentence for people.
         message: String,
     },
     RunFinished {
@@ -174,16 +211,22 @@ pub enum EventKind {
 
 /// One request for a summary and its reply; fields as in `Replied`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Summarised {
+    /// Number of the turn in the run.
     pub turn: u64,
     pub reply: Reply,
+    /// Digest of the request.
     pub asked: String,
+    /// Milliseconds.
     pub took_ms: u64,
+    /// Millionths of a US dollar; null when no price is known.
     pub cost_micros: Option<u64>,
 }
 
 /// Everything that a resume needs from the start of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RunStarted {
     /// Version of the journal's format.
     pub format: u32,
@@ -196,6 +239,7 @@ pub struct RunStarted {
     pub plan_digest: String,
     /// The resolved `recipe::Plan`.
     pub plan: Value,
+    /// The policies of the run.
     pub policies: Vec<PolicyText>,
     /// `PROVIDER/NAME`.
     pub model: String,
@@ -220,9 +264,13 @@ pub struct RunStarted {
 
 /// A policy file as it was read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PolicyText {
+    /// As on the command line.
     pub name: String,
+    /// The whole file.
     pub text: String,
+    /// SHA-256 of the file with all that it extends.
     pub digest: String,
     /// Whether it is the recipe's own policy, which can only restrict.
     #[serde(default)]
@@ -237,14 +285,17 @@ pub struct PolicyText {
 
 /// A file that a policy extends, as it was read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PolicyPart {
     /// Its name relative to the policy, as the command line would write it.
     pub name: String,
+    /// The whole file.
     pub text: String,
 }
 
 /// The base of the patch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PatchBase {
     /// `HEAD` at the start; `None` outside a git repository or before the first commit.
     pub commit: Option<String>,
@@ -252,16 +303,21 @@ pub struct PatchBase {
 
 /// The sandbox that was chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Confined {
     /// `full`, `landlock` or `none`.
     pub level: String,
+    /// What of the sandbox this machine supports, or why the level is not a higher one.
     pub detail: String,
 }
 
 /// What was started or discovered in addition to the built-in tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ToolsetReady {
+    /// The MCP servers of the recipe.
     pub servers: Vec<ServerStatus>,
+    /// Names of discovered tools.
     pub discovered: Vec<String>,
     /// SHA-256 of all tool definitions as declared.
     pub definitions: String,
@@ -284,26 +340,36 @@ pub struct ToolsetReady {
 
 /// The prompt that an MCP server returned for a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GivenPrompt {
     pub step: StepId,
+    /// The server's name in the recipe.
     pub server: String,
+    /// The prompt's name.
     pub name: String,
+    /// The arguments that were sent.
     pub arguments: BTreeMap<String, String>,
+    /// What the server returned.
     pub content: Vec<ToolContent>,
 }
 
 /// One MCP server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ServerStatus {
+    /// The server's name in the recipe.
     pub name: String,
     /// `ready`, `failed` or `disabled`.
     pub status: String,
+    /// Why it failed; may be empty.
     pub message: String,
+    /// The names of its tools.
     pub tools: Vec<String>,
 }
 
 /// Why the model gets a further message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PromptReason {
     Task,
@@ -327,6 +393,7 @@ pub enum PromptReason {
 
 /// A ruling and the call that it is about.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Decided {
     pub call: CallId,
     /// The canonical name of the tool.
@@ -347,12 +414,15 @@ pub struct Decided {
 
 /// The changes made by the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PatchTaken {
     /// `None` if nothing changed.
     pub blob: Option<BlobId>,
+    /// Size of the patch.
     pub bytes: u64,
     /// The tree after the changes.
     pub tree: String,
+    /// The changed files.
     pub files: Vec<FileChange>,
     /// Paths from the top of the repository that were changed by checks and not by the run: they are not part of the
     /// patch.
@@ -383,7 +453,9 @@ impl PatchTaken {
 
 /// One changed file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FileChange {
+    /// From the top of the repository.
     pub path: String,
     /// `added`, `deleted`, `modified`, `renamed` or `mode`.
     pub kind: String,
@@ -392,6 +464,7 @@ pub struct FileChange {
     pub from: Option<String>,
     /// `None` for binary files.
     pub added: Option<u64>,
+    /// `None` for binary files.
     pub removed: Option<u64>,
 }
 

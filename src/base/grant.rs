@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 /// What one command line may write in the workspace. Its private temporary directory and home are always writable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Writes {
     /// Nothing: the workspace is read-only for the command.
@@ -16,7 +17,9 @@ pub enum Writes {
     /// Only these places. `maybe` lists directories (relative, `""` for the root) in which a path that becomes known
     /// only at exec may still be granted; writes that were never granted are undone.
     Paths {
+        /// The places.
         paths: Vec<WritePath>,
+        /// Places that are granted only at an exec.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         maybe: Vec<String>,
     },
@@ -73,6 +76,7 @@ impl Writes {
 
 /// One place that a command may write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WritePath {
     /// Relative to the workspace, `/`-separated, links followed.
     pub path: String,
@@ -81,6 +85,7 @@ pub struct WritePath {
 
 /// In which way a place may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WriteKind {
     /// An existing regular file, opened and written in place.
@@ -130,6 +135,7 @@ impl ClosedPaths for NothingClosed {
 
 /// A change made by a command without a grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Undone {
     /// Relative to the workspace; `.` when the path is unknown because a limit was reached.
     pub path: String,
@@ -207,6 +213,7 @@ pub fn described(undone: &[Undone]) -> String {
 
 /// Which programs a program that was allowed to run may execute itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Starts {
     /// None: any exec by its processes is denied.
@@ -249,6 +256,7 @@ pub enum ExecAnswer {
 
 /// Why a program was not executed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExecDenial {
     /// The rule that decided; `None` when the denial is that no rule grants the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -281,8 +289,11 @@ pub struct JudgedPrograms {
 
 /// An exec that was judged, for the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct JudgedExec {
+    /// The program's real path.
     pub path: String,
+    /// All its arguments; the first names the program.
     pub argv: Vec<String>,
     /// Relative to the workspace if inside it, else absolute.
     pub cwd: String,

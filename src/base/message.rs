@@ -7,6 +7,7 @@ use serde_json::Value;
 
 /// The author of a message. `Tool` messages carry the results of the calls of the assistant message before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     User,
@@ -16,8 +17,10 @@ pub enum Role {
 
 /// One message of the history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Message {
     pub role: Role,
+    /// Its pieces, in order.
     pub parts: Vec<Part>,
 }
 
@@ -38,13 +41,16 @@ impl Message {
 
 /// A piece of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
     Text {
+        /// The text.
         text: String,
     },
     /// Reasoning that the model shows. Never sent back in this form; `Opaque` carries it back.
     Thought {
+        /// The text.
         text: String,
     },
     Media(Media),
@@ -53,7 +59,9 @@ pub enum Part {
     /// The complete assistant content as the vendor sent it, including thought signatures. The wire of the same vendor
     /// sends `json` in place of all other parts of the message; other wires ignore it.
     Opaque {
+        /// The vendor whose form it is.
         vendor: String,
+        /// The model that wrote it.
         model: String,
         json: Value,
     },
@@ -79,6 +87,7 @@ pub fn text_of(parts: &[Part]) -> String {
 
 /// An image, an audio clip or a document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Media {
     /// MIME type, for example `image/png`.
     pub mime: String,
@@ -91,9 +100,13 @@ pub struct Media {
 
 /// What a tool returns to the model: text or media.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ToolContent {
-    Text { text: String },
+    Text {
+        /// The text.
+        text: String,
+    },
     Media(Media),
 }
 
@@ -106,6 +119,7 @@ impl ToolContent {
 
 /// The result of one call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CallResult {
     pub call: CallId,
     /// The tool's name as the model wrote it.
@@ -113,13 +127,17 @@ pub struct CallResult {
     /// The vendor's id of the call, echoed back if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire_id: Option<String>,
+    /// What the model gets.
     pub content: Vec<ToolContent>,
+    /// Whether the call failed.
     pub is_error: bool,
 }
 
 /// One complete reply of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Reply {
+    /// Its pieces, in order.
     pub parts: Vec<Part>,
     pub stop: StopReason,
     pub usage: Usage,
@@ -144,6 +162,7 @@ impl Reply {
 
 /// Why the model stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum StopReason {
     /// The reply is complete.
@@ -157,11 +176,15 @@ pub enum StopReason {
         call: Option<String>,
     },
     /// A safety filter or the model itself refused.
-    Refused { reason: String },
+    Refused {
+        /// What the service or the model said.
+        reason: String,
+    },
 }
 
 /// Tokens of one request as counted by the vendor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Usage {
     /// Prompt tokens, including cached ones.
     pub input: u64,

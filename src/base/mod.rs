@@ -14,5 +14,6 @@ pub mod outcome;
 pub mod replaceable;
 pub mod ruling;
 pub mod secret;
+pub mod server_name;
 pub mod source;
 pub mod unruled;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The result of a run in one word, as in `result.json`. Each verdict has one exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     Passed,
@@ -72,6 +73,7 @@ impl Verdict {
 
 /// How and why a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RunOutcome {
     pub verdict: Verdict,
     /// A reason for scripts, narrower than the verdict: `check`, `expect`, `response`, `stuck`, `replay_miss`,
@@ -122,8 +124,11 @@ impl RunOutcome {
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CheckResult {
+    /// The name of the check.
     pub name: String,
+    /// Whether it passed.
     pub passed: bool,
     /// The command, or a description of what was compared.
     pub what: String,
@@ -132,8 +137,10 @@ pub struct CheckResult {
     /// Head and tail of its output, at most 16 KiB.
     #[serde(default)]
     pub output: String,
+    /// How its command ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<ExitInfo>,
+    /// Milliseconds.
     pub took_ms: u64,
     /// Whether the check is about the step's answer and not about the tree.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -142,6 +149,7 @@ pub struct CheckResult {
 
 /// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StepStatus {
     Passed,
@@ -156,11 +164,13 @@ pub const NOT_WANTED: &str = "when";
 
 /// The result of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StepResult {
     pub status: StepStatus,
     /// As in `RunOutcome::reason`.
     #[serde(default)]
     pub reason: String,
+    /// One sentence for people.
     #[serde(default)]
     pub message: String,
     /// What later steps see as `steps.ID.output`: the answer, or the command's output.

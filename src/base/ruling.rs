@@ -6,6 +6,7 @@ use serde_json::Value;
 
 /// Ordered from the mildest to the strictest; the strictest of all matching rules wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
     Allow,
@@ -28,6 +29,7 @@ impl Decision {
 
 /// A ruling on one call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Ruling {
     pub decision: Decision,
     /// The rule that decided: its `id`, or `FILE:LINE`. `None` when no rule matched.
@@ -69,7 +71,9 @@ fn is_the_tree(writes: &Writes) -> bool {
 
 /// A command that is ruled at its exec.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Deferred {
+    /// The program's name.
     pub program: String,
     /// The rule whose prefix covers its known words.
     pub rule: Option<String>,
@@ -79,9 +83,12 @@ pub struct Deferred {
 
 /// One rule and the result of matching it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Considered {
+    /// The rule: its `id`, or `FILE:LINE`.
     pub rule: String,
     pub decision: Decision,
+    /// Whether it matched.
     pub matched: bool,
     /// What it matched (`write src/a.rs`), or why it did not.
     pub why: String,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A changed path that the policy would not have let a tool write. Never part of the patch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Unruled {
     /// Relative to the workspace. If a great many new files were found, their directory, with a trailing `/`.
     pub path: String,
@@ -32,6 +33,7 @@ impl Unruled {
 
 /// What happened to a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PathChange {
     Added,
@@ -56,6 +58,7 @@ impl PathChange {
 
 /// The result of restoring changed paths.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PutBack {
     /// The tree afterwards.
     pub tree: String,

@@ -11,8 +11,11 @@ const MAX_K: u64 = 100;
 
 /// Results of one recipe with one model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModelScore {
+    /// The recipe's name.
     pub recipe: String,
+    /// The model as `PROVIDER/NAME`.
     pub model: String,
     /// Number of distinct jobs: combinations of recipe, target and parameters, not counting trials.
     pub jobs: u64,
@@ -20,9 +23,11 @@ pub struct ModelScore {
     pub trials: u64,
     /// Number of these runs with verdict `passed` or `no_change`.
     pub passed: u64,
+    /// `passed` divided by `trials`.
     pub rate: f64,
     /// The 95 % Wilson score interval of the pass rate.
     pub low: f64,
+    /// The upper end of that interval.
     pub high: f64,
     /// pass@k: the probability that at least one of k trials passes, averaged over jobs with at least k trials.
     pub pass_at: BTreeMap<u64, f64>,

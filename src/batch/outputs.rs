@@ -40,11 +40,15 @@ pub struct ReportHead<'a> {
 
 /// Number of jobs by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct JobCounts {
+    /// Jobs of the manifest, or of the shard.
     pub total: u64,
     /// Run by this call.
     pub run: u64,
+    /// Jobs that passed earlier with the same inputs.
     pub up_to_date: u64,
+    /// Jobs that should have been run and were not.
     pub not_run: u64,
     /// Left out by `--only`.
     pub skipped: u64,
@@ -55,24 +59,35 @@ pub struct JobCounts {
 
 /// Total usage of the runs of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BatchUsage {
+    /// Input and output tokens together.
     pub tokens: u64,
+    /// Replies of models.
     pub turns: u64,
 }
 
 /// A job that was not run, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NotRun {
+    /// The job's name.
     pub job: String,
+    /// One sentence for people.
     pub reason: String,
 }
 
 /// `result.json` of a batch or merge. Money is in US dollars.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BatchResult {
+    /// The name of the format: `overnight/batch/v1`.
     pub schema: String,
+    /// The name of the batch.
     pub name: String,
+    /// The verdict of the strongest exit code.
     pub verdict: String,
+    /// The strongest of the jobs' exit codes.
     pub exit_code: u8,
     /// Digest of the identities of the jobs that the manifest defines.
     pub manifest: String,
@@ -85,14 +100,18 @@ pub struct BatchResult {
     pub usage: BatchUsage,
     /// The shard as `I/N`; null when the batch has no shards.
     pub shard: Option<String>,
+    /// Jobs that were not run.
     pub not_run: Vec<NotRun>,
     /// Number of further jobs that are not listed.
     #[serde(default)]
     pub not_run_omitted: u64,
     /// Why no more jobs were started.
     pub stopped: Option<String>,
+    /// Results for each recipe and model.
     pub evaluation: Vec<ModelScore>,
+    /// When the call began.
     pub started: Option<jiff::Timestamp>,
+    /// When the call ended.
     pub ended: Option<jiff::Timestamp>,
 }
 

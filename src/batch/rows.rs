@@ -14,43 +14,59 @@ const MAX_LINE: usize = 4 << 20;
 
 /// One finished attempt. Paths are relative to the batch directory, money is in US dollars, times are RFC 3339.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RunRow {
     /// The job's name.
     pub job: String,
     /// SHA-256 of all inputs; empty when the target could not be read.
     pub digest: String,
+    /// The `id` that the manifest gives; null when it gives none.
     pub id: Option<String>,
     /// Pairs the job with jobs of other models and recipe versions.
     pub name: String,
+    /// The recipe as the manifest names it.
     pub recipe: String,
+    /// Where the job worked, as the manifest names it.
     pub target: String,
+    /// The parameters that the manifest gives.
     pub params: Map<String, Value>,
+    /// The model as `PROVIDER/NAME`.
     pub model: String,
+    /// Number of the trial, from 1.
     pub trial: u64,
+    /// Number of the attempt, from 1.
     pub attempt: u64,
     /// The verdict, as in the run's own `result.json`.
     pub verdict: String,
+    /// The exit code of the run.
     pub exit_code: u8,
     /// A code narrower than the verdict; empty when the run passed.
     pub reason: String,
     /// One sentence for people.
     #[serde(default)]
     pub message: String,
+    /// US dollars.
     pub cost: f64,
     /// Whether `cost` is too low because no price is known for the model.
     #[serde(default)]
     pub unpriced: bool,
+    /// Input and output tokens together.
     pub tokens: u64,
+    /// Replies of the model.
     pub turns: u64,
     /// Wall-clock time of all processes of this attempt.
     pub seconds: f64,
+    /// The commit that the patch applies to; null when none was determined.
     pub base: Option<String>,
+    /// Path of the patch; null when nothing changed.
     pub patch: Option<String>,
     /// SHA-256 of the patch.
     pub patch_digest: Option<String>,
     /// The run directory; null when none was created.
     pub run: Option<String>,
+    /// When the attempt began.
     pub started: Option<jiff::Timestamp>,
+    /// When the attempt ended.
     pub ended: Option<jiff::Timestamp>,
     /// The shard as `I/N`; null when the batch has no shards.
     pub shard: Option<String>,

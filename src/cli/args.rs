@@ -102,9 +102,23 @@ pub enum Command {
     },
     /// Print the manual pages
     Man(ManArgs),
+    /// Print the JSON Schema of a file that you write or of an output that scripts read
+    #[command(after_long_help = super::schemas::HELP)]
+    Schema(SchemaArgs),
     /// One MCP server, every tool once
     #[command(hide = true)]
     McpProbe { url: String },
+}
+
+/// Flags of `schema`.
+#[derive(Debug, Args)]
+pub struct SchemaArgs {
+    /// Whose schema; without it all are listed
+    #[arg(value_enum)]
+    pub kind: Option<super::schemas::SchemaKind>,
+    /// Write the schema, or all of them, to files in this directory
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
 }
 
 /// How stdout is written.
@@ -557,6 +571,22 @@ pub enum PolicyCommand {
     },
     /// The ruling on a call, and why
     Explain(ExplainArgs),
+    /// A policy file of Gemini CLI as a policy that allows no more
+    ///
+    /// Prints the policy on stdout and every difference on stderr. There the first rule by priority decides, here the
+    /// strictest; what asks a person becomes `suspend`; what cannot be written is left out of what is allowed, and
+    /// denied more widely. The result passes `policy check`.
+    Import {
+        /// The TOML file, or `-` for stdin
+        #[arg(value_hint = clap::ValueHint::FilePath)]
+        file: String,
+        /// The approval mode whose rules count
+        #[arg(long, value_enum, default_value_t)]
+        mode: ImportMode,
+        /// With `json`, stdout has one object with the policy and the report
+        #[arg(long, value_enum, default_value_t)]
+        format: ReportFormat,
+    },
     /// The smallest rules that would have allowed what runs did
     Suggest {
         #[arg(required = true, add = candidates::runs())]
@@ -593,6 +623,21 @@ pub struct ExplainArgs {
     /// The tree that paths are looked up in
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
+}
+
+/// An approval mode of Gemini CLI.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ImportMode {
+    /// Rules without `modes`, and those for `default`
+    #[default]
+    Default,
+    /// Rules for `autoEdit`
+    #[value(name = "auto_edit", alias = "autoEdit")]
+    AutoEdit,
+    /// Rules for `plan`
+    Plan,
+    /// Rules for `yolo`
+    Yolo,
 }
 
 /// How a listing or a report is written.

@@ -31,7 +31,7 @@ use crate::tools::notices::Notices;
 use crate::tools::web::{Search, Web};
 use crate::tools::{Registry, ToolScope, save_memory, web_search};
 use crate::workspace::isolate::{self, Standing, Told};
-use crate::workspace::{Workspace, context, patch};
+use crate::workspace::{Workspace, context, patch, skills};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -90,6 +90,28 @@ pub fn guard(policies: &mut PolicySet, workspace: &Workspace, hidden: &[PathBuf]
     policies.protect(own.flat_map(|path| [inside(path), named(path)]).flatten());
 }
 
+/// Applies what a plan itself restricts: commands that its settings leave out, and the files of its skills, which are
+/// never written.
+///
+/// # Errors
+/// A limit on commands is no list of plain words.
+pub fn restrict(policies: &mut PolicySet, plan: &Plan, workspace: &Workspace) -> Result<(), Refusal> {
+    policies.protect(skills::places(workspace, &plan.skills));
+    let limits = &plan.tools.shell;
+    if limits.is_none() {
+        return Ok(());
+    }
+    policies
+        .limit_commands(limits.only.as_deref(), &limits.never)
+        .map_err(|why| {
+            Refusal::Invalid(format!(
+                "{}:1:1: error[settings]: `tools.core` and `tools.exclude` of the settings: {why}\n\
+                 help: write the first words of one command, as `run_shell_command(git status)`",
+                plan.name
+            ))
+        })
+}
+
 /// The tools of a run, and the names in recipe or policy that no tool has.
 ///
 /// `searches`: whether a search is configured, so that `google_web_search` is offered.
@@ -107,7 +129,15 @@ pub fn registry(plan: Option<&Plan>, searches: bool) -> Result<Registry, Refusal
 
 /// The tools that a plan selects. The tools of `absent` servers are not known; any other name must be a tool's.
 pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<Registry, Refusal> {
-    let (filtered, mut unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
+    let mut exclude = plan.tools.exclude.clone();
+    if let Some(kept) = &plan.tools.builtin {
+        let own = registry.specs();
+        let left_out = own
+            .iter()
+            .filter(|spec| spec.origin == ToolOrigin::Builtin && !kept.contains(&spec.name));
+        exclude.extend(left_out.map(|spec| spec.name.clone()));
+    }
+    let (filtered, mut unknown) = registry.filtered(plan.tools.include.as_deref(), &exclude);
     // A recipe may name the search tool whether or not a search is configured.
     unknown.retain(|name| !matches!(name.as_str(), "google_web_search" | "web_search"));
     unknown.retain(|name| !absent.iter().any(|server| name.starts_with(&format!("{server}__"))));
@@ -385,9 +415,8 @@ fn memory_dir(root: &Path) -> PathBuf {
     data.unwrap_or_else(home).join("overnight/memory").join(&key[..16])
 }
 
-/// Saved notes and context files as blocks of the system prompt, and warnings about them.
+/// Saved notes, context files and the list of skills as blocks of the system prompt, and warnings about them.
 pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) -> (Vec<String>, Vec<String>) {
-    let names: Vec<String> = plan.context.iter().chain(&plan.skills).cloned().collect();
     let (mut blocks, mut warnings) = (Vec::new(), Vec::new());
     if plan.memory {
         match save_memory::recall(&memory_dir(workspace.root())) {
@@ -395,15 +424,18 @@ pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) 
             Err(error) => warnings.push(format!("the notes of earlier runs cannot be read: {error}")),
         }
     }
-    if names.is_empty() {
+    if plan.context.is_empty() && plan.skills.is_empty() {
         return (blocks, warnings);
     }
     let may_read = |place: &crate::base::access::ResolvedPath| {
         place.inside && !policies.unreadable("read_file", ToolKind::Read, &place.path)
     };
-    let gathered = context::gather(workspace, &names, &may_read);
+    let gathered = context::gather(workspace, &plan.context, &may_read);
     blocks.extend(gathered.render());
     warnings.extend(gathered.warnings);
+    let skills = skills::gather(workspace, &plan.skills, &may_read);
+    blocks.extend(skills.render());
+    warnings.extend(skills.warnings);
     (blocks, warnings)
 }
 

@@ -33,6 +33,15 @@ pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
             );
         }
     }
+    if let Some(root) = workspace {
+        for path in recipe.skills.iter().filter(|path| !is_there(root, &path.value)) {
+            let message = format!("{} has no skill `{}`", root.display(), path.value);
+            let problem = Diagnostic::error("no-skill", path.span, message);
+            found.push(
+                problem.help("name a SKILL.md of the workspace, or a directory with one; in a run this is a warning"),
+            );
+        }
+    }
     found
 }
 

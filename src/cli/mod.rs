@@ -23,6 +23,7 @@ pub mod prompts;
 pub mod recipe_requests;
 pub mod refusal;
 pub mod sandbox_masks;
+pub mod schemas;
 pub mod search;
 pub mod secrets;
 pub mod settings;

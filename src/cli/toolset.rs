@@ -10,7 +10,7 @@ use crate::base::event::ServerStatus;
 use crate::base::grant::Writes;
 use crate::base::secret::Redactor;
 use crate::policy::PolicySet;
-use crate::process::private::Private;
+use crate::process::private::{Private, RECIPE_VARIABLE};
 use crate::process::{Confinement, Network, SandboxLevel};
 use crate::recipe::Plan;
 use crate::recipe::lower::WALL_MS;
@@ -95,8 +95,8 @@ pub async fn assemble(
     };
     if let Some(discovery) = &plan.tools.discovery {
         let commands = Commands {
-            list: discovery.command.clone(),
-            call: discovery.call.clone(),
+            list: beside_recipe(&discovery.command, ground.confinement),
+            call: beside_recipe(&discovery.call, ground.confinement),
         };
         discover(&mut equipment, &commands, ground).await?;
     }
@@ -271,6 +271,18 @@ fn expanded(text: &str, ground: &ServerContext<'_>) -> Result<String, String> {
     secrets::expanded(text, ground.trusted, ground.secrets)
 }
 
+/// A word of a server's or a discovery's command line, with the directory of the files beside the recipe in place of its
+/// variable. No shell reads these command lines, so that nothing else would expand it.
+fn beside_recipe(word: &str, confinement: &Confinement) -> String {
+    let given = confinement.env.iter().find(|(name, _)| name == RECIPE_VARIABLE);
+    match given {
+        Some((name, dir)) => word
+            .replace(&format!("${{{name}}}"), dir)
+            .replace(&format!("${name}"), dir),
+        None => word.to_owned(),
+    }
+}
+
 fn program(command: &str, server: &McpServer, ground: &ServerContext<'_>) -> Result<ServerProgram, String> {
     let dir = match &server.cwd {
         None => ground.workspace.to_path_buf(),
@@ -298,7 +310,7 @@ fn program(command: &str, server: &McpServer, ground: &ServerContext<'_>) -> Res
         .iter()
         .map(|(name, value)| Ok((name.clone(), expanded(value, ground)?)));
     Ok(ServerProgram {
-        words: named,
+        words: named.iter().map(|word| beside_recipe(word, &confinement)).collect(),
         dir,
         env: env.collect::<Result<_, String>>()?,
         confinement,

@@ -31,13 +31,20 @@ pub fn run(home: &Path) -> Result<Verified, JournalError> {
     kept(home, &journal, &sum, &mut problems);
     match stored_result(home) {
         Ok(None) if is_finished(&journal) => {
-            problems.push("result.json is missing: `overnight report RUN` makes it again".to_owned());
+            problems.push(format!("result.json is missing: {}", made_again(home)));
         }
         Ok(None) => {}
         Ok(Some(text)) => of_result(home, &journal, &sum, &text, &mut problems)?,
         Err(why) => problems.push(why),
     }
     Ok(Verified { journal, problems })
+}
+
+/// How the outputs are made again, as a command line.
+fn made_again(home: &Path) -> String {
+    let dir = state::outputs_of(home).unwrap_or_else(|| home.to_owned());
+    let name = result::quoted(&dir.to_string_lossy());
+    format!("`overnight report {name}` makes it again from the journal")
 }
 
 /// Whether the run has ended and was not resumed since.
@@ -137,7 +144,10 @@ fn of_result(
     }
     let value = Value::Object(stored.clone());
     let Some(head) = head_in(&value) else {
-        problems.push("result.json says nothing of its journal: `overnight report RUN` makes it again".to_owned());
+        problems.push(format!(
+            "result.json does not name its journal, as those of the first versions: {}",
+            made_again(home)
+        ));
         return Ok(());
     };
     if let Err(why) = compatible(journal, &head) {
@@ -150,7 +160,7 @@ fn of_result(
     digested(home, &digests, whole, problems)?;
     if !whole {
         if is_finished(journal) {
-            problems.push("result.json is of an earlier session: `overnight report RUN` makes it again".to_owned());
+            problems.push(format!("result.json is of an earlier session: {}", made_again(home)));
         }
         return Ok(());
     }
@@ -180,7 +190,7 @@ fn of_result(
     }
     rendered(home, sum, &ending, problems);
     let expected = result::result(sum, &ending).to_value();
-    differing(&expected, &stored, problems);
+    differing(home, &expected, &stored, problems);
     Ok(())
 }
 
@@ -283,14 +293,15 @@ fn rendered(home: &Path, sum: &RunSummary<'_>, ending: &Ending, problems: &mut V
 }
 
 /// Reports each entry of the result that differs from the journal.
-fn differing(expected: &Value, stored: &Map<String, Value>, problems: &mut Vec<String>) {
+fn differing(home: &Path, expected: &Value, stored: &Map<String, Value>, problems: &mut Vec<String>) {
     let Value::Object(expected) = expected else {
         return;
     };
     if stored.get("verdict") == Some(&Value::from("output")) && expected.get("verdict") != stored.get("verdict") {
-        problems.push(
-            "result.json tells of files that could not be written: `overnight report RUN` makes them again".to_owned(),
-        );
+        problems.push(format!(
+            "result.json tells of files that could not be written: {}",
+            made_again(home)
+        ));
         return;
     }
     for (name, value) in expected {

@@ -18,7 +18,7 @@ pub mod reruled;
 pub mod store;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// The target of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,7 @@ impl DeliverTarget {
 
 /// The outcome of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DeliverOutcome {
     /// A branch, request or file was created.
@@ -146,39 +147,73 @@ pub struct Delivered {
 
 /// The texts that a dry run shows.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Preview {
+    /// The branch that the request goes into.
     pub base: String,
+    /// The title of the request.
     pub title: String,
+    /// The description of the request.
     pub body: String,
+    /// The message of the commit.
     pub message: String,
+    /// The changed paths.
     pub files: Vec<String>,
+    /// Lines added.
     pub added: u64,
+    /// Lines removed.
     pub removed: u64,
+    /// The labels of the request.
     pub labels: Vec<String>,
+    /// Who would be asked for a review.
     pub reviewers: Vec<String>,
+    /// Whether the request would be a draft.
     pub draft: bool,
 }
 
 impl Delivered {
     /// The object of `--format json`.
     pub fn to_value(&self) -> Value {
-        let mut line = Map::new();
-        line.insert("run".to_owned(), self.run.clone().into());
-        if let Some(job) = &self.job {
-            line.insert("job".to_owned(), job.clone().into());
-        }
-        let outcome = self.outcome.unwrap_or(DeliverOutcome::Failed);
-        line.insert("outcome".to_owned(), outcome.as_str().into());
-        line.insert("branch".to_owned(), self.branch.clone().into());
-        line.insert("commit".to_owned(), self.commit.clone().into());
-        line.insert("url".to_owned(), self.url.clone().into());
-        line.insert("reason".to_owned(), self.reason.clone().into());
-        if let Some(preview) = &self.preview {
-            line.insert("dry_run".to_owned(), true.into());
-            line.insert("preview".to_owned(), serde_json::to_value(preview).unwrap_or_default());
-        }
-        Value::Object(line)
+        let line = DeliveredLine {
+            run: self.run.clone(),
+            job: self.job.clone(),
+            outcome: self.outcome.unwrap_or(DeliverOutcome::Failed),
+            branch: self.branch.clone(),
+            commit: self.commit.clone(),
+            url: self.url.clone(),
+            reason: self.reason.clone(),
+            dry_run: self.preview.is_some(),
+            preview: self.preview.clone(),
+        };
+        // Keys are strings and numbers are whole, so serializing cannot fail.
+        serde_json::to_value(line).unwrap_or_default()
     }
+}
+
+/// One line of `--format json`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DeliveredLine {
+    /// The run's id; empty when the job of a batch made no run.
+    run: String,
+    /// The name of the job, for a run of a batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<String>,
+    outcome: DeliverOutcome,
+    /// The branch; empty when it was not determined.
+    branch: String,
+    /// Full id of the commit on the branch, or null. On a dry run the id of the commit that would be made.
+    commit: Option<String>,
+    /// Address of the request, or path of the file; null when there is none.
+    url: Option<String>,
+    /// One sentence for people; may be empty.
+    reason: String,
+    /// Whether nothing was changed anywhere because of `--dry-run`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
+    /// The texts that would be sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preview: Option<Preview>,
 }
 
 /// Why a delivery stops, and who must act.

@@ -268,7 +268,7 @@ pub fn text(node: &YamlNode, key: &str, problems: &mut Problems) -> Option<Spann
 pub fn whole(node: &YamlNode, key: &str, problems: &mut Problems) -> Option<Spanned<u64>> {
     let value = plain(node).and_then(units::whole);
     if value.is_none() {
-        problems.push(wrong_type(node, &ticked(key), "a whole number, as `40` or `2_000_000`"));
+        problems.push(wrong_type(node, &ticked(key), "a whole number, as `40` or `2000000`"));
     }
     value.map(|value| at(node, value))
 }

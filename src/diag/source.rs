@@ -92,6 +92,16 @@ impl SourceFiles {
         id
     }
 
+    /// The same files with another text of one of them, for a reader that must see only a part of it. The text must keep
+    /// its places.
+    pub fn with_text(&self, id: SourceId, text: String) -> Self {
+        let mut files = self.clone();
+        if let Some(file) = files.files.get_mut(id.0 as usize) {
+            file.text = text;
+        }
+        files
+    }
+
     fn file(&self, id: SourceId) -> Option<&SourceFile> {
         self.files.get(id.0 as usize)
     }

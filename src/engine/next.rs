@@ -122,8 +122,8 @@ pub fn is_wanted(state: &RunState, plan: &Plan, step: &PlanStep) -> Result<bool,
 fn open(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
     // Once something of the step was done, its condition is not evaluated again.
     let untouched = state.attempt == 0 && state.checks.is_empty();
-    match (untouched, &step.when) {
-        (true, Some(when)) => match is_wanted(state, plan, step) {
+    if let (true, Some(when)) = (untouched, &step.when) {
+        match is_wanted(state, plan, step) {
             Ok(true) => {}
             Ok(false) => {
                 return Next::StepDone(StepResult {
@@ -138,8 +138,7 @@ fn open(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
                 let message = format!("`when` of step {}: {error}", step.id);
                 return Next::Finish(RunOutcome::new(Verdict::Invalid, "template", message));
             }
-        },
-        _ => {}
+        }
     }
     if let StepWork::Run { .. } = step.work {
         // Changes of the step count as the author's, so the changes made before it are measured first.

@@ -14,6 +14,7 @@ pub mod extends;
 pub mod files;
 mod helpers;
 pub mod hosts;
+pub mod import;
 mod installed;
 pub mod lint;
 pub mod load;

@@ -12,8 +12,8 @@ use crate::base::ruling::Decision;
 use crate::base::secret::is_model_key;
 use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{
-    Diagnostic, MapEntry, Reader, Scalar, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean, file_line,
-    parse as parse_yaml,
+    Diagnostic, FileKind, MapEntry, Reader, Scalar, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean,
+    file_line, parse as parse_yaml,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -72,6 +72,10 @@ fn body(
     walk: &mut Walk<'_>,
     problems: &mut Problems,
 ) -> Option<Body> {
+    if let Some(problem) = FileKind::unlike(files, file, FileKind::Policy) {
+        problems.push(problem);
+        return None;
+    }
     let root = match parse_yaml(files, file) {
         Ok(root) => root,
         Err(mut found) => {

@@ -13,6 +13,7 @@ use crate::base::budget::Budget;
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::PolicyText;
 use crate::base::ruling::PolicyInput;
+use crate::diag::SourceFiles;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -176,6 +177,42 @@ impl PolicySet {
         self.protect.extend(other.protect.iter().cloned());
         self.hidden.extend(other.hidden.iter().cloned());
         self
+    }
+
+    /// Denies commands besides those that begin with the words of an entry of `only`, if set, and those that begin with
+    /// the words of an entry of `never`. A recipe's settings may ask for it.
+    ///
+    /// # Errors
+    /// An entry is no list of plain words; a phrase for people.
+    pub fn limit_commands(&mut self, only: Option<&[String]>, never: &[String]) -> Result<(), String> {
+        let quoted = |entries: &[String]| serde_json::to_string(entries).unwrap_or_default();
+        let mut text = "version: 1\nrules:\n".to_owned();
+        let because = "because: the settings of the recipe leave the command out";
+        if let Some(only) = only {
+            let except = quoted(only);
+            text.push_str(&format!(
+                "  - {{ id: 'settings:core', deny: run_shell_command, except: {except}, {because} }}\n"
+            ));
+        }
+        if !never.is_empty() {
+            let commands = quoted(never);
+            text.push_str(&format!(
+                "  - {{ id: 'settings:exclude', deny: run_shell_command, commands: {commands}, {because} }}\n"
+            ));
+        }
+        let source = super::PolicySource {
+            name: "settings".to_owned(),
+            text,
+        };
+        let loaded = super::load(&mut SourceFiles::new(), &[source], &super::KnownTools::builtin());
+        let (limits, _) = loaded.map_err(|problems| {
+            let first = problems.into_iter().map(|problem| problem.message).next();
+            first.unwrap_or_default()
+        })?;
+        if let Some(first) = self.files.first_mut() {
+            first.rules.extend(limits.files.into_iter().flat_map(|file| file.rules));
+        }
+        Ok(())
     }
 
     /// Protects these workspace paths from writing: the policy and recipe files of the run.

@@ -17,6 +17,8 @@ pub enum DocumentUse {
     Schema,
     /// A `settings.json`; relative to the recipe's directory, or else to the workspace.
     Settings,
+    /// A recipe of goose that belongs to this one; relative to the recipe's directory.
+    SubRecipe,
 }
 
 /// Reads a file that the recipe names; an error is a sentence for people.
@@ -32,7 +34,12 @@ pub fn named(recipe: &Recipe) -> Vec<(DocumentUse, &Spanned<String>)> {
         SchemaSpec::Inline(_) => None,
     });
     let settings = recipe.tools.settings.iter().map(|path| (DocumentUse::Settings, path));
-    schemas.chain(settings).collect()
+    let parts = recipe
+        .tools
+        .sub_recipes
+        .iter()
+        .map(|part| (DocumentUse::SubRecipe, &part.path));
+    schemas.chain(settings).chain(parts).collect()
 }
 
 /// The schemas of checks on answers, in the order of the file.
@@ -51,6 +58,8 @@ pub(super) struct Documents {
     /// Schemas of checks on answers, in the order of the file.
     pub answers: VecDeque<Option<Value>>,
     pub imported: import::Imported,
+    /// The texts of the sub-recipes, to be put below the task; empty if there are none.
+    pub parts: String,
 }
 
 /// Reads and validates all of them.
@@ -62,6 +71,7 @@ pub(super) fn load(recipe: &Recipe, read: ReadDocument<'_>, problems: &mut Probl
         response: response.and_then(|spec| schema(spec, read, problems)),
         answers: of_answers(recipe).map(|spec| schema(spec, read, problems)).collect(),
         imported: settings(recipe, read, problems),
+        parts: parts(recipe, read, problems),
     };
     prompts(recipe, &documents.imported, problems);
     documents
@@ -146,6 +156,35 @@ fn settings(recipe: &Recipe, read: ReadDocument<'_>, problems: &mut Problems) ->
     }
 }
 
+/// The texts of the sub-recipes. The model carries them out itself, where the task calls for one by its name.
+fn parts(recipe: &Recipe, read: ReadDocument<'_>, problems: &mut Problems) -> String {
+    let mut out = String::new();
+    for part in &recipe.tools.sub_recipes {
+        let text = read(DocumentUse::SubRecipe, &part.path.value).and_then(|text| super::goose::part(part, &text));
+        match text {
+            Ok((text, warnings)) => {
+                out.push_str(&text);
+                for warning in warnings {
+                    let message = format!("`{}`: {warning}", part.path.value);
+                    problems.push(Diagnostic::warning("goose", part.path.span, message));
+                }
+            }
+            Err(why) => {
+                let help =
+                    "a sub-recipe is a goose recipe; its path is relative to the directory of the recipe that names it";
+                problems.push(unreadable(&part.path.value, &why, part.path.span, help));
+            }
+        }
+    }
+    match out.is_empty() {
+        true => out,
+        false => format!(
+            "\n\nSub-recipes: parts of this work, each with its name. Carry one out where the task calls for it; a word in angle brackets \
+             is a value that you choose.\n{out}"
+        ),
+    }
+}
+
 /// Checks that each server whose prompt a step uses is declared in the recipe.
 fn prompts(recipe: &Recipe, imported: &import::Imported, problems: &mut Problems) {
     let written = recipe.tools.mcp_servers.iter().map(|server| server.name.value.as_str());
@@ -216,8 +255,12 @@ pub(super) fn check_input(
                 (InputFormat::Jsonl, Value::Array(items)) => {
                     let before = problems.len();
                     for (number, item) in items.iter().enumerate() {
-                        let what = format!("object {} of the input", number + 1);
-                        told(item, lines.get(number).copied(), &what, problems);
+                        let place = lines.get(number).copied();
+                        let what = match place {
+                            Some(_) => "this object".to_owned(),
+                            None => format!("object {} of the input", number + 1),
+                        };
+                        told(item, place, &what, problems);
                         if problems.len() - before >= MAX_TOLD {
                             break;
                         }

@@ -221,7 +221,8 @@ fn shell(command: &str) -> String {
     parts.join("{{ args }}")
 }
 
-fn raw(text: &str) -> String {
+/// Escapes braces in a command.
+pub(super) fn raw(text: &str) -> String {
     let text = text.replace("{{", "\u{e0f0}").replace("{%", "\u{e0f1}");
     text.replace('\u{e0f0}', "{% raw %}{{{% endraw %}")
         .replace('\u{e0f1}', "{% raw %}{%{% endraw %}")

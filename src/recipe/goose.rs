@@ -6,13 +6,13 @@
 
 use super::model::{
     BudgetSpec, CheckKind, CheckSpec, Parameter, ParameterType, Recipe, ResponseSpec, SchemaSpec, ServerSpec, Step,
-    StepSource, ToolsSpec,
+    StepSource, SubRecipe, ToolsSpec,
 };
 use super::params;
 use super::parse::RESPONSE_RETRIES;
 use super::plan::{Expect, OnDeny};
 use crate::diag::reader::{self, Problems};
-use crate::diag::{Diagnostic, Reader, Shape, Span, Spanned, YamlNode};
+use crate::diag::{Diagnostic, Reader, Shape, SourceFiles, Span, Spanned, YamlNode};
 use serde_json::Value;
 
 /// Keys without effect in a run without a person.
@@ -37,7 +37,9 @@ pub(super) fn of(root: &YamlNode) -> Option<&YamlNode> {
 }
 
 /// Converts it.
-pub(super) fn read(root: &YamlNode, problems: &mut Problems) -> Option<Recipe> {
+///
+/// `file` is the recipe's name as it was given; goose knows its directory as `recipe_dir`.
+pub(super) fn read(root: &YamlNode, file: &str, problems: &mut Problems) -> Option<Recipe> {
     let mut reader = Reader::open(root, "the goose recipe", problems)?;
     let head = reader.head();
     let title = reader.need_text("title", problems);
@@ -56,14 +58,11 @@ pub(super) fn read(root: &YamlNode, problems: &mut Problems) -> Option<Recipe> {
     let (models, turns) = settings(&mut reader, problems);
     let response = response(&mut reader, problems);
     let (checks, retries) = retry(&mut reader, problems);
-    if let Some(entry) = reader.entry("sub_recipes").filter(|entry| !is_empty(&entry.value)) {
-        let problem = Diagnostic::error(
-            "goose",
-            entry.key_span,
-            "this is a goose recipe with `sub_recipes`, which cannot be kept",
-        );
-        problems.push(problem.help("make each of them a step of one recipe, or a run of its own"));
-    }
+    let parts: &[YamlNode] = match reader.node("sub_recipes") {
+        Some(node) if !is_empty(node) => reader.items("sub_recipes", problems).unwrap_or_default(),
+        _ => &[],
+    };
+    tools.sub_recipes = parts.iter().filter_map(|node| sub_recipe(node, problems)).collect();
     for key in IGNORED {
         reader.node(key);
     }
@@ -78,6 +77,7 @@ pub(super) fn read(root: &YamlNode, problems: &mut Problems) -> Option<Recipe> {
         }
     }
     let text = text(instructions, prompt, head, problems)?;
+    let text = with_files(with_directory(text, file, problems), &parameters, problems);
     let title = title?;
     let step = Step {
         when: None,
@@ -144,7 +144,7 @@ fn is_empty(node: &YamlNode) -> bool {
 }
 
 /// A title as a recipe name.
-fn slug(title: &str) -> String {
+pub(super) fn slug(title: &str) -> String {
     let mut name = String::new();
     for c in title.chars().flat_map(char::to_lowercase) {
         match c {
@@ -178,6 +178,71 @@ fn text(
         }
     };
     Some(at(text.span, literal(&text.value)))
+}
+
+/// The byte ranges of `{{ NAME }}` for one name, blanks aside.
+fn uses(text: &str, name: &str) -> Vec<std::ops::Range<usize>> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(open) = text.get(at..).and_then(|rest| rest.find("{{")) {
+        let begin = at + open;
+        let Some(length) = text.get(begin..).and_then(|rest| rest.find("}}")) else {
+            break;
+        };
+        let end = begin + length + 2;
+        let inner = text.get(begin + 2..end - 2).unwrap_or_default();
+        if inner.trim_matches('-').trim() == name {
+            found.push(begin..end);
+        }
+        at = end;
+    }
+    found
+}
+
+/// The recipe's directory in place of `{{ recipe_dir }}`.
+fn with_directory(text: Spanned<String>, file: &str, problems: &mut Problems) -> Spanned<String> {
+    let places = uses(&text.value, "recipe_dir");
+    if places.is_empty() {
+        return text;
+    }
+    let dir = file.rsplit_once('/').map_or(".", |(dir, _)| dir);
+    let message = format!("`recipe_dir` is `{dir}`; the model can read it only where it lies inside the workspace");
+    problems.push(
+        Diagnostic::warning("goose", text.span, message).help("keep files that the model needs in the workspace"),
+    );
+    let dir = super::gemini_command::literal(dir);
+    text.map(|mut value| {
+        for place in places.into_iter().rev() {
+            value.replace_range(place, &dir);
+        }
+        value
+    })
+}
+
+/// A reference to the file in place of each use of a `file` parameter: goose puts the file's text there.
+fn with_files(text: Spanned<String>, parameters: &[Parameter], problems: &mut Problems) -> Spanned<String> {
+    let span = text.span;
+    text.map(|mut value| {
+        for parameter in parameters
+            .iter()
+            .filter(|parameter| parameter.kind == ParameterType::Path)
+        {
+            let name = &parameter.name.value;
+            let places = uses(&value, name);
+            if places.is_empty() && value.contains(name.as_str()) {
+                let message = format!("the file of `{name}` is given as its path where it stands in an expression");
+                problems.push(Diagnostic::warning("goose", span, message));
+            }
+            for place in places.into_iter().rev() {
+                // A reference begins a word.
+                let before = value.get(..place.start).and_then(|before| before.chars().next_back());
+                let blank = before.is_some_and(|c| !c.is_whitespace() && !matches!(c, '(' | '[' | '"' | '\'' | '`'));
+                let reference = format!("{}@{{{{ {name} }}}}", if blank { " " } else { "" });
+                value.replace_range(place, &reference);
+            }
+        }
+        value
+    })
 }
 
 /// Escapes braces around several words, which goose takes as text.
@@ -244,13 +309,11 @@ fn parameter(node: &YamlNode, problems: &mut Problems) -> Option<Parameter> {
         "number" => ParameterType::Number,
         "boolean" => ParameterType::Boolean,
         "select" => ParameterType::Enum,
+        "file" => ParameterType::Path,
         other => {
             let span = input.as_ref().map_or(name.span, |word| word.span);
             let message = format!("a parameter of the type `{other}` cannot be kept");
-            let help = match other {
-                "file" => "make it a `string` with the path, and let the prompt say `@{{ name }}`",
-                _ => "make it a `string`, or take it from `--input`",
-            };
+            let help = "make it a `string`, or take it from `--input`";
             problems.push(Diagnostic::error("goose", span, message).help(help));
             return None;
         }
@@ -285,7 +348,7 @@ fn given(
     problems: &mut Problems,
 ) -> Option<Value> {
     match kind {
-        ParameterType::String | ParameterType::Enum => {
+        ParameterType::String | ParameterType::Enum | ParameterType::Path => {
             let text = reader::text(node, "default", problems)?;
             let value = Value::String(text.value.clone());
             if kind == ParameterType::Enum && !choices.contains(&value) {
@@ -308,6 +371,104 @@ fn given(
             }
         }
     }
+}
+
+fn sub_recipe(node: &YamlNode, problems: &mut Problems) -> Option<SubRecipe> {
+    let mut reader = Reader::open(node, "this sub-recipe", problems)?;
+    let name = reader.need_text("name", problems);
+    let path = reader.need_text("path", problems);
+    let values = reader.text_map("values", problems).unwrap_or_default();
+    let description = reader
+        .text("description", problems)
+        .map(|text| text.value)
+        .unwrap_or_default();
+    Some(SubRecipe {
+        name: name?,
+        path: path?,
+        values: values.into_iter().map(|(name, text)| (name, text.value)).collect(),
+        description,
+    })
+}
+
+/// The text of a sub-recipe as a part of the task, and what is left out of it. Values that the recipe gives are filled
+/// in; other parameters stand in angle brackets for the model to choose.
+///
+/// # Errors
+/// The file is no goose recipe; a sentence for people.
+pub(super) fn part(part: &SubRecipe, text: &str) -> Result<(String, Vec<String>), String> {
+    let mut files = SourceFiles::new();
+    let file = files.add(part.path.value.clone(), text);
+    let root = crate::diag::parse(&files, file).map_err(|problems| {
+        problems
+            .into_iter()
+            .next()
+            .map(|problem| problem.message)
+            .unwrap_or_default()
+    })?;
+    let recipe = of(&root).ok_or("it is no goose recipe: `title` and `prompt` or `instructions` are missing")?;
+    let text = |key: &str| match recipe.get(key).map(|node| &node.shape) {
+        Some(Shape::Scalar(scalar)) if !scalar.is_null() => Some(scalar.text.clone()),
+        _ => None,
+    };
+    let mut body: Vec<String> = ["instructions", "prompt"].iter().filter_map(|key| text(key)).collect();
+    let names = match recipe.get("parameters").map(|node| &node.shape) {
+        Some(Shape::List(items)) => items
+            .iter()
+            .filter_map(|item| match item.get("key").map(|node| &node.shape) {
+                Some(Shape::Scalar(scalar)) => Some(scalar.text.clone()),
+                _ => None,
+            })
+            .collect(),
+        _ => Vec::new(),
+    };
+    for name in &names {
+        let given = part.values.iter().find(|(known, _)| known == name);
+        let value = given.map_or_else(|| format!("<{name}>"), |(_, value)| value.clone());
+        for text in &mut body {
+            for place in uses(text, name).into_iter().rev() {
+                text.replace_range(place, &value);
+            }
+        }
+    }
+    let mut warnings = Vec::new();
+    for (key, what) in [
+        (
+            "extensions",
+            "its extensions are not started beside those of the recipe that names it",
+        ),
+        ("sub_recipes", "its own sub-recipes are left away"),
+        ("response", "its `response` does not bind its result"),
+        ("retry", "its `retry` checks are not made"),
+    ] {
+        let own = recipe.get(key).filter(|node| !is_empty(node));
+        let covered = key == "extensions" && own.is_some_and(only_covered);
+        if own.is_some() && !covered {
+            warnings.push(what.to_owned());
+        }
+    }
+    let purpose = match part.description.trim() {
+        "" => text("description").unwrap_or_default(),
+        own => own.to_owned(),
+    };
+    let whole = format!(
+        "\n## {}\n\n{}\n\n{}\n",
+        part.name.value,
+        purpose.trim(),
+        body.join("\n\n").trim()
+    );
+    Ok((
+        super::gemini_command::literal(&whole).replace("{#--", "{ #--"),
+        warnings,
+    ))
+}
+
+/// Whether all extensions are ones whose functions the built-in tools have.
+fn only_covered(node: &YamlNode) -> bool {
+    let Shape::List(items) = &node.shape else { return false };
+    items.iter().all(|item| match item.get("name").map(|node| &node.shape) {
+        Some(Shape::Scalar(scalar)) => COVERED.contains(&scalar.text.as_str()),
+        _ => false,
+    })
 }
 
 fn extension(node: &YamlNode, tools: &mut ToolsSpec, memory: &mut bool, problems: &mut Problems) {
@@ -487,7 +648,6 @@ fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<CheckSpec>, u
 mod tests {
     use super::super::parse::parse;
     use super::*;
-    use crate::diag::SourceFiles;
 
     fn parsed(text: &str) -> (Result<Recipe, Vec<Diagnostic>>, Vec<String>) {
         let mut files = SourceFiles::default();
@@ -576,14 +736,13 @@ retry:
     #[test]
     fn what_cannot_be_kept_is_named() {
         for (key, said) in [
-            ("sub_recipes: [{ name: a, path: ./a.yaml }]", "sub_recipes"),
             (
                 "retry: { max_retries: 1, on_failure: 'git stash', checks: [] }",
                 "on_failure",
             ),
             (
-                "parameters: [{ key: f, input_type: file, requirement: required }]",
-                "`file`",
+                "parameters: [{ key: f, input_type: object, requirement: required }]",
+                "`object`",
             ),
             (
                 "extensions: [{ type: inline_python, name: py, code: x }]",
@@ -600,6 +759,36 @@ retry:
                 "{key}: {problems:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_sub_recipe_is_a_part_of_the_task() {
+        let (recipe, _) = parsed(
+            "title: T\ndescription: d\nprompt: p\nsub_recipes: [{ name: look, path: ./look.yaml, values: { depth: 3 } }]\n",
+        );
+        let recipe = recipe.unwrap();
+        let theirs = "title: L\ndescription: Looks.\ninstructions: Look {{ depth }} deep at {{ what }}{% if x %}!{% endif %}.\n\
+                      parameters: [{ key: depth, input_type: string, requirement: required }, { key: what, input_type: string, requirement: required }]\n\
+                      extensions: [{ type: builtin, name: developer }]\nretry: { max_retries: 1 }\n";
+        let (text, warnings) = part(&recipe.tools.sub_recipes[0], theirs).unwrap();
+        assert!(text.contains("## look\n\nLooks.\n\nLook 3 deep at <what>"), "{text}");
+        assert!(text.contains("{{ \"{%\" }} if x"), "other braces are text: {text}");
+        assert_eq!(warnings, ["its `retry` checks are not made"]);
+        assert!(part(&recipe.tools.sub_recipes[0], "version: 1\n").is_err());
+    }
+
+    #[test]
+    fn files_and_the_directory_are_references() {
+        let mut files = SourceFiles::default();
+        let text = "title: T\ndescription: d\nprompt: 'Read {{ doc }} (see:{{doc}}) and {{ recipe_dir }}/style.md.'\n\
+                    parameters: [{ key: doc, input_type: file, requirement: required }]\n";
+        let file = files.add("recipes/r.yaml", text);
+        let recipe = parse(&files, file, &mut Vec::new()).unwrap();
+        let StepSource::Prompt(prompt) = &recipe.steps[0].work else {
+            panic!("no prompt")
+        };
+        assert_eq!(prompt.value, "Read @{{ doc }} (see: @{{ doc }}) and recipes/style.md.");
+        assert_eq!(recipe.parameters[0].kind, ParameterType::Path);
     }
 
     #[test]

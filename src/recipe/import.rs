@@ -1,8 +1,8 @@
-//! Imports discovery commands and MCP servers from the text of a `settings.json`, in its current and its older format.
-//! Pure.
+//! Imports discovery commands, MCP servers and the choice of tools from the text of a `settings.json`, in its current and
+//! its older format, or the servers from a `.mcp.json`. Pure.
 
-use super::parse::is_server_name;
-use super::plan::{ClientCredentials, Discovery, McpServer};
+use super::plan::{ClientCredentials, Discovery, McpServer, ShellLimits};
+use crate::base::server_name::sound_server_name;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -11,6 +11,12 @@ use std::collections::BTreeMap;
 pub struct Imported {
     pub discovery: Option<Discovery>,
     pub mcp_servers: BTreeMap<String, McpServer>,
+    /// When set, the only built-in tools (`tools.core`).
+    pub builtin: Option<Vec<String>>,
+    /// Tools that are left out (`tools.exclude`).
+    pub exclude: Vec<String>,
+    /// Limits on commands from entries like `run_shell_command(git status)`.
+    pub shell: ShellLimits,
     /// Sentences about keys that have no effect in `overnight`.
     pub warnings: Vec<String>,
 }
@@ -40,20 +46,16 @@ pub fn settings(text: &str) -> Result<Imported, String> {
                 .insert(sound_name(name, &mut imported.warnings), server);
         }
     }
-    for (key, inner) in [
-        ("tools", "core"),
-        ("tools", "exclude"),
-        ("tools", "allowed"),
-        ("mcp", "serverCommand"),
-    ] {
-        if root.get(key).and_then(|section| section.get(inner)).is_some() {
-            imported.warnings.push(format!("`{key}.{inner}` is not imported"));
-        }
-    }
-    for key in ["coreTools", "excludeTools", "allowedTools", "mcpServerCommand"] {
-        if root.contains_key(key) {
-            imported.warnings.push(format!("`{key}` is not imported"));
-        }
+    choice(root, &mut imported);
+    if root
+        .get("mcp")
+        .and_then(|section| section.get("serverCommand"))
+        .is_some()
+        || root.contains_key("mcpServerCommand")
+    {
+        imported
+            .warnings
+            .push("`mcp.serverCommand` is not imported: name the server under `mcpServers`".to_owned());
     }
     Ok(imported)
 }
@@ -61,6 +63,116 @@ pub fn settings(text: &str) -> Result<Imported, String> {
 fn names(list: Option<&Value>) -> Option<Vec<String>> {
     let items = list?.as_array()?;
     Some(items.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+}
+
+/// Names of built-in tools, and the names of their classes, which older settings use.
+const TOOLS: [(&str, &[&str]); 15] = [
+    ("list_directory", &["ls", "LSTool", "ReadFolderTool"]),
+    ("read_file", &["ReadFileTool"]),
+    ("read_many_files", &["ReadManyFilesTool"]),
+    ("glob", &["GlobTool"]),
+    (
+        "grep_search",
+        &["grep", "search_file_content", "GrepTool", "RipGrepTool"],
+    ),
+    ("write_file", &["WriteFileTool"]),
+    ("replace", &["edit", "EditTool", "SmartEditTool"]),
+    (SHELL, &["ShellTool"]),
+    ("web_fetch", &["WebFetchTool"]),
+    ("google_web_search", &["web_search", "WebSearchTool"]),
+    ("save_memory", &["MemoryTool"]),
+    ("write_todos", &["WriteTodosTool", "write_todos_list"]),
+    ("list_mcp_resources", &["ListMcpResourcesTool"]),
+    ("read_mcp_resource", &["ReadMcpResourceTool"]),
+    ("list_background_processes", &["ListBackgroundProcessesTool"]),
+];
+/// The tool whose entries may name commands.
+const SHELL: &str = "run_shell_command";
+
+fn builtin(name: &str) -> Option<&'static str> {
+    TOOLS
+        .iter()
+        .find(|(own, others)| *own == name || others.contains(&name))
+        .map(|(own, _)| *own)
+}
+
+/// `tools.core`, `tools.exclude` and their older names. They can only leave tools and commands out: what a call may do is
+/// the policy's part.
+fn choice(root: &Map<String, Value>, imported: &mut Imported) {
+    let mut list = |current: &str, legacy: &str| {
+        let nested = names(root.get("tools").and_then(|tools| tools.get(current)));
+        let flat = names(root.get(legacy));
+        if nested.is_some() && flat.is_some() {
+            let both = format!("`{legacy}` is older than `tools.{current}` and not used");
+            imported.warnings.push(both);
+        }
+        nested.or(flat)
+    };
+    let core = list("core", "coreTools");
+    let exclude = list("exclude", "excludeTools").unwrap_or_default();
+    if list("allowed", "allowedTools").is_some() {
+        let text = "`tools.allowed` has no effect: the policy file decides what a call may do";
+        imported.warnings.push(text.to_owned());
+    }
+    if let Some(core) = core {
+        let (mut kept, mut only, mut all) = (Vec::new(), Vec::new(), false);
+        for entry in &core {
+            let (name, inner) = parts(entry);
+            let Some(tool) = builtin(name) else {
+                imported.warnings.push(format!(
+                    "`{entry}` in `tools.core` names no built-in tool of this program"
+                ));
+                continue;
+            };
+            if !kept.iter().any(|known| known == tool) {
+                kept.push(tool.to_owned());
+            }
+            match inner {
+                Some(command) if tool == SHELL => only.push(command.to_owned()),
+                None if tool == SHELL => all = true,
+                Some(_) => imported
+                    .warnings
+                    .push(format!("`{entry}` in `tools.core`: the part in brackets has no effect")),
+                None => {}
+            }
+        }
+        imported.builtin = Some(kept);
+        imported.shell.only = (!all && !only.is_empty()).then_some(only);
+    }
+    for entry in exclude {
+        let (name, inner) = parts(&entry);
+        match (builtin(name), inner) {
+            (Some(SHELL), Some(command)) => imported.shell.never.push(command.to_owned()),
+            // A part of a tool's calls cannot be left out otherwise, so the tool is.
+            (Some(tool), _) => imported.exclude.push(tool.to_owned()),
+            (None, _) => match server_tool(name) {
+                Some(tool) => imported.exclude.push(tool),
+                None => imported
+                    .warnings
+                    .push(format!("`{entry}` in `tools.exclude` names no tool of this program")),
+            },
+        }
+    }
+}
+
+/// `tool(arguments)`, in parts.
+fn parts(entry: &str) -> (&str, Option<&str>) {
+    let split = entry
+        .split_once('(')
+        .and_then(|(name, rest)| Some((name, rest.strip_suffix(')')?)));
+    match split {
+        Some((name, inner)) => (name.trim(), Some(inner.trim()).filter(|inner| !inner.is_empty())),
+        None => (entry.trim(), None),
+    }
+}
+
+/// The name of a server's tool here: `mcp_SERVER_TOOL` or `SERVER__TOOL` there.
+fn server_tool(name: &str) -> Option<String> {
+    if name.contains("__") {
+        return Some(name.to_owned());
+    }
+    let (server, tool) = name.strip_prefix("mcp_")?.split_once('_')?;
+    (!server.is_empty() && !tool.is_empty()).then(|| format!("{}__{tool}", sound_server_name(server)))
 }
 
 fn discovery(root: &Map<String, Value>, warnings: &mut Vec<String>) -> Option<Discovery> {
@@ -94,20 +206,10 @@ fn discovery(root: &Map<String, Value>, warnings: &mut Vec<String>) -> Option<Di
 
 /// A server name with which `server__tool` is unambiguous.
 fn sound_name(name: &str, warnings: &mut Vec<String>) -> String {
-    if is_server_name(name) {
-        return name.to_owned();
+    let sound = sound_server_name(name);
+    if sound != name {
+        warnings.push(format!("the server `{name}` is called `{sound}` here"));
     }
-    let mut sound = String::new();
-    for character in name.chars() {
-        match character {
-            c if c.is_ascii_alphanumeric() || c == '-' => sound.push(c),
-            _ if sound.ends_with('-') => {}
-            _ => sound.push('-'),
-        }
-    }
-    let sound: String = sound.trim_matches('-').chars().take(40).collect();
-    let sound = if sound.is_empty() { "server".to_owned() } else { sound };
-    warnings.push(format!("the server `{name}` is called `{sound}` here"));
     sound
 }
 
@@ -263,6 +365,28 @@ mod tests {
         let imported = settings(older).unwrap();
         assert_eq!(imported.discovery.unwrap().call, "b");
         assert_eq!(imported.warnings.len(), 3, "{:?}", imported.warnings);
+    }
+
+    #[test]
+    fn tools_are_only_left_out() {
+        let text = r#"{"tools": {
+            "core": ["ReadFileTool", "grep", "ShellTool(git status)", "run_shell_command(npm test)", "activate_skill", "glob(x)"],
+            "exclude": ["WriteFileTool", "run_shell_command(git push)", "mcp_docs_remove", "nothing"],
+            "allowed": ["run_shell_command"] } }"#;
+        let imported = settings(text).unwrap();
+        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            imported.builtin,
+            Some(texts(&["read_file", "grep_search", "run_shell_command", "glob"]))
+        );
+        assert_eq!(imported.shell.only, Some(texts(&["git status", "npm test"])));
+        assert_eq!(imported.shell.never, ["git push"]);
+        assert_eq!(imported.exclude, ["write_file", "docs__remove"]);
+        assert_eq!(imported.warnings.len(), 4, "{:?}", imported.warnings);
+        let whole = settings(r#"{"coreTools": ["run_shell_command", "run_shell_command(ls)"]}"#).unwrap();
+        assert_eq!(whole.shell.only, None, "the whole tool is named, too");
+        let none = settings(r#"{"tools": {"core": []}}"#).unwrap();
+        assert_eq!(none.builtin, Some(Vec::new()));
     }
 
     #[test]

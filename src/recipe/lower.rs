@@ -10,7 +10,7 @@ use super::names::problem;
 use super::params;
 use super::plan::{
     Changed, Check, CheckWhat, DeliverPlan, Discovery, Expect, InputFormat, McpPrompt, McpServer, ModelSettings,
-    OnDeny, Plan, PlanStep, StepWork, ToolPlan,
+    OnDeny, Plan, PlanStep, ShellLimits, StepWork, ToolPlan,
 };
 use super::template::{self, StepOutputs, TemplateScope};
 use crate::base::budget::Budget;
@@ -127,6 +127,13 @@ pub fn lower(
         isolate_keep: recipe.isolate_keep.iter().map(|path| render.path(path)).collect(),
         deliver: recipe.deliver.as_ref().map(deliver_plan),
     };
+    let task = plan.steps.iter_mut().find_map(|step| match &mut step.work {
+        StepWork::Prompt { template, .. } => Some(template),
+        StepWork::Run { .. } => None,
+    });
+    if let Some(template) = task {
+        template.push_str(&documents.parts);
+    }
     if !given.sketch {
         trial::try_templates(recipe, &mut render);
     }
@@ -417,10 +424,22 @@ fn plan_tools(recipe: &Recipe, imported: import::Imported, render: &mut Render<'
     });
     ToolPlan {
         include: tools.include.as_deref().map(names),
-        exclude: names(&tools.exclude),
+        exclude: names(&tools.exclude)
+            .into_iter()
+            .chain(imported.exclude.into_iter().filter(|name| {
+                // Tools of a server that the recipe does not have are no error of the settings.
+                name.split_once("__")
+                    .is_none_or(|(server, _)| mcp_servers.contains_key(server))
+            }))
+            .collect(),
         mcp_servers,
         discovery: written.or(imported.discovery),
         ignore: tools.ignore.clone(),
+        builtin: imported.builtin,
+        shell: ShellLimits {
+            only: tools.commands.clone().or(imported.shell.only),
+            never: imported.shell.never,
+        },
     }
 }
 

@@ -4,6 +4,7 @@
 //! never change the document: prompts with [`template::render`], commands with [`template::render_command`], which
 //! quotes every `{{ value }}` for the shell unless it is written `{{ value | raw }}`.
 
+mod agentic_workflow;
 mod documents;
 mod gemini_command;
 mod goose;

@@ -137,6 +137,21 @@ pub struct ToolsSpec {
     pub discovery: Option<(Spanned<String>, Spanned<String>)>,
     /// A `settings.json` to import from.
     pub settings: Option<Spanned<String>>,
+    /// When set, the only commands, as prefixes of words.
+    pub commands: Option<Vec<String>>,
+    /// Recipes of goose whose texts are a part of the task.
+    pub sub_recipes: Vec<SubRecipe>,
+}
+
+/// A recipe of goose that another one names.
+#[derive(Clone, Debug)]
+pub struct SubRecipe {
+    pub name: Spanned<String>,
+    /// Relative to the recipe's directory.
+    pub path: Spanned<String>,
+    /// Values that the recipe gives to its parameters.
+    pub values: Vec<(String, String)>,
+    pub description: String,
 }
 
 /// An MCP server; its texts may be templates.

@@ -192,6 +192,10 @@ impl Check<'_> {
                 self.used.insert((*first).to_owned());
                 return;
             }
+            ["recipe", ..] => (
+                "`recipe` is not declared".to_owned(),
+                Some("the files beside the recipe (`files`) lie in the directory `$OVERNIGHT_RECIPE_DIR` of its commands".to_owned()),
+            ),
             [first, ..] => {
                 let known = self.parameters.iter().copied().chain(["input", "steps"]);
                 (format!("`{first}` is not declared"), did_you_mean(first, known))

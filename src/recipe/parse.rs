@@ -5,7 +5,6 @@ mod steps;
 mod tools;
 
 pub(super) use steps::FINDINGS;
-pub(super) use tools::is_server_name;
 
 use super::model::{
     BudgetSpec, DeliverSpec, InputSpec, Parameter, ParameterType, Recipe, ResponseSpec, SchemaSpec, Step, StepSource,
@@ -13,7 +12,7 @@ use super::model::{
 use super::params;
 use super::plan::{Expect, InputFormat, ModelSettings, OnDeny};
 use crate::diag::reader::{self, Problems};
-use crate::diag::{self, Diagnostic, Reader, Shape, SourceFiles, SourceId, Span, Spanned, YamlNode};
+use crate::diag::{self, Diagnostic, FileKind, Reader, Shape, SourceFiles, SourceId, Span, Spanned, YamlNode};
 use std::collections::BTreeMap;
 
 /// Default limit of how often an answer that does not match its schema is sent back.
@@ -40,6 +39,9 @@ pub fn parse(files: &SourceFiles, file: SourceId, warnings: &mut Vec<Diagnostic>
 /// problems: the recipe is valid if none of them is an error. `None` if the rest of the file after a syntax error is
 /// missing.
 pub fn read(files: &SourceFiles, file: SourceId) -> (Option<Recipe>, Vec<Diagnostic>) {
+    if let Some(problem) = FileKind::unlike(files, file, FileKind::Recipe) {
+        return (None, vec![problem]);
+    }
     if files.name(file).ends_with(super::gemini_command::EXTENSION) {
         return match super::gemini_command::read(files, file) {
             Err(problems) => (None, problems),
@@ -50,10 +52,22 @@ pub fn read(files: &SourceFiles, file: SourceId) -> (Option<Recipe>, Vec<Diagnos
             }
         };
     }
+    if let Some(parts) = super::agentic_workflow::of(files, file) {
+        let mut problems = Vec::new();
+        return match super::agentic_workflow::read(files, file, parts, &mut problems) {
+            Err(further) => (None, problems.into_iter().chain(further).collect()),
+            Ok(recipe) => {
+                if let Some(recipe) = &recipe {
+                    super::names::check(files, recipe, &mut problems);
+                }
+                (recipe, problems)
+            }
+        };
+    }
     let reading = diag::yaml::read(files, file);
     let mut problems = Vec::new();
     let mut recipe = match super::goose::of(&reading.root) {
-        Some(theirs) => super::goose::read(theirs, &mut problems),
+        Some(theirs) => super::goose::read(theirs, files.name(file), &mut problems),
         None => recipe(&reading.root, &mut problems),
     };
     let unread = reading.cut || !reading.problems.is_empty();

@@ -302,6 +302,27 @@ pub struct ToolPlan {
     pub discovery: Option<Discovery>,
     /// The recipe's additional ignore patterns, in `.gitignore` format.
     pub ignore: Vec<String>,
+    /// When set, the only built-in tools; other tools are not concerned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub builtin: Option<Vec<String>>,
+    /// Commands that the recipe's settings leave out; they narrow what policies allow.
+    #[serde(default, skip_serializing_if = "ShellLimits::is_none")]
+    pub shell: ShellLimits,
+}
+
+/// Limits on commands, as prefixes of words.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShellLimits {
+    /// When set, no other commands.
+    pub only: Option<Vec<String>>,
+    pub never: Vec<String>,
+}
+
+impl ShellLimits {
+    /// Whether nothing is limited.
+    pub fn is_none(&self) -> bool {
+        self.only.is_none() && self.never.is_empty()
+    }
 }
 
 impl ToolPlan {

@@ -52,7 +52,14 @@ pub fn text(plan: &Plan) -> String {
     if let Some(only) = &plan.tools.include {
         list(&mut out, "only the tools", only);
     }
+    if let Some(only) = &plan.tools.builtin {
+        list(&mut out, "only the built-in tools", only);
+    }
     list(&mut out, "without the tools", &plan.tools.exclude);
+    if let Some(only) = &plan.tools.shell.only {
+        list(&mut out, "only the commands", only);
+    }
+    list(&mut out, "without the commands", &plan.tools.shell.never);
     list(&mut out, "ignored paths", &plan.tools.ignore);
     for (name, server) in &plan.tools.mcp_servers {
         line(&mut out, &format!("MCP server {name}"), &server_line(server));

@@ -3,7 +3,7 @@
 use super::result::Ending;
 use super::summary::RunSummary;
 use super::transcript::DeclaredPrompt;
-use super::{findings, github, html, junit, markdown, result, suspension, transcript};
+use super::{findings, github, html, junit, markdown, mbox, result, suspension, transcript};
 
 /// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub enum ReportFile {
     Junit,
     Transcript,
     Patch,
+    /// The patch as a mail message for `git am`.
+    Mbox,
     Summary,
     Result,
     /// For the reviewer of a suspended run: JSON.
@@ -34,7 +36,7 @@ pub enum ReportFile {
 
 impl ReportFile {
     /// All formats, in the order of `--help`.
-    pub const ALL: [ReportFile; 14] = [
+    pub const ALL: [ReportFile; 15] = [
         ReportFile::Text,
         ReportFile::Result,
         ReportFile::Summary,
@@ -42,6 +44,7 @@ impl ReportFile {
         ReportFile::Junit,
         ReportFile::Transcript,
         ReportFile::Patch,
+        ReportFile::Mbox,
         ReportFile::Suspension,
         ReportFile::Review,
         ReportFile::Github,
@@ -58,6 +61,7 @@ impl ReportFile {
             ReportFile::Junit => "junit",
             ReportFile::Transcript => "transcript",
             ReportFile::Patch => "patch",
+            ReportFile::Mbox => "mbox",
             ReportFile::Summary => "summary",
             ReportFile::Result => "result",
             ReportFile::Suspension => "suspension",
@@ -87,7 +91,8 @@ impl ReportFile {
             ReportFile::Result => Some("result.json"),
             ReportFile::Suspension => Some("suspension.json"),
             ReportFile::Review => Some("suspension.md"),
-            ReportFile::Github
+            ReportFile::Mbox
+            | ReportFile::Github
             | ReportFile::Text
             | ReportFile::Sarif
             | ReportFile::Rdjson
@@ -121,6 +126,7 @@ pub fn render(
         ReportFile::Junit => junit::xml(sum, ending)?,
         ReportFile::Transcript => transcript::json(sum, beside.declared, ending),
         ReportFile::Patch => return Ok(beside.patch.unwrap_or_default().to_vec()),
+        ReportFile::Mbox => return Ok(mbox::mail(sum, beside.patch)),
         ReportFile::Summary => markdown::summary(sum, ending),
         ReportFile::Result => result::result(sum, ending).to_pretty(),
         ReportFile::Suspension => format!("{:#}\n", suspension::json(sum, ending)),

@@ -30,6 +30,7 @@ const NAMED: usize = 20;
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FindingLevel {
     Error,
@@ -50,39 +51,55 @@ impl FindingLevel {
 
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
+    /// The file, relative to the workspace.
     pub path: String,
+    /// The line, from 1.
     pub line: u64,
+    /// The last line, inclusive.
     #[serde(default)]
     pub end_line: Option<u64>,
+    /// The column, from 1.
     #[serde(default)]
     pub column: Option<u64>,
+    /// The column behind the last one.
     #[serde(default)]
     pub end_column: Option<u64>,
+    /// A name for this kind of finding.
     pub rule: String,
     pub level: FindingLevel,
+    /// What is wrong, for people.
     pub message: String,
+    /// How it could be mended.
     #[serde(default)]
     pub fix: Option<SuggestedFix>,
 }
 
 /// A suggested fix.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SuggestedFix {
+    /// One sentence: what the edits do.
     #[serde(default)]
     pub description: String,
+    /// The edits; all together are the fix.
     pub edits: Vec<LineEdit>,
 }
 
 /// A range of whole lines and their replacement.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LineEdit {
+    /// The first line that is replaced, from 1.
     pub line: u64,
+    /// The last line that is replaced; without it only `line` is.
     #[serde(default)]
     pub end_line: Option<u64>,
+    /// What stands there afterwards; empty to remove the lines.
     pub text: String,
 }
 

@@ -7,6 +7,7 @@ pub mod html;
 pub mod inert;
 pub mod junit;
 pub mod markdown;
+pub mod mbox;
 pub mod progress;
 pub mod result;
 pub mod stream;

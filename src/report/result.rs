@@ -357,11 +357,16 @@ pub(crate) fn resume_name(sum: &RunSummary<'_>, ending: &Ending) -> String {
     let Some(directory) = ending.artefacts.get("directory") else {
         return sum.run().to_owned();
     };
+    quoted(directory)
+}
+
+/// A word of a command line, in quotes if a shell would not take it as it is.
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@".contains(c);
-    if !directory.is_empty() && !directory.starts_with('-') && directory.chars().all(plain) {
-        return directory.clone();
+    match !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
     }
-    format!("'{}'", directory.replace('\'', r"'\''"))
 }
 
 /// US dollars from millionths.

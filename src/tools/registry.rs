@@ -215,7 +215,7 @@ const ABSENT: [(&str, &str); 13] = [
     ("exit_plan_mode", NO_MODES),
     (
         "activate_skill",
-        "skills that this task has stand in the instructions from the start",
+        "the skills of this task are listed in the instructions: read the file of one with read_file",
     ),
     ("invoke_agent", "there are no other agents: do the work with the tools"),
     (

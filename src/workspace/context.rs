@@ -98,7 +98,7 @@ pub fn gather(workspace: &Workspace, names: &[String], may_read: MayRead<'_>) ->
         out: Gathered::default(),
     };
     for name in names {
-        let found = gather.named(name.trim_start_matches('@'));
+        let found = named(workspace, name.trim_start_matches('@'));
         if found.is_empty() {
             gather.warn(format!("context `{name}`: no such file in the workspace"));
         }
@@ -112,41 +112,6 @@ pub fn gather(workspace: &Workspace, names: &[String], may_read: MayRead<'_>) ->
 impl Gather<'_> {
     fn warn(&mut self, message: String) {
         self.out.warnings.push(message);
-    }
-
-    /// The files that one name of the recipe refers to.
-    fn named(&mut self, name: &str) -> Vec<ResolvedPath> {
-        let pattern = if NESTED.contains(&name) {
-            format!("**/{name}")
-        } else {
-            name.to_owned()
-        };
-        let Ok(pattern) = WorkspacePattern::parse(self.workspace, "", &pattern, true) else {
-            return Vec::new();
-        };
-        if !pattern.start.inside {
-            return Vec::new();
-        }
-        if pattern.is_exact() {
-            let there = matches!(pattern.start.found, PathStatus::File | PathStatus::HardLinked);
-            return there.then_some(pattern.start).into_iter().collect();
-        }
-        let own = join(&pattern.start.path, "SKILL.md");
-        let dir = pattern.is_dir();
-        let walked = self.workspace.files_like(&pattern, Filter::all(), &|| false);
-        let mut files: Vec<String> = walked
-            .files
-            .into_iter()
-            .filter(|path| {
-                let skill = path.rsplit('/').next() == Some("SKILL.md");
-                !dir || skill
-            })
-            .collect();
-        if dir && files.contains(&own) {
-            files = vec![own];
-        }
-        files.sort_by_key(|path| (path.matches('/').count(), path.clone()));
-        files.iter().map(|path| self.workspace.locate(path)).collect()
     }
 
     fn file(&mut self, place: &ResolvedPath, depth: usize) {
@@ -202,6 +167,41 @@ impl Gather<'_> {
             }
         }
     }
+}
+
+/// The files that one name of the recipe refers to.
+pub(super) fn named(workspace: &Workspace, name: &str) -> Vec<ResolvedPath> {
+    let pattern = if NESTED.contains(&name) {
+        format!("**/{name}")
+    } else {
+        name.to_owned()
+    };
+    let Ok(pattern) = WorkspacePattern::parse(workspace, "", &pattern, true) else {
+        return Vec::new();
+    };
+    if !pattern.start.inside {
+        return Vec::new();
+    }
+    if pattern.is_exact() {
+        let there = matches!(pattern.start.found, PathStatus::File | PathStatus::HardLinked);
+        return there.then_some(pattern.start).into_iter().collect();
+    }
+    let own = join(&pattern.start.path, "SKILL.md");
+    let dir = pattern.is_dir();
+    let walked = workspace.files_like(&pattern, Filter::all(), &|| false);
+    let mut files: Vec<String> = walked
+        .files
+        .into_iter()
+        .filter(|path| {
+            let skill = path.rsplit('/').next() == Some("SKILL.md");
+            !dir || skill
+        })
+        .collect();
+    if dir && files.contains(&own) {
+        files = vec![own];
+    }
+    files.sort_by_key(|path| (path.matches('/').count(), path.clone()));
+    files.iter().map(|path| workspace.locate(path)).collect()
 }
 
 fn is_file(place: &ResolvedPath) -> bool {

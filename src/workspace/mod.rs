@@ -12,6 +12,7 @@ pub mod patch;
 pub mod pattern;
 pub mod root;
 mod secret_files;
+pub mod skills;
 pub mod text;
 pub mod toolchains;
 pub mod walk;

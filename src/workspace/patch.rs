@@ -8,6 +8,7 @@ mod delta;
 mod handle_writes;
 mod ignored;
 mod index;
+mod loose;
 mod name_status;
 mod names;
 mod object;

@@ -1,4 +1,6 @@
 //! Edits: the share of the corpus by strategy, and the time of an attempt. Judges nothing; the tests do.
+//!
+//! `OVERNIGHT_EDITS` names a file of `fixtures/edits/generate.py`, whose edits are then measured as well.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a bench")]
 
@@ -14,7 +16,7 @@ use std::hint::black_box;
 
 fn shares(cases: &[EditCase]) {
     let (mut ways, mut marks) = (BTreeMap::<String, usize>::new(), BTreeMap::<&str, usize>::new());
-    for case in cases {
+    for (row, case) in cases.iter().enumerate() {
         let outcome = land(&decode(&case.file).unwrap(), &case.old, &case.new, case.multiple);
         let way = match &outcome {
             Ok(landing) if landing.strategy == Strategy::Exact && !landing.corrections.is_empty() => {
@@ -36,7 +38,7 @@ fn shares(cases: &[EditCase]) {
             (_, Ok(_)) => "wrong bytes",
         };
         if mark != "right" {
-            println!("  {mark}: {}", case.defect);
+            println!("  {mark}: row {} {}", row + 1, case.defect);
         }
         *marks.entry(mark).or_default() += 1;
     }
@@ -53,6 +55,14 @@ fn shares(cases: &[EditCase]) {
 fn main() {
     let cases = corpus::load();
     shares(&cases);
+    if let Some(path) = std::env::var_os("OVERNIGHT_EDITS") {
+        let table = std::fs::read_to_string(path).unwrap();
+        let rows = table
+            .lines()
+            .map(|row| serde_json::from_str::<serde_json::Value>(row).unwrap());
+        let read = |row: &serde_json::Value| std::fs::read_to_string(row["path"].as_str().unwrap()).unwrap();
+        shares(&rows.map(|row| corpus::case(&row, &read(&row))).collect::<Vec<_>>());
+    }
     let mut criterion = Criterion::default().configure_from_args().sample_size(10);
     criterion.bench_function("edits/whole corpus", |bencher| {
         bencher.iter(|| {

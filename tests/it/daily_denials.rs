@@ -2,7 +2,7 @@
 //! kind of repository, under the policy that is shipped for it. All are ruled on by their text; those that may start run in
 //! scripted runs, and what is denied while they run counts too. Programs that are not installed are not found then, which is no denial.
 //!
-//! The files say how many were denied when the lists were made and how many may be now. `OVERNIGHT_DAILY=list` prints each denial.
+//! The files say how many were denied when the lists were made and how many may be now. `OVERNIGHT_LIST_DENIALS=1` prints each denial.
 
 use super::attacks::ground::{Ground, level_found, users};
 use super::corpus_effects::furnish;
@@ -106,7 +106,7 @@ fn session(name: &str) {
     let session: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let met = met(&session);
     assert!(met.commands >= 70, "{} commands", met.commands);
-    let list = std::env::var("OVERNIGHT_DAILY").is_ok_and(|value| value == "list");
+    let list = std::env::var_os("OVERNIGHT_LIST_DENIALS").is_some();
     let lines = if list { met.lines.join("\n") } else { String::new() };
     let codes: Vec<String> = met
         .codes

@@ -1,5 +1,6 @@
 //! `overnight deliver` against real git servers and forges with the wires of GitHub, GitLab and Forgejo.
 
+mod night;
 mod openapi;
 mod safety;
 mod scenes;

@@ -1,6 +1,6 @@
 //! Every exit code that a run can reach, and that each output says the same of it.
 
-mod table;
+pub mod table;
 
 use super::gemini::{self, Answer};
 use super::harness::{Done, World, open_policy, says, script, writes};

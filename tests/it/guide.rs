@@ -41,6 +41,8 @@ struct Block {
     language: String,
     words: String,
     text: String,
+    /// The paragraph above it.
+    above: String,
 }
 
 impl Block {
@@ -57,6 +59,7 @@ impl Block {
 fn blocks(page: &str) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
     let mut end: Option<String> = None;
+    let mut above = String::new();
     for (n, line) in text_of(page).lines().enumerate() {
         match &end {
             Some(closing) if line.trim() == closing => end = None,
@@ -70,7 +73,16 @@ fn blocks(page: &str) -> Vec<Block> {
                     Some(info) => (info.to_owned(), "```"),
                     None => match line.strip_prefix("<!-- ") {
                         Some(word @ ("test" | "replies")) => (word.to_owned(), "-->"),
-                        _ => continue,
+                        _ => {
+                            // A blank line ends a paragraph, which stays the one above until the next begins.
+                            if line.is_empty() {
+                                above.push('\n');
+                            } else {
+                                let kept = if above.ends_with('\n') { "" } else { above.as_str() };
+                                above = format!("{kept} {line}");
+                            }
+                            continue;
+                        }
                     },
                 };
                 let (language, words) = language.split_once(' ').unwrap_or((&language, ""));
@@ -79,6 +91,7 @@ fn blocks(page: &str) -> Vec<Block> {
                     language: language.to_owned(),
                     words: words.to_owned(),
                     text: String::new(),
+                    above: above.clone(),
                 });
                 end = Some(closing.to_owned());
             }
@@ -210,6 +223,16 @@ impl Story {
     }
 
     fn block(&mut self, block: &Block) {
+        for key in ["file", "recipe", "policy", "manifest"] {
+            if let Some(name) = block.value(key) {
+                let name = name.trim_start_matches("../");
+                assert!(
+                    block.above.contains(name),
+                    "{}: say that this is {name}",
+                    self.at(block)
+                );
+            }
+        }
         let skipped = block.words.split_once("skip:").map(|(_, reason)| reason.trim());
         if let Some(reason) = skipped {
             assert!(reason.split(' ').count() > 1, "{}: say why", self.at(block));

@@ -408,33 +408,278 @@ fn models() -> String {
     page("Known models", intro, &text)
 }
 
+/// What a parser takes as text is written as one word; nothing said means anything.
+fn plain(mut kinds: Vec<String>) -> Vec<String> {
+    let scalar = ["string", "number", "boolean"];
+    if scalar.iter().all(|kind| kinds.iter().any(|one| one == kind)) {
+        kinds.retain(|kind| !scalar.contains(&kind.as_str()));
+        kinds.insert(0, "text".to_owned());
+    }
+    if kinds.is_empty() {
+        kinds.push("any".to_owned());
+    }
+    kinds
+}
+
+/// A JSON Schema as tables of keys.
+struct Keys<'a> {
+    root: &'a Value,
+    rows: String,
+    /// Definitions that are being described, so that a recursive one ends.
+    open: Vec<String>,
+}
+
+impl<'a> Keys<'a> {
+    /// The schemas that one stands for: itself, what it refers to, its alternatives.
+    fn parts(&self, schema: &'a Value) -> Vec<(Option<String>, &'a Value)> {
+        let mut all = vec![(None, schema)];
+        if let Some(path) = schema["$ref"].as_str().and_then(|path| path.strip_prefix('#')) {
+            let target = self
+                .root
+                .pointer(path)
+                .unwrap_or_else(|| panic!("{path} leads nowhere"));
+            for (name, part) in self.parts(target) {
+                all.push((name.or(Some(path.to_owned())), part));
+            }
+        }
+        for key in ["allOf", "anyOf", "oneOf"] {
+            for part in schema[key].as_array().into_iter().flatten() {
+                all.extend(self.parts(part));
+            }
+        }
+        all
+    }
+
+    fn kinds(&self, schema: &'a Value) -> Vec<String> {
+        let mut found: Vec<String> = Vec::new();
+        let mut add = |kind: String| {
+            if !kind.is_empty() && !found.contains(&kind) {
+                found.push(kind);
+            }
+        };
+        for (_, part) in self.parts(schema) {
+            let quoted = |value: &Value| match value {
+                Value::String(text) => format!("`{text}`"),
+                value => format!("`{value}`"),
+            };
+            if let Some(value) = part.get("const") {
+                add(quoted(value));
+            } else if let Some(values) = part["enum"].as_array() {
+                values.iter().map(quoted).for_each(&mut add);
+            } else {
+                let types = part["type"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_else(|| vec![part["type"].clone()]);
+                for kind in types.iter().filter_map(Value::as_str) {
+                    let items = part.get("items").map(|items| self.kinds(items).join(" or "));
+                    add(match (kind, items) {
+                        ("array", Some(items)) if !items.is_empty() => format!("list of {items}"),
+                        ("array", _) => "list".to_owned(),
+                        ("object", _) => "mapping".to_owned(),
+                        (kind, _) => kind.to_owned(),
+                    });
+                }
+            }
+        }
+        plain(found)
+    }
+
+    fn described(&self, schema: &'a Value, key: &str) -> Option<String> {
+        let parts = self.parts(schema);
+        parts.iter().find_map(|(_, part)| match &part[key] {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            value => Some(value.to_string()),
+        })
+    }
+
+    /// Rows for what lies below `path`.
+    fn below(&mut self, schema: &'a Value, path: &str) {
+        for (name, part) in self.parts(schema) {
+            if let Some(name) = &name {
+                if self.open.contains(name) {
+                    continue;
+                }
+                self.open.push(name.clone());
+            }
+            let required = part["required"].as_array().cloned().unwrap_or_default();
+            for (key, value) in part["properties"].as_object().into_iter().flatten() {
+                let longer = if path.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{path}.{key}")
+                };
+                let must = if required.contains(&Value::from(key.as_str())) {
+                    ", required"
+                } else {
+                    ""
+                };
+                let default = self
+                    .described(value, "default")
+                    .map(|value| format!("; default `{value}`"));
+                let meaning = prose(&self.described(value, "description").unwrap_or_default());
+                let row = format!(
+                    "| `{longer}` | {}{must}{} | {meaning} |\n",
+                    cell(&self.kinds(value).join(", ")),
+                    default.unwrap_or_default()
+                );
+                if !self.rows.contains(&row) {
+                    self.rows.push_str(&row);
+                }
+                self.below(value, &longer);
+            }
+            if part["items"].is_object() {
+                self.below(&part["items"], &format!("{path}[]"));
+            }
+            if part["additionalProperties"].is_object() {
+                self.below(&part["additionalProperties"], &format!("{path}.NAME"));
+            }
+            if name.is_some() {
+                self.open.pop();
+            }
+        }
+    }
+}
+
+/// The word of an alternative that says which one it is, as the kind of an event.
+fn distinction(alternative: &Value) -> Option<&str> {
+    let properties = alternative["properties"].as_object()?;
+    properties.values().find_map(|value| value["const"].as_str())
+}
+
+/// A schema of alternatives that each say which one they are, wherever it stands: what they share, and each of them.
+fn alternatives(root: &Value) -> (Value, Vec<Value>) {
+    let definitions = root["definitions"].as_object().into_iter().flat_map(|all| all.values());
+    let lists = std::iter::once(root)
+        .chain(definitions)
+        .filter_map(|holder| Some((holder, holder["oneOf"].as_array()?)));
+    let distinct = lists.filter(|(_, list)| list.len() > 2 && list.iter().all(|one| distinction(one).is_some()));
+    // Of several the longest: a part of an event has kinds too.
+    if let Some((holder, list)) = distinct.max_by_key(|(_, list)| list.len()) {
+        let mut common = holder.clone();
+        common["oneOf"] = Value::Null;
+        return (common, list.clone());
+    }
+    (root.clone(), Vec::new())
+}
+
+fn table(root: &Value, schema: &Value) -> String {
+    let mut keys = Keys {
+        root,
+        rows: String::new(),
+        open: Vec::new(),
+    };
+    keys.below(schema, "");
+    format!("| key | value | meaning |\n| --- | --- | --- |\n{}\n", keys.rows)
+}
+
+fn keys(world: &World, title: &str, intro: &str, kinds: &[&str]) -> String {
+    let mut text = String::new();
+    for kind in kinds {
+        let schema = world.call(&["schema", kind]).exits(0).json();
+        let what = prose(schema["description"].as_str().unwrap_or_default());
+        let _ = write!(text, "## `overnight schema {kind}`\n\n{what}\n\n");
+        let (common, alternatives) = alternatives(&schema);
+        text.push_str(&table(&schema, &common));
+        for one in &alternatives {
+            let what = prose(one["description"].as_str().unwrap_or_default());
+            let _ = write!(text, "### `{}`\n\n{what}\n\n", distinction(one).unwrap());
+            text.push_str(&table(&schema, one));
+        }
+    }
+    page(title, intro, &text)
+}
+
+/// The pages of keys, where this program prints schemas.
+fn key_pages(world: &World) -> Vec<(&'static str, &'static str, String)> {
+    if world.call(&["schema", "recipe"]).code != 0 {
+        return Vec::new();
+    }
+    let files = "A key that is not here is an error. `a.b` is the key `b` below `a`, `a[].b` that of each entry of the list `a`.\n\
+                 The same as a JSON Schema for editors: `overnight schema KIND`.";
+    let outputs = "Keys are added, and keep name, type and meaning; ignore those that you do not know. The same as a JSON Schema:\n\
+                   `overnight schema KIND`.";
+    vec![
+        (
+            "Keys of a recipe",
+            "recipe-keys.md",
+            keys(world, "Keys of a recipe", files, &["recipe"]),
+        ),
+        (
+            "Keys of a policy",
+            "policy-keys.md",
+            keys(world, "Keys of a policy", files, &["policy", "profile"]),
+        ),
+        (
+            "Keys of a manifest",
+            "batch-keys.md",
+            keys(world, "Keys of a manifest", files, &["batch", "job"]),
+        ),
+        (
+            "Keys of results",
+            "result-keys.md",
+            keys(
+                world,
+                "Keys of results",
+                outputs,
+                &["result", "batch-result", "runs", "deliver", "findings"],
+            ),
+        ),
+        (
+            "Keys of events",
+            "event-keys.md",
+            keys(world, "Keys of events", outputs, &["event"]),
+        ),
+    ]
+}
+
+/// The part of the summary that names the reference pages, compared or written.
+fn summary(pages: &[(&str, &str, String)]) -> Option<String> {
+    let path = project().join(".github/docs/src/SUMMARY.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (head, _) = text.split_once("# Reference\n").unwrap();
+    let list: String = pages
+        .iter()
+        .map(|(title, name, _)| format!("- [{title}](reference/{name})\n"))
+        .collect();
+    let wanted = format!("{head}# Reference\n\n{list}");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, &wanted).unwrap();
+        return None;
+    }
+    (text != wanted).then(|| "SUMMARY.md".to_owned())
+}
+
 #[test]
 fn the_reference_is_that_of_this_program() {
     let world = World::new();
-    let pages = [
-        ("commands.md", commands()),
-        ("variables.md", environment()),
-        ("exit-codes.md", exit_codes()),
-        ("reason-codes.md", reason_codes()),
-        ("protected.md", protected()),
-        ("policies.md", shipped_policies(&world)),
-        ("recipes.md", shipped_recipes(&world)),
-        ("tools.md", tools(&world)),
-        ("reports.md", reports()),
-        ("models.md", models()),
+    let mut pages = vec![
+        ("Commands", "commands.md", commands()),
+        ("Environment variables", "variables.md", environment()),
+        ("Exit codes", "exit-codes.md", exit_codes()),
     ];
-    let stale: Vec<String> = pages.iter().filter_map(|(name, text)| compare(name, text)).collect();
+    pages.extend(key_pages(&world));
+    pages.extend([
+        ("Report formats", "reports.md", reports()),
+        ("Reason codes of rulings", "reason-codes.md", reason_codes()),
+        ("Protected and secret-like names", "protected.md", protected()),
+        ("Shipped policies", "policies.md", shipped_policies(&world)),
+        ("Shipped recipes", "recipes.md", shipped_recipes(&world)),
+        ("Tools", "tools.md", tools(&world)),
+        ("Known models", "models.md", models()),
+    ]);
+    let mut stale: Vec<String> = pages.iter().filter_map(|(_, name, text)| compare(name, text)).collect();
+    stale.extend(summary(&pages));
     assert!(
         stale.is_empty(),
         "the guide's reference is not that of this program: {stale:?}; UPDATE_EXPECT=1 cargo test --test it guide_reference"
     );
     let written = std::fs::read_dir(project().join(".github/docs/src/reference")).unwrap();
-    let names: Vec<String> = written
-        .map(|one| one.unwrap().file_name().to_string_lossy().into_owned())
-        .collect();
-    for name in names {
+    for entry in written {
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
         assert!(
-            pages.iter().any(|(known, _)| *known == name),
+            pages.iter().any(|(_, known, _)| *known == name),
             "{name} is made by nobody"
         );
     }

@@ -7,6 +7,7 @@
     reason = "a test that cannot go on has failed, and a test starts what it likes"
 )]
 
+mod accepted;
 mod approvals;
 mod attacks;
 mod batch;
@@ -25,7 +26,9 @@ mod extends;
 mod feedback;
 mod findings;
 mod forged;
+mod formats;
 mod gemini;
+mod github_step;
 mod guide;
 mod guide_reference;
 mod habits;
@@ -45,9 +48,12 @@ mod object_stores;
 mod packaging;
 mod parallel;
 mod patch;
+mod policy_import;
 mod process;
+mod published;
 mod readme;
 mod real_crate;
+mod recipe_language;
 mod recipe_trust;
 mod references;
 mod replay;
@@ -69,6 +75,7 @@ mod tools;
 mod traces;
 mod trust;
 mod unseen;
+mod upgrade;
 mod validators;
 mod waits;
 mod wires;

@@ -30,6 +30,7 @@ use crate::process::unsandboxed;
 use grep_matcher::Matcher;
 use inputs::Inputs;
 use serde_json::json;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -93,6 +94,8 @@ struct Source {
     base: PathBuf,
     /// Name of a batch whose manifest has none.
     fallback: String,
+    /// Whether stdin was read: it holds one thing only.
+    stdin_read: Cell<bool>,
 }
 
 fn source(args: &BatchArgs) -> Result<Source, Refusal> {
@@ -103,6 +106,7 @@ fn source(args: &BatchArgs) -> Result<Source, Refusal> {
             text: texts::stdin()?,
             base: PathBuf::new(),
             fallback: "stdin".to_owned(),
+            stdin_read: Cell::new(true),
         });
     }
     if !path.is_file() {
@@ -121,6 +125,7 @@ fn source(args: &BatchArgs) -> Result<Source, Refusal> {
         } else {
             "batch".to_owned()
         },
+        stdin_read: Cell::new(false),
     })
 }
 
@@ -243,8 +248,11 @@ async fn expand_lists(
         }
     }
     parsed.targets = Vec::new();
+    let mut read = HashMap::new();
     for target in targets {
-        parsed.targets.extend(of_inputs(target, source, files, problems));
+        parsed
+            .targets
+            .extend(of_inputs(target, source, &mut read, files, problems));
     }
     Ok(())
 }
@@ -253,22 +261,31 @@ async fn expand_lists(
 fn of_inputs(
     target: TargetSpec,
     source: &Source,
+    read: &mut HashMap<String, Vec<YamlNode>>,
     files: &mut SourceFiles,
     problems: &mut Vec<Diagnostic>,
 ) -> Vec<TargetSpec> {
     let Some(list) = &target.inputs else {
         return vec![target];
     };
-    let (name, text) = match list_file(list, source) {
-        Ok(found) => found,
-        Err(problem) => {
-            problems.push(*problem);
-            return Vec::new();
+    // The lines of a list of targets may all have the inputs of that list.
+    let nodes = match read.get(&list.value) {
+        Some(nodes) => nodes.clone(),
+        None => {
+            let (name, text) = match list_file(list, source) {
+                Ok(found) => found,
+                Err(problem) => {
+                    problems.push(*problem);
+                    return Vec::new();
+                }
+            };
+            let file = files.add(name, text);
+            let (nodes, found) = lines::parse(files, file);
+            problems.extend(found);
+            read.insert(list.value.clone(), nodes.clone());
+            nodes
         }
     };
-    let file = files.add(name, text);
-    let (nodes, found) = lines::parse(files, file);
-    problems.extend(found);
     let one = |node: YamlNode| TargetSpec {
         head: node.span,
         input: Some(node),
@@ -287,6 +304,9 @@ fn list_file(file: &Spanned<String>, source: &Source) -> Result<(String, String)
     if file.value == "-" {
         if source.name == "stdin" {
             return Err(problem("stdin is the manifest already".to_owned()));
+        }
+        if source.stdin_read.replace(true) {
+            return Err(problem("stdin is another list of this manifest already".to_owned()));
         }
         let text = texts::stdin().map_err(|refusal| problem(refusal.to_string()))?;
         return Ok(("stdin".to_owned(), text));
@@ -437,7 +457,10 @@ fn step_files(asked: bool) -> Result<Option<github::StepFiles>, Refusal> {
 fn publish(step: &github::StepFiles, result: &BatchResult, dir: &Path, jobs: &[JobReport]) -> Result<(), Refusal> {
     let file = |name: &str| {
         let path = dir.join(name);
-        path.exists().then(|| path.display().to_string()).unwrap_or_default()
+        match path.exists() {
+            true => path.display().to_string(),
+            false => String::new(),
+        }
     };
     let passed = |job: &&JobReport| matches!(job.state.as_str(), "passed" | "no_change");
     let values = [

@@ -5,6 +5,7 @@ use super::printed;
 use crate::cli::args::InitArgs;
 use crate::cli::exit;
 use crate::cli::refusal::Refusal;
+use crate::cli::schemas::SchemaKind;
 use crate::journal::{JournalError, place, store};
 use crate::workspace::toolchains;
 use std::path::Path;
@@ -81,8 +82,11 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
     printed(&format!("saw: {}\n", titles.join(", ")))?;
     let test = test_command(first, dir);
     let files = [
-        ("ci/overnight-policy.yaml", policy(&kinds)),
-        ("ci/fix-tests.yaml", recipe(first, &kinds, &test)),
+        ("ci/overnight-policy.yaml", SchemaKind::Policy.headed(&policy(&kinds))),
+        (
+            "ci/fix-tests.yaml",
+            SchemaKind::Recipe.headed(&recipe(first, &kinds, &test)),
+        ),
         (
             ".github/workflows/overnight.yml",
             workflow(&kinds, &default_branch(dir)),

@@ -12,6 +12,7 @@ pub mod resume;
 pub mod run;
 pub mod runs;
 pub mod sample;
+pub mod schema;
 pub mod session;
 pub mod tools;
 
@@ -40,6 +41,7 @@ pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
         Command::Doctor(args) => doctor::doctor(&args).await,
         Command::Completions { shell, fixed } => completions(shell, fixed),
         Command::Man(args) => man(&args),
+        Command::Schema(args) => schema::schema(&args),
         Command::McpProbe { url } => probe::probe(url).await,
     };
     match done {

@@ -6,13 +6,14 @@ use crate::base::access::Access;
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::{Event, EventKind};
 use crate::base::ruling::{PolicyInput, Ruling};
-use crate::cli::args::{ExplainArgs, PolicyCommand, ProblemFormat, ReportFormat};
+use crate::cli::args::{ExplainArgs, ImportMode, PolicyCommand, ProblemFormat, ReportFormat};
 use crate::cli::problems::{self, Checked};
 use crate::cli::refusal::Refusal;
 use crate::cli::{bootstrap, exit, inputs, out, privileged_event, settings};
-use crate::diag::{Diagnostic, SourceFiles};
+use crate::diag::{self, Diagnostic, SourceFiles};
 use crate::engine::state::RunState;
 use crate::journal::{self, store};
+use crate::policy::import as policy_import;
 use crate::policy::{self, KnownTools, PolicySet, Uses, calls, cases, explain, lint, suggest, words};
 use crate::report::summary::RunSummary;
 use crate::tools::Registry;
@@ -32,6 +33,7 @@ pub async fn policy(command: PolicyCommand) -> Result<u8, Refusal> {
             workspace,
         } => test(&file, &cases, format, &workspace).await,
         PolicyCommand::Explain(args) => explain(&args).await,
+        PolicyCommand::Import { file, mode, format } => import(&file, mode, format),
         PolicyCommand::Suggest { runs, workspace } => suggested(&runs, &workspace),
     }
 }
@@ -273,6 +275,38 @@ fn recorded(events: &[Event]) -> impl Iterator<Item = Recorded> {
             ruling: decided.ruling.clone(),
         })
     })
+}
+
+/// Prints a policy of another program in the form of this one, and what differs.
+fn import(name: &str, mode: ImportMode, format: ReportFormat) -> Result<u8, Refusal> {
+    let text = match name {
+        "-" => inputs::stdin()?,
+        name if Path::new(name).is_file() => inputs::text(Path::new(name))?,
+        name => {
+            return Err(Refusal::Invalid(format!(
+                "{name}:1:1: error[no-file]: there is no file {name}\nhelp: name a policy file of Gemini CLI, or `-` for stdin"
+            )));
+        }
+    };
+    let mut files = SourceFiles::default();
+    let shown = if name == "-" { "stdin" } else { name };
+    let file = files.add(shown, text);
+    if let Some(problem) = diag::FileKind::unlike(&files, file, diag::FileKind::GeminiPolicy) {
+        return Err(settings::refuse(&[problem], &files));
+    }
+    let mode = match mode {
+        ImportMode::Default => policy_import::ApprovalMode::Default,
+        ImportMode::AutoEdit => policy_import::ApprovalMode::AutoEdit,
+        ImportMode::Plan => policy_import::ApprovalMode::Plan,
+        ImportMode::Yolo => policy_import::ApprovalMode::Yolo,
+    };
+    let imported = policy_import::gemini(&files, file, mode).map_err(|problems| settings::refuse(&problems, &files))?;
+    if format == ReportFormat::Json {
+        let report = policy_import::report_json(&files, &imported.report);
+        return printed(&format!("{}\n", json!({ "policy": imported.policy, "report": report })));
+    }
+    out::stderr(&policy_import::report_text(&files, &imported.report));
+    printed(&imported.policy)
 }
 
 fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {

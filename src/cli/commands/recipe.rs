@@ -6,6 +6,7 @@ use crate::cli::origin::{RecipeOrigin, Trust};
 use crate::cli::problems::{self, Checked};
 use crate::cli::recipe_requests;
 use crate::cli::refusal::Refusal;
+use crate::cli::schemas::SchemaKind;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
 use crate::cli::{bootstrap, exit, foresee, inputs, out, privileged_event, shipped};
@@ -267,6 +268,11 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
     let trust = origin.trust(false, &parsed, here).await?;
     let named = origin.read_named(&parsed, &trust, here).await?;
     let beside = file.parent().unwrap_or(Path::new(""));
+    // Formats of others (goose, Gemini CLI) have no `steps`, and the schema is not theirs.
+    let text = match text.lines().any(|line| line.starts_with("steps:")) {
+        true => SchemaKind::Recipe.headed(&text),
+        false => text,
+    };
     let mut wanted = vec![(file.to_owned(), text.into_bytes(), false)];
     for (_, name) in recipe::named(&parsed) {
         let text = named.text(&name.value).map_err(Refusal::Environment)?;

@@ -203,6 +203,7 @@ async fn go_on(
     let mut own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
     own.extend(first.source.iter().flat_map(|source| source.files.iter().cloned()));
     bootstrap::guard(&mut policies, &workspace, &hidden, &own);
+    bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let isolated = match tree {
         Tree::Own { .. } => None,
         Tree::Isolated { made, origin } => Some(

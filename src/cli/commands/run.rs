@@ -185,6 +185,7 @@ async fn begin(
     let search = bootstrap::search(plan.model.as_deref(), shared.base_url.as_deref(), &place.workspace);
     let texts = policies.texts();
     bootstrap::guard(&mut policies, &workspace, &hidden, &source.files);
+    bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let origin = isolated.as_ref().map(|(_, standing)| standing.origin.as_path());
     bootstrap::guard_programs(&mut policies, &workspace, origin);
     let provider = bootstrap::provider(&plan, shared, &place.workspace)?;

@@ -549,9 +549,13 @@ pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Run
     let message = redactor.redact(&refusal.to_string()).into_owned();
     if let Refusal::Usage(_) = refusal {
         // A wrong command line leaves no files, but a script that reads stdout gets its JSON object.
+        let mut written = outputs::unstarted(refusal.verdict(), recipe, &message);
+        if shared.github {
+            github::publish_refusal(&mut written);
+        }
         return match shared.format() {
             StdoutFormat::Text => exit::USAGE,
-            format => outputs::print(format, &outputs::unstarted(refusal.verdict(), recipe, &message)),
+            format => outputs::print(format, &written),
         };
     }
     // A run directory with a journal belongs to another run.

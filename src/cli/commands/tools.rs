@@ -7,7 +7,7 @@ use crate::base::ids::CallId;
 use crate::base::ruling::{Decision, PolicyInput, Ruling};
 use crate::base::secret::Redactor;
 use crate::cli::args::{CallArgs, StdoutFormat, ToolsCommand, Trusted};
-use crate::cli::origin::RecipeFile;
+use crate::cli::origin::{self, RecipeFile};
 use crate::cli::recipe_requests;
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
@@ -186,6 +186,9 @@ async fn gate(args: &CallArgs, arguments: &Value) -> Result<Answer, Refusal> {
         .filter_map(|name| settings::own_file(name, &args.workspace));
     let own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
     bootstrap::guard(&mut policies, &tree, &[], &own);
+    if let Some((plan, ..)) = &plan {
+        bootstrap::restrict(&mut policies, plan, &tree)?;
+    }
     bootstrap::guard_programs(&mut policies, &tree, None);
     let searches = search_of(plan.as_ref().map(|(plan, ..)| plan)).is_some();
     let standalone = match &plan {
@@ -195,7 +198,8 @@ async fn gate(args: &CallArgs, arguments: &Value) -> Result<Answer, Refusal> {
         None => toolset::Standalone::builtin(searches)?,
     };
     bootstrap::hide_unreadable(&mut tree, &policies);
-    let answer = judged(args, &policies, tree, &standalone.equipment, arguments).await;
+    let given = plan.as_ref().map(|(plan, beside, _)| (plan, beside.as_slice()));
+    let answer = judged(args, &policies, tree, (&standalone.equipment, given), arguments).await;
     standalone.equipment.servers.close().await;
     for notice in standalone.equipment.notices.take() {
         out::stderr(&format!("warning: {}", notice.message));
@@ -203,11 +207,14 @@ async fn gate(args: &CallArgs, arguments: &Value) -> Result<Answer, Refusal> {
     answer
 }
 
+/// A recipe's plan and the files beside it that its commands get.
+type GivenFiles<'a> = Option<(&'a Plan, &'a [RecipeFile])>;
+
 async fn judged(
     args: &CallArgs,
     policies: &policy::PolicySet,
     tree: crate::workspace::Workspace,
-    equipment: &toolset::Toolset,
+    (equipment, given): (&toolset::Toolset, GivenFiles<'_>),
     arguments: &Value,
 ) -> Result<Answer, Refusal> {
     let failed = |error: ToolError| Answer {
@@ -261,7 +268,7 @@ async fn judged(
         policies,
         workspace,
         redactor,
-        (&ruling, equipment),
+        (&ruling, equipment, given),
         (found.tool, &asked),
         prepared,
     )
@@ -303,13 +310,16 @@ async fn execute(
     policies: &policy::PolicySet,
     workspace: Arc<crate::workspace::Workspace>,
     redactor: Arc<Redactor>,
-    (ruling, equipment): (&Ruling, &toolset::Toolset),
+    (ruling, equipment, given): (&Ruling, &toolset::Toolset, GivenFiles<'_>),
     (tool, asked): (&Arc<dyn crate::tools::Tool>, &PolicyInput<'_>),
     prepared: crate::tools::PreparedCall,
 ) -> Result<ToolOutput, Refusal> {
     let args = asked.args;
     let no_dir = |error| Refusal::Environment(format!("no temporary directory: {error}"));
-    let own = bootstrap::private(workspace.root())?;
+    let mut own = bootstrap::private(workspace.root())?;
+    if let Some((plan, beside)) = given {
+        origin::give(&mut own, beside, plan)?;
+    }
     let results = tempfile::Builder::new()
         .prefix("overnight-")
         .tempdir()

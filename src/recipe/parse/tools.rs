@@ -1,5 +1,6 @@
 //! Parses the `tools` section: included and excluded tools, MCP servers, discovery.
 
+use crate::base::server_name::is_server_name;
 use crate::diag::reader::Problems;
 use crate::diag::{Diagnostic, MapEntry, Reader, Spanned};
 use crate::recipe::model::{ServerSpec, ToolsSpec};
@@ -24,6 +25,8 @@ pub(super) fn read(reader: &mut Reader<'_>, problems: &mut Problems) -> ToolsSpe
         mcp_servers,
         discovery,
         settings,
+        commands: None,
+        sub_recipes: Vec::new(),
     }
 }
 
@@ -37,16 +40,6 @@ fn discovery(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<(Spanne
     let call = map.need_text("call", problems);
     map.finish(problems);
     Some((command?, call?))
-}
-
-/// Whether `server__tool` is unambiguous with this server name.
-pub(in crate::recipe) fn is_server_name(name: &str) -> bool {
-    let of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name.chars().all(of_name)
-        && !name.contains("__")
-        && !name.ends_with('_')
-        && name.len() <= 40
 }
 
 fn server(entry: &MapEntry, problems: &mut Problems) -> Option<ServerSpec> {

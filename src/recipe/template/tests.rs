@@ -172,3 +172,43 @@ fn the_authors_words_are_told_from_values() {
         assert!(render_author("{{ missing }}", scope).is_err());
     });
 }
+
+#[test]
+fn conditions_are_expressions_over_values_input_and_steps() {
+    scope_of(|scope| {
+        for (text, holds) in [
+            ("steps.lint.output", true),
+            ("steps.lint.status == 'passed'", true),
+            ("steps.lint.exit_code is none", true),
+            ("steps['fix-it'].output == 'x' or 'one' in input.labels", true),
+            ("input.body", false),
+            ("not input.title", false),
+            ("list | length > 2", false),
+        ] {
+            assert_eq!(condition(text, scope), Ok(holds), "{text}");
+        }
+        for text in [
+            "nowhere",
+            "steps.nope.output",
+            "input.title >",
+            "input.title - 1",
+            "{{ list }}",
+            "list | nofilter",
+        ] {
+            assert!(condition(text, scope).is_err(), "{text}");
+        }
+    });
+    let names = condition_names("steps.lint.exit_code != 0 and package == input.title").unwrap();
+    let shown: Vec<(String, usize)> = names
+        .iter()
+        .map(|name| (name.path.join("."), name.range.start))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("steps.lint.exit_code".to_owned(), 0),
+            ("package".to_owned(), 30),
+            ("input.title".to_owned(), 41)
+        ]
+    );
+}

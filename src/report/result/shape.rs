@@ -11,10 +11,14 @@ use std::collections::BTreeMap;
 
 /// The whole object. Times are RFC 3339, durations are milliseconds, costs are US dollars.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RunResult {
+    /// The name of the format: `overnight/result/v1`.
     pub schema: String,
+    /// The run's id; empty for a run without a journal.
     pub run: String,
     pub verdict: Verdict,
+    /// The exit code of the process.
     pub exit_code: i32,
     /// Whether work was cut off.
     pub partial: bool,
@@ -26,7 +30,9 @@ pub struct RunResult {
     pub response: String,
     /// The final answer as validated JSON, or null.
     pub output: Value,
+    /// Denied calls, in order.
     pub denied: Vec<RuledOut>,
+    /// Calls that wait for a person, in order.
     pub suspended: Vec<Waiting>,
     /// Changes that no rule allows: reverted, or left out of the patch.
     #[serde(default)]
@@ -37,7 +43,9 @@ pub struct RunResult {
     pub usage: UsageReport,
     /// US dollars; a lower bound when `unpriced`.
     pub cost: f64,
+    /// Whether `cost` is too low because no price is known for the model.
     pub unpriced: bool,
+    /// The steps of the recipe, in order.
     pub steps: Vec<StepReport>,
     /// Path of the patch, null when nothing changed.
     pub patch: Option<String>,
@@ -46,6 +54,7 @@ pub struct RunResult {
     pub base: Option<String>,
     /// The tree at the start with its uncommitted changes; the patch is made against it.
     pub base_tree: Option<String>,
+    /// From the name of an output (`patch`, `junit`, `transcript`, …) to its path; `directory` is the run directory.
     pub artefacts: BTreeMap<String, String>,
     /// SHA-256 of each file of the run except journal and result, by its name in the run directory: `changes.patch`,
     /// `blobs/ID`, `results/ID`, ….
@@ -56,11 +65,15 @@ pub struct RunResult {
     pub journal: Option<JournalHead>,
     /// `full`, `landlock` or `none`; null when no sandbox was chosen.
     pub sandbox: Option<String>,
+    /// The MCP servers of the recipe.
     pub mcp_servers: Vec<ServerStatus>,
+    /// What a person should know.
     pub warnings: Vec<ResultNotice>,
     /// Whether the replies came from a recording.
     pub recorded: bool,
+    /// The model as `PROVIDER/NAME`.
     pub model: String,
+    /// The recipe's name; `prompt` for a run of a prompt.
     pub recipe: String,
     /// SHA-256 of the resolved plan without its model; null for a run without a journal.
     #[serde(default)]
@@ -68,15 +81,21 @@ pub struct RunResult {
     /// The origin of the recipe, and whether it was trusted; null when unknown.
     #[serde(default)]
     pub recipe_source: Option<RecipeSource>,
+    /// The policies of the run with their digests.
     pub policies: Vec<PolicyName>,
+    /// How often the run was resumed.
     pub resumed: u32,
+    /// When the run began.
     pub started: Option<Timestamp>,
+    /// When the run ended.
     pub ended: Option<Timestamp>,
+    /// Time between start and end, without the time before a resume in which nothing ran.
     pub duration_ms: u64,
 }
 
 /// Links a result to its journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct JournalHead {
     /// The hash of the journal's last line: 64 hex digits.
     pub head: String,
@@ -89,15 +108,24 @@ pub struct JournalHead {
 
 /// A denied call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RuledOut {
+    /// The call's id: `c1`, `c2`, ….
     pub call: String,
+    /// The canonical name of the tool.
     pub tool: String,
+    /// A description of the call in one line.
     pub title: String,
     pub args: Value,
+    /// The rule that decided: its `id`, or `FILE:LINE`; null when no rule matched.
     pub rule: Option<String>,
+    /// A reason code, for example `no_rule`.
     pub code: String,
+    /// One sentence for the model and for people.
     pub reason: String,
+    /// One line: which rule would allow it, or what to do instead.
     pub fix: String,
+    /// The step in which the call was made.
     pub step: String,
     /// `denied`.
     #[serde(default)]
@@ -115,8 +143,11 @@ pub struct RuledOut {
 
 /// A program that a call had run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RanProgram {
+    /// All its arguments; the first names the program.
     pub argv: Vec<String>,
+    /// Its working directory, relative to the workspace if inside it.
     pub cwd: String,
 }
 
@@ -126,15 +157,24 @@ fn is_zero(number: &u64) -> bool {
 
 /// A call that waits for a person.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Waiting {
+    /// The call's id: `c1`, `c2`, ….
     pub call: String,
+    /// The canonical name of the tool.
     pub tool: String,
+    /// A description of the call in one line.
     pub title: String,
     pub args: Value,
+    /// The rule that decided: its `id`, or `FILE:LINE`; null when no rule matched.
     pub rule: Option<String>,
+    /// A reason code, for example `no_rule`.
     pub code: String,
+    /// One sentence for the model and for people.
     pub reason: String,
+    /// One line: which rule would allow it, or what to do instead.
     pub fix: String,
+    /// The step in which the call was made.
     pub step: String,
     /// SHA-256 of the subject of an approval: the effective call and the policies. `--approve CALL@` takes its first
     /// twelve or more hex digits.
@@ -150,7 +190,9 @@ pub struct Waiting {
 
 /// Tokens, turns and calls of a run or a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsageReport {
+    /// Replies of the model.
     pub turns: u64,
     #[serde(flatten)]
     pub tokens: Usage,
@@ -163,54 +205,79 @@ pub struct UsageReport {
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StepReport {
+    /// The step's `id` in the recipe.
     pub id: String,
     /// `passed`, `failed`, `skipped`, `suspended`, `interrupted` or `not_started`.
     pub status: String,
+    /// A code narrower than the status; empty when the step passed.
     pub reason: String,
+    /// One sentence for people.
     pub message: String,
     /// The output that later steps see.
     pub output: String,
+    /// Whether the step changed the tree; null if this was not examined.
     pub changed: Option<bool>,
+    /// Number of attempts.
     pub attempts: u32,
     pub usage: UsageReport,
+    /// US dollars.
     pub cost: f64,
+    /// The checks of the step.
     pub checks: Vec<CheckReport>,
+    /// Time that the step took.
     pub duration_ms: u64,
 }
 
 /// The last run of one check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CheckReport {
+    /// The name of the check.
     pub name: String,
+    /// Whether its last run passed.
     pub passed: bool,
+    /// The command, or a description of what was compared.
     pub what: String,
+    /// Why it failed, or what it found, in one sentence.
     pub message: String,
     /// Number of runs.
     pub runs: usize,
+    /// The exit code of its command; null if there is none.
     pub exit_code: Option<i32>,
+    /// Time that its last run took.
     pub duration_ms: u64,
 }
 
 /// The changes of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Changes {
+    /// The changed files.
     pub files: Vec<FileChange>,
     /// Lines in text files.
     pub added: u64,
+    /// Lines in text files.
     pub removed: u64,
 }
 
 /// Something that a person should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ResultNotice {
+    /// A code for scripts.
     pub code: String,
+    /// One sentence for people.
     pub message: String,
 }
 
 /// A policy file and its digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PolicyName {
+    /// As on the command line: a path, `builtin:NAME` or `git:REV:PATH`.
     pub name: String,
+    /// SHA-256 of the policy with all that it extends.
     pub digest: String,
 }

@@ -29,31 +29,36 @@ pub fn load() -> Vec<EditCase> {
     let table = std::fs::read_to_string(dir.join("cases.jsonl")).unwrap();
     let rows = table.lines().map(|row| serde_json::from_str::<Value>(row).unwrap());
     rows.map(|row| {
-        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
-        let base = std::fs::read_to_string(dir.join("base").join(text("base"))).unwrap();
-        let form = text("form");
-        let after = || {
-            let clean = |index: usize| row["clean"][index].as_str().unwrap();
-            let base = prepared(&base, &form);
-            let count = if row["multiple"] == true { usize::MAX } else { 1 };
-            assert!(base.contains(clean(0)), "{row}");
-            spelled(&base.replacen(clean(0), clean(1), count), &form)
-        };
-        let wanted = match row["refuse"].as_str() {
-            Some(kind) => ExpectedEdit::Refusal(kind.to_owned()),
-            None if row["or_refused"] == true => ExpectedEdit::BytesOrRefusal(after()),
-            None => ExpectedEdit::Bytes(after()),
-        };
-        EditCase {
-            defect: text("defect"),
-            file: spelled(&prepared(&base, &form), &form),
-            old: text("old"),
-            new: text("new"),
-            multiple: row["multiple"] == true,
-            wanted,
-        }
+        let base = std::fs::read_to_string(dir.join("base").join(row["base"].as_str().unwrap())).unwrap();
+        case(&row, &base)
     })
     .collect()
+}
+
+/// The case of one row, which edits the text `base`.
+pub fn case(row: &Value, base: &str) -> EditCase {
+    let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    let form = text("form");
+    let after = || {
+        let clean = |index: usize| row["clean"][index].as_str().unwrap();
+        let base = prepared(base, &form);
+        let count = if row["multiple"] == true { usize::MAX } else { 1 };
+        assert!(base.contains(clean(0)), "{row}");
+        spelled(&base.replacen(clean(0), clean(1), count), &form)
+    };
+    let wanted = match row["refuse"].as_str() {
+        Some(kind) => ExpectedEdit::Refusal(kind.to_owned()),
+        None if row["or_refused"] == true => ExpectedEdit::BytesOrRefusal(after()),
+        None => ExpectedEdit::Bytes(after()),
+    };
+    EditCase {
+        defect: text("defect"),
+        file: spelled(&prepared(base, &form), &form),
+        old: text("old"),
+        new: text("new"),
+        multiple: row["multiple"] == true,
+        wanted,
+    }
 }
 
 /// The content before it is encoded.

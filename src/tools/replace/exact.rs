@@ -1,7 +1,8 @@
-//! Handles exact matches, including those where `old_string` lacks the indentation of its first line.
+//! Handles exact matches: those where `old_string` lacks the indentation of its first line, and those whose new text is
+//! indented with tabs where the file uses spaces, or the reverse.
 
 use super::indent::{self, Style};
-use super::infer_indent;
+use super::merge::align;
 use super::tokens::{ALIKE, key, likeness};
 use std::ops::Range;
 
@@ -70,13 +71,13 @@ pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &s
     }
     let ends_line = old.ends_with('\n') || tail.is_empty() || tail.starts_with('\n');
     match ends_line {
-        true => of_line(line_start..at, end, (blanks, style), new),
+        true => of_line(line_start..at, end, (blanks, style), (old, new)),
         false => Meaning::Literal,
     }
 }
 
 /// As [`meaning`], for a match of one line up to its end.
-fn of_line(lost: Range<usize>, end: usize, (blanks, style): (&str, Style), new: &str) -> Meaning {
+fn of_line(lost: Range<usize>, end: usize, (blanks, style): (&str, Style), (old, new): (&str, &str)) -> Meaning {
     let solid: Vec<&str> = new.lines().filter(|line| !line.trim().is_empty()).collect();
     let Some((first, rest)) = solid.split_first() else {
         return Meaning::Literal;
@@ -84,14 +85,17 @@ fn of_line(lost: Range<usize>, end: usize, (blanks, style): (&str, Style), new: 
     let deep = |line: &&str| line.starts_with(blanks);
     let own = indent::of(first);
     if !own.is_empty() {
-        return match own == blanks && rest.iter().all(deep) {
-            true => Meaning::Instead(lost.start..end, new.to_owned()),
-            false => Meaning::Unclear(DEPTH),
+        let beside = rest.is_empty() || indent::opens(first) || rest.iter().any(|line| indent::of(line) == blanks);
+        return match key(first) == key(old) {
+            true if rest.is_empty() => Meaning::Literal,
+            true if !beside => Meaning::Unclear(DEPTH),
+            _ if own == blanks && rest.iter().all(deep) => Meaning::Instead(lost.start..end, new.to_owned()),
+            _ => Meaning::Unclear(DEPTH),
         };
     }
     // A line after one that opens a block or continues is deeper. If its indentation only equals that of the file's
     // line, it is relative to `old_string`.
-    let opens = infer_indent::opens(first) || !infer_indent::is_balanced(first);
+    let opens = indent::opens(first) || !indent::is_balanced(first);
     let inside = rest
         .first()
         .is_some_and(|line| indent::of(line).len() > blanks.len() || !opens);
@@ -99,7 +103,7 @@ fn of_line(lost: Range<usize>, end: usize, (blanks, style): (&str, Style), new: 
         return Meaning::Literal;
     }
     let one_step = opens && blanks.len() == style.step && rest.first().is_some_and(|line| indent::of(line) == blanks);
-    let apart = new.trim_end().contains("\n\n") || !infer_indent::is_balanced(new);
+    let apart = new.trim_end().contains("\n\n") || !indent::is_balanced(new);
     if rest.iter().any(deep) && !one_step || is_flat(&solid) || apart {
         return Meaning::Unclear(DEPTH);
     }
@@ -125,7 +129,7 @@ fn of_line_above(hit: Range<usize>, after: &str, old: &str, new: &str) -> Meanin
     if level && (!indent::of(first).is_empty() || likeness(first, fresh) >= ALIKE) {
         return Meaning::Instead(hit.start + 1..hit.end, new.to_owned());
     }
-    match fresh.starts_with([' ', '\t', ',', ';', '.']) {
+    match fresh.starts_with([' ', '\t', ',', ';']) {
         true => Meaning::Literal,
         false => Meaning::Unclear(JOINED),
     }
@@ -148,23 +152,123 @@ fn is_flat(lines: &[&str]) -> bool {
     };
     let pairs = lines.iter().zip(lines.iter().skip(1));
     pairs.into_iter().any(|(line, next)| {
-        let inside = infer_indent::opens(line) && !infer_indent::closes(next) && !item(next);
+        let inside = indent::opens(line) && !indent::closes(next) && !item(next);
         inside && indent::of(next).len() <= indent::of(line).len()
     })
+}
+
+/// Number of indented lines that show how a file is indented.
+const SHOWN: usize = 3;
+
+/// The new text for an exact match of whole lines.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Blanks {
+    /// As written: whole lines that match exactly are replaced byte by byte.
+    Literal,
+    /// The same lines with the file's kind of indentation.
+    OfFile(String),
+    /// It mixes tabs and spaces, and no unchanged line shows how to convert them. The reason for the model.
+    Doubt(String),
+}
+
+/// Decides about `new`, which replaces the whole lines `old` of the file.
+pub(super) fn blanks(file: &str, old: &str, new: &str, style: Style) -> Blanks {
+    let (olds, news): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
+    let Some((file, other)) = strange(file, &olds, &news) else {
+        return Blanks::Literal;
+    };
+    if is_reindented(&olds, &news) {
+        return Blanks::Literal;
+    }
+    translated(&olds, &news, other, style).map_or_else(
+        || {
+            let line = news.iter().find(|line| indent::of(line).starts_with(other));
+            Blanks::Doubt(format!(
+                "the file indents with {} only and the new line `{}` with {}: write it with {0}",
+                named(file),
+                line.map_or("", |line| line.trim()),
+                named(other),
+            ))
+        },
+        Blanks::OfFile,
+    )
+}
+
+fn named(blank: char) -> &'static str {
+    if blank == '\t' { "tabs" } else { "blanks" }
+}
+
+/// The file's indentation character and the other one, if the new lines use the other one and the old lines do not.
+fn strange(file: &str, olds: &[&str], news: &[&str]) -> Option<(char, char)> {
+    let (mut tabs, mut blanks) = (0, 0);
+    for line in file.lines().filter(|line| !line.trim().is_empty()) {
+        let indent = indent::of(line);
+        tabs += usize::from(indent.contains('\t'));
+        // A single space is the margin of a block comment.
+        blanks += usize::from(indent.len() > 1 && indent.contains(' '));
+    }
+    let (file, other, sign) = match (tabs, blanks) {
+        (0, SHOWN..) => (' ', '\t', "\t"),
+        (SHOWN.., 0) => ('\t', ' ', "  "),
+        _ => return None,
+    };
+    let has = |lines: &[&str]| {
+        let mut solid = lines.iter().filter(|line| !line.trim().is_empty());
+        solid.any(|line| indent::of(line).contains(sign))
+    };
+    (has(news) && !has(olds)).then_some((file, other))
+}
+
+/// Whether the edit changes nothing but whitespace, which is then its purpose.
+fn is_reindented(olds: &[&str], news: &[&str]) -> bool {
+    let keys = |lines: &[&str]| {
+        let all = lines.iter().map(|line| key(line));
+        all.filter(|key| !key.is_empty()).collect::<Vec<_>>()
+    };
+    keys(olds) == keys(news)
+}
+
+/// The new lines with the file's indentation, converted at the ratio that unchanged lines show.
+fn translated(olds: &[&str], news: &[&str], other: char, style: Style) -> Option<String> {
+    let solid = || news.iter().filter(|line| !line.trim().is_empty());
+    let pure = solid().all(|line| indent::of(line).chars().all(|c| c == other));
+    let pairs: Vec<(usize, usize)> = news
+        .iter()
+        .zip(align(olds, news))
+        .filter_map(|(new, partner)| Some((*new, *olds.get(partner?)?)))
+        .filter(|(new, old)| !indent::of(new).is_empty() && likeness(new, old) >= ALIKE)
+        .map(|(new, old)| (indent::of(new).len(), indent::of(old).len()))
+        .collect();
+    let blanks: &[usize] = if other == '\t' { &[style.step] } else { &[2, 3, 4, 8] };
+    let image = |count: usize, step: usize| match other {
+        '\t' => Some(" ".repeat(count * step)),
+        _ => count.is_multiple_of(step).then(|| "\t".repeat(count / step)),
+    };
+    let shown = |step: &usize| {
+        let same = |&(new, old): &(usize, usize)| image(new, *step).is_some_and(|image| image.len() == old);
+        pairs.iter().any(same)
+    };
+    let mut steps = blanks.iter().copied().filter(shown);
+    let step = steps.next().filter(|_| pure && steps.next().is_none())?;
+    let line = |line: &&str| {
+        let indent = indent::of(line);
+        Some(image(indent.len(), step)? + line.get(indent.len()..)?)
+    };
+    let lines = news.iter().map(|text| match text.trim().is_empty() {
+        true => Some((*text).to_owned()),
+        false => line(text),
+    });
+    Some(lines.collect::<Option<Vec<_>>>()?.join("\n"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::text::decode;
 
     fn result(content: &str, old: &str, new: &str) -> Option<String> {
-        let at = content.find(old).unwrap();
-        let (range, text) = match meaning(content, Style::of(content), at, old, new) {
-            Meaning::Literal => (at..at + old.len(), new.to_owned()),
-            Meaning::Instead(range, text) => (range, text),
-            Meaning::Unclear(_) | Meaning::Shallow => return None,
-        };
-        Some(format!("{}{text}{}", &content[..range.start], &content[range.end..]))
+        let landing = super::super::land(&decode(content.as_bytes()).unwrap(), old, new, false).ok()?;
+        Some(String::from_utf8(landing.bytes).unwrap())
     }
 
     #[test]
@@ -190,14 +294,14 @@ mod tests {
                 Some("def f():\n    foo()\n    b()\n    bar()\n"),
             ),
             ("foo()", "    foo()\n        b()", None),
-            ("  foo()", "  foo()\n  b()", None),
+            (
+                "  foo()",
+                "  foo()\n  b()",
+                Some("def f():\n    foo()\n    b()\n    bar()\n"),
+            ),
             ("foo()", "a()\n    b()", Some("def f():\n    a()\n    b()\n    bar()\n")),
             ("foo()", "}\nfoo()", None),
-            (
-                "foo()",
-                "    x()\n}\ny()",
-                Some("def f():\n    x()\n}\ny()\n    bar()\n"),
-            ),
+            ("foo()", "    x()\n}\ny()", None),
             ("foo()", "    x()\ny()", None),
             ("foo()", "  x()\n  y()", None),
             ("bar()", "bar()\n\nX = 1", None),
@@ -218,11 +322,7 @@ mod tests {
                 "    foo()\n    x()\n    bar()",
                 Some("def f():\n    foo()\n    x()\n    bar()\n"),
             ),
-            (
-                "foo()\n    bar()",
-                "    foo()\n        bar()",
-                Some("def f():\n        foo()\n        bar()\n"),
-            ),
+            ("foo()\n    bar()", "    foo()\n        bar()", None),
             ("foo()\n    bar()", "foo()\nx()\n    bar()", None),
             ("foo()\n    bar()", "    foo()", Some("def f():\n    foo()\n")),
             ("foo()\n    bar()", "\n    bar()", Some("def f():\n\n    bar()\n")),
@@ -240,6 +340,48 @@ mod tests {
         assert_eq!(result("  a,\n  b\n", "  a,", "  c,").as_deref(), Some("  c,\n  b\n"));
         for (old, new, expected) in cases {
             assert_eq!(result(file, old, new).as_deref(), expected, "{old:?} {new:?}");
+        }
+    }
+
+    fn judged(file: &str, old: &str, new: &str) -> Blanks {
+        assert!(file.contains(old));
+        blanks(file, old, new, Style::of(file))
+    }
+
+    const RUST: &str = "fn f() {\n    if a {\n        b();\n        c();\n    }\n    e();\n}\n";
+    const GO: &str = "func f() {\n\tif a {\n\t\tb()\n\t}\n}\n";
+
+    #[test]
+    fn whole_lines_are_taken_at_their_word() {
+        for (old, new) in [
+            ("        c();\n", "c(1);\n"),
+            ("    if a {\n        b();\n", "if a {\nb(1);\n"),
+            ("        c();\n", "        if x {\n          c();\n        }\n"),
+            ("        c();\n", "\t\tc();\n"),
+        ] {
+            assert_eq!(judged(RUST, old, new), Blanks::Literal, "{new:?}");
+        }
+        assert_eq!(judged("a:\n\tb\n", "\tb\n", "    c\n"), Blanks::Literal);
+        assert_eq!(judged(GO, "\t\tb()\n", "\t\t// * a\n"), Blanks::Literal);
+    }
+
+    #[test]
+    fn the_other_kind_of_blanks_becomes_that_of_the_file() {
+        let ours = |file, old, new| match judged(file, old, new) {
+            Blanks::OfFile(text) => text,
+            other => panic!("{other:?}"),
+        };
+        let new = "\tif a {\n\t\tb(1);\n\t\tif d {\n\t\t\tc();\n";
+        let asked = "    if a {\n        b(1);\n        if d {\n            c();\n";
+        assert_eq!(ours(RUST, "    if a {\n        b();\n        c();\n", new), asked);
+        assert_eq!(ours(GO, "\t\tb()\n", "    b(1)\n"), "\t\tb(1)\n");
+        for (file, old, new) in [
+            (RUST, "        c();\n", "\t\twholly_other(x);\n"),
+            (RUST, "        c();\n", "\t\tc(1);\n        d();\n"),
+            (GO, "\tif a {\n\t\tb()\n", "  if x {\n\t\tb(1)\n"),
+            (RUST, "        b();\n", "\t\tif d {\n\t\t\tb();\n\t\t}\n"),
+        ] {
+            assert!(matches!(judged(file, old, new), Blanks::Doubt(_)), "{new:?}");
         }
     }
 }

@@ -24,24 +24,6 @@ pub(super) enum Tolerance {
     Spelling,
 }
 
-/// A line of the file without its end, and its start offset.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Line<'a> {
-    pub(super) at: usize,
-    pub(super) text: &'a str,
-}
-
-/// The lines of a text with their offsets.
-pub(super) fn lines(text: &str) -> Vec<Line<'_>> {
-    let mut at = 0;
-    let mut found = Vec::new();
-    for text in text.split_terminator('\n') {
-        found.push(Line { at, text });
-        at += text.len() + 1;
-    }
-    found
-}
-
 /// A place that the copy fits.
 #[derive(Clone, Debug)]
 pub(super) struct Hit {

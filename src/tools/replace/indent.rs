@@ -1,4 +1,7 @@
-//! Maps the indentation of a copied snippet to that of the file.
+//! Maps the indentation of a request to that of the file.
+
+use super::merge::{Doubt, Parts};
+use super::tokens::{ALIKE, key, likeness};
 
 /// The indentation style of a file: its character and step width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +68,6 @@ pub(super) enum Map {
         base: i64,
         to: char,
     },
-    /// The file's indentation is the snippet's with this in front.
-    Add(String),
-    /// The reverse: the snippet's indentation is the file's with this in front.
-    Strip(String),
     /// Only for known indentations.
     Table(Vec<(String, String)>),
     /// One indentation of the snippet stands for several in the file.
@@ -84,9 +83,6 @@ impl Map {
         if let Some(scale) = by_count(pairs, others, style) {
             return scale;
         }
-        if let Some(map) = by_prefix(pairs) {
-            return map;
-        }
         table(pairs).unwrap_or(Self::Unknown)
     }
 
@@ -99,8 +95,6 @@ impl Map {
                 let count = usize::try_from(scaled / den + base).ok()?;
                 (scaled % den == 0).then(|| to.to_string().repeat(count))
             }
-            Self::Add(prefix) => Some(format!("{prefix}{indent}")),
-            Self::Strip(prefix) => indent.strip_prefix(prefix.as_str()).map(str::to_owned),
             Self::Table(table) => table
                 .iter()
                 .find(|(known, _)| known == indent)
@@ -158,15 +152,14 @@ fn by_count(pairs: &[(&str, &str)], others: &[&str], style: Style) -> Option<Map
     }
 }
 
-/// A mapping for exactly these pairs; `None` if they contradict each other.
-pub(super) fn table(pairs: &[(&str, &str)]) -> Option<Map> {
+/// A mapping for exactly these pairs; `None` if one indentation stands for two, or two for one.
+fn table(pairs: &[(&str, &str)]) -> Option<Map> {
     let mut table: Vec<(String, String)> = Vec::new();
     for (snippet, file) in pairs {
-        match table.iter().find(|(known, _)| known == snippet) {
-            Some((_, image)) if image != file => return None,
-            Some(_) => {}
-            None => table.push(((*snippet).to_owned(), (*file).to_owned())),
+        if table.iter().any(|(known, image)| (known == snippet) != (image == file)) {
+            return None;
         }
+        table.push(((*snippet).to_owned(), (*file).to_owned()));
     }
     Some(Map::Table(table))
 }
@@ -200,22 +193,6 @@ fn one_level(first: i64, image: i64, step: i64, blanks: (char, char), style: Sty
     }
 }
 
-fn by_prefix(pairs: &[(&str, &str)]) -> Option<Map> {
-    let &(snippet, file) = pairs.first()?;
-    if let Some(prefix) = file.strip_suffix(snippet)
-        && pairs
-            .iter()
-            .all(|(snippet, file)| file.strip_prefix(prefix) == Some(snippet))
-    {
-        return Some(Map::Add(prefix.to_owned()));
-    }
-    let prefix = snippet.strip_suffix(file)?;
-    let all = pairs
-        .iter()
-        .all(|(snippet, file)| snippet.strip_prefix(prefix) == Some(file));
-    all.then(|| Map::Strip(prefix.to_owned()))
-}
-
 fn reduced(a: i64, b: i64) -> Option<(i64, i64)> {
     let divisor = gcd(a.abs(), b.abs());
     let sign = if b < 0 { -1 } else { 1 };
@@ -224,6 +201,283 @@ fn reduced(a: i64, b: i64) -> Option<(i64, i64)> {
 
 fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Whether the line opens a block.
+pub(super) fn opens(line: &str) -> bool {
+    line.trim_end().ends_with(['{', '(', '[', ':'])
+}
+
+/// Whether the line begins with the end of a block.
+pub(super) fn closes(line: &str) -> bool {
+    line.trim_start().starts_with(['}', ')', ']'])
+}
+
+/// Whether the line closes as many brackets as it opens.
+pub(super) fn is_balanced(line: &str) -> bool {
+    let count = |signs: [char; 3]| line.chars().filter(|c| signs.contains(c)).count();
+    count(['(', '[', '{']) == count([')', ']', '}'])
+}
+
+/// Whether `new_string` is indented like the file or like `old_string`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Terms {
+    Copy,
+    File,
+    /// The lines are contradictory.
+    Unclear,
+}
+
+/// Whether the new text is indented like the file although the old text is not. Lines that the edit keeps in their block
+/// decide, then those that it changes, then the first line.
+fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
+    if parts.cut {
+        return Terms::Copy;
+    }
+    let indents = |lines: &[&'_ str]| -> Vec<String> {
+        let solid = lines.iter().filter(|line| !line.trim().is_empty());
+        solid.map(|line| of(line).to_owned()).collect()
+    };
+    let (file, old, new) = (indents(parts.file), indents(parts.old), indents(parts.new));
+    let least = |all: &[String]| all.iter().map(String::len).min().unwrap_or(0);
+    let blank = |all: &[String]| only_blank(all.iter().map(String::as_str)).flatten();
+    let (mut as_copied, mut as_filed, mut elsewhere, mut stays, mut like_copy) = (false, false, false, false, false);
+    // An old text without any indentation cannot be what the new one is indented like.
+    let mut flat = old.iter().all(String::is_empty) && least(&file) < file.iter().map(String::len).max().unwrap_or(0);
+    for (index, now) in parts.new.iter().enumerate() {
+        let Some(at) = partners[index].filter(|_| !now.trim().is_empty()) else {
+            continue;
+        };
+        let (in_copy, in_file) = (of(now) == of(parts.old[at]), of(now) == of(parts.file[at]));
+        let same = key(now) == key(parts.old[at]);
+        // Where the parent block changed, an equal indentation is a coincidence.
+        let inside = !is_rewrapped(parts, partners, (index, at));
+        // A first line that lost its indentation may have come from another place.
+        let lost = index == 0 && of(now).is_empty() && of(parts.old[0]).is_empty();
+        elsewhere |= same && inside && !in_copy && !in_file && !lost;
+        if of(parts.old[at]) == of(parts.file[at]) {
+            continue;
+        }
+        as_copied |= same && inside && in_copy;
+        as_filed |= same && inside && in_file;
+        stays |= inside && in_file && likeness(now, parts.old[at]) >= ALIKE;
+        like_copy |= in_copy;
+        flat &= !same || in_file;
+    }
+    let of_file = new.iter().any(|indent| file.contains(indent) && !old.contains(indent));
+    let begins_as_file = new.first() == file.first() && new.first() != old.first();
+    match (as_copied, as_filed) {
+        (true, true) => Terms::Unclear,
+        (false, _)
+            if blank(&new).is_some()
+                && blank(&new) == blank(&file)
+                && blank(&old).is_some_and(|old| Some(old) != blank(&new)) =>
+        {
+            Terms::File
+        }
+        (true, false) => Terms::Copy,
+        (false, _) if elsewhere => Terms::Unclear,
+        (false, true) if least(&new) < least(&file) => Terms::Unclear,
+        (false, true) => Terms::File,
+        (false, false) if flat && of_file && !like_copy => Terms::File,
+        (false, false) if !like_copy && (stays || begins_as_file && least(&old) == 0) => Terms::File,
+        (false, false) if new.first() == old.first() && !of_file => Terms::Copy,
+        (false, false) => Terms::Unclear,
+    }
+}
+
+/// Whether the line has other parent lines than its old line had. The old lines are indented as in the file, because
+/// the old text may have lost its indentation.
+fn is_rewrapped(parts: &Parts<'_>, partners: &[Option<usize>], (new, old): (usize, usize)) -> bool {
+    // A first line that alone lost its indentation is no parent.
+    let lost = |lines: &[&str]| lines.first().is_some_and(|line| of(line).is_empty());
+    let alone = parts.old.iter().any(|line| !of(line).is_empty());
+    let begin = usize::from(alone && lost(parts.new) && lost(parts.old) && !lost(parts.file));
+    let above = |lines: &[&str], at: usize, alone: &dyn Fn(usize) -> bool| {
+        let depth = |at: usize| lines.get(at).map_or(0, |line| of(line).len());
+        let mut least = depth(at);
+        let mut count = 0;
+        for above in (begin..at).rev() {
+            let blank = lines.get(above).is_none_or(|line| line.trim().is_empty());
+            if !blank && depth(above) < least {
+                least = depth(above);
+                count += usize::from(alone(above));
+            }
+        }
+        count
+    };
+    let fresh = |new: usize| partners.get(new).copied().flatten().is_none();
+    let gone = |old: usize| !partners.contains(&Some(old));
+    above(parts.new, new, &fresh) != above(parts.file, old, &gone)
+}
+
+/// How the indentation in `old_string` relates to that of the file.
+#[derive(Debug, PartialEq)]
+enum How {
+    /// The new text is indented like the file, although `old_string` is not.
+    AsWritten,
+    /// It is ambiguous which of the two the new text is indented like.
+    Unclear,
+    Mapped(Map),
+    /// Only the first line of `old_string` lost its indentation.
+    FirstApart,
+}
+
+/// The indentation mapping of one edit. `partners`: for each new line the old line that it is aligned with.
+pub(super) struct Depths<'a> {
+    parts: &'a Parts<'a>,
+    partners: &'a [Option<usize>],
+    how: How,
+}
+
+impl<'a> Depths<'a> {
+    pub(super) fn learn(parts: &'a Parts<'a>, partners: &'a [Option<usize>]) -> Self {
+        let how = match terms(parts, partners) {
+            Terms::Unclear => How::Unclear,
+            Terms::File => How::AsWritten,
+            Terms::Copy => of_pairs(parts),
+        };
+        Self { parts, partners, how }
+    }
+
+    /// Whether `old_string` is indented like the file.
+    pub(super) fn is_same(&self) -> bool {
+        matches!(self.how, How::AsWritten | How::Mapped(Map::Same) | How::FirstApart)
+    }
+
+    /// The indentation of an old line in `old_string` and in the file.
+    fn known(&self, old: usize) -> Option<(&'a str, &'a str)> {
+        Some((of(self.parts.old.get(old)?), of(self.parts.file.get(old)?)))
+    }
+
+    /// Whether only the first line of `old_string` has lost its indentation.
+    fn is_first_lost(&self) -> bool {
+        let same = |old| self.known(old).is_some_and(|(old, file)| old == file);
+        self.known(0).is_some_and(|(old, _)| old.is_empty())
+            && !same(0)
+            && self.parts.old.len() > 1
+            && (1..self.parts.old.len()).all(same)
+    }
+
+    fn partner(&self, new: usize) -> Option<usize> {
+        self.partners.get(new).copied().flatten()
+    }
+
+    /// The indentation in the file for the new line at `index`.
+    pub(super) fn image(&self, index: usize, line: &str) -> Result<String, Doubt> {
+        let asked = of(line);
+        if self.how == How::AsWritten || self.parts.cut && index == 0 {
+            let lost = (index == 0 && asked.is_empty() && self.is_first_lost())
+                .then(|| self.known(0))
+                .flatten();
+            return Ok(lost.map_or(asked, |(_, file)| file).to_owned());
+        }
+        let first_apart = matches!(self.how, How::FirstApart);
+        let own = match self.partner(index) {
+            partner if first_apart && index == 0 => self.agrees(asked, partner).then_some(0),
+            partner => partner.filter(|&old| !(self.parts.cut && old == 0)),
+        };
+        let found = match own.and_then(|old| self.known(old)) {
+            Some((old, file)) if old == asked => match self.how {
+                How::Unclear => (old == file).then(|| file.to_owned()),
+                _ => own.filter(|&old| self.is_certain(index, old)).map(|_| file.to_owned()),
+            },
+            None if first_apart && index == 0 => None,
+            _ => self.mapped(index, asked),
+        };
+        found.ok_or_else(|| Doubt::Indentation(line.trim().to_owned()))
+    }
+
+    /// The indentation of a line that is not aligned, or differs in indentation from its old line.
+    fn mapped(&self, index: usize, asked: &str) -> Option<String> {
+        match &self.how {
+            How::AsWritten => Some(asked.to_owned()),
+            How::Unclear => None,
+            How::FirstApart if index > 0 && asked.is_empty() && !self.at_margin(index) => None,
+            How::FirstApart if !asked.is_empty() && self.is_first_alone(asked) => None,
+            How::FirstApart => Some(asked.to_owned()),
+            How::Mapped(map) => map.image(asked),
+        }
+    }
+
+    /// For a first line without indentation that is aligned with another old line: whether both have the same
+    /// indentation in the file.
+    fn agrees(&self, asked: &str, own: Option<usize>) -> bool {
+        match (own.and_then(|old| self.known(old)), self.known(0)) {
+            (Some((_, own)), Some((lost, first))) if asked == lost => own == first,
+            _ => true,
+        }
+    }
+
+    /// Whether only the first line of `old_string` has this indentation.
+    fn is_first_alone(&self, asked: &str) -> bool {
+        let deep = |old: usize| self.known(old).is_some_and(|(depth, _)| depth == asked);
+        deep(0) && !(1..self.parts.old.len()).any(deep)
+    }
+
+    /// Whether the last aligned line before this one, not counting the first, has no indentation.
+    fn at_margin(&self, index: usize) -> bool {
+        let before = (1..index).rev().find_map(|new| self.partner(new));
+        before.and_then(|old| self.known(old)) == Some(("", ""))
+    }
+
+    /// If one indentation of `old_string` stands for several in the file, only a line that stays in its block can be
+    /// placed.
+    fn is_certain(&self, new: usize, old: usize) -> bool {
+        let alike = || likeness(self.parts.new[new], self.parts.old[old]) >= ALIKE;
+        !matches!(self.how, How::Mapped(Map::Unknown))
+            || alike() && !is_rewrapped(self.parts, self.partners, (new, old))
+    }
+
+    /// If `old_string` is indented less than the file, refuses a new line that opens a block without a deeper line
+    /// after it: the indentation of the block was lost and cannot be inferred.
+    pub(super) fn refuse_flat(&self) -> Result<(), Doubt> {
+        if self.is_same() || matches!(self.how, How::FirstApart) {
+            return Ok(());
+        }
+        let lines = self.parts.new.iter().zip(self.partners);
+        let lines: Vec<(&str, bool)> = lines
+            .filter(|(line, _)| !line.trim().is_empty())
+            .map(|(line, partner)| (*line, partner.is_none()))
+            .collect();
+        for ((line, fresh), (after, _)) in lines.iter().zip(lines.iter().skip(1)) {
+            let deeper = of(after).len() > of(line).len();
+            if *fresh && opens(line) && !closes(after) && !deeper {
+                return Err(Doubt::Indentation(after.trim().to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Learns the mapping from the aligned lines, if the new text is indented like `old_string`.
+fn of_pairs(parts: &Parts<'_>) -> How {
+    let pairs: Vec<(&str, &str)> = parts
+        .old
+        .iter()
+        .zip(parts.file)
+        .skip(usize::from(parts.cut))
+        .filter(|(old, file)| !old.trim().is_empty() && !file.trim().is_empty())
+        .map(|(old, file)| (of(old), of(file)))
+        .collect();
+    if pairs.is_empty() {
+        return How::AsWritten;
+    }
+    let solid = parts.new.iter().filter(|line| !line.trim().is_empty());
+    let news: Vec<&str> = solid.map(|line| of(line)).collect();
+    let map = Map::learn(&pairs, &news, parts.style);
+    match pairs.split_first() {
+        Some(((old, file), rest))
+            if !parts.cut
+                && old.is_empty()
+                && !file.is_empty()
+                && !rest.is_empty()
+                && rest.iter().all(|(old, file)| old == file) =>
+        {
+            How::FirstApart
+        }
+        _ => How::Mapped(map),
+    }
 }
 
 #[cfg(test)]
@@ -280,5 +534,56 @@ mod tests {
         assert_eq!(Style::of("a:\n\tb\n"), TABS);
         assert_eq!(Style::of("a:\n  b:\n    c\n"), Style { step: 2, ..FOUR });
         assert!(!Style::of("a:\n    b:\n      c\nd:\n    e\n").even);
+    }
+
+    fn told(file: &[&str], old: &[&str], new: &[&str]) -> Terms {
+        let style = Style::of(&file.join("\n"));
+        let parts = Parts {
+            file,
+            old,
+            new,
+            cut: false,
+            style,
+        };
+        terms(&parts, &crate::tools::replace::merge::align(old, new))
+    }
+
+    #[test]
+    fn lines_that_stay_speak_first() {
+        let file = ["    if a {", "        b();", "    }"];
+        let old = ["if a {", "    b();", "}"];
+        assert_eq!(told(&file, &old, &["if a {", "    c(); d();", "}"]), Terms::Copy);
+        assert_eq!(
+            told(&file, &old, &["    if a {", "        c(); d();", "    }"]),
+            Terms::File
+        );
+        assert_eq!(told(&file, &old, &["if a {", "    c();", "    }"]), Terms::Unclear);
+        // A line that was moved out of its block happens to have the indentation that both readings give.
+        assert_eq!(told(&file, &old, &["    b();"]), Terms::Unclear);
+        assert_eq!(
+            told(&["  a();"], &["    a();"], &["    if x {", "      a();", "    }"]),
+            Terms::Copy
+        );
+        assert_eq!(
+            told(&["  a();"], &["    a();"], &["  if x {", "    a();", "  }"]),
+            Terms::Unclear
+        );
+    }
+
+    #[test]
+    fn tabs_and_copies_without_depth_tell_by_themselves() {
+        let file = ["def f():", "    a = 1", "    b = 2"];
+        assert_eq!(
+            told(&file[1..], &["\ta = 1", "\tb = 2"], &["    if x:", "        a = 1"]),
+            Terms::File
+        );
+        assert_eq!(
+            told(&file, &["def f():", "a = 1", "b = 2"], &["def f():", "    a = 3"]),
+            Terms::File
+        );
+        assert_eq!(
+            told(&file[1..], &["      a = 1"], &["    other(thing)"]),
+            Terms::Unclear
+        );
     }
 }

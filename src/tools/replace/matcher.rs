@@ -1,11 +1,10 @@
 //! Computes an edit: tries to find the old text with methods from the strictest to the loosest. Pure; `mod` does the
 //! I/O.
 
-use super::blanks::{self, Blanks};
 use super::correct::{Correction, Reading, plain_margins, readings};
-use super::exact::{self, Meaning};
+use super::exact::{self, Blanks, Meaning};
 use super::failure::{self, EditFailure};
-use super::find::{self, Hit, Line, Tokens, Tolerance};
+use super::find::{Hit, Tokens, Tolerance};
 use super::indent::Style;
 use super::merge::{self, Doubt, Parts};
 use super::rewrap;
@@ -69,7 +68,6 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Match, 
     let attempt = Attempt {
         file,
         multiple,
-        lines: find::lines(file.as_str()),
         tokens: OnceCell::new(),
         style: Style::of(file.as_str()),
     };
@@ -87,11 +85,11 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Match, 
 struct Attempt<'a> {
     file: &'a Text,
     multiple: bool,
-    lines: Vec<Line<'a>>,
     tokens: OnceCell<Tokens<'a>>,
     style: Style,
 }
 
+type Method<'x> = &'x dyn Fn(&Reading) -> Outcome;
 type Outcome = Result<Option<Match>, EditFailure>;
 
 impl<'a> Attempt<'a> {
@@ -103,7 +101,7 @@ impl<'a> Attempt<'a> {
         let places = |reading: &Reading| self.found(reading, Tokens::places);
         let rewrapped = |reading: &Reading| self.found(reading, Tokens::rewrapped);
         let misspelt = |reading: &Reading| self.found(reading, Tokens::misspelt);
-        let methods: [(&[Reading], &dyn Fn(&Reading) -> Outcome); 6] = [
+        let methods: [(&[Reading], Method<'_>); 6] = [
             (plain, &exact),
             (plain, &places),
             (corrected, &exact),
@@ -188,7 +186,7 @@ impl<'a> Attempt<'a> {
             return Ok(reading.new.clone());
         }
         // The result is the same for every place.
-        match known.get_or_insert_with(|| blanks::judge(&self.lines, &reading.old, &reading.new, self.style)) {
+        match known.get_or_insert_with(|| exact::blanks(content, &reading.old, &reading.new, self.style)) {
             Blanks::Literal => Ok(reading.new.clone()),
             Blanks::OfFile(text) => Ok(text.clone()),
             Blanks::Doubt(why) => Err(self.unsure(self.file.line_of(hit.start) - 1, why.clone())),
@@ -322,24 +320,28 @@ impl<'a> Attempt<'a> {
     }
 
     fn unsure(&self, line: usize, why: String) -> EditFailure {
-        let last = self.lines.len();
         EditFailure::Unsure {
             line: line + 1,
             why,
-            closest: failure::shown(self.file.as_str(), line..(line + 6).min(last)),
+            closest: failure::shown(self.file.as_str(), line..line + 6),
         }
     }
 }
 
-/// A request without the blank lines at its ends that both texts have; those that only `old` has are part of the place.
+/// A request without the blank lines at the ends of `old`, and with as many fewer at those of `new`.
 fn trimmed<'x>(old: &'x str, new: &'x str) -> (&'x str, &'x str) {
-    let heads = |text: &str| text.len() - text.trim_start_matches('\n').len();
-    let tails = |text: &str| text.trim_start_matches('\n').len() - text.trim_matches('\n').len();
-    let cut =
-        |text: &'x str, head: usize, tail: usize| text.get(head..text.len().saturating_sub(tail)).unwrap_or_default();
-    let tail = tails(old).saturating_sub(1);
+    let blank = |line: &&str| line.trim().is_empty();
+    let heads = |text: &'x str| text.split_inclusive('\n').take_while(blank).count();
+    let tails = |text: &'x str| text.split_inclusive('\n').rev().take_while(blank).count();
+    let cut = |text: &'x str, head: usize, tail: usize| {
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let length = |lines: &[&str]| lines.iter().map(|line| line.len()).sum::<usize>();
+        let end = lines.len().saturating_sub(tail).max(head);
+        &text[length(&lines[..head])..length(&lines[..end])]
+    };
+    let (head, tail) = (heads(old), tails(old));
     (
-        cut(old, heads(old), tail),
-        cut(new, heads(old).min(heads(new)), tail.min(tails(new).saturating_sub(1))),
+        cut(old, head, tail),
+        cut(new, head.min(heads(new)), tail.min(tails(new))),
     )
 }

@@ -1,8 +1,7 @@
 //! Merges an edit into the file: computes the new lines from the file's lines, `old_string` and `new_string`. Lines
 //! that the edit does not change stay as they are in the file.
 
-use super::depth::Depths;
-use super::indent::{self, Style};
+use super::indent::{self, Depths, Style};
 use super::tokens::{ALIKE, Token, gap, is_word, key, likeness, merge, pair, plain, tokens};
 use similar::{Algorithm, DiffTag, capture_diff_slices};
 
@@ -33,6 +32,11 @@ pub(super) struct Parts<'a> {
 
 /// The lines that replace `parts.file`.
 pub(super) fn weave(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
+    if parts.old.len() != parts.file.len() {
+        return Err(Doubt::Breaks(
+            parts.old.first().map_or(String::new(), |line| line.trim().to_owned()),
+        ));
+    }
     let partners = align(parts.old, parts.new);
     let depths = Depths::learn(parts, &partners);
     let manners = Manners::learn(parts)?;
@@ -112,8 +116,7 @@ impl<'a> Manners<'a> {
             all.filter(|(old, _)| trailing(old) > 0 && !old.trim().is_empty())
         };
         let sent = |line: &&str| pairs().any(|(old, _)| trailing(old) == trailing(line));
-        let no_trailing =
-            pairs().all(|(old, file)| trailing(old) != trailing(file)) && parts.new.iter().any(|line| sent(&line));
+        let no_trailing = pairs().all(|(old, file)| trailing(old) != trailing(file)) && parts.new.iter().any(sent);
         let no_wide = !parts.file.iter().any(|line| line.contains(is_wide));
         let mut manners = Self {
             no_trailing,
@@ -199,51 +202,16 @@ impl<'a> Manners<'a> {
     }
 }
 
-/// For each line of the new text, the line of the old text that it keeps or replaces. Among lines with the same words,
-/// those with the same indentation are paired, unless fewer lines are paired that way.
+/// For each line of the new text, the line of the old text that it keeps or replaces.
 pub(super) fn align(old: &[&str], new: &[&str]) -> Vec<Option<usize>> {
-    let loose = by_words(old, new);
-    let mut strict = vec![None; new.len()];
-    for op in capture_diff_slices(
-        Algorithm::Myers,
-        &lines(old, |line| line.trim_end().to_owned()),
-        &lines(new, |line| line.trim_end().to_owned()),
-    ) {
-        let (tag, olds, news) = op.as_tag_tuple();
-        let found: Vec<Option<usize>> = match tag {
-            DiffTag::Equal => olds.map(Some).collect(),
-            _ => {
-                let (part, by) = (old.get(olds.clone()), new.get(news.clone()));
-                let found = by_words(part.unwrap_or_default(), by.unwrap_or_default());
-                found.into_iter().map(|old| old.map(|old| old + olds.start)).collect()
-            }
-        };
-        for (partner, found) in strict.iter_mut().skip(news.start).zip(found) {
-            *partner = found;
-        }
-    }
-    let kept = |partners: &[Option<usize>]| {
-        let same = |(new, partner): &(&&str, &Option<usize>)| {
-            let line = partner.and_then(|at| old.get(at));
-            line.is_some_and(|old| key(old) == key(new))
-        };
-        new.iter().zip(partners).filter(same).count()
-    };
-    if kept(&strict) >= kept(&loose) { strict } else { loose }
-}
-
-fn lines(lines: &[&str], form: impl Fn(&str) -> String) -> Vec<String> {
-    lines.iter().map(|line| form(line)).collect()
-}
-
-fn by_words(old: &[&str], new: &[&str]) -> Vec<Option<usize>> {
+    let keys = |lines: &[&str]| lines.iter().map(|line| key(line)).collect::<Vec<_>>();
     let mut partners = vec![None; new.len()];
     let mut set = |new: usize, old: usize| {
         if let Some(partner) = partners.get_mut(new) {
             *partner = Some(old);
         }
     };
-    for op in capture_diff_slices(Algorithm::Myers, &lines(old, key), &lines(new, key)) {
+    for op in capture_diff_slices(Algorithm::Myers, &keys(old), &keys(new)) {
         let (tag, olds, news) = op.as_tag_tuple();
         match tag {
             DiffTag::Equal => olds.zip(news).for_each(|(old, new)| set(new, old)),
@@ -273,15 +241,13 @@ mod tests {
     use super::align;
 
     #[test]
-    fn lines_equally_deep_belong_together() {
-        let old = ["a {", "  b", "}"];
-        let new = ["if x {", "  a {", "    b", "  }", "}"];
-        assert_eq!(align(&old, &new), [None, Some(0), Some(1), None, Some(2)]);
-        let old = ["{", "x", "    }", "  }"];
-        let new = ["{", "x", "    }", "  },"];
-        assert_eq!(align(&old, &new), [Some(0), Some(1), Some(2), Some(3)]);
-        // If all indentation differs, lines are paired by their words alone.
+    fn lines_belong_together_by_their_words() {
         let deeper = ["  a {", "    b", "  }"];
         assert_eq!(align(&["a {", "  b", "}"], &deeper), [Some(0), Some(1), Some(2)]);
+        assert_eq!(align(&["a = 1;"], &["a = 2;"]), [Some(0)]);
+        assert_eq!(
+            align(&["first();", "last();"], &["first();", "new();", "last();"]),
+            [Some(0), None, Some(1)]
+        );
     }
 }

@@ -3,21 +3,15 @@
 //! In this module "the copy" is `old_string`: the model's copy of a part of the file, which often differs in
 //! whitespace.
 
-mod already;
-mod blanks;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]
 mod corpus;
 mod correct;
-mod depth;
-mod escape;
 mod exact;
 mod failure;
 mod find;
 mod indent;
-mod indent_basis;
-mod infer_indent;
 mod matcher;
 mod merge;
 mod rewrap;
@@ -237,7 +231,7 @@ fn edit(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Resul
     let path = &place.path;
     let change = match change(place, request, workspace) {
         Ok(change) => change,
-        Err(error) => return already::made(place, request, workspace, error),
+        Err(error) => return already_made(place, request, workspace, error),
     };
     if change.before.is_some() && change.landing.is_none() && request.new.is_empty() {
         return Err(ToolError::model(
@@ -297,4 +291,44 @@ fn how(landing: &Match) -> String {
         words.push_str(&format!(", {correction}"));
     }
     words
+}
+
+/// Shortest new text, in characters without blanks, that is recognised: shorter ones (`}`, `else`) occur in many files.
+const RECOGNISED: usize = 8;
+
+/// The answer if the old text is not in the file: the edit is made already if the new text is in the file, else `error`.
+/// Without this, the model would be shown lines that are similar to the old text and unrelated.
+fn already_made(
+    place: &ResolvedPath,
+    request: &Request,
+    workspace: &Workspace,
+    error: ToolError,
+) -> Result<ToolOutput, ToolError> {
+    let nowhere = EditFailure::Nothing { closest: String::new() };
+    if !matches!(&error, ToolError::Model { kind, .. } if *kind == nowhere.kind()) {
+        return Err(error);
+    }
+    let Some(line) = line_of_new(place, request, workspace) else {
+        return Err(error);
+    };
+    let path = shown(place);
+    let message = format!(
+        "This edit is already made: old_string is not in {path} any more, and new_string stands at line {line}. Nothing was changed; \
+         go on."
+    );
+    Ok(ToolOutput::text(message, format!("already made in {path}")))
+}
+
+fn line_of_new(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Option<usize> {
+    let new = plain_line_ends(&request.new);
+    let new = new.trim_matches('\n');
+    let signs = new.chars().filter(|c| !c.is_whitespace()).count();
+    // New text that is part of the old text proves nothing, because the file may have contained it before.
+    if signs < RECOGNISED || plain_line_ends(&request.old).contains(new) {
+        return None;
+    }
+    let bytes = workspace.read(place, MAX_FILE).ok()?;
+    let text = decode(&bytes).ok()?;
+    let at = text.as_str().find(new)?;
+    Some(text.as_str()[..at].matches('\n').count() + 1)
 }

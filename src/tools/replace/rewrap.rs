@@ -37,12 +37,20 @@ pub(super) fn like_file(old: &str, new: &str, file: &str, hit: &Hit) -> Result<(
             return Err(gaps.doubt(*at));
         }
         if tag != DiffTag::Equal && (olds.is_empty() || news.is_empty()) {
-            let here = if news.is_empty() {
-                olds.start..olds.end + 1
+            // What is added or deleted may as well be so some tokens before or after, if these are the same.
+            let (all, part) = if news.is_empty() {
+                (&copied, &olds)
             } else {
-                olds.start..olds.start + 1
+                (&fresh, &news)
             };
-            let mut written = (news.start..=news.end).map(|to| breaks(own(to)));
+            let same = |a: usize, b: usize| all.get(a).zip(all.get(b)).is_some_and(|(a, b)| a.plain == b.plain);
+            let before = (1..=part.start)
+                .take_while(|by| same(part.start - by, part.end - by))
+                .count();
+            let after = (0..).take_while(|by| same(part.start + by, part.end + by)).count();
+            let here = olds.start.saturating_sub(before)..olds.end + after + 1;
+            let mut written =
+                (news.start.saturating_sub(before)..=(news.end + after).min(fresh.len())).map(|to| breaks(own(to)));
             let as_in_file = |count: usize| here.clone().any(|at| gaps.differs(at) && gaps.count(at) == count);
             if here.clone().any(|at| gaps.differs(at)) && !written.any(as_in_file) {
                 return Err(gaps.doubt(olds.start));
@@ -150,12 +158,10 @@ impl<'a> Gaps<'a> {
         let gap = gap(text, tokens, at);
         let (head, rest) = (&text[..tokens[at].at - gap.len()], &text[tokens[at].at..]);
         let line = head.rsplit('\n').next().unwrap_or_default();
-        let comment = |mark: &&str| line.trim_start().starts_with(*mark) || line.contains(&format!(" {mark}"));
-        gap.trim().is_empty()
-            && ["//", "#", "--"]
-                .iter()
-                .find(|mark| comment(mark))
-                .is_some_and(|mark| !rest.starts_with(mark))
+        let comment =
+            |mark: &&str| line.trim_start().starts_with(mark.trim_end()) || line.contains(&format!(" {mark}"));
+        let mut marks = ["//", "# ", "-- "].into_iter();
+        gap.trim().is_empty() && marks.find(comment).is_some_and(|mark| !rest.starts_with(mark))
     }
 
     /// The gap of the copy before a token, or `own` in its place, with the file's line breaks.

@@ -1,6 +1,7 @@
 //! The object store: packs in git's format, without deltas, one for each snapshot with new objects. Objects are
 //! verified against their ids when read, so that an altered file is an error and never wrong content.
 
+use super::loose;
 use super::object::{Id, ObjectFormat, ObjectKind};
 use super::packer::Packer;
 use flate2::read::ZlibDecoder;
@@ -20,6 +21,8 @@ pub(super) struct Store {
     dir: PathBuf,
     format: ObjectFormat,
     packs: Vec<Pack>,
+    /// Whether the store has objects of a run of the first version, which had no packs.
+    loose: bool,
 }
 
 /// A finished pack and the positions of its objects.
@@ -49,7 +52,12 @@ impl Store {
             dir,
             format,
             packs: Vec::new(),
+            loose: false,
         };
+        if !store.dir.exists() {
+            std::fs::create_dir(&store.dir).map_err(trouble(&store.dir))?;
+        }
+        store.loose = loose::any(&git_dir.join("objects"));
         let listed = std::fs::read_dir(&store.dir).map_err(trouble(&store.dir))?;
         let mut names: Vec<PathBuf> = listed.flatten().map(|entry| entry.path()).collect();
         names.sort();
@@ -73,7 +81,7 @@ impl Store {
     }
 
     pub fn contains(&self, id: &Id) -> bool {
-        self.find(id).is_some()
+        self.find(id).is_some() || self.loose_file(id).is_some()
     }
 
     fn find(&self, id: &Id) -> Option<(&File, u64)> {
@@ -83,14 +91,21 @@ impl Store {
         })
     }
 
+    fn loose_file(&self, id: &Id) -> Option<PathBuf> {
+        let objects = self.dir.parent().filter(|_| self.loose)?;
+        Some(loose::path(objects, self.format, id)).filter(|file| file.is_file())
+    }
+
     /// The content of an object; `None` if it is not in this store.
     pub fn read(&self, id: &Id, kind: ObjectKind) -> Result<Option<Vec<u8>>, String> {
-        let Some((file, at)) = self.find(id) else {
-            return Ok(None);
+        let content = match (self.find(id), self.loose_file(id)) {
+            (Some((file, at)), _) => read_at(file, at, kind),
+            (None, Some(file)) => loose::read(&file, kind),
+            (None, None) => return Ok(None),
         };
         let name = self.format.hex(id);
         let broken = |why: &str| format!("object {name} of the run's own store: {why}");
-        let content = read_at(file, at, kind).map_err(|error| broken(&error.to_string()))?;
+        let content = content.map_err(|error| broken(&error.to_string()))?;
         match self.format.id_of(kind, &content)? == *id {
             true => Ok(Some(content)),
             false => Err(broken("it was altered")),

@@ -2,7 +2,7 @@
 
 use super::encoding::{self, TextEncoding, Unrepresentable};
 use super::{LineEnd, Text, plain_line_ends};
-use similar::{Algorithm, DiffTag, capture_diff};
+use similar::{Algorithm, DiffTag, capture_diff, capture_diff_slices};
 use std::ops::Range;
 
 /// Upper limit in lines for a line diff of a replaced part; a larger part is compared only by its common prefix and
@@ -101,8 +101,9 @@ impl Text {
                 strays.clear();
             }
             let mut strays = strays.into_iter();
-            for (offset, line) in hunk.iter().enumerate() {
-                let own = (offset < piece.old.len()).then(|| place(piece.old.start + offset));
+            let owners = owners(old_lines.get(piece.old.clone()).unwrap_or_default(), hunk);
+            for (owner, line) in owners.into_iter().zip(hunk) {
+                let own = owner.map(|offset| place(piece.old.start + offset));
                 let end = self.end_for(own, place(piece.old.end), added);
                 self.spell(line, end, &mut strays, out)?;
             }
@@ -178,6 +179,27 @@ impl Text {
         }
         Ok(())
     }
+}
+
+/// For each new line of a changed part, the old line that it replaces: the one with the same text in another indentation,
+/// else the one at the same place among those that are left between two such lines.
+fn owners(old: &[&str], new: &[&str]) -> Vec<Option<usize>> {
+    if old.len() + new.len() > DIFF_LINES {
+        return (0..new.len()).map(|at| (at < old.len()).then_some(at)).collect();
+    }
+    let bodies = |lines: &[&str]| lines.iter().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
+    let mut owners = vec![None; new.len()];
+    for op in capture_diff_slices(Algorithm::Myers, &bodies(old), &bodies(new)) {
+        for (owner, at) in owners
+            .iter_mut()
+            .skip(op.new_range().start)
+            .zip(op.old_range())
+            .take(op.new_range().len())
+        {
+            *owner = Some(at);
+        }
+    }
+    owners
 }
 
 fn is_stray(c: char) -> bool {

@@ -215,3 +215,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_wrap_keeps_the_line_end_of_each_line() {
+    let text = decode(b"a();\r\nb();\nc();\r\nd();\n").unwrap();
+    let range = 0..text.as_str().find("d();").unwrap();
+    let wrapped = "if x {\n    a();\n    b();\n    c();\n}\n";
+    let bytes = text.with_replacements(&[(range.clone(), wrapped.to_owned())]).unwrap();
+    assert_eq!(
+        String::from_utf8(bytes).unwrap(),
+        "if x {\r\n    a();\r\n    b();\n    c();\r\n}\r\nd();\n"
+    );
+    let unwrapped = decode(b"if x {\r\n\ta();\n\tb();\r\n}\nc();\n").unwrap();
+    let range = 0..unwrapped.as_str().find("c();").unwrap();
+    let bytes = unwrapped
+        .with_replacements(&[(range, "a();\nb();\n".to_owned())])
+        .unwrap();
+    assert_eq!(String::from_utf8(bytes).unwrap(), "a();\nb();\r\nc();\n");
+}

@@ -1,0 +1,193 @@
+//! Recognises files of another kind than the expected one by their keys, so that one sentence says what a file is and
+//! where it belongs, in place of an error for each of its keys. Pure.
+
+use super::diagnostic::Diagnostic;
+use super::source::{SourceFiles, SourceId};
+use super::tree::{Shape, YamlNode};
+
+/// The kinds of files that are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    Recipe,
+    Policy,
+    Manifest,
+    GooseRecipe,
+    GeminiCommand,
+    GeminiPolicy,
+    GeminiSettings,
+    McpServers,
+    Skill,
+    AgenticWorkflow,
+    Workflow,
+}
+
+impl FileKind {
+    /// The kind of a file of `files`; `None` if its keys say nothing clear, or it cannot be parsed.
+    pub fn of(files: &SourceFiles, file: SourceId) -> Option<Self> {
+        let name = files.name(file);
+        let text = files.text(file);
+        if name.ends_with(".toml") || (!text.trim_start().starts_with(['{', '-']) && text.contains("[[rule]]")) {
+            return Self::of_toml(&super::parse_toml(files, file).ok()?);
+        }
+        if super::front_matter(text).is_some() {
+            let mut inner = SourceFiles::new();
+            let head = inner.add(name, super::front_matter(text)?.head);
+            return Self::of_markdown(&super::parse(&inner, head).ok()?);
+        }
+        if text.trim_start().starts_with('{')
+            && let Ok(value) = serde_json::from_str::<serde_json::Value>(text)
+        {
+            let has = |key: &str| value.get(key).is_some();
+            return Self::of_keys(&has);
+        }
+        let root = super::parse(files, file).ok()?;
+        Self::of_keys(&|key| root.get(key).is_some())
+    }
+
+    fn of_keys(has: &dyn Fn(&str) -> bool) -> Option<Self> {
+        let goose = has("title") && (has("prompt") || has("instructions"));
+        let of_settings = [
+            "tools",
+            "coreTools",
+            "excludeTools",
+            "general",
+            "security",
+            "contextFileName",
+            "selectedAuthType",
+        ];
+        Some(match () {
+            () if has("version") && has("steps") => Self::Recipe,
+            () if goose => Self::GooseRecipe,
+            () if has("on") && has("jobs") => Self::Workflow,
+            () if has("version") && has("targets") => Self::Manifest,
+            () if has("rules") || has("extends") || (has("sandbox") && has("version")) => Self::Policy,
+            () if of_settings.iter().any(|key| has(key)) && !has("name") && !has("version") => Self::GeminiSettings,
+            () if has("mcpServers") => Self::McpServers,
+            () if has("steps") && has("name") => Self::Recipe,
+            () => return None,
+        })
+    }
+
+    fn of_toml(root: &YamlNode) -> Option<Self> {
+        let list = |key: &str| root.get(key).is_some_and(|node| matches!(node.shape, Shape::List(_)));
+        if list("rule") || list("safety_checker") {
+            return Some(Self::GeminiPolicy);
+        }
+        root.get("prompt").map(|_| Self::GeminiCommand)
+    }
+
+    fn of_markdown(head: &YamlNode) -> Option<Self> {
+        let has = |key: &str| head.get(key).is_some();
+        let workflow = [
+            "on",
+            "engine",
+            "safe-outputs",
+            "permissions",
+            "imports",
+            "timeout-minutes",
+        ];
+        if workflow.iter().any(|key| has(key)) {
+            return Some(Self::AgenticWorkflow);
+        }
+        (has("name") && has("description")).then_some(Self::Skill)
+    }
+
+    /// What the file is.
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::Recipe => "a recipe",
+            Self::Policy => "a policy",
+            Self::Manifest => "a manifest of many jobs",
+            Self::GooseRecipe => "a goose recipe",
+            Self::GeminiCommand => "a custom command of Gemini CLI",
+            Self::GeminiPolicy => "a policy of Gemini CLI",
+            Self::GeminiSettings => "a settings.json of Gemini CLI",
+            Self::McpServers => "a list of MCP servers (.mcp.json)",
+            Self::Skill => "an Agent Skill",
+            Self::AgenticWorkflow => "an agentic workflow of GitHub (gh-aw)",
+            Self::Workflow => "a GitHub Actions workflow",
+        }
+    }
+
+    /// Where such a file belongs.
+    fn place(self) -> &'static str {
+        match self {
+            Self::Recipe | Self::GooseRecipe | Self::GeminiCommand | Self::AgenticWorkflow => {
+                "run it: `overnight run FILE`"
+            }
+            Self::Policy => "name it as the policy: `--policy FILE`",
+            Self::Manifest => "run it: `overnight batch FILE`",
+            Self::GeminiPolicy => "convert it: `overnight policy import FILE > policy.yaml`",
+            Self::GeminiSettings | Self::McpServers => "name it in a recipe: `tools: { settings: FILE }`",
+            Self::Skill => "name it in a recipe: `skills: [FILE]`",
+            Self::Workflow => "it is run by GitHub; a step of it may call `overnight run`",
+        }
+    }
+
+    /// The problem of a file that is clearly of another kind than `wanted`.
+    pub fn unlike(files: &SourceFiles, file: SourceId, wanted: Self) -> Option<Diagnostic> {
+        let found = Self::of(files, file)?;
+        // These are read as recipes.
+        let recipes = [
+            Self::Recipe,
+            Self::GooseRecipe,
+            Self::GeminiCommand,
+            Self::AgenticWorkflow,
+        ];
+        if found == wanted || (wanted == Self::Recipe && recipes.contains(&found)) {
+            return None;
+        }
+        let message = format!("this is {}, not {}", found.what(), wanted.what());
+        Some(Diagnostic::error("wrong-kind", files.whole(file).point(), message).help(found.place()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_known_by_their_keys() {
+        for (name, text, kind) in [
+            ("r.yaml", "version: 1\nname: x\nsteps: []\n", Some(FileKind::Recipe)),
+            ("p.yaml", "version: 1\nrules: []\n", Some(FileKind::Policy)),
+            ("m.yaml", "version: 1\nname: x\ntargets: []\n", Some(FileKind::Manifest)),
+            (
+                "g.yaml",
+                "version: 1.0.0\ntitle: x\ndescription: y\nprompt: z\n",
+                Some(FileKind::GooseRecipe),
+            ),
+            (
+                "g.json",
+                "{\"title\": \"x\", \"instructions\": \"y\"}",
+                Some(FileKind::GooseRecipe),
+            ),
+            ("c.toml", "prompt = \"x\"\n", Some(FileKind::GeminiCommand)),
+            ("p.toml", "[[rule]]\ntoolName = \"x\"\n", Some(FileKind::GeminiPolicy)),
+            (
+                "settings.json",
+                "{\"tools\": {\"core\": []}, \"mcpServers\": {}}",
+                Some(FileKind::GeminiSettings),
+            ),
+            (".mcp.json", "{\"mcpServers\": {}}", Some(FileKind::McpServers)),
+            (
+                "SKILL.md",
+                "---\nname: x\ndescription: y\n---\nbody\n",
+                Some(FileKind::Skill),
+            ),
+            (
+                "w.md",
+                "---\non: push\nengine: claude\n---\nbody\n",
+                Some(FileKind::AgenticWorkflow),
+            ),
+            ("ci.yml", "on: push\njobs: {}\n", Some(FileKind::Workflow)),
+            ("x.yaml", "a: 1\n", None),
+            ("x.md", "# title\n", None),
+            ("x.toml", "a = \n", None),
+        ] {
+            let mut files = SourceFiles::new();
+            let file = files.add(name, text);
+            assert_eq!(FileKind::of(&files, file), kind, "{name}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+use super::*;
+use crate::policy::{KnownTools, PolicySource, load};
+
+fn imported(text: &str) -> ImportedPolicy {
+    let mut files = SourceFiles::new();
+    let file = files.add("p.toml", text);
+    gemini(&files, file, ApprovalMode::Default).unwrap()
+}
+
+fn codes(imported: &ImportedPolicy) -> Vec<&'static str> {
+    imported.report.iter().map(|difference| difference.code).collect()
+}
+
+#[test]
+fn every_result_loads() {
+    for text in [
+        "[[rule]]\ntoolName = \"*\"\ndecision = \"deny\"\npriority = 0\n",
+        "[[rule]]\ntoolName = \"grep_search\"\nargsPattern = '(\\.env|id_rsa)'\ndecision = \"deny\"\npriority = 200\n",
+        "[[rule]]\ntoolName = \"run_shell_command\"\ncommandPrefix = [\"git log\", \"echo \\\"a\"]\ndecision = \"allow\"\npriority = 1\n",
+        "[[rule]]\ntoolName = \"*\"\nmcpName = \"my server\"\ndecision = \"ask_user\"\npriority = 1\ndenyMessage = \"a\\n\\\"b\\\"\"\n",
+        "[[rule]]\ntoolName = \"run_shell_command\"\ndecision = \"allow\"\npriority = 1\n",
+    ] {
+        let imported = imported(text);
+        let source = PolicySource {
+            name: "p.yaml".to_owned(),
+            text: imported.policy.clone(),
+        };
+        let loaded = load(&mut SourceFiles::new(), &[source], &KnownTools::builtin());
+        assert!(loaded.is_ok(), "{text}\n{}\n{:?}", imported.policy, loaded.err());
+    }
+}
+
+#[test]
+fn an_outranked_denial_stays_and_is_reported() {
+    let text = "[[rule]]\ntoolName = \"run_shell_command\"\ncommandPrefix = \"git\"\ndecision = \"allow\"\npriority = 200\n\
+                [[rule]]\ntoolName = \"run_shell_command\"\ncommandPrefix = \"git push\"\ndecision = \"deny\"\npriority = 100\n";
+    let imported = imported(text);
+    assert!(
+        imported.policy.contains("deny: run_shell_command"),
+        "{}",
+        imported.policy
+    );
+    assert!(codes(&imported).contains(&"outranked"), "{:?}", imported.report);
+}
+
+#[test]
+fn a_denial_below_an_allow_list_is_the_default() {
+    let text = "[[rule]]\ntoolName = \"read_file\"\ndecision = \"allow\"\npriority = 100\n\
+                [[rule]]\ntoolName = \"*\"\ndecision = \"deny\"\npriority = 1\n";
+    let imported = imported(text);
+    assert!(!imported.policy.contains("deny: \"*\""), "{}", imported.policy);
+    assert!(
+        !imported.policy.contains("glob"),
+        "the denial outranks what is built in"
+    );
+    assert!(codes(&imported).contains(&"default"), "{:?}", imported.report);
+}
+
+#[test]
+fn every_problem_of_a_file_is_named_at_once() {
+    let mut files = SourceFiles::new();
+    let text = "[[rule]]\ntoolName = \"read_file\"\ndecision = \"alow\"\npriority = 1000\n[[rule]]\ndecision = \"deny\"\nmodes = [\"fast\"]\n";
+    let file = files.add("p.toml", text);
+    let problems = gemini(&files, file, ApprovalMode::Default).unwrap_err();
+    let all: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert!(problems.len() >= 5, "{all:?}");
+}
