@@ -14,7 +14,6 @@ pub enum Correction {
     CodeFence,
     LineNumbers,
     Escapes,
-    Typography,
 }
 
 impl fmt::Display for Correction {
@@ -23,7 +22,6 @@ impl fmt::Display for Correction {
             Self::CodeFence => "code fence removed",
             Self::LineNumbers => "line numbers removed",
             Self::Escapes => "escapes resolved",
-            Self::Typography => "typographic signs made plain",
         })
     }
 }
