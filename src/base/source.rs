@@ -11,6 +11,7 @@ pub struct KeptFile {
     pub path: String,
     /// Its content.
     pub blob: BlobId,
+    /// Whether it may be executed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub executable: bool,
 }

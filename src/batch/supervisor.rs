@@ -193,7 +193,7 @@ enum Progressed {
     /// The store has the job: as this call ran it, or as another did.
     Sent(Box<Attempt>, Box<RunRow>, Result<Kept, BatchError>),
     /// The store had the job before it was started here.
-    Taken(Box<Attempt>, Result<RunRow, BatchError>),
+    Taken(Box<Attempt>, Result<Box<RunRow>, BatchError>),
     Cleaned,
 }
 
@@ -461,7 +461,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             {
                 match store.ended_elsewhere(dir, &attempt.run).await {
                     Ok(None) => {}
-                    Ok(Some(row)) => return Progressed::Taken(Box::new(attempt), Ok(row)),
+                    Ok(Some(row)) => return Progressed::Taken(Box::new(attempt), Ok(Box::new(row))),
                     Err(error) => return Progressed::Taken(Box::new(attempt), Err(error)),
                 }
             }
@@ -490,7 +490,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             },
             Progressed::Taken(attempt, row) => {
                 self.budget.settle(&attempt.reservation, Some(JobSpending::default()));
-                self.concluded_elsewhere(&attempt, row?)
+                self.concluded_elsewhere(&attempt, *row?)
             }
             Progressed::Cleaned => Ok(()),
         }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 type ReadNumber = fn(&str) -> Result<u64, String>;
 
 /// Every variable that changes the behaviour of this program, with its purpose. The manual prints this list.
-pub const ALL: [(&str, &str); 31] = [
+pub const ALL: [(&str, &str); 32] = [
     (
         "OVERNIGHT_MODEL, OVERNIGHT_BASE_URL",
         "Stand in for --model and --base-url.",
@@ -69,6 +69,11 @@ pub const ALL: [(&str, &str); 31] = [
     (
         "OTEL_EXPORTER_OTLP_ENDPOINT and the other OTEL_ variables",
         "Where the spans of a run go, in a build with the feature `otel`.",
+    ),
+    (
+        "AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and the other AWS_, GOOGLE_ and AZURE_ variables",
+        "Credentials and settings of the object store that --out of `batch` or an argument of `merge` names, in a build with \
+         the feature `cloud`.",
     ),
     (
         "XDG_STATE_HOME",

@@ -108,7 +108,7 @@ impl Objects {
             return Err(wrong(&format!("{scheme}:// is no known object store")));
         }
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        let prefix = prefix.trim_matches('/');
+        let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
         if bucket.is_empty() || prefix.split('/').any(str::is_empty) {
             return Err(wrong(&format!(
                 "{scheme}:// needs a bucket or container and a prefix in it"

@@ -456,7 +456,10 @@ pub(super) fn part(part: &SubRecipe, text: &str) -> Result<(String, Vec<String>)
         purpose.trim(),
         body.join("\n\n").trim()
     );
-    Ok((super::gemini_command::literal(&whole).replace("{#--", "{ #--"), warnings))
+    Ok((
+        super::gemini_command::literal(&whole).replace("{#--", "{ #--"),
+        warnings,
+    ))
 }
 
 /// Whether all extensions are ones whose functions the built-in tools have.

@@ -59,7 +59,8 @@ pub async fn make(workspace: &Path) -> Result<Isolated, String> {
         places,
         pointers: 0,
     };
-    match isolated.fill(tree.clone(), commit).await {
+    let filled = isolated.fill(tree.clone(), commit).await;
+    match filled.and_then(|pointers| isolated.is_inside(&tree).map(|()| pointers)) {
         Ok(pointers) => {
             isolated.pointers = pointers;
             Ok(isolated)
@@ -82,6 +83,27 @@ impl Isolated {
             Ok(checkout.pointers)
         });
         filled.await.map_err(|error| error.to_string())?
+    }
+
+    /// Refuses a workspace that the commit has as a link or not at all: what is a directory in the user's tree may be a
+    /// link in the commit, and the run would work where it leads.
+    fn is_inside(&self, tree: &Path) -> Result<(), String> {
+        let below = self.workspace.strip_prefix(tree).unwrap_or(&self.workspace);
+        let mut place = tree.to_owned();
+        for part in below.components() {
+            place.push(part);
+            let shown = place.strip_prefix(tree).unwrap_or(&place).display();
+            match std::fs::symlink_metadata(&place) {
+                Ok(data) if data.is_dir() => {}
+                Ok(data) if data.is_symlink() => {
+                    return Err(format!(
+                        "{shown} is a symbolic link in the commit: commit the directory, or name it"
+                    ));
+                }
+                _ => return Err(format!("{shown} is no directory in the commit: commit it first")),
+            }
+        }
+        Ok(())
     }
 
     /// The directory in the worktree that corresponds to the user's workspace.

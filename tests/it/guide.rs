@@ -387,6 +387,7 @@ pages! {
     fleet_matrix "fleet/matrix.md",
     fleet_slurm "fleet/slurm.md",
     fleet_kubernetes "fleet/kubernetes.md",
+    fleet_stores "fleet/stores.md",
     fleet_sizing "fleet/sizing.md",
     delivery "delivery.md",
     evaluation "evaluation.md",

@@ -44,6 +44,7 @@ mod locales;
 mod long;
 mod maintenance;
 mod mcp;
+mod object_stores;
 mod packaging;
 mod parallel;
 mod patch;

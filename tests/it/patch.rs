@@ -275,6 +275,36 @@ fn nothing_is_written_to_the_repository() {
     assert!(internals(&world.ws()) == before, ".git was written to");
 }
 
+/// What is a directory here may be a link in the commit, or not be in it.
+#[test]
+fn isolation_follows_no_link_of_the_commit() {
+    let world = World::repo(&[("a.txt", "one\n"), ("real/b.txt", "b\n")]);
+    let outside = world.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let sub = |name: &str| world.ws().join(name);
+    symlink("../outside", sub("out")).unwrap();
+    symlink("real", sub("alias")).unwrap();
+    world.commit("links");
+    for name in ["out", "alias"] {
+        std::fs::remove_file(sub(name)).unwrap();
+    }
+    let model = world.beside("replies.yaml", script(&[writes("x.txt", "x\n"), says("done")]));
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    for (name, told) in [
+        ("out", "out is a symbolic link in the commit"),
+        ("alias", "alias is a symbolic link in the commit"),
+        ("fresh", "fresh is no directory in the commit"),
+    ] {
+        std::fs::create_dir(sub(name)).unwrap();
+        let model = format!("script:{model}");
+        let args = ["run", "-p", "x", "--isolate", "--policy", &policy, "--model", &model];
+        let done = Done::of(world.command(&args).current_dir(sub(name)).output().unwrap()).exits(8);
+        assert!(done.stderr.contains(told), "{}", done.stderr);
+    }
+    assert_eq!(std::fs::read_dir(outside).unwrap().count(), 0);
+    assert_eq!(world.git(&["worktree", "list"]).lines().count(), 1);
+}
+
 #[test]
 fn isolation_leaves_the_tree_alone_and_no_worktree() {
     let world = all_kinds();

@@ -871,6 +871,13 @@ fn print_script(command: &BatchCommand) -> Result<u8, Refusal> {
         ScriptEngine::Buildkite => ShardEngine::Buildkite,
         ScriptEngine::Hyperqueue => ShardEngine::Hyperqueue,
     };
+    if objects::is_address(out) {
+        return Err(Refusal::Usage(
+            "--out of a job file is a directory for its logs and the merged result: name one, and in the file write the \
+             address as --out of `overnight batch` and as the argument of `overnight merge`"
+                .to_owned(),
+        ));
+    }
     if let Some(most) = engine.most_shards()
         && *shards > most
     {

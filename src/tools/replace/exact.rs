@@ -129,7 +129,7 @@ fn of_line_above(hit: Range<usize>, after: &str, old: &str, new: &str) -> Meanin
     if level && (!indent::of(first).is_empty() || likeness(first, fresh) >= ALIKE) {
         return Meaning::Instead(hit.start + 1..hit.end, new.to_owned());
     }
-    match fresh.starts_with([' ', '\t', ',', ';', '.']) {
+    match fresh.starts_with([' ', '\t', ',', ';']) {
         true => Meaning::Literal,
         false => Meaning::Unclear(JOINED),
     }
