@@ -9,6 +9,7 @@ use crate::base::ruling::{PolicyInput, Ruling};
 use crate::cli::args::{ExplainArgs, ImportMode, PolicyCommand, ProblemFormat, ReportFormat};
 use crate::cli::problems::{self, Checked};
 use crate::cli::refusal::Refusal;
+use crate::cli::schemas::SchemaKind;
 use crate::cli::{bootstrap, exit, inputs, out, privileged_event, settings};
 use crate::diag::{self, Diagnostic, SourceFiles};
 use crate::engine::state::RunState;
@@ -301,12 +302,13 @@ fn import(name: &str, mode: ImportMode, format: ReportFormat) -> Result<u8, Refu
         ImportMode::Yolo => policy_import::ApprovalMode::Yolo,
     };
     let imported = policy_import::gemini(&files, file, mode).map_err(|problems| settings::refuse(&problems, &files))?;
+    let policy = SchemaKind::Policy.headed(&imported.policy);
     if format == ReportFormat::Json {
         let report = policy_import::report_json(&files, &imported.report);
-        return printed(&format!("{}\n", json!({ "policy": imported.policy, "report": report })));
+        return printed(&format!("{}\n", json!({ "policy": policy, "report": report })));
     }
     out::stderr(&policy_import::report_text(&files, &imported.report));
-    printed(&imported.policy)
+    printed(&policy)
 }
 
 fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
