@@ -249,7 +249,7 @@ response: { json_schema: { type: object, required: [n] } }
     );
     let done = world.call(&["recipe", "check", &sub]).exits(3);
     assert!(
-        done.stderr.contains("sub.yaml:4:1") && done.stderr.contains("goose recipe"),
+        done.stderr.contains("sub.yaml:5:22") && done.stderr.contains("goose recipe"),
         "{}",
         done.stderr
     );

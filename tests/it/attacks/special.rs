@@ -394,7 +394,7 @@ fn a_very_large_write_is_refused_and_a_large_one_is_not() {
             )
         };
         let service = Gemini::new(vec![
-            write("huge.txt", 20_000_000),
+            write("huge.txt", 9_000_000),
             write("large.txt", 1_000_000),
             gemini::says("done"),
         ]);

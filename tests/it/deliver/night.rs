@@ -81,21 +81,34 @@ fn packages(place: &Path) -> Option<Vec<Package>> {
             edited: PathBuf::from(name).join("__init__.py"),
         });
     }
-    let manifest = project().join("Cargo.toml");
-    let told = Command::new("cargo")
-        .args(["metadata", "--offline", "--format-version", "1", "--manifest-path"])
-        .arg(manifest)
-        .output()
-        .ok()?;
-    let told: Value = serde_json::from_slice(&told.stdout).ok()?;
-    let crates = told["packages"].as_array()?;
-    let manifest = crates.iter().find(|one| one["name"] == "httpdate")?["manifest_path"].as_str()?;
+    let httpdate = dependency("httpdate")?;
     found.push(Package {
         name: "httpdate",
-        files: Path::new(manifest).parent()?.to_owned(),
+        files: httpdate,
         edited: PathBuf::from("src/lib.rs"),
     });
     Some(found)
+}
+
+/// The source of a crate that this program is built with. Crates of other platforms need not be there.
+fn dependency(name: &str) -> Option<PathBuf> {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let told = Command::new("cargo")
+        .args([
+            "metadata",
+            "--offline",
+            "--format-version",
+            "1",
+            "--filter-platform",
+            &target,
+            "--manifest-path",
+        ])
+        .arg(project().join("Cargo.toml"))
+        .output()
+        .ok()?;
+    let told: Value = serde_json::from_slice(&told.stdout).ok()?;
+    let found = told["packages"].as_array()?.iter().find(|one| one["name"] == name)?;
+    Some(PathBuf::from(found["manifest_path"].as_str()?).parent()?.to_owned())
 }
 
 /// The forge with a repository for each package, and the directory of the batch.
