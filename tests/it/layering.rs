@@ -90,3 +90,72 @@ fn every_file_says_what_it_owns() {
         silent.join("\n")
     );
 }
+
+/// The files outside of `own` whose code (not its tests) goes through module `name` of `room`.
+fn who_enters(sources: &[(String, String)], room: &str, name: &str) -> Vec<String> {
+    let own = format!("{room}/{name}");
+    let enters = |text: &str| {
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let bytes = code.as_bytes();
+        code.match_indices(&format!("{name}::")).any(|(at, _)| {
+            at == 0 || !(bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_' || bytes[at - 1] == b'.')
+        })
+    };
+    let others = sources
+        .iter()
+        .filter(|(file, text)| !file.starts_with(&own) && !is_test(file) && enters(text));
+    others.map(|(file, _)| file.clone()).collect()
+}
+
+/// `architecture.md` says that a tool and a wire are a file and its registration in `mod.rs`: so it is for those that are there.
+#[test]
+fn a_tool_and_a_wire_are_known_in_one_other_place() {
+    let sources = all();
+    let (_, room) = sources.iter().find(|(file, _)| file == "tools/mod.rs").unwrap();
+    for tool in [
+        "grep_search",
+        "list_directory",
+        "read_file",
+        "read_many_files",
+        "replace",
+        "web_fetch",
+        "write_file",
+        "write_todos",
+    ] {
+        let mut outside = who_enters(&sources, "tools", tool);
+        outside.retain(|file| !file.starts_with("tools/"));
+        assert!(outside.is_empty(), "{tool}: {outside:?}");
+        assert_eq!(room.matches(&format!("{tool}::tool()")).count(), 1, "{tool}");
+    }
+    for wire in ["anthropic", "openai_chat", "openai_responses", "gemini"] {
+        assert_eq!(
+            who_enters(&sources, "provider/wire", wire),
+            ["provider/wire/mod.rs"],
+            "{wire}"
+        );
+    }
+}
+
+/// A profile of a program is a table and a line that reads it in; nothing else knows the program.
+#[test]
+fn a_profile_is_a_table_and_a_line() {
+    let sources = all();
+    let (_, table) = sources
+        .iter()
+        .find(|(file, _)| file == "policy/profiles/table.rs")
+        .unwrap();
+    let tables = project().join("src/policy/profiles/tables");
+    let mut count = 0;
+    for entry in std::fs::read_dir(tables).unwrap() {
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+        assert_eq!(
+            table
+                .matches(&format!("    \"{}\"\n", name.trim_end_matches(".yaml")))
+                .count(),
+            1,
+            "{name}"
+        );
+        count += 1;
+    }
+    assert!(count > 100, "{count} profiles");
+}
