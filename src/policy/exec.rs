@@ -3,7 +3,7 @@
 
 use super::decide::{Context, narrower, rule_on};
 use super::helpers;
-use super::model::{PolicySet, RuleEffect};
+use super::model::{PolicySet, RuleEffect, RuledCommand};
 use super::needs::Need;
 use super::rule_match::forbids;
 use super::shell::{self, CommandReading, Grants, Simple};
@@ -28,20 +28,6 @@ pub struct Setting {
     pub ruled: Vec<RuledCommand>,
     /// Whether the command sources a virtual environment's `activate`, which runs `uname`.
     pub activates: bool,
-}
-
-/// A command with only known words that was allowed (or approved) before it started.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuledCommand {
-    /// The words after the program's name.
-    pub rest: Vec<String>,
-    /// Identity of the program: a bare name, an absolute path, or `./` and a path from the workspace's root.
-    pub program: String,
-    /// Directories for which it was ruled on, relative to the workspace's root.
-    pub dirs: Vec<String>,
-    pub starts: Starts,
-    /// Whether it starts an installed program by name; which program that is, is checked again at exec.
-    pub launched: bool,
 }
 
 /// Judges one exec.

@@ -4,8 +4,9 @@ use super::*;
 use crate::base::access::{CommandAccess, PathStatus, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::diag::{SourceFiles, parse as parse_yaml};
+use crate::policy::calls::lexical;
 use crate::policy::hosts::{HostPattern, judge as judge_url};
-use crate::policy::load::{PolicySource, lexical, load};
+use crate::policy::load::{PolicySource, load};
 use crate::policy::model::KnownTools;
 use serde_json::{Value, json};
 
