@@ -2,7 +2,7 @@
 //! policy names the digests of that script and of the style, so nothing else runs. All text from outside is escaped.
 
 use super::evaluation::ModelScore;
-use super::outputs::{BatchResult, JobReport};
+use super::result::{BatchResult, JobReport};
 use crate::report::text;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -2,6 +2,8 @@
 //! jobs that interpret commands; a program that reads the output gets it unchanged.
 
 use super::args::Color;
+use super::environment;
+use super::refusal::Refusal;
 use crate::report::inert::inert;
 use rustix::fs::{FileType, fstat};
 use std::borrow::Cow;
@@ -109,6 +111,15 @@ impl Write for Stderr {
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().lock().flush()
     }
+}
+
+/// Prints why a command cannot be carried out on stderr, redacted.
+pub fn refusal(refusal: &Refusal) {
+    let text = match refusal {
+        Refusal::Invalid(text) => text.clone(),
+        other => format!("error: {other}"),
+    };
+    stderr(&environment::redactor().redact(&text));
 }
 
 /// Prints a message on stderr. Errors of stderr are ignored.

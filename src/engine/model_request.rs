@@ -2,9 +2,10 @@
 
 use super::compact::{self, Compaction};
 use super::deps::Deps;
-use super::effects::{RunError, since};
+use super::effects::since;
 use super::ledger::Ledger;
 use super::prompt::Digests;
+use super::run_error::RunError;
 use crate::base::call::ToolSpec;
 use crate::base::event::{EventKind, Summarised};
 use crate::base::ids::CallId;

@@ -3,7 +3,7 @@
 use super::compact::{self, Compaction};
 use super::prompt;
 use super::state::{Phase, RunState};
-use super::verdict::{denied_end, failed_step, finish, refused_end};
+use super::verdict::{denied_end, failed_step, outcome, refused_end};
 use crate::base::answer::json_of;
 use crate::base::budget::LimitHit;
 use crate::base::call::CallState;
@@ -95,6 +95,14 @@ pub fn next(state: &RunState, plan: &Plan) -> Next {
         Phase::Calling => call(state, plan),
         Phase::Answered => answered(state, plan, step),
         Phase::Ran => ran(state, step),
+    }
+}
+
+/// Ends a run whose steps are done. If the tree may have changed, it is measured first.
+fn finish(state: &RunState, plan: &Plan) -> Next {
+    match state.stale() {
+        true => Next::Measure,
+        false => Next::Finish(outcome(state, plan)),
     }
 }
 

@@ -3,7 +3,8 @@
 use super::state::RunState;
 use crate::base::call::ToolSpec;
 use crate::base::event::{Event, EventKind};
-use crate::provider::replay::{RecordedRequest, RecordedRun, RecordedTurn};
+use crate::provider::recorded_run::RecordedRun;
+use crate::provider::replay::{RecordedRequest, RecordedTurn};
 
 /// Requests and replies of a journal.
 pub struct Recording {

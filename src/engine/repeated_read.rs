@@ -2,8 +2,9 @@
 
 use super::state::RunState;
 use crate::base::call::ToolOutput;
+use crate::base::content::ToolContent;
 use crate::base::ids::CallId;
-use crate::base::message::{CallResult, Part, ToolContent};
+use crate::base::message::{CallResult, Part};
 use serde_json::Value;
 
 /// Results up to this many bytes are given in full again.

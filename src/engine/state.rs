@@ -4,7 +4,7 @@ mod calls;
 mod changes;
 pub mod replies;
 
-use super::compact::{Reported, size};
+use super::history_size::{Reported, size};
 use super::stuck_detection::{Sameness, echoes};
 use crate::base::budget::Spent;
 use crate::base::call::{CallState, ToolCall, ToolOutput, ToolSpec};
