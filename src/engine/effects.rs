@@ -168,9 +168,9 @@ pub fn record_prompt(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Res
                 .filter(|unruled| unruled.restored)
                 .map(|unruled| unruled.path.as_str());
             let back = back.collect::<Vec<_>>();
-            let before = state.replies.before.as_ref();
-            let text = prompt::feedback(&state.checks, &back, before, state.fresh.is_some());
-            if let Some(task) = &state.fresh {
+            let before = state.progress.replies.before.as_ref();
+            let text = prompt::feedback(&state.progress.checks, &back, before, state.progress.fresh.is_some());
+            if let Some(task) = &state.progress.fresh {
                 let mut message = task.clone();
                 message.parts.push(Part::text(text));
                 return Ok(ledger.record(EventKind::Prompted { message, why })?);
@@ -178,8 +178,8 @@ pub fn record_prompt(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Res
             text
         }
         PromptReason::Repair => {
-            let errors = state.judged.as_deref().unwrap_or_default();
-            let printed = state.replies.printed.as_deref();
+            let errors = state.progress.judged.as_deref().unwrap_or_default();
+            let printed = state.progress.replies.printed.as_deref();
             response::repair(
                 errors,
                 deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Null),
@@ -188,7 +188,7 @@ pub fn record_prompt(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Res
         }
         PromptReason::Nudge => prompt::nudge(state),
         PromptReason::Printed => {
-            let tool = state.replies.printed.as_deref().unwrap_or_default();
+            let tool = state.progress.replies.printed.as_deref().unwrap_or_default();
             prompt::printed(tool, deps.plan.response.is_some())
         }
         PromptReason::Empty => prompt::EMPTY.to_owned(),
@@ -197,10 +197,10 @@ pub fn record_prompt(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Res
                 Some(message::StopReason::Length { call }) => call.as_deref(),
                 _ => None,
             };
-            prompt::shorter(call, state.replies.output_tokens)
+            prompt::shorter(call, state.progress.replies.output_tokens)
         }
         PromptReason::Echo => prompt::ECHO.to_owned(),
-        PromptReason::Idle => prompt::idle(state.idle),
+        PromptReason::Idle => prompt::idle(state.progress.idle),
     };
     Ok(ledger.record(EventKind::Prompted {
         message: Message::user(text),
@@ -262,7 +262,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
                 of_answer,
                 ..checks::of_command(&check.name, &text, &finished)
             };
-            let attempt = ledger.state.attempt;
+            let attempt = ledger.state.progress.attempt;
             let (made, differs) = replayed_results::check(deps.provider.recorded(), &step.id, attempt, made);
             warn_of(ledger, differs)?;
             ran = Some(finished);
@@ -279,7 +279,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
     };
     ledger.record(EventKind::Checked {
         step: step.id.clone(),
-        attempt: ledger.state.attempt,
+        attempt: ledger.state.progress.attempt,
         check: result,
     })?;
     ledger.sync_behind()?;

@@ -5,6 +5,7 @@ use crate::base::call::ToolSpec;
 use crate::base::event::{Event, EventKind};
 use crate::provider::recorded_run::RecordedRun;
 use crate::provider::replay::{RecordedRequest, RecordedTurn};
+use std::sync::Arc;
 
 /// Requests and replies of a journal.
 pub struct Recording {
@@ -91,7 +92,7 @@ impl Recording {
                     return Some(RecordedRequest {
                         system: told.0,
                         tools: told.1,
-                        messages: state.history,
+                        messages: Arc::unwrap_or_clone(state.history),
                     });
                 }
                 _ => {}

@@ -57,6 +57,7 @@ mod tests {
     use crate::base::event::EventKind;
     use crate::base::message::{Reply, StopReason, Usage};
     use serde_json::json;
+    use std::sync::Arc;
 
     fn asks(state: &mut RunState, id: &str, args: Value) {
         state.apply(&EventKind::Replied {
@@ -113,7 +114,7 @@ mod tests {
         asks(&mut state, "c5", path.clone());
         let changed = format!("{long}more\n");
         assert_eq!(gives(&mut state, "c5", &changed), changed, "it has changed");
-        state.history.clear();
+        state.history = Arc::default();
         asks(&mut state, "c6", path.clone());
         assert_eq!(
             gives(&mut state, "c6", &long),
