@@ -113,20 +113,20 @@ impl Write for Stderr {
     }
 }
 
-/// Prints why a command cannot be carried out on stderr, redacted.
+/// Prints on stderr why a command cannot be carried out.
 pub fn refusal(refusal: &Refusal) {
-    let text = match refusal {
-        Refusal::Invalid(text) => text.clone(),
-        other => format!("error: {other}"),
-    };
-    stderr(&environment::redactor().redact(&text));
+    match refusal {
+        Refusal::Invalid(text) => stderr(text),
+        other => stderr(&format!("error: {other}")),
+    }
 }
 
-/// Prints a message on stderr. Errors of stderr are ignored.
+/// Prints a message on stderr, without the secrets of this environment. Errors of stderr are ignored.
 pub fn stderr(text: &str) {
+    let text = environment::redactor().redact(text);
     let text = match is_shown(&io::stderr()) {
-        true => inert(text),
-        false => text.into(),
+        true => inert(&text),
+        false => text,
     };
     let mut err = Stderr;
     let end = if text.ends_with('\n') { "" } else { "\n" };
