@@ -75,7 +75,7 @@ fn judge_by(
             writes: Vec::new(),
         },
         Starts::Nothing => ExecAnswer::Deny(not_granted(exec)),
-        Starts::Helpers(name) => helper(set, asked, setting, exec, terrain, name),
+        Starts::Helpers(name) => helper(set, setting, exec, terrain, name),
         Starts::Judged => judged(set, asked, setting, exec, terrain, &names),
     }
 }
@@ -256,14 +256,7 @@ fn loaded(exec: &Exec) -> Vec<usize> {
 const MOST_LOADED: usize = 16;
 
 /// A program that another one starts as its helper: it must be on that program's list and have harmless arguments.
-fn helper(
-    set: &PolicySet,
-    asked: &PolicyInput<'_>,
-    setting: &Setting,
-    exec: &Exec,
-    terrain: &FsView<'_>,
-    list: &str,
-) -> ExecAnswer {
+fn helper(set: &PolicySet, setting: &Setting, exec: &Exec, terrain: &FsView<'_>, list: &str) -> ExecAnswer {
     let known = helpers::of(list).is_some_and(|helpers| helpers.include(&exec.real));
     if !known {
         return ExecAnswer::Deny(not_granted(exec));
@@ -284,7 +277,6 @@ fn helper(
         Ok(reading) => reading.commands.iter().find_map(|simple| simple.concern.clone()),
         Err(refusal) => Some(refusal),
     };
-    let _ = asked;
     match refusal.filter(|_| list != "git") {
         Some(refusal) => ExecAnswer::Deny(ExecDenial {
             rule: None,
