@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     if let Ok(own) = std::env::current_exe() {
         use_helper(own);
     }
-    chain_key::use_own(chain_key::Own::from_env(&cli::bootstrap::set_variable));
+    chain_key::use_settings(chain_key::JournalSettings::from_env(&cli::environment::set_variable));
     proxy::use_rules(cli::bootstrap::proxy_rules());
     // Parsers that may panic on hostile text are caught where they are called; only other panics are reported here.
     std::panic::set_hook(Box::new(|panic| {

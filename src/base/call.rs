@@ -1,8 +1,8 @@
 //! Tool calls: the declaration of a tool, the states of a call, and its result.
 
+use super::content::ToolContent;
 use super::grant::{JudgedPrograms, Undone};
 use super::ids::CallId;
-use super::message::ToolContent;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

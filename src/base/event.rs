@@ -3,9 +3,10 @@
 use super::access::Access;
 use super::budget::Spent;
 use super::call::{CallState, ExitInfo, FileDiff, ToolOutput, ToolSpec};
+use super::content::ToolContent;
 use super::grant::{JudgedExec, Undone};
 use super::ids::{BlobId, CallId, RunId, StepId};
-use super::message::{Message, Reply, ToolContent};
+use super::message::{Message, Reply};
 use super::outcome::{CheckResult, RunOutcome, StepResult};
 use super::ruling::Ruling;
 use super::source::{KeptFile, RecipeSource};
@@ -445,6 +446,14 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl PatchTaken {
+    /// Marks the changes that were restored.
+    pub fn put_back(&mut self, done: &PutBack) {
+        self.tree.clone_from(&done.tree);
+        for unruled in self.unruled.iter_mut().filter(|unruled| unruled.is_due()) {
+            unruled.restored = !done.failed.contains(&unruled.path);
+        }
+    }
+
     /// The tree that results from applying the patch to the base.
     pub fn own_tree(&self) -> &str {
         self.own.as_deref().unwrap_or(&self.tree)

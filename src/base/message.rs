@@ -1,6 +1,7 @@
 //! The conversation in a vendor-neutral form. The provider wires translate it to and from their formats.
 
 use super::call::ToolCall;
+use super::content::{Media, ToolContent};
 use super::ids::CallId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -83,38 +84,6 @@ pub fn text_of(parts: &[Part]) -> String {
             _ => None,
         })
         .collect()
-}
-
-/// An image, an audio clip or a document.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Media {
-    /// MIME type, for example `image/png`.
-    pub mime: String,
-    /// The bytes in standard base64.
-    pub data: String,
-    /// File name, relative to the workspace, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-}
-
-/// What a tool returns to the model: text or media.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum ToolContent {
-    Text {
-        /// The text.
-        text: String,
-    },
-    Media(Media),
-}
-
-impl ToolContent {
-    /// A text result.
-    pub fn text(text: impl Into<String>) -> Self {
-        Self::Text { text: text.into() }
-    }
 }
 
 /// The result of one call.

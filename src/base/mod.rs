@@ -5,6 +5,7 @@ pub mod access;
 pub mod answer;
 pub mod budget;
 pub mod call;
+pub mod content;
 pub mod event;
 pub mod exit;
 pub mod grant;

@@ -1,6 +1,5 @@
 //! Changes that no rule would have let a tool make, and whether they were undone. Data only.
 
-use super::event::PatchTaken;
 use serde::{Deserialize, Serialize};
 
 /// A changed path that the policy would not have let a tool write. Never part of the patch.
@@ -69,14 +68,4 @@ pub struct PutBack {
 
 fn is_false(value: &bool) -> bool {
     !*value
-}
-
-impl PatchTaken {
-    /// Marks the changes that were restored.
-    pub fn put_back(&mut self, done: &PutBack) {
-        self.tree.clone_from(&done.tree);
-        for unruled in self.unruled.iter_mut().filter(|unruled| unruled.is_due()) {
-            unruled.restored = !done.failed.contains(&unruled.path);
-        }
-    }
 }

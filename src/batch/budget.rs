@@ -39,7 +39,7 @@ pub struct RunLimits {
 
 /// Answer to a job that asks for a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grant {
+pub enum ReservationAnswer {
     Start(Reservation),
     /// Not now: there may be room once a running job has settled.
     Wait,
@@ -86,9 +86,9 @@ impl SharedBudget {
     }
 
     /// Reserves for a job whose own limits are `own` and which used `spent` in an earlier call.
-    pub fn reserve(&mut self, own: &Budget, spent: JobSpending, now: Instant) -> Grant {
+    pub fn reserve(&mut self, own: &Budget, spent: JobSpending, now: Instant) -> ReservationAnswer {
         let left_ms = match self.deadline.map(|deadline| deadline.saturating_duration_since(now)) {
-            Some(left) if left.is_zero() => return Grant::Exhausted("wall"),
+            Some(left) if left.is_zero() => return ReservationAnswer::Exhausted("wall"),
             left => left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1)),
         };
         let wants = [own.turns, own.tokens, own.cost_micros];
@@ -112,11 +112,11 @@ impl SharedBudget {
                 _ => false,
             };
             if !enough && self.running > 0 {
-                return Grant::Wait;
+                return ReservationAnswer::Wait;
             }
             let alone = !enough && self.jobs == 0;
             if left == 0 || (left <= margin && !alone) {
-                return Grant::Exhausted(name);
+                return ReservationAnswer::Exhausted(name);
             }
             held[at] = wanted.map_or(left, |wanted| wanted.min(left));
             // The first job may take what is left when nothing runs beside it.
@@ -132,7 +132,7 @@ impl SharedBudget {
         self.running += 1;
         let [turns, tokens, cost_micros] = limits;
         let wall_ms = left_ms.map(|left| own.wall_ms.map_or(left, |own| own.min(left)));
-        Grant::Start(Reservation {
+        ReservationAnswer::Start(Reservation {
             held,
             limits: RunLimits {
                 turns,
@@ -212,7 +212,7 @@ mod tests {
             let mut spent = 0;
             for _ in 0..200 {
                 match shared.reserve(&cost(own), JobSpending::default(), Instant::now()) {
-                    Grant::Start(held) => {
+                    ReservationAnswer::Start(held) => {
                         let used = run(held.limits.cost_micros.unwrap(), request, requests);
                         spent += used.cost_micros;
                         running.push((held, used));
@@ -221,9 +221,9 @@ mod tests {
                             continue;
                         }
                     }
-                    Grant::Wait => prop_assert!(!running.is_empty()),
-                    Grant::Exhausted(_) if running.is_empty() => break,
-                    Grant::Exhausted(_) => {}
+                    ReservationAnswer::Wait => prop_assert!(!running.is_empty()),
+                    ReservationAnswer::Exhausted(_) if running.is_empty() => break,
+                    ReservationAnswer::Exhausted(_) => {}
                 }
                 let (held, used) = running.remove(0);
                 shared.settle(&held, Some(used));
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_job_reserves_its_own_limit_or_what_is_left() {
         let mut shared = SharedBudget::new(&cost(100), Instant::now());
-        let Grant::Start(first) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else {
+        let ReservationAnswer::Start(first) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else {
             panic!()
         };
         assert_eq!(
@@ -245,16 +245,16 @@ mod tests {
         );
         assert_eq!(
             shared.reserve(&cost(60), JobSpending::default(), Instant::now()),
-            Grant::Wait
+            ReservationAnswer::Wait
         );
         shared.settle(&first, Some(run(60, 10, 1)));
-        let Grant::Start(second) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else {
+        let ReservationAnswer::Start(second) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else {
             panic!()
         };
         assert_eq!(second.limits.cost_micros, Some(60));
         shared.settle(&second, None);
         assert_eq!(shared.settled().cost_micros, 80);
-        let Grant::Start(third) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else {
+        let ReservationAnswer::Start(third) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else {
             panic!()
         };
         assert_eq!(
@@ -265,7 +265,7 @@ mod tests {
         shared.settle(&third, Some(run(10, 10, 1)));
         assert_eq!(
             shared.reserve(&cost(60), JobSpending::default(), Instant::now()),
-            Grant::Exhausted("cost")
+            ReservationAnswer::Exhausted("cost")
         );
     }
 
@@ -277,7 +277,7 @@ mod tests {
             tokens: 0,
             cost_micros: 40,
         };
-        let Grant::Start(held) = shared.reserve(&cost(60), before, Instant::now()) else {
+        let ReservationAnswer::Start(held) = shared.reserve(&cost(60), before, Instant::now()) else {
             panic!()
         };
         assert_eq!(held.limits.cost_micros, Some(60), "the run's limit is over all of it");
@@ -295,13 +295,13 @@ mod tests {
             ..Budget::default()
         };
         let mut shared = SharedBudget::new(&caps, now);
-        let Grant::Start(held) = shared.reserve(&Budget::default(), JobSpending::default(), now) else {
+        let ReservationAnswer::Start(held) = shared.reserve(&Budget::default(), JobSpending::default(), now) else {
             panic!()
         };
         assert_eq!(held.limits.wall_ms, Some(1_000));
         assert_eq!(
             shared.reserve(&Budget::default(), JobSpending::default(), now + Duration::from_secs(2)),
-            Grant::Exhausted("wall")
+            ReservationAnswer::Exhausted("wall")
         );
     }
 }

@@ -2,12 +2,10 @@
 //! policy names the digests of that script and of the style, so nothing else runs. All text from outside is escaped.
 
 use super::evaluation::ModelScore;
-use super::outputs::{BatchResult, JobReport};
+use super::result::{BatchResult, JobReport};
+use crate::report::html_head::head;
 use crate::report::text;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
-use sha2::{Digest, Sha256};
+use maud::{DOCTYPE, Markup, html};
 use std::io::{self, Write};
 
 const STYLE: &str = include_str!("html/style.css");
@@ -20,29 +18,12 @@ const MAX_ROWS: usize = 20_000;
 /// # Errors
 /// Write errors of `out`.
 pub fn write(out: &mut dyn Write, result: &BatchResult, jobs: &[JobReport]) -> io::Result<()> {
-    let digest = |text: &str| STANDARD.encode(Sha256::digest(text.as_bytes()));
-    let csp = format!(
-        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'",
-        digest(STYLE),
-        digest(SCRIPT)
-    );
     let title = format!("{}: {}", text::line(&result.name, 80), result.verdict.replace('_', " "));
-    let head = html! {
-        head {
-            meta charset="utf-8";
-            meta http-equiv="Content-Security-Policy" content=(csp);
-            meta name="viewport" content="width=device-width, initial-scale=1";
-            meta name="referrer" content="no-referrer";
-            meta name="robots" content="noindex";
-            title { (title) }
-            style { (PreEscaped(STYLE)) }
-        }
-    };
     writeln!(
         out,
         "{}<html lang=\"en\">{}<body>",
         DOCTYPE.into_string(),
-        head.into_string()
+        head(&title, STYLE, Some(SCRIPT)).into_string()
     )?;
     writeln!(out, "{}<main>", header(result).into_string())?;
     if !result.evaluation.is_empty() {

@@ -1,7 +1,7 @@
 //! `junit.xml` of a batch: one suite with one case for each job, in the form of Jenkins' JUnit schema. Written in
 //! chunks, so that memory does not grow with the batch.
 
-use super::outputs::{JobReport, ReportHead};
+use super::result::{JobReport, ReportHead};
 use crate::report::text;
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
 use std::io::{self, Write};

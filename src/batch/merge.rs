@@ -4,11 +4,12 @@
 use super::BatchError;
 use super::budget::JobSpending;
 use super::bundle::{self, BundleSeal};
-use super::outputs::{self, JobReport, ReportHead};
+use super::job_result::SupervisedCall;
+use super::outputs;
 use super::plan::{self, PlanFile};
+use super::result::{BatchResult, JobReport, ReportHead};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
-use super::supervisor::SupervisedCall;
 use crate::journal::artefacts;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path, PathBuf};
@@ -50,8 +51,8 @@ pub struct BundlePlace {
 
 /// The result of a merge.
 #[derive(Debug)]
-pub struct Merged {
-    pub result: outputs::BatchResult,
+pub struct MergedBatch {
+    pub result: BatchResult,
     pub jobs: Vec<JobReport>,
     /// What is missing, one sentence each.
     pub missing: Vec<String>,
@@ -68,7 +69,7 @@ struct Bundle<'a> {
 ///
 /// # Errors
 /// All bundles that cannot be merged, each with its code; nothing is written then.
-pub fn merge(places: &[BundlePlace], out: &Path) -> Result<Merged, BatchError> {
+pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchError> {
     let (bundles, unended) = open(places)?;
     let first = bundles.first().map(|bundle| (bundle.dir, bundle.shown));
     let first = first.or(unended.first().map(|place| (place.dir.as_path(), place.shown.as_str())));
@@ -121,11 +122,11 @@ pub fn merge(places: &[BundlePlace], out: &Path) -> Result<Merged, BatchError> {
         manifest: &plan.manifest,
         shard: None,
     };
-    let result = outputs::result(&head, &jobs, &call);
+    let result = BatchResult::of(&head, &jobs, &call);
     let text = serde_json::to_string(&plan).unwrap_or_default();
     artefacts::replace(&out.join(plan::FILE), text.as_bytes())?;
     outputs::write(out, &head, &jobs, &result)?;
-    Ok(Merged { result, jobs, missing })
+    Ok(MergedBatch { result, jobs, missing })
 }
 
 /// Reads the bundle files. Directories without one belong to shards that have not ended.

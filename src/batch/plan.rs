@@ -2,7 +2,7 @@
 //! once its inputs are known, a digest of all inputs.
 
 use super::manifest::{BatchManifest, BatchSettings, TargetSource, TargetSpec};
-use super::sources::ResolvedSource;
+use super::sources::{ResolvedSource, TreeSource};
 use crate::base::budget::Budget;
 use crate::base::ids::sha256_hex;
 use crate::diag::reader::Problems;
@@ -25,24 +25,6 @@ const DIGEST_SHOWN: usize = 12;
 const NAME_HASH: usize = 8;
 /// Length limit of the readable part of a job's name, in bytes.
 const NAME_TEXT: usize = 80;
-
-/// Where a job's tree comes from, as the manifest names it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum TreeSource {
-    /// Relative to the manifest.
-    Path(String),
-    /// A repository URL or path that `git clone` accepts.
-    Repo(String),
-}
-
-impl TreeSource {
-    /// As the manifest names it.
-    pub fn as_str(&self) -> &str {
-        match self {
-            TreeSource::Path(text) | TreeSource::Repo(text) => text,
-        }
-    }
-}
 
 /// The identity of a job: a row of `plan.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

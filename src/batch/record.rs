@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// The file name.
 pub const FILE: &str = "batch.jsonl";
+/// The file of a working directory that holds the address of its store.
+pub const STORE_FILE: &str = "store.txt";
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -245,7 +247,7 @@ fn refuse_links(dir: &Path) -> Result<(), BatchError> {
         "patches",
         "work",
         "gate",
-        super::remote::STORE_FILE,
+        STORE_FILE,
     ];
     match ours.iter().map(|name| dir.join(name)).find(|path| path.is_symlink()) {
         Some(link) => Err(BatchError::Environment(format!(

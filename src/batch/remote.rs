@@ -15,12 +15,12 @@
 use super::bundle::{self, BundleSeal, SealedFile};
 use super::merge::{is_inside, problem};
 use super::plan::{self, PlanFile, run_dir};
-use super::record::{self, BatchEvent};
+use super::record::{self, BatchEvent, STORE_FILE};
 use super::rows::{self, RunRow};
 use super::{BatchError, merge};
 use crate::base::ids::sha256_hex;
 use crate::journal::{artefacts, chain_key};
-use crate::net::objects::{Expected, Fetched, ObjectError, Objects};
+use crate::net::objects::{Expected, FetchedObject, ObjectError, Objects};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -29,8 +29,6 @@ use std::path::{Path, PathBuf};
 
 /// The value of `schema` in the files below `ended/`.
 pub const SCHEMA: &str = "overnight/ended-job/v1";
-/// The file of a working directory that holds the address of its store.
-pub const STORE_FILE: &str = "store.txt";
 /// Files of one run that go up.
 const MAX_FILES: usize = 100_000;
 /// Depth limit of a run directory.
@@ -65,7 +63,7 @@ struct EndedJob {
 
 /// Whose record of a job stands.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kept {
+pub enum RecordOwner {
     Ours,
     /// Another call ended the same job first.
     Theirs(Box<RunRow>),
@@ -256,13 +254,13 @@ async fn bring(objects: &Objects, name: &str, to: &Path, sealed: &SealedFile) ->
         sha256: &sealed.sha256,
     };
     match objects.fetch(name, to, expected).await? {
-        Fetched::Whole => Ok(()),
-        Fetched::Missing => Err(FetchProblem::Bundle("cut-bundle", format!("{name} is missing"))),
-        Fetched::Other(bytes) if bytes < sealed.bytes => Err(FetchProblem::Bundle(
+        FetchedObject::Whole => Ok(()),
+        FetchedObject::Missing => Err(FetchProblem::Bundle("cut-bundle", format!("{name} is missing"))),
+        FetchedObject::Other(bytes) if bytes < sealed.bytes => Err(FetchProblem::Bundle(
             "cut-bundle",
             format!("{name} is cut: {bytes} of {} bytes", sealed.bytes),
         )),
-        Fetched::Other(_) => Err(FetchProblem::Bundle(
+        FetchedObject::Other(_) => Err(FetchProblem::Bundle(
             "altered-bundle",
             format!("{name} is altered: its size or digest is another"),
         )),
@@ -461,7 +459,7 @@ impl RemoteBundle {
     ///
     /// # Errors
     /// The store refuses it: the job has not ended, and the same command sends it again.
-    pub async fn keep(&self, dir: &Path, run: &Path, row: &RunRow) -> Result<Kept, BatchError> {
+    pub async fn keep(&self, dir: &Path, run: &Path, row: &RunRow) -> Result<RecordOwner, BatchError> {
         let (place, path, own) = (dir.to_owned(), run.to_owned(), row.clone());
         let ended = blocking(move || collect(&place, &path, own)).await?;
         let sends: Vec<_> = ended
@@ -486,10 +484,10 @@ impl RemoteBundle {
         self.ended.borrow_mut().insert(name.clone());
         // A repeated request whose first answer was lost finds what it created itself.
         if won || self.objects.get(&name, MAX_ENDED).await.map_err(cannot_read)? == Some(text) {
-            return Ok(Kept::Ours);
+            return Ok(RecordOwner::Ours);
         }
         match self.ended_elsewhere(dir, run).await? {
-            Some(row) => Ok(Kept::Theirs(Box::new(row))),
+            Some(row) => Ok(RecordOwner::Theirs(Box::new(row))),
             None => Err(BatchError::Output(format!(
                 "cannot create {}/{name}: it is refused as taken, and is not there",
                 self.url()
@@ -503,8 +501,8 @@ impl RemoteBundle {
     /// As [`Self::keep`], also when another call has ended it meanwhile.
     pub async fn send_again(&self, dir: &Path, row: &RunRow) -> Result<(), BatchError> {
         match self.keep(dir, &run_of(row), row).await? {
-            Kept::Ours => Ok(()),
-            Kept::Theirs(_) => Err(BatchError::Environment(format!(
+            RecordOwner::Ours => Ok(()),
+            RecordOwner::Theirs(_) => Err(BatchError::Environment(format!(
                 "{} ended in {} and in another call that writes to {}: remove the directory, and the same command goes on \
                  with what is in the store",
                 row.job,
@@ -702,11 +700,11 @@ mod tests {
         let (mine, other) = (row("j", 1, "first"), row("j", 1, "second"));
         let place = run(a.path(), &mine, "first");
         run(b.path(), &other, "second");
-        assert_eq!(one.keep(a.path(), &place, &mine).await.unwrap(), Kept::Ours);
+        assert_eq!(one.keep(a.path(), &place, &mine).await.unwrap(), RecordOwner::Ours);
         // Sent again, as after an answer that was lost.
-        assert_eq!(one.keep(a.path(), &place, &mine).await.unwrap(), Kept::Ours);
+        assert_eq!(one.keep(a.path(), &place, &mine).await.unwrap(), RecordOwner::Ours);
         let kept = two.keep(b.path(), &place, &other).await.unwrap();
-        assert_eq!(kept, Kept::Theirs(Box::new(mine)));
+        assert_eq!(kept, RecordOwner::Theirs(Box::new(mine)));
         let read = |name: &str| std::fs::read_to_string(b.path().join("jobs/j").join(name)).unwrap();
         assert_eq!(read("0123456789ab/journal.jsonl"), "first");
         assert_eq!(read("0123456789ab.log"), "log of first");
@@ -728,7 +726,7 @@ mod tests {
         assert!(!again.knows(&place));
         assert_eq!(again.ended_elsewhere(a.path(), &place).await.unwrap(), None);
         // The same job sent again replaces the part.
-        assert_eq!(again.keep(a.path(), &place, &mine).await.unwrap(), Kept::Ours);
+        assert_eq!(again.keep(a.path(), &place, &mine).await.unwrap(), RecordOwner::Ours);
         assert_eq!(bundle.objects.get(&part, 99).await.unwrap().unwrap(), b"text");
     }
 

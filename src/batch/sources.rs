@@ -1,7 +1,6 @@
 //! Provides the trees of jobs: local repositories, and bare mirrors of remote ones in a cache. Finds base commits and
 //! creates worktrees; runs no hook and no filter.
 
-use super::plan::TreeSource;
 use crate::base::ids::sha256_hex;
 use crate::process::own_git::{self, May};
 use crate::process::unsandboxed;
@@ -21,6 +20,24 @@ const REFSPECS: [&str; 3] = [
     "+refs/heads/*:refs/remotes/origin/*",
     "+refs/tags/*:refs/tags/*",
 ];
+
+/// Where a job's tree comes from, as the manifest names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TreeSource {
+    /// Relative to the manifest.
+    Path(String),
+    /// A repository URL or path that `git clone` accepts.
+    Repo(String),
+}
+
+impl TreeSource {
+    /// As the manifest names it.
+    pub fn as_str(&self) -> &str {
+        match self {
+            TreeSource::Path(text) | TreeSource::Repo(text) => text,
+        }
+    }
+}
 
 /// A mirror, which is fetched once in a call, or why it cannot be.
 type FetchedMirror = OnceCell<Result<Repository, String>>;

@@ -1,6 +1,6 @@
 //! `summary.md` of a batch: for a CI step summary or a chat message.
 
-use super::outputs::{BatchResult, JobReport};
+use super::result::{BatchResult, JobReport};
 use crate::report::text;
 
 /// Limit of jobs that are listed.

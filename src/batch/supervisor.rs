@@ -3,12 +3,13 @@
 
 use super::BatchError;
 use super::breaker::CircuitBreaker;
-use super::budget::{Grant, JobSpending, Reservation, SharedBudget};
+use super::budget::{JobSpending, Reservation, ReservationAnswer, SharedBudget};
 use super::child::{self, ChildEnd, ValueFiles};
+use super::job_result::{JobResult, JobStanding, SupervisedCall};
 use super::plan::{BatchPlan, PlannedJob, run_dir, service_of};
 use super::progress::BatchProgress;
 use super::record::{self, BatchEvent, BatchRecord, OpenRun};
-use super::remote::{Kept, RemoteBundle};
+use super::remote::{RecordOwner, RemoteBundle};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
 use super::sources::{ResolvedSource, SourceCache};
@@ -62,26 +63,6 @@ pub struct BatchCall<'a> {
     pub signals: tokio::sync::mpsc::UnboundedReceiver<i32>,
 }
 
-/// What a call does with a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobStanding {
-    Run,
-    UpToDate,
-    /// Left out by `--only`.
-    Skipped,
-}
-
-impl JobStanding {
-    /// The word used in outputs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            JobStanding::Run => "run",
-            JobStanding::UpToDate => "up_to_date",
-            JobStanding::Skipped => "skipped",
-        }
-    }
-}
-
 /// A job of this call, with its inputs as far as they are known.
 pub struct ReadyJob<'a> {
     pub planned: &'a PlannedJob,
@@ -89,32 +70,6 @@ pub struct ReadyJob<'a> {
     pub source: Result<ResolvedSource, String>,
     /// Empty where the target cannot be read or was not resolved.
     pub digest: String,
-}
-
-/// How a job ended in this call.
-#[derive(Clone, Debug)]
-pub struct JobResult {
-    pub job: String,
-    pub standing: JobStanding,
-    /// Its last row, from this call or an earlier one.
-    pub row: Option<RunRow>,
-    /// For a job that will be resumed: how it was interrupted.
-    pub interrupted: Option<ChildEnd>,
-    /// Why it was not run.
-    pub not_run: Option<String>,
-}
-
-/// The result of a call.
-#[derive(Debug, Default)]
-pub struct SupervisedCall {
-    pub jobs: Vec<JobResult>,
-    pub spent: JobSpending,
-    pub unpriced: bool,
-    /// Why no more jobs were started.
-    pub stopped: Option<String>,
-    pub signal: Option<i32>,
-    pub started: Option<Timestamp>,
-    pub ended: Option<Timestamp>,
 }
 
 /// Resolves base commits and digests of all jobs of this call, and determines which of them need no run.
@@ -191,7 +146,7 @@ enum Progressed {
     Recorded(Box<Attempt>, std::io::Result<()>),
     Ended(Box<Attempt>, ChildEnd),
     /// The store has the job: as this call ran it, or as another did.
-    Sent(Box<Attempt>, Box<RunRow>, Result<Kept, BatchError>),
+    Sent(Box<Attempt>, Box<RunRow>, Result<RecordOwner, BatchError>),
     /// The store had the job before it was started here.
     Taken(Box<Attempt>, Result<Box<RunRow>, BatchError>),
     Cleaned,
@@ -375,12 +330,12 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 continue;
             }
             match self.grant(job) {
-                Grant::Start(reservation) => self.prepare(at, reservation),
-                Grant::Wait => {
+                ReservationAnswer::Start(reservation) => self.prepare(at, reservation),
+                ReservationAnswer::Wait => {
                     passed_over.push_back(at);
                     break;
                 }
-                Grant::Exhausted(limit) => {
+                ReservationAnswer::Exhausted(limit) => {
                     passed_over.push_back(at);
                     over = Some(format!("the budget of the batch is used up: {limit}"));
                     break;
@@ -396,7 +351,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    fn grant(&mut self, job: &ReadyJob<'a>) -> Grant {
+    fn grant(&mut self, job: &ReadyJob<'a>) -> ReservationAnswer {
         let spent = match self.open_run(job) {
             Some(open) if !self.call.plan.settings.budget.eq(&Default::default()) => {
                 child::spending_of_journal(&self.call.dir.join(&open.run)).unwrap_or_default()
@@ -485,8 +440,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             Progressed::Prepared(attempt, Err(why)) => self.ended(attempt, ChildEnd::environment(why)),
             Progressed::Ended(attempt, end) => self.ended(attempt, end),
             Progressed::Sent(attempt, own, kept) => match kept? {
-                Kept::Ours => self.concluded(&attempt, *own),
-                Kept::Theirs(row) => self.concluded_elsewhere(&attempt, *row),
+                RecordOwner::Ours => self.concluded(&attempt, *own),
+                RecordOwner::Theirs(row) => self.concluded_elsewhere(&attempt, *row),
             },
             Progressed::Taken(attempt, row) => {
                 self.budget.settle(&attempt.reservation, Some(JobSpending::default()));

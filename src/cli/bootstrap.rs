@@ -1,6 +1,7 @@
 //! Builds the dependencies of a run; the only place that knows every concrete type.
 
 use super::args::{Replaying, RunFlags};
+use super::environment;
 use super::inputs;
 use super::out;
 use super::refusal::Refusal;
@@ -36,30 +37,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The value of an environment variable, if it is set, UTF-8 and not empty.
-pub fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-/// The value of an environment variable if it is set, even if empty. A value that is not UTF-8 counts as empty.
-pub fn set_variable(name: &str) -> Option<String> {
-    std::env::var_os(name).map(|value| value.into_string().unwrap_or_default())
-}
-
-/// The environment, without entries that are not UTF-8.
-pub fn environment() -> Vec<(String, String)> {
-    let pairs = std::env::vars_os();
-    pairs
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect()
-}
-
 /// Opens the tree and hides run directories in it.
 pub fn workspace(dir: &Path, hidden: &[PathBuf], plan: Option<&Plan>) -> Result<Workspace, Refusal> {
     let mut workspace = Workspace::open(dir)
         .map_err(|error| Refusal::Environment(format!("the workspace {} cannot be opened: {error}", dir.display())))?;
     for path in hidden {
-        workspace.hide(&absolute(path));
+        workspace.hide(&environment::absolute(path));
     }
     if let Some(plan) = plan {
         workspace.set_ignore(plan.tools.ignore.clone());
@@ -67,20 +50,15 @@ pub fn workspace(dir: &Path, hidden: &[PathBuf], plan: Option<&Plan>) -> Result<
     Ok(workspace)
 }
 
-/// The absolute path, whether it exists or not.
-pub fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
 /// Excludes this program's own files in the policies: run directories are invisible, and the run's own files must not
 /// be written, neither at their real path nor where a link to them is.
 pub fn guard(policies: &mut PolicySet, workspace: &Workspace, hidden: &[PathBuf], own: &[String]) {
     let inside = |path: &Path| {
-        let place = workspace.locate(&absolute(path).to_string_lossy());
+        let place = workspace.locate(&environment::absolute(path).to_string_lossy());
         (place.inside && !place.path.is_empty()).then_some(place.path)
     };
     let named = |path: &Path| {
-        let dir = absolute(path).parent()?.canonicalize().ok()?;
+        let dir = environment::absolute(path).parent()?.canonicalize().ok()?;
         let named = dir.join(path.file_name()?);
         let below = named.strip_prefix(workspace.root()).ok()?;
         Some(below.to_string_lossy().into_owned()).filter(|below| !below.is_empty())
@@ -167,14 +145,14 @@ pub fn check_names(
     if problems.is_empty() {
         Ok(())
     } else {
-        Err(super::settings::refuse(&problems, files))
+        Err(Refusal::of_problems(&problems, files))
     }
 }
 
 /// Protects the directories in the workspace that `PATH` and `VIRTUAL_ENV` name from writes, because the checks run
 /// programs from them.
 pub fn guard_programs(policies: &mut PolicySet, workspace: &Workspace, origin: Option<&Path>) {
-    let active = venv::active(workspace.root(), origin, &environment());
+    let active = venv::active(workspace.root(), origin, &environment::variables());
     let dirs = active
         .programs
         .iter()
@@ -184,9 +162,9 @@ pub fn guard_programs(policies: &mut PolicySet, workspace: &Workspace, origin: O
 
 /// The directories that commands may write besides the workspace; the same for every run in a repository.
 pub fn private(root: &Path) -> Result<Private, Refusal> {
-    let home = || variable("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let cache = variable("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
-    let cache = cache.filter(|cache| cache.is_absolute() && !absolute(cache).starts_with(root));
+    let home = || environment::variable("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = environment::variable("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+    let cache = cache.filter(|cache| cache.is_absolute() && !environment::absolute(cache).starts_with(root));
     let cache = cache.map(|cache| cache.join("overnight").join(repository_key(root)));
     Private::create(cache.as_deref()).map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))
 }
@@ -268,7 +246,7 @@ pub async fn confinement(
             }
         }
     };
-    let mut unseen: Vec<PathBuf> = hidden.iter().map(|path| absolute(path)).collect();
+    let mut unseen: Vec<PathBuf> = hidden.iter().map(|path| environment::absolute(path)).collect();
     if level == SandboxLevel::Full {
         let (policies, root) = (policies.clone(), root.to_owned());
         // This walks the whole tree.
@@ -286,7 +264,7 @@ pub async fn confinement(
         toolchains: &wish.toolchains,
         keep_caches: wish.keep_caches,
         pass: &policies.env_pass(),
-        parent: &without_model_keys(environment()),
+        parent: &without_model_keys(environment::variables()),
     };
     let confinement = private::confinement(&wishes, own)?;
     Ok((confinement, detail))
@@ -406,10 +384,10 @@ pub fn search(model: Option<&str>, base_url: Option<&str>, workspace: &Path) -> 
 
 /// The directory of notes for this repository, in the user's data directory.
 fn memory_dir(root: &Path) -> PathBuf {
-    let data = variable("XDG_DATA_HOME")
+    let data = environment::variable("XDG_DATA_HOME")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute());
-    let home = || PathBuf::from(variable("HOME").unwrap_or_else(|| "/".to_owned())).join(".local/share");
+    let home = || PathBuf::from(environment::variable("HOME").unwrap_or_else(|| "/".to_owned())).join(".local/share");
     let repository = patch::repository(root).map_or_else(|| root.to_owned(), |found| found.common_dir);
     let key = crate::base::ids::sha256_hex(&[repository.to_string_lossy().as_bytes()]);
     data.unwrap_or_else(home).join("overnight/memory").join(&key[..16])
@@ -456,7 +434,7 @@ pub fn provider(plan: &Plan, shared: &RunFlags, workspace: &Path) -> Result<Arc<
     }
     let read = |path: &str| inputs::text(Path::new(path)).map_err(|error| error.to_string());
     let with = OpenWith {
-        env: &variable,
+        env: &environment::variable,
         base_url: shared.base_url.as_deref(),
         read: &read,
         limits: Limits::default(),
@@ -487,7 +465,7 @@ fn replay(run: &str, workspace: &Path, strict: bool) -> Result<Arc<dyn Provider>
 
 /// Prices of replies: the file in `OVERNIGHT_PRICES` has precedence over the built-in table.
 pub fn pricing() -> Result<Pricing, Refusal> {
-    match variable("OVERNIGHT_PRICES") {
+    match environment::variable("OVERNIGHT_PRICES") {
         None => Ok(Pricing::default()),
         Some(path) => {
             let text = inputs::text(Path::new(&path))?;

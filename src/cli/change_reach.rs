@@ -1,7 +1,7 @@
 //! Determines which files the change under test may have written, and whether the path to a file leads over one of
 //! them. Reads only names and links.
 
-use super::bootstrap;
+use super::environment;
 use crate::workspace::patch;
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -39,7 +39,7 @@ pub fn places(workspace: &Path) -> Vec<PathBuf> {
 }
 
 fn real(path: &Path) -> PathBuf {
-    let path = bootstrap::absolute(path);
+    let path = environment::absolute(path);
     path.canonicalize().unwrap_or(path)
 }
 
@@ -55,7 +55,7 @@ pub fn reaches(file: &Path, places: &[PathBuf]) -> Option<PathBuf> {
 
 /// The real path of every link that is followed, and last of the file itself. `None` if the path cannot be resolved.
 fn way(file: &Path) -> Option<Vec<PathBuf>> {
-    let mut left: VecDeque<OsString> = parts(&bootstrap::absolute(file));
+    let mut left: VecDeque<OsString> = parts(&environment::absolute(file));
     let mut at = PathBuf::from("/");
     let mut passed = Vec::new();
     while let Some(part) = left.pop_front() {

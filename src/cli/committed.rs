@@ -1,7 +1,7 @@
 //! Reads files from a commit of the workspace's repository, and decides which commits the change under test cannot
 //! move. Reads no file of the working tree.
 
-use super::bootstrap;
+use super::environment;
 use super::inputs;
 use super::refusal::Refusal;
 use crate::process::own_git::{self, May};
@@ -212,7 +212,7 @@ async fn full_name(revision: &str, repository: &Repository) -> Result<Result<Str
 
 /// Branch names from the CI system, without `refs/heads/`.
 fn targets() -> Vec<String> {
-    let named = TARGETS.iter().filter_map(|name| bootstrap::variable(name));
+    let named = TARGETS.iter().filter_map(|name| environment::variable(name));
     let plain = |name: String| name.strip_prefix("refs/heads/").unwrap_or(&name).to_owned();
     named.chain(default_of_event()).map(plain).collect()
 }
@@ -220,7 +220,7 @@ fn targets() -> Vec<String> {
 /// The default branch from the event file of GitHub's runner. The runner writes that field, not the person who caused
 /// the event.
 fn default_of_event() -> Option<String> {
-    let file = bootstrap::variable("GITHUB_EVENT_PATH")?;
+    let file = environment::variable("GITHUB_EVENT_PATH")?;
     let event: serde_json::Value = serde_json::from_str(&inputs::text(Path::new(&file)).ok()?).ok()?;
     let branch = event.get("repository")?.get("default_branch")?.as_str()?;
     Some(branch.to_owned())

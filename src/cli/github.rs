@@ -1,8 +1,9 @@
 //! Writes what a step of GitHub Actions gets (`--github`): its outputs, its summary, and annotations on stderr.
 
+use super::environment;
 use super::outputs::WrittenOutputs;
 use super::refusal::Refusal;
-use super::{bootstrap, exit, out};
+use super::{exit, out};
 use crate::base::outcome::Verdict;
 use crate::journal;
 use crate::report::github;
@@ -29,7 +30,7 @@ pub struct StepFiles {
 /// A variable is not set: this is no step of GitHub Actions.
 pub fn files() -> Result<StepFiles, Refusal> {
     let file = |name: &str| {
-        bootstrap::variable(name).map(PathBuf::from).ok_or_else(|| {
+        environment::variable(name).map(PathBuf::from).ok_or_else(|| {
             Refusal::Environment(format!(
                 "--github: {name} is not set; it is set in a step of GitHub Actions, and names a file that the runner reads"
             ))

@@ -97,7 +97,7 @@ impl GivenInput {
                         .to_owned(),
                 );
             }
-            super::settings::refuse(&problems, &files)
+            Refusal::of_problems(&problems, &files)
         })
     }
 }

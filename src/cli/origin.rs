@@ -8,7 +8,6 @@ use super::change_reach::{ends_in, places, reaches};
 use super::committed::Commit;
 use super::inputs;
 use super::refusal::Refusal;
-use super::settings::OwnPolicy;
 use super::shipped;
 use crate::diag::{Spanned, did_you_mean};
 use crate::recipe::{DocumentUse, Recipe, named};
@@ -60,6 +59,15 @@ impl Trust {
             why: why.into(),
         }
     }
+}
+
+/// The policy that a recipe names.
+#[derive(Clone, Debug)]
+pub struct OwnPolicy {
+    /// As the command line would name it.
+    pub name: String,
+    /// Directories in which the files that it extends must be; any for a trusted recipe.
+    pub within: Option<Vec<PathBuf>>,
 }
 
 /// The files that a recipe names, with their contents.

@@ -2,6 +2,8 @@
 //! jobs that interpret commands; a program that reads the output gets it unchanged.
 
 use super::args::Color;
+use super::environment;
+use super::refusal::Refusal;
 use crate::report::inert::inert;
 use rustix::fs::{FileType, fstat};
 use std::borrow::Cow;
@@ -111,11 +113,20 @@ impl Write for Stderr {
     }
 }
 
-/// Prints a message on stderr. Errors of stderr are ignored.
+/// Prints on stderr why a command cannot be carried out.
+pub fn refusal(refusal: &Refusal) {
+    match refusal {
+        Refusal::Invalid(text) => stderr(text),
+        other => stderr(&format!("error: {other}")),
+    }
+}
+
+/// Prints a message on stderr, without the secrets of this environment. Errors of stderr are ignored.
 pub fn stderr(text: &str) {
+    let text = environment::redactor().redact(text);
     let text = match is_shown(&io::stderr()) {
-        true => inert(text),
-        false => text.into(),
+        true => inert(&text),
+        false => text,
     };
     let mut err = Stderr;
     let end = if text.ends_with('\n') { "" } else { "\n" };

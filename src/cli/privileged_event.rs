@@ -1,7 +1,7 @@
 //! Detects a dangerous combination in the environment: event text from strangers, and a token with write access to a
 //! forge. Looks at names of variables, not at the values of tokens.
 
-use super::bootstrap;
+use super::environment;
 
 /// Variables in which forges pass the event that started the job; strangers may have written its text.
 const EVENTS: [&str; 4] = [
@@ -24,7 +24,7 @@ const PRIVILEGED: [&str; 4] = ["pull_request_target", "issue_comment", "issues",
 
 fn set(names: &[&'static str]) -> Vec<&'static str> {
     let names = names.iter().copied();
-    names.filter(|name| bootstrap::variable(name).is_some()).collect()
+    names.filter(|name| environment::variable(name).is_some()).collect()
 }
 
 /// The variables with event text that are set.
@@ -35,7 +35,7 @@ pub fn events() -> Vec<&'static str> {
 /// The warning if the combination is present.
 pub fn warning() -> Option<String> {
     let (events, tokens) = (events(), set(&WRITE_TOKENS));
-    let privileged = bootstrap::variable("GITHUB_EVENT_NAME").filter(|name| PRIVILEGED.contains(&name.as_str()));
+    let privileged = environment::variable("GITHUB_EVENT_NAME").filter(|name| PRIVILEGED.contains(&name.as_str()));
     let what = match (events.is_empty(), tokens.is_empty(), privileged) {
         (true, _, _) | (false, true, None) => return None,
         (false, false, _) => format!("a token that may write ({})", tokens.join(", ")),

@@ -1,7 +1,7 @@
 //! Finds what a recipe asks for and is not granted: hosts, secrets and outside paths of an untrusted recipe, and keys
 //! of model services of any recipe. Checks the plan before anything of it is started.
 
-use super::bootstrap;
+use super::environment;
 use super::grants;
 use super::origin::Trust;
 use super::secrets::{Secrets, filled, withheld};
@@ -285,7 +285,7 @@ fn placed(code: &'static str, span: Option<Span>, message: String, help: &str) -
 }
 
 fn inside(path: &Path, workspace: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| bootstrap::absolute(path));
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| environment::absolute(path));
     let real_path = real(path);
     let climbs = real_path
         .components()

@@ -2,6 +2,7 @@
 
 use super::exit;
 use crate::base::outcome::Verdict;
+use crate::diag::{self, Diagnostic, SourceFiles};
 use crate::journal::JournalError;
 
 /// A command that cannot be carried out.
@@ -22,6 +23,11 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// The problems of the user's files, rendered.
+    pub fn of_problems(problems: &[Diagnostic], files: &SourceFiles) -> Self {
+        Self::Invalid(diag::render_all(files, problems))
+    }
+
     /// The exit code.
     pub fn code(&self) -> u8 {
         match self {

@@ -1,6 +1,6 @@
 //! Selects the web search of a run: the model's own, a SearXNG server, a command of the user, or none.
 
-use super::bootstrap::variable;
+use super::environment::variable;
 use crate::net::client::{Client, Limits, Until, checked_base};
 use crate::net::retry::Schedule;
 use crate::process::unsandboxed;

@@ -1,10 +1,11 @@
 //! Turns the command line and the user's files into a plan and its policies.
 
 use super::args::{RunArgs, RunFlags};
-use super::bootstrap;
+use super::environment;
 use super::given_input::GivenInput;
 use super::inputs;
-use super::origin::{Named, RecipeFile, RecipeOrigin, Trust};
+use super::origin::{Named, OwnPolicy, RecipeFile, RecipeOrigin, Trust};
+use super::policy_sources;
 use super::recipe_requests::{self, Look};
 use super::refusal::Refusal;
 use super::secrets::Secrets;
@@ -44,7 +45,7 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
             let given = Typed::of(args)?;
             let read = recipe_plan(path, &given, workspace, &mut files, &mut warnings).await?;
             if let Some(outside) = read.policy_outside(workspace) {
-                return Err(refuse(&[outside], &files));
+                return Err(Refusal::of_problems(&[outside], &files));
             }
             if let Some(policy) = &read.recipe.policy {
                 own_policy = Some(read.origin.own_policy(&policy.value, &read.trust, workspace)?);
@@ -64,7 +65,7 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
             let mut plan = Plan::from_prompt(&text, input, &overrides(args));
             if let Some(schema) = &args.output_schema {
                 plan.response = Some(answer_schema(schema)?);
-                plan.response_retries = recipe::parse::RESPONSE_RETRIES;
+                plan.response_retries = recipe::model::RESPONSE_RETRIES;
             }
             (plan, None)
         }
@@ -90,7 +91,7 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
         )));
     }
     plan.budget = plan.budget.lowered_by(&policies.limits());
-    let secrets = Secrets::of(bootstrap::environment());
+    let secrets = Secrets::of(environment::variables());
     let mut refused = recipe_requests::passed_keys(&policies, &secrets);
     let mut source = RecipeSource {
         trusted: true,
@@ -110,9 +111,9 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
     for name in named.filter_map(|name| own_file(name, workspace)) {
         source
             .files
-            .push(bootstrap::absolute(&name).to_string_lossy().into_owned());
+            .push(environment::absolute(&name).to_string_lossy().into_owned());
     }
-    let refused = (!refused.is_empty()).then(|| refuse(&refused, &files));
+    let refused = (!refused.is_empty()).then(|| Refusal::of_problems(&refused, &files));
     if let Some(refusal) = refused.as_ref().filter(|_| !args.dry_run) {
         return Err(refusal.clone());
     }
@@ -236,7 +237,7 @@ impl LoadedRecipe {
             trusted: self.trust.trusted,
             why: self.trust.why.clone(),
             files: files
-                .map(|file| bootstrap::absolute(&file).to_string_lossy().into_owned())
+                .map(|file| environment::absolute(&file).to_string_lossy().into_owned())
                 .collect(),
         }
     }
@@ -349,11 +350,11 @@ pub async fn recipe_plan(
     let (origin, text) = RecipeOrigin::open(path, workspace).await?;
     let file = files.add(origin.name.clone(), text);
     let mut noted = Vec::new();
-    let recipe = recipe::parse(files, file, &mut noted).map_err(|problems| refuse(&problems, files))?;
+    let recipe = recipe::parse(files, file, &mut noted).map_err(|problems| Refusal::of_problems(&problems, files))?;
     let params_node = match &typed.params_file {
         Some((name, text)) => {
             let file = files.add(name.clone(), text.clone());
-            Some(diag::parse(files, file).map_err(|problems| refuse(&problems, files))?)
+            Some(diag::parse(files, file).map_err(|problems| Refusal::of_problems(&problems, files))?)
         }
         None => None,
     };
@@ -387,7 +388,7 @@ pub async fn recipe_plan(
             let more = lowered.err().into_iter().flatten();
             wrong.extend(more.filter(|problem| !(unreadable && problem.code == "missing-input")));
             diag::diagnostic::sort(&mut wrong);
-            return Err(refuse(&wrong, files));
+            return Err(Refusal::of_problems(&wrong, files));
         }
     };
     warnings.extend(noted.iter().map(|warning| diag::render(files, warning)));
@@ -401,15 +402,6 @@ pub async fn recipe_plan(
     })
 }
 
-/// The policy that a recipe names.
-#[derive(Clone, Debug)]
-pub struct OwnPolicy {
-    /// As the command line would name it.
-    pub name: String,
-    /// Directories in which the files that it extends must be; any for a trusted recipe.
-    pub within: Option<Vec<PathBuf>>,
-}
-
 /// The policies of the command line, narrowed by the recipe's own.
 pub async fn rulers(
     named: &[String],
@@ -418,7 +410,11 @@ pub async fn rulers(
     files: &mut SourceFiles,
     warnings: &mut Vec<String>,
 ) -> Result<PolicySet, Refusal> {
-    let ours = load(&inputs::policies(named, workspace, None).await?, files, warnings)?;
+    let ours = load(
+        &policy_sources::policies(named, workspace, None).await?,
+        files,
+        warnings,
+    )?;
     match narrowing {
         None => Ok(ours),
         Some(own) => Ok(ours.narrowed_by(&own_rulers(own, workspace, files, warnings).await?)),
@@ -432,21 +428,20 @@ pub async fn own_rulers(
     files: &mut SourceFiles,
     warnings: &mut Vec<String>,
 ) -> Result<PolicySet, Refusal> {
-    let read = inputs::policies(std::slice::from_ref(&own.name), workspace, own.within.as_deref()).await?;
+    let read = policy_sources::policies(std::slice::from_ref(&own.name), workspace, own.within.as_deref()).await?;
     load(&read, files, warnings)
 }
 
-fn load(read: &inputs::Policies, files: &mut SourceFiles, warnings: &mut Vec<String>) -> Result<PolicySet, Refusal> {
+fn load(
+    read: &policy_sources::Policies,
+    files: &mut SourceFiles,
+    warnings: &mut Vec<String>,
+) -> Result<PolicySet, Refusal> {
     match read.load(files) {
         Ok((set, noted)) => {
             warnings.extend(noted.iter().map(|warning| diag::render(files, warning)));
             Ok(set)
         }
-        Err(problems) => Err(refuse(&problems, files)),
+        Err(problems) => Err(Refusal::of_problems(&problems, files)),
     }
-}
-
-/// Renders the problems of the user's files.
-pub fn refuse(problems: &[Diagnostic], files: &SourceFiles) -> Refusal {
-    Refusal::Invalid(diag::render_all(files, problems))
 }

@@ -2,6 +2,7 @@
 //! servers. Starts the programs that are needed for that.
 
 use super::bootstrap;
+use super::environment;
 use super::grants;
 use super::origin::{self, RecipeFile};
 use super::refusal::Refusal;
@@ -290,7 +291,7 @@ fn program(command: &str, server: &McpServer, ground: &ServerContext<'_>) -> Res
     };
     let mut named = vec![grants::program(
         command,
-        &bootstrap::variable("PATH").unwrap_or_default(),
+        &environment::variable("PATH").unwrap_or_default(),
     )];
     named.extend(server.args.iter().cloned());
     let mut confinement = ground.confinement.clone();
@@ -394,12 +395,12 @@ pub async fn standalone(
     let ground = ServerContext {
         workspace: workspace.root(),
         confinement: &confinement,
-        redactor: &Arc::new(Redactor::from_env(bootstrap::environment())),
+        redactor: environment::redactor(),
         cancel: &CancellationToken::new(),
         deadline: Instant::now() + wall,
         hermetic: false,
         trusted,
-        secrets: &Secrets::of(bootstrap::environment()),
+        secrets: &Secrets::of(environment::variables()),
     };
     let equipment = assemble(Some(plan), searches, Some(&ground)).await?;
     for notice in equipment.notices.take() {

@@ -1,9 +1,9 @@
 //! Sends the spans of a finished session to the collector in the `OTEL_*` variables. A failure is a warning: it changes
 //! neither verdict nor exit code.
 
-use super::{bootstrap, out};
+use super::environment;
+use super::out;
 use crate::base::event::{Event, EventKind};
-use crate::base::secret::Redactor;
 use crate::journal;
 use crate::net::otlp::{self, OtlpEncoding};
 use crate::report::traces;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Sends the spans of the session that has just ended, if configured. `ended`: cancelled if the run is interrupted; it
 /// shortens the wait.
 pub async fn export(dir: &Path, ended: &CancellationToken) {
-    let wish = match Wish::of(bootstrap::variable) {
+    let wish = match Wish::of(environment::variable) {
         Ok(Some(wish)) => wish,
         Ok(None) => return,
         Err(why) => return warn(&why),
@@ -32,7 +32,7 @@ pub async fn export(dir: &Path, ended: &CancellationToken) {
     if is_replay(&events) {
         return;
     }
-    let parent = bootstrap::variable("TRACEPARENT").and_then(|text| traces::parent(&text));
+    let parent = environment::variable("TRACEPARENT").and_then(|text| traces::parent(&text));
     if parent.as_ref().is_some_and(|parent| !parent.is_sampled()) {
         return;
     }
@@ -58,8 +58,7 @@ pub async fn export(dir: &Path, ended: &CancellationToken) {
 }
 
 fn warn(why: &str) {
-    let redactor = Redactor::from_env(bootstrap::environment());
-    out::stderr(&redactor.redact(&format!("warning: the spans of this run were not sent: {why}")));
+    out::stderr(&format!("warning: the spans of this run were not sent: {why}"));
 }
 
 fn is_replay(events: &[Event]) -> bool {

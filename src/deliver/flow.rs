@@ -8,7 +8,7 @@ use super::message::{self, Texts, Wording};
 use super::ours::{self, BranchState, HeldPatch};
 use super::patience::Patience;
 use super::reruled::{self, Rulers};
-use super::store::{DeliveryStore, Fetched, Listed, Merged, Pushed, RemoteError};
+use super::store::{DeliveryStore, FetchedRef, Listed, MergeResult, Pushed, RemoteError};
 use super::{DeliverOutcome, DeliverStop, DeliverTarget, Delivered, Preview, local};
 use crate::base::outcome::Verdict;
 use crate::base::secret::Redactor;
@@ -98,7 +98,7 @@ pub async fn deliver(
 /// The observed state of the branch, its base and its requests.
 struct Seen<'s> {
     state: &'s BranchState,
-    merged: &'s Merged,
+    merged: &'s MergeResult,
     /// Whether the merged tree equals the base's tree.
     empty: bool,
     /// Newest first, each with the patch that it holds.
@@ -141,15 +141,15 @@ fn decide(seen: &Seen<'_>) -> Decision {
     };
     let same = matches!(seen.state, BranchState::Ours { patch, .. } if patch.is(seen.digest));
     let mergeable = |request| match seen.merged {
-        Merged::Conflict(paths) => {
+        MergeResult::Conflict(paths) => {
             let reason = format!("the patch conflicts with the newer base in {}", paths.join(", "));
             Some(end(DeliverOutcome::Conflict, request, reason))
         }
-        Merged::Tree(_) if seen.empty => {
+        MergeResult::Tree(_) if seen.empty => {
             let reason = "the base has these changes already".to_owned();
             Some(end(DeliverOutcome::Nothing, request, reason))
         }
-        Merged::Tree(_) => None,
+        MergeResult::Tree(_) => None,
     };
     let open = seen
         .requests
@@ -213,7 +213,7 @@ struct Work<'a, 'b> {
 /// The patch applied to its own base and to the newer one.
 struct Rebased {
     onto: String,
-    merged: Merged,
+    merged: MergeResult,
     empty: bool,
     patch_id: String,
 }
@@ -345,7 +345,7 @@ impl Work<'_, '_> {
         reruled::rule(&self.settings.rulers, &paths, &prefix)?;
         let merged = store.merge(base, &patched, &onto).await?;
         let mut empty = false;
-        if let Merged::Tree(tree) = &merged {
+        if let MergeResult::Tree(tree) = &merged {
             // A file that was renamed on the base has another path now.
             let onto_tree = store.tree_of(&onto).await?;
             let paths = store.changed(&onto_tree, tree).await?;
@@ -380,7 +380,7 @@ impl Work<'_, '_> {
             draft: texts.draft,
             ..Preview::default()
         };
-        if let Merged::Tree(tree) = &rebased.merged {
+        if let MergeResult::Tree(tree) = &rebased.merged {
             let onto = store.tree_of(&rebased.onto).await?;
             preview.files = store.changed(&onto, tree).await?;
             (preview.added, preview.removed) = store.lines(&onto, tree).await?;
@@ -396,7 +396,7 @@ impl Work<'_, '_> {
         rebased: &Rebased,
         signed: bool,
     ) -> Result<(String, String), DeliverStop> {
-        let Merged::Tree(tree) = &rebased.merged else {
+        let MergeResult::Tree(tree) = &rebased.merged else {
             return Err(DeliverStop::Conflict("there is nothing to commit".to_owned()));
         };
         let trailers = ours::trailers(self.of, &texts.recipe, &rebased.patch_id, tree);
@@ -624,21 +624,21 @@ impl Work<'_, '_> {
             let there = listed.commit(&texts.branch).is_some();
             let mut own = Vec::new();
             match is_own {
-                true => own.push((name.as_str(), Fetched::Base)),
+                true => own.push((name.as_str(), FetchedRef::Base)),
                 false => {
-                    self.patiently(async || store.fetch(&upstream, &[(&name, Fetched::Base)]).await)
+                    self.patiently(async || store.fetch(&upstream, &[(&name, FetchedRef::Base)]).await)
                         .await?
                 }
             }
             if there {
-                own.push((texts.branch.as_str(), Fetched::Branch));
+                own.push((texts.branch.as_str(), FetchedRef::Branch));
             }
             if !own.is_empty() {
                 self.patiently(async || store.fetch(&remote, &own).await).await?;
             }
-            let onto = store.fetched(Fetched::Base).await?;
+            let onto = store.fetched(FetchedRef::Base).await?;
             let branch = match there {
-                true => Some(store.fetched(Fetched::Branch).await?),
+                true => Some(store.fetched(FetchedRef::Branch).await?),
                 false => None,
             };
             store.need_base(base, Some(&upstream)).await?;
@@ -764,8 +764,8 @@ impl Work<'_, '_> {
 
     fn trailers_of(&self, texts: &Texts, rebased: &Rebased) -> String {
         let tree = match &rebased.merged {
-            Merged::Tree(tree) => tree.as_str(),
-            Merged::Conflict(_) => "",
+            MergeResult::Tree(tree) => tree.as_str(),
+            MergeResult::Conflict(_) => "",
         };
         ours::trailers(self.of, &texts.recipe, &rebased.patch_id, tree)
     }
@@ -872,7 +872,7 @@ mod tests {
     /// Table values: the patch is `new`, with patch id `n`.
     fn outcome(
         state: &BranchState,
-        merged: &Merged,
+        merged: &MergeResult,
         empty: bool,
         requests: &[(ChangeRequest, HeldPatch)],
         forge: bool,
@@ -903,7 +903,7 @@ mod tests {
     type Row<'a> = (
         &'a str,
         BranchState,
-        &'a Merged,
+        &'a MergeResult,
         bool,
         Vec<(ChangeRequest, HeldPatch)>,
         bool,
@@ -922,8 +922,8 @@ mod tests {
             why: "w".to_owned(),
         };
         let behind = || BranchState::Behind { commit: "c".to_owned() };
-        let good = Merged::Tree("t".to_owned());
-        let bad = Merged::Conflict(vec!["a".to_owned()]);
+        let good = MergeResult::Tree("t".to_owned());
+        let bad = MergeResult::Conflict(vec!["a".to_owned()]);
         let none: &[(ChangeRequest, HeldPatch)] = &[];
         let one = |state, digest: &str, id: &str| vec![(request(state), held(digest, id))];
         let two = [

@@ -55,7 +55,7 @@ impl Listed {
 
 /// The result of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Merged {
+pub enum MergeResult {
     Tree(String),
     /// The conflicting paths.
     Conflict(Vec<String>),
@@ -212,7 +212,7 @@ impl DeliveryStore {
     ///
     /// # Errors
     /// [`RemoteError`].
-    pub async fn fetch(&self, remote: &RemoteAddress, refs: &[(&str, Fetched)]) -> Result<(), RemoteError> {
+    pub async fn fetch(&self, remote: &RemoteAddress, refs: &[(&str, FetchedRef)]) -> Result<(), RemoteError> {
         let specs: Vec<String> = refs
             .iter()
             .map(|(branch, to)| format!("+refs/heads/{branch}:{}", to.reference()))
@@ -279,7 +279,7 @@ impl DeliveryStore {
     ///
     /// # Errors
     /// [`DeliverStop::Environment`] when git fails.
-    pub async fn fetched(&self, which: Fetched) -> Result<String, DeliverStop> {
+    pub async fn fetched(&self, which: FetchedRef) -> Result<String, DeliverStop> {
         self.text(
             &["rev-parse", "--verify", &format!("{}^{{commit}}", which.reference())],
             None,
@@ -318,11 +318,11 @@ impl DeliveryStore {
     ///
     /// # Errors
     /// [`DeliverStop::Environment`] when git fails.
-    pub async fn merge(&self, base: &str, patched: &str, onto: &str) -> Result<Merged, DeliverStop> {
+    pub async fn merge(&self, base: &str, patched: &str, onto: &str) -> Result<MergeResult, DeliverStop> {
         let base = self.tree_of(base).await?;
         let onto = self.tree_of(onto).await?;
         if base == onto {
-            return Ok(Merged::Tree(patched.to_owned()));
+            return Ok(MergeResult::Tree(patched.to_owned()));
         }
         // These two commits give git the merge base to use.
         let root = self.text(&["commit-tree", &base, "-m", "base"], None).await?;
@@ -345,11 +345,11 @@ impl DeliveryStore {
         let mut lines = text.lines();
         let tree = lines.next().unwrap_or_default().to_owned();
         match (printed.ok, is_id(&tree)) {
-            (true, true) => Ok(Merged::Tree(tree)),
+            (true, true) => Ok(MergeResult::Tree(tree)),
             (false, true) => {
                 let mut paths: Vec<String> = lines.take_while(|line| !line.is_empty()).map(str::to_owned).collect();
                 paths.truncate(NAMED);
-                Ok(Merged::Conflict(paths))
+                Ok(MergeResult::Conflict(paths))
             }
             _ => Err(DeliverStop::Environment(format!(
                 "git merge-tree: {}",
@@ -591,12 +591,12 @@ impl DeliveryStore {
 
 /// What is fetched, and its reference in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fetched {
+pub enum FetchedRef {
     Base,
     Branch,
 }
 
-impl Fetched {
+impl FetchedRef {
     fn reference(self) -> &'static str {
         match self {
             Self::Base => BASE,

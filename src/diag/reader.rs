@@ -295,5 +295,14 @@ pub fn choice<T: Copy>(
     found.map(|(_, value)| at(node, *value))
 }
 
+/// The text, if it is not blank.
+pub fn not_blank(text: Spanned<String>, key: &str, problems: &mut Problems) -> Option<Spanned<String>> {
+    if text.value.trim().is_empty() {
+        problems.push(Diagnostic::error("empty-text", text.span, format!("`{key}` is empty")).help("write something"));
+        return None;
+    }
+    Some(text)
+}
+
 #[cfg(test)]
 mod tests;

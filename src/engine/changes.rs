@@ -4,8 +4,9 @@
 mod ruled;
 
 use super::deps::Deps;
-use super::effects::{Preconditions, RunError};
 use super::ledger::Ledger;
+use super::preconditions::Preconditions;
+use super::run_error::RunError;
 use super::state::RunState;
 use super::verdict::first_names;
 use crate::base::event::{EventKind, PatchTaken, PutBack};
@@ -16,7 +17,7 @@ use std::collections::BTreeSet;
 
 /// Takes a snapshot, checks the changes against the policy, and records the patch of those that are allowed.
 pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions) -> Result<(), RunError> {
-    ground.prepare_for_effects(deps, ledger).await?;
+    ground.prepare_for_effects(ledger).await?;
     let Some(baseline) = &ground.baseline else {
         return Err(RunError::Environment(
             "there is no baseline to compare the tree with".to_owned(),

@@ -1,14 +1,15 @@
 //! Runs the checks of a step: commands, bounds on the changes, and files. No model takes part.
 
 use super::deps::Deps;
-use super::effects::{RunError, confinement};
 use super::ledger::Ledger;
+use super::preconditions::confinement;
 use super::response;
+use super::run_error::RunError;
 use crate::base::event::PatchTaken;
 use crate::base::grant::described;
 use crate::base::outcome::CheckResult;
 use crate::process::{self, Finished, Invocation, Spawn};
-use crate::recipe::plan::{Changed, CheckWhat};
+use crate::recipe::plan::{ChangeLimits, CheckWhat};
 use crate::workspace::Workspace;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use std::path::Path;
@@ -166,7 +167,7 @@ fn not_executed(line: &str) -> Option<&str> {
     (!name.is_empty() && !name.contains(char::is_whitespace) && !shell.is_empty()).then_some(name)
 }
 
-fn describe(bounds: &Changed) -> String {
+fn describe(bounds: &ChangeLimits) -> String {
     let mut parts = Vec::new();
     if !bounds.only.is_empty() {
         parts.push(format!("only {}", bounds.only.join(", ")));
@@ -191,7 +192,7 @@ fn globs(patterns: &[String]) -> Result<GlobSet, String> {
     set.build().map_err(|error| error.to_string())
 }
 
-fn changed(bounds: &Changed, patch: Option<&PatchTaken>) -> Result<String, String> {
+fn changed(bounds: &ChangeLimits, patch: Option<&PatchTaken>) -> Result<String, String> {
     let files = patch.map(|patch| patch.files.as_slice()).unwrap_or_default();
     let paths = || {
         files
@@ -263,9 +264,9 @@ mod tests {
 
     #[test]
     fn bounds_hold_for_both_names_of_a_rename() {
-        let bounds = Changed {
+        let bounds = ChangeLimits {
             only: vec!["src/**".to_owned()],
-            ..Changed::default()
+            ..ChangeLimits::default()
         };
         assert!(changed(&bounds, Some(&patch(&[("src/a.rs", None, 1)]))).is_ok());
         let moved = changed(&bounds, Some(&patch(&[("src/a.rs", Some("lib/a.rs"), 1)])));
@@ -308,11 +309,11 @@ mod tests {
 
     #[test]
     fn all_problems_are_told() {
-        let bounds = Changed {
+        let bounds = ChangeLimits {
             never: vec!["*.lock".to_owned()],
             max_files: Some(1),
             max_lines: Some(5),
-            ..Changed::default()
+            ..ChangeLimits::default()
         };
         let told = changed(&bounds, Some(&patch(&[("a.lock", None, 4), ("b", None, 4)])));
         assert_eq!(

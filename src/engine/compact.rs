@@ -4,10 +4,12 @@
 //! turns are replaced by a summary that the model writes. The newest messages stay unchanged. Tokens are estimated from
 //! bytes and corrected by the counts that the service reports.
 
+use super::history_size::{Reported, size};
 use super::prompt::excerpt;
 use super::state::RunState;
+use crate::base::content::ToolContent;
 use crate::base::ids::CallId;
-use crate::base::message::{Media, Message, Part, Role, ToolContent, text_of};
+use crate::base::message::{Message, Part, Role, text_of};
 use crate::tools::results;
 
 /// Context window in tokens, for a model that reports none.
@@ -20,8 +22,6 @@ const NEWEST: u64 = 20;
 const WORTH: u64 = 10;
 /// Bytes per token until the service has reported a count. Code and JSON have 3 to 4.
 const BYTES_A_TOKEN: u64 = 4;
-/// Bytes counted for one image or document; services count them by pixels or pages.
-const MEDIA_BYTES: u64 = 6_000;
 /// Results up to this many bytes are not shrunk.
 const SMALL: usize = 2_000;
 /// Bytes that are kept of a longer result.
@@ -34,45 +34,6 @@ pub enum Compaction {
     Shrink(usize),
     /// Replace the messages before this index by a summary.
     Summarise(usize),
-}
-
-/// Token count that a service reported for one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reported {
-    /// Bytes of the history in that request.
-    pub bytes: u64,
-    /// Input tokens of the whole request.
-    pub input: u64,
-}
-
-/// Bytes that a message is counted as.
-pub fn size(message: &Message) -> u64 {
-    let parts = message.parts.iter().map(|part| match part {
-        Part::Text { text } => text.len() as u64,
-        Part::Thought { .. } => 0,
-        Part::Media(media) => media_size(media),
-        Part::Call(call) => (call.tool.len() + call.args.to_string().len()) as u64,
-        Part::Result(result) => result.content.iter().map(content_size).sum(),
-        Part::Opaque { .. } => 0,
-    });
-    let said: u64 = parts.sum();
-    // If a message is kept as received (opaque), that form replaces all other parts and contains them.
-    let opaque = message.parts.iter().map(|part| match part {
-        Part::Opaque { json, .. } => json.to_string().len() as u64,
-        _ => 0,
-    });
-    said.max(opaque.max().unwrap_or(0)) + 20
-}
-
-fn content_size(content: &ToolContent) -> u64 {
-    match content {
-        ToolContent::Text { text } => text.len() as u64,
-        ToolContent::Media(media) => media_size(media),
-    }
-}
-
-fn media_size(media: &Media) -> u64 {
-    (media.data.len() as u64).min(MEDIA_BYTES)
 }
 
 /// Estimated tokens of the next request.

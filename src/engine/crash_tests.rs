@@ -245,10 +245,10 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
             took_ms: 0,
         }),
         Next::Check(_) => {
-            let passed = record.state.attempt > world.red;
+            let passed = record.state.progress.attempt > world.red;
             record.put(EventKind::Checked {
                 step: id,
-                attempt: record.state.attempt,
+                attempt: record.state.progress.attempt,
                 check: CheckResult {
                     name: "c".to_owned(),
                     passed,

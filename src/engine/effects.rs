@@ -2,139 +2,30 @@
 
 use super::changes;
 use super::checks::{self, AuthorCommand};
-use super::deps::{Baseline, Deps, SandboxMaker};
+use super::deps::Deps;
 use super::exec;
-use super::journal_place;
 use super::ledger::Ledger;
-use super::next::{self, Next};
+use super::next;
+use super::preconditions::Preconditions;
 use super::prompt;
 use super::replayed_results;
 use super::response;
+use super::run_error::RunError;
 use super::state::RunState;
 use super::verdict;
 use crate::base::access::ResolvedPath;
 use crate::base::call::ToolKind;
-use crate::base::event::{Confined, EventKind, PromptReason};
+use crate::base::event::{EventKind, PromptReason};
 use crate::base::grant::{codes, described};
 use crate::base::ids::CallId;
 use crate::base::message::{self, Message, Part, Role};
 use crate::base::outcome::{CheckResult, RunOutcome, Verdict};
 use crate::journal::JournalError;
-use crate::process::{self, Confinement};
+use crate::process;
 use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
 use crate::recipe::template;
 use crate::workspace::at_references;
-use crate::workspace::patch::Snapshot;
 use std::time::{Duration, Instant};
-
-/// Why the loop stops early.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The journal cannot be written. The run ends at once with exit code 9.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// Something outside the run is missing or broken: exit code 8.
-    #[error("{0}")]
-    Environment(String),
-    /// The run has ended with this outcome.
-    #[error("{}", .0.message)]
-    Ended(RunOutcome),
-}
-
-/// What must be ready before anything may change the tree: the baseline, and for commands also the sandbox.
-pub struct Preconditions {
-    pending: Option<Baseline>,
-    pub(super) baseline: Option<Snapshot>,
-    sandbox: Option<SandboxMaker>,
-    tested: bool,
-}
-
-/// The sandbox of commands.
-pub fn confinement(deps: &Deps) -> Result<&Confinement, RunError> {
-    let missing = || RunError::Environment("the sandbox is not ready".to_owned());
-    deps.scope.confinement.get().ok_or_else(missing)
-}
-
-impl Preconditions {
-    /// For a new run, whose baseline is still being taken.
-    pub fn new(pending: Baseline, sandbox: SandboxMaker) -> Self {
-        Self {
-            pending: Some(pending),
-            baseline: None,
-            sandbox: Some(sandbox),
-            tested: false,
-        }
-    }
-
-    /// For a resumed run, with the baseline from the record.
-    pub fn resumed(tree: String, sandbox: SandboxMaker) -> Self {
-        Self {
-            pending: None,
-            baseline: Some(Snapshot { tree }),
-            sandbox: Some(sandbox),
-            tested: false,
-        }
-    }
-
-    /// Waits until the baseline is taken and recorded.
-    pub async fn prepare_for_effects(&mut self, _deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
-        let Some(pending) = self.pending.take() else {
-            return Ok(());
-        };
-        let taken = match pending.await {
-            Ok(taken) => taken,
-            Err(error) => Err(error.to_string()),
-        };
-        let (snapshot, dirty) =
-            taken.map_err(|why| RunError::Environment(format!("no baseline of the tree: {why}")))?;
-        ledger.record(EventKind::Baseline {
-            tree: snapshot.tree.clone(),
-            dirty,
-        })?;
-        self.baseline = Some(snapshot);
-        Ok(())
-    }
-
-    /// Waits until the sandbox of commands is chosen and recorded.
-    pub async fn confine(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
-        let Some(make) = self.sandbox.take() else {
-            return Ok(());
-        };
-        let (confinement, detail) = make().await.map_err(RunError::Environment)?;
-        let run = ledger.state.started.as_ref().map(|started| started.run.clone());
-        if let Some(run) = run
-            && let Some(to) =
-                journal_place::elsewhere(&confinement, &run, &deps.run_dir).map_err(RunError::Environment)?
-        {
-            // Background work must not use the old directory while it is moved.
-            self.prepare_for_effects(deps, ledger).await?;
-            journal_place::move_out(deps, ledger, &to)?;
-        }
-        ledger.record(EventKind::Confined(Confined {
-            level: confinement.level.as_str().to_owned(),
-            detail,
-        }))?;
-        // `set` cannot fail: only this function sets it, and it runs once.
-        let _ = deps.scope.confinement.set(confinement);
-        Ok(())
-    }
-
-    /// Waits for baseline and sandbox, and for the sandbox's self-test.
-    pub async fn prepare_for_commands(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
-        self.prepare_for_effects(deps, ledger).await?;
-        if self.tested {
-            return Ok(());
-        }
-        self.confine(deps, ledger).await?;
-        let confinement = confinement(deps)?;
-        let level = confinement.level.as_str();
-        process::self_test(confinement)
-            .await
-            .map_err(|why| RunError::Environment(format!("the sandbox level {level} does not hold here: {why}")))?;
-        self.tested = true;
-        Ok(())
-    }
-}
 
 /// Records that a step begins.
 pub fn begin(deps: &Deps, ledger: &mut Ledger, index: usize) -> Result<(), RunError> {
@@ -277,9 +168,9 @@ pub fn record_prompt(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Res
                 .filter(|unruled| unruled.restored)
                 .map(|unruled| unruled.path.as_str());
             let back = back.collect::<Vec<_>>();
-            let before = state.replies.before.as_ref();
-            let text = prompt::feedback(&state.checks, &back, before, state.fresh.is_some());
-            if let Some(task) = &state.fresh {
+            let before = state.progress.replies.before.as_ref();
+            let text = prompt::feedback(&state.progress.checks, &back, before, state.progress.fresh.is_some());
+            if let Some(task) = &state.progress.fresh {
                 let mut message = task.clone();
                 message.parts.push(Part::text(text));
                 return Ok(ledger.record(EventKind::Prompted { message, why })?);
@@ -287,8 +178,8 @@ pub fn record_prompt(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Res
             text
         }
         PromptReason::Repair => {
-            let errors = state.judged.as_deref().unwrap_or_default();
-            let printed = state.replies.printed.as_deref();
+            let errors = state.progress.judged.as_deref().unwrap_or_default();
+            let printed = state.progress.replies.printed.as_deref();
             response::repair(
                 errors,
                 deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Null),
@@ -297,7 +188,7 @@ pub fn record_prompt(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Res
         }
         PromptReason::Nudge => prompt::nudge(state),
         PromptReason::Printed => {
-            let tool = state.replies.printed.as_deref().unwrap_or_default();
+            let tool = state.progress.replies.printed.as_deref().unwrap_or_default();
             prompt::printed(tool, deps.plan.response.is_some())
         }
         PromptReason::Empty => prompt::EMPTY.to_owned(),
@@ -306,10 +197,10 @@ pub fn record_prompt(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Res
                 Some(message::StopReason::Length { call }) => call.as_deref(),
                 _ => None,
             };
-            prompt::shorter(call, state.replies.output_tokens)
+            prompt::shorter(call, state.progress.replies.output_tokens)
         }
         PromptReason::Echo => prompt::ECHO.to_owned(),
-        PromptReason::Idle => prompt::idle(state.idle),
+        PromptReason::Idle => prompt::idle(state.progress.idle),
     };
     Ok(ledger.record(EventKind::Prompted {
         message: Message::user(text),
@@ -371,7 +262,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
                 of_answer,
                 ..checks::of_command(&check.name, &text, &finished)
             };
-            let attempt = ledger.state.attempt;
+            let attempt = ledger.state.progress.attempt;
             let (made, differs) = replayed_results::check(deps.provider.recorded(), &step.id, attempt, made);
             warn_of(ledger, differs)?;
             ran = Some(finished);
@@ -388,7 +279,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
     };
     ledger.record(EventKind::Checked {
         step: step.id.clone(),
-        attempt: ledger.state.attempt,
+        attempt: ledger.state.progress.attempt,
         check: result,
     })?;
     ledger.sync_behind()?;
@@ -457,10 +348,8 @@ pub async fn finish(
             outcome = outcome.and(RunOutcome::new(Verdict::Environment, "patch", why));
         }
     }
-    if outcome.verdict.is_success()
-        && let Next::Finish(now) = verdict::finish(&ledger.state, &deps.plan)
-    {
-        outcome = now;
+    if outcome.verdict.is_success() && !ledger.state.stale() {
+        outcome = verdict::outcome(&ledger.state, &deps.plan);
     }
     if let Some(refused) = verdict::refused_end(&ledger.state) {
         outcome = outcome.and(refused);

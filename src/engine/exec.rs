@@ -2,8 +2,8 @@
 
 use super::command_judge::CommandJudge;
 use super::deps::Deps;
-use super::effects::RunError;
 use super::ledger::Ledger;
+use super::run_error::RunError;
 use crate::base::call::{ToolOrigin, ToolOutput};
 use crate::base::event::{Decided, EventKind};
 use crate::base::grant::{ExecJudge, Undone, Writes};

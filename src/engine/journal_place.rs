@@ -2,8 +2,8 @@
 //! directory.
 
 use super::deps::Deps;
-use super::effects::RunError;
 use super::ledger::Ledger;
+use super::run_error::RunError;
 use crate::base::event::EventKind;
 use crate::journal::{chain_key, place, state};
 use crate::process::{Confinement, SandboxLevel};

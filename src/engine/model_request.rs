@@ -2,9 +2,10 @@
 
 use super::compact::{self, Compaction};
 use super::deps::Deps;
-use super::effects::{RunError, since};
+use super::effects::since;
 use super::ledger::Ledger;
 use super::prompt::Digests;
+use super::run_error::RunError;
 use crate::base::call::ToolSpec;
 use crate::base::event::{EventKind, Summarised};
 use crate::base::ids::CallId;
@@ -15,6 +16,7 @@ use crate::provider::{AskContext, ModelRequest, ProviderClass, ProviderError};
 use crate::tools::results;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -62,8 +64,8 @@ impl RequestContext {
     /// Sends one request and records the reply. Returns the calls whose arguments hold a secret, or none when the
     /// history had to be shortened instead.
     pub async fn ask(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<BTreeSet<CallId>, RunError> {
-        // Moved out while the request is under way, because the ledger is borrowed mutably to show progress events.
-        let history = std::mem::take(&mut ledger.state.history);
+        // The ledger is borrowed mutably while the request is under way, to show progress events.
+        let history = Arc::clone(&ledger.state.history);
         let digest = self.digests.of(&history, ledger.state.epoch);
         let request = ModelRequest {
             turn: ledger.state.spent.turns + 1,
@@ -72,12 +74,13 @@ impl RequestContext {
             messages: &history,
             epoch: ledger.state.epoch,
             response: deps.plan.response.as_ref(),
-            answer_only: ledger.state.replies.repairing,
+            answer_only: ledger.state.progress.replies.repairing,
             digest: &digest,
         };
         let answer = once(deps, ledger, &request).await;
         let turn = request.turn;
-        ledger.state.history = history;
+        // The last other owner: the reply is added to the history without copying it.
+        drop(history);
         let mut given = match answer? {
             Ok(given) => given,
             Err(error) => {

@@ -1,7 +1,8 @@
 //! Applies a `modify` rule: an external program rewrites the proposed file content, or the arguments as JSON.
 
 use super::deps::Deps;
-use super::effects::{self, RunError};
+use super::preconditions;
+use super::run_error::RunError;
 use crate::base::ruling::{Decision, Ruling};
 use crate::base::secret::Redactor;
 use crate::process::{self, Confinement, Invocation, Spawn};
@@ -30,7 +31,7 @@ impl<'a> Pipe<'a> {
     pub fn of(deps: &'a Deps) -> Result<Self, RunError> {
         Ok(Self {
             workspace: &deps.workspace,
-            confinement: effects::confinement(deps)?,
+            confinement: preconditions::confinement(deps)?,
             redactor: &deps.redactor,
             cancel: &deps.interrupt.token,
         })

@@ -3,7 +3,7 @@
 use super::compact::{self, Compaction};
 use super::prompt;
 use super::state::{Phase, RunState};
-use super::verdict::{denied_end, failed_step, finish, refused_end};
+use super::verdict::{denied_end, failed_step, outcome, refused_end};
 use crate::base::answer::json_of;
 use crate::base::budget::LimitHit;
 use crate::base::call::CallState;
@@ -87,7 +87,7 @@ pub fn next(state: &RunState, plan: &Plan) -> Next {
         Phase::Between if state.was_green() || failed_step(state).is_some() => finish(state, plan),
         Phase::Between => Next::Begin(state.step),
         Phase::Opened => open(state, plan, step),
-        Phase::Prompting => match state.attempt {
+        Phase::Prompting => match state.progress.attempt {
             0 | 1 => Next::Prompt(PromptReason::Task),
             _ => Next::Prompt(PromptReason::Feedback),
         },
@@ -95,6 +95,14 @@ pub fn next(state: &RunState, plan: &Plan) -> Next {
         Phase::Calling => call(state, plan),
         Phase::Answered => answered(state, plan, step),
         Phase::Ran => ran(state, step),
+    }
+}
+
+/// Ends a run whose steps are done. If the tree may have changed, it is measured first.
+fn finish(state: &RunState, plan: &Plan) -> Next {
+    match state.stale() {
+        true => Next::Measure,
+        false => Next::Finish(outcome(state, plan)),
     }
 }
 
@@ -121,7 +129,7 @@ pub fn is_wanted(state: &RunState, plan: &Plan, step: &PlanStep) -> Result<bool,
 
 fn open(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
     // Once something of the step was done, its condition is not evaluated again.
-    let untouched = state.attempt == 0 && state.checks.is_empty();
+    let untouched = state.progress.attempt == 0 && state.progress.checks.is_empty();
     if let (true, Some(when)) = (untouched, &step.when) {
         match is_wanted(state, plan, step) {
             Ok(true) => {}
@@ -145,9 +153,9 @@ fn open(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
         return if state.stale() { Next::Measure } else { Next::Run };
     }
     if step.skip_if_green && !step.checks.is_empty() {
-        let red = state.checks.iter().find(|check| !check.passed);
+        let red = state.progress.checks.iter().find(|check| !check.passed);
         if red.is_none() {
-            return match state.checks.len() {
+            return match state.progress.checks.len() {
                 done if done < step.checks.len() => check(state, step, done),
                 _ if state.stale() => Next::Measure,
                 _ => Next::StepDone(StepResult {
@@ -185,7 +193,7 @@ fn ask(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
     let own = step
         .budget
         .as_ref()
-        .and_then(|budget| state.step_spent.exhausted(budget));
+        .and_then(|budget| state.progress.spent.exhausted(budget));
     let capped = plan.budget.cost_micros.is_some() || step.budget.as_ref().is_some_and(|b| b.cost_micros.is_some());
     if capped && state.spent.unpriced {
         let message = "budget reached: a model without a known price answered, and the cost is limited; name its price in \
@@ -207,22 +215,22 @@ fn stuck(state: &RunState, plan: &Plan, step: &PlanStep) -> Option<Next> {
             state.repeats
         ));
     }
-    if state.repeats == REPEATS_NOTED && !state.nudged {
+    if state.repeats == REPEATS_NOTED && !state.progress.nudged {
         return Some(Next::Prompt(PromptReason::Nudge));
     }
     if state.echoes >= ECHOES_ENDED {
         return end(format!("{} replies in a row said the same over and over", state.echoes));
     }
-    if !must_change(state, plan, step) || state.idle < IDLE_NOTED {
+    if !must_change(state, plan, step) || state.progress.idle < IDLE_NOTED {
         return None;
     }
-    let decides = state.idle >= IDLE_ENDED || !state.idle_told;
+    let decides = state.progress.idle >= IDLE_ENDED || !state.progress.idle_told;
     match (decides, state.touched) {
         (false, _) => None,
         (true, true) => Some(Next::Measure),
-        (true, false) if state.idle >= IDLE_ENDED => end(format!(
+        (true, false) if state.progress.idle >= IDLE_ENDED => end(format!(
             "a change was expected, and nothing changed in {} turns",
-            state.idle
+            state.progress.idle
         )),
         (true, false) => Some(Next::Prompt(PromptReason::Idle)),
     }
@@ -256,7 +264,7 @@ fn call(state: &RunState, plan: &Plan) -> Next {
 /// The limit that one more call of `tool` would exceed; `more`: calls of this batch that are about to start already.
 pub fn call_limit(state: &RunState, plan: &Plan, tool: &str, more: u64) -> Option<LimitHit> {
     let own = plan.steps.get(state.step).and_then(|step| step.budget.as_ref());
-    let spents = [(&state.spent, Some(&plan.budget)), (&state.step_spent, own)];
+    let spents = [(&state.spent, Some(&plan.budget)), (&state.progress.spent, own)];
     spents.into_iter().find_map(|(spent, budget)| {
         let allowed = *budget?.calls.get(tool)?;
         let spent = spent.calls.get(tool).copied().unwrap_or(0) + more;
@@ -281,12 +289,14 @@ fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
                 None => Next::Prompt(PromptReason::Echo),
             };
         }
-        Some(StopReason::Length { .. }) if !state.replies.cut_told => return Next::Prompt(PromptReason::Retry),
+        Some(StopReason::Length { .. }) if !state.progress.replies.cut_told => {
+            return Next::Prompt(PromptReason::Retry);
+        }
         Some(StopReason::Length { call }) => {
             let message = format!(
                 "{} again after it was told; raise the limit with --max-output-tokens, or `model_settings: {{ max_output_tokens: … }}` \
                  in the recipe, or at the server",
-                prompt::cut(call.as_deref(), state.replies.output_tokens)
+                prompt::cut(call.as_deref(), state.progress.replies.output_tokens)
             );
             return Next::Finish(RunOutcome::new(Verdict::Provider, "length", message));
         }
@@ -296,7 +306,7 @@ fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
         }
         Some(StopReason::End | StopReason::Calls) | None => {}
     }
-    if must_change(state, plan, step) && !state.nudged && is_question(&state.answer) {
+    if must_change(state, plan, step) && !state.progress.nudged && is_question(&state.answer) {
         if state.touched {
             return Next::Measure;
         }
@@ -304,21 +314,21 @@ fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
             return Next::Prompt(PromptReason::Nudge);
         }
     }
-    if state.replies.is_empty && !state.replies.empty_told {
+    if state.progress.replies.is_empty && !state.progress.replies.empty_told {
         return Next::Prompt(PromptReason::Empty);
     }
     let wants_json = plan.response.is_some() && is_last_prompt(state, plan);
-    let printed = state.replies.printed.is_some() && !state.replies.printed_told;
+    let printed = state.progress.replies.printed.is_some() && !state.progress.replies.printed_told;
     if !wants_json && let Some(next) = no_answer(state, step, printed) {
         return next;
     }
     if wants_json {
-        match &state.judged {
+        match &state.progress.judged {
             None => return Next::Judge,
             Some(errors) if errors.is_empty() => {}
             // The response schema may ask for JSON that looks like a call, so the answer is validated first.
             Some(_) if printed => return Next::Prompt(PromptReason::Printed),
-            Some(_) if state.repairs < plan.response_retries => return Next::Prompt(PromptReason::Repair),
+            Some(_) if state.progress.repairs < plan.response_retries => return Next::Prompt(PromptReason::Repair),
             Some(errors) => {
                 let message = format!("the answer does not fit the response schema: {}", errors.join("; "));
                 return done(state, StepStatus::Failed, "response", message);
@@ -334,7 +344,7 @@ fn no_answer(state: &RunState, step: &PlanStep, printed: bool) -> Option<Next> {
     if printed {
         return Some(Next::Prompt(PromptReason::Printed));
     }
-    let lacks_answer = state.replies.is_empty || state.replies.printed.is_some();
+    let lacks_answer = state.progress.replies.is_empty || state.progress.replies.printed.is_some();
     if !lacks_answer || !step.checks.is_empty() {
         return None;
     }
@@ -344,7 +354,7 @@ fn no_answer(state: &RunState, step: &PlanStep, printed: bool) -> Option<Next> {
     if changed_in_step(state) {
         return None;
     }
-    Some(match &state.replies.printed {
+    Some(match &state.progress.replies.printed {
         Some(tool) => {
             let message = format!(
                 "the model writes its calls as text (`{tool}`), so that nothing was called: its server does not read them as calls, or \
@@ -362,13 +372,14 @@ fn no_answer(state: &RunState, step: &PlanStep, printed: bool) -> Option<Next> {
 
 /// Performs the remaining checks, then ends the attempt.
 fn checked(state: &RunState, step: &PlanStep) -> Next {
-    if state.checks.len() < step.checks.len() {
-        return check(state, step, state.checks.len());
+    if state.progress.checks.len() < step.checks.len() {
+        return check(state, step, state.progress.checks.len());
     }
     if state.stale() {
         return Next::Measure;
     }
     let red: Vec<&str> = state
+        .progress
         .checks
         .iter()
         .filter(|c| !c.passed)
@@ -377,17 +388,17 @@ fn checked(state: &RunState, step: &PlanStep) -> Next {
     if !red.is_empty() {
         let why = format!("failed: {}", red.join(", "));
         let is_prompt = matches!(step.work, StepWork::Prompt { .. });
-        let repeats = is_prompt && state.replies.repeats(state.own_tree());
+        let repeats = is_prompt && state.progress.replies.repeats(state.own_tree());
         if repeats {
             let message = format!(
                 "checks {why}; attempt {} gave the same replies as the one before and left the tree as it was, so that no further \
                  attempt was made",
-                state.attempt
+                state.progress.attempt
             );
             return done(state, StepStatus::Failed, "check", message);
         }
-        if is_prompt && state.attempt <= step.retries {
-            return Next::Attempt(state.attempt + 1, why);
+        if is_prompt && state.progress.attempt <= step.retries {
+            return Next::Attempt(state.progress.attempt + 1, why);
         }
         return done(state, StepStatus::Failed, "check", format!("checks {why}"));
     }
@@ -413,7 +424,7 @@ fn ran(state: &RunState, step: &PlanStep) -> Next {
             "a prompt step has no command".to_owned(),
         );
     };
-    let ended = state.ran.as_ref().map(|(exit, _)| exit);
+    let ended = state.progress.ran.as_ref().map(|(exit, _)| exit);
     if let Some(exit) = ended
         && exit.code != Some(0)
         && (!allow_failure || exit.timed_out)
@@ -429,7 +440,7 @@ fn ran(state: &RunState, step: &PlanStep) -> Next {
 }
 
 fn done(state: &RunState, status: StepStatus, reason: &str, message: String) -> Next {
-    let output = match &state.ran {
+    let output = match &state.progress.ran {
         Some((_, output)) => output.clone(),
         None => state.answer.clone(),
     };
@@ -443,7 +454,7 @@ fn done(state: &RunState, status: StepStatus, reason: &str, message: String) -> 
 }
 
 fn changed_in_step(state: &RunState) -> bool {
-    match (&state.patch, &state.step_tree) {
+    match (&state.patch, &state.progress.tree) {
         (Some(patch), Some(before)) => patch.own_tree() != before,
         (Some(patch), None) => patch.blob.is_some(),
         (None, _) => false,
@@ -453,7 +464,7 @@ fn changed_in_step(state: &RunState) -> bool {
 /// The answer of the current step, as checks and programs read it: what a command printed; where the response schema
 /// applies, the JSON document alone; otherwise the text of the last reply.
 pub fn answer(state: &RunState, plan: &Plan) -> String {
-    if let Some((_, output)) = &state.ran {
+    if let Some((_, output)) = &state.progress.ran {
         return output.clone();
     }
     let wants_json = plan.response.is_some() && is_last_prompt(state, plan);

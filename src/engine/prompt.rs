@@ -5,9 +5,10 @@ use super::state::RunState;
 use super::state::replies::Attempt;
 use super::verdict::first_names;
 use crate::base::call::ToolSpec;
+use crate::base::content::ToolContent;
 use crate::base::event::GivenPrompt;
 use crate::base::ids::sha256_hex;
-use crate::base::message::{Message, Part, ToolContent};
+use crate::base::message::{Message, Part};
 use crate::base::outcome::CheckResult;
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, McpPrompt, PlanStep};
@@ -269,7 +270,7 @@ mod tests {
 
     #[test]
     fn what_a_server_gave_stands_above_the_authors_words() {
-        let picture = crate::base::message::Media {
+        let picture = crate::base::content::Media {
             mime: "image/png".to_owned(),
             data: "AAAA".to_owned(),
             name: None,

@@ -3,7 +3,9 @@
 use super::state::RunState;
 use crate::base::call::ToolSpec;
 use crate::base::event::{Event, EventKind};
-use crate::provider::replay::{RecordedRequest, RecordedRun, RecordedTurn};
+use crate::provider::recorded_run::RecordedRun;
+use crate::provider::replay::{RecordedRequest, RecordedTurn};
+use std::sync::Arc;
 
 /// Requests and replies of a journal.
 pub struct Recording {
@@ -90,7 +92,7 @@ impl Recording {
                     return Some(RecordedRequest {
                         system: told.0,
                         tools: told.1,
-                        messages: state.history,
+                        messages: Arc::unwrap_or_clone(state.history),
                     });
                 }
                 _ => {}

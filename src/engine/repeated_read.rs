@@ -2,8 +2,9 @@
 
 use super::state::RunState;
 use crate::base::call::ToolOutput;
+use crate::base::content::ToolContent;
 use crate::base::ids::CallId;
-use crate::base::message::{CallResult, Part, ToolContent};
+use crate::base::message::{CallResult, Part};
 use serde_json::Value;
 
 /// Results up to this many bytes are given in full again.
@@ -56,6 +57,7 @@ mod tests {
     use crate::base::event::EventKind;
     use crate::base::message::{Reply, StopReason, Usage};
     use serde_json::json;
+    use std::sync::Arc;
 
     fn asks(state: &mut RunState, id: &str, args: Value) {
         state.apply(&EventKind::Replied {
@@ -112,7 +114,7 @@ mod tests {
         asks(&mut state, "c5", path.clone());
         let changed = format!("{long}more\n");
         assert_eq!(gives(&mut state, "c5", &changed), changed, "it has changed");
-        state.history.clear();
+        state.history = Arc::default();
         asks(&mut state, "c6", path.clone());
         assert_eq!(
             gives(&mut state, "c6", &long),

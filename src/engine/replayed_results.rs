@@ -18,7 +18,8 @@
 use crate::base::call::{Replayed, ToolKind, ToolOutput, ToolSpec};
 use crate::base::ids::{CallId, StepId};
 use crate::base::outcome::CheckResult;
-use crate::provider::replay::{RecordedRun, diff};
+use crate::provider::recorded_run::RecordedRun;
+use crate::provider::replay::diff;
 use crate::tools::{PreparedCall, ToolContext, ToolError, results};
 use serde_json::Value;
 use std::path::Path;

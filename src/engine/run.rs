@@ -2,10 +2,12 @@
 
 use super::changes;
 use super::deps::Deps;
-use super::effects::{self, Preconditions, RunError};
+use super::effects;
 use super::ledger::Ledger;
 use super::model_request::RequestContext;
 use super::next::{Next, next};
+use super::preconditions::Preconditions;
+use super::run_error::RunError;
 use super::scheduler;
 use crate::base::event::EventKind;
 use crate::base::ids::CallId;

@@ -3,13 +3,14 @@
 
 use super::denial;
 use super::deps::Deps;
-use super::effects::{Preconditions, RunError};
 use super::exec::{self, Bounds};
 use super::ledger::Ledger;
 use super::modify;
 use super::next::{call_limit, ends_the_run};
+use super::preconditions::Preconditions;
 use super::repeated_read;
 use super::replayed_results;
+use super::run_error::RunError;
 use super::state::CallRecord;
 use crate::base::call::{CallState, ToolKind, ToolOrigin, ToolOutput};
 use crate::base::event::{Decided, EventKind};
@@ -244,7 +245,7 @@ async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, wave:
     if !first.builtin || matches!(first.kind, ToolKind::Execute) {
         ground.prepare_for_commands(deps, ledger).await?;
     } else if !first.kind.is_read_only() {
-        ground.prepare_for_effects(deps, ledger).await?;
+        ground.prepare_for_effects(ledger).await?;
     }
     for ready in &wave {
         ledger.record(EventKind::CallStarted { call: ready.id.clone() })?;

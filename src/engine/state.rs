@@ -4,7 +4,7 @@ mod calls;
 mod changes;
 pub mod replies;
 
-use super::compact::{Reported, size};
+use super::history_size::{Reported, size};
 use super::stuck_detection::{Sameness, echoes};
 use crate::base::budget::Spent;
 use crate::base::call::{CallState, ToolCall, ToolOutput, ToolSpec};
@@ -16,8 +16,10 @@ use crate::base::outcome::{CheckResult, RunOutcome, StepResult, StepStatus};
 use crate::policy::Author;
 use crate::recipe::{Plan, StepOutputs, StepValues};
 use indexmap::IndexMap;
+use replies::Replies;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The point that a run has reached between two events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +85,35 @@ pub struct ApprovedFailure {
     pub how: String,
 }
 
+/// The progress of the current step. A new step begins with a new value.
+#[derive(Clone, Debug, Default)]
+pub struct StepProgress {
+    /// Attempt of the step, from 1; 0 during the check whether the step passes already.
+    pub attempt: u32,
+    /// What the step has used of its budget.
+    pub spent: Spent,
+    /// Results of the checks of this attempt so far.
+    pub checks: Vec<CheckResult>,
+    /// Schema errors of the last answer; empty if it is valid.
+    pub judged: Option<Vec<String>>,
+    /// How often the answer was sent back because it does not match its schema.
+    pub repairs: u32,
+    /// Whether the model got a nudge: it repeats itself, or asks what nobody can answer.
+    pub nudged: bool,
+    /// Properties of the model's replies other than the answer.
+    pub replies: Replies,
+    /// The task of the step, repeated at the start of a fresh attempt.
+    pub fresh: Option<Message>,
+    /// How the command of a `run` step ended, and its output.
+    pub ran: Option<(crate::base::call::ExitInfo, String)>,
+    /// Turns of this step since the tree last changed.
+    pub idle: u64,
+    /// Whether the model was warned that it changes nothing.
+    pub idle_told: bool,
+    /// The tree when the step began, if known.
+    pub tree: Option<String>,
+}
+
 /// Everything that decides what comes next.
 #[derive(Clone, Debug, Default)]
 pub struct RunState {
@@ -90,9 +121,9 @@ pub struct RunState {
     pub phase: Phase,
     /// Index of the current or next step.
     pub step: usize,
-    /// Attempt of the step, from 1; 0 during the check whether the step passes already.
-    pub attempt: u32,
-    pub history: Vec<Message>,
+    pub progress: StepProgress,
+    /// Shared with the request that is under way.
+    pub history: Arc<Vec<Message>>,
     /// Bytes that the history is counted as.
     pub bytes: u64,
     /// Index of the step's task in the history.
@@ -110,20 +141,11 @@ pub struct RunState {
     /// Calls so far in the run; the next call id is one more.
     pub calls_asked: u64,
     pub spent: Spent,
-    pub step_spent: Spent,
     /// Text of the last reply and how it ended.
     pub answer: String,
     pub stop: Option<StopReason>,
-    /// Schema errors of the last answer; empty if it is valid.
-    pub judged: Option<Vec<String>>,
-    pub repairs: u32,
-    pub nudged: bool,
-    /// Properties of the model's replies other than the answer.
-    pub replies: replies::Replies,
     /// Names and aliases of the tools that were declared to the model.
     pub tools: BTreeSet<String>,
-    /// The task of the step, repeated at the start of a fresh attempt.
-    pub fresh: Option<Message>,
     /// Codes of warnings that are made once per run and have been made.
     pub warned: BTreeSet<String>,
     /// What templates and conditions see of the steps that ended.
@@ -131,17 +153,12 @@ pub struct RunState {
     /// Prompts that MCP servers supplied for steps.
     pub prompts: Vec<GivenPrompt>,
     pub results: Vec<(StepId, StepResult)>,
-    /// Results of the checks of this attempt so far.
-    pub checks: Vec<CheckResult>,
-    pub ran: Option<(crate::base::call::ExitInfo, String)>,
     pub denials: Vec<DeniedCall>,
     /// Approved calls that failed, and no step's checks have passed since.
     pub approved_failures: Vec<ApprovedFailure>,
     /// Number of uses of each rule with `times`.
     pub uses: BTreeMap<String, u64>,
     pub baseline: Option<String>,
-    /// The tree when the step began, if known.
-    pub step_tree: Option<String>,
     pub patch: Option<PatchTaken>,
     /// Files that edit tools changed, relative to the workspace.
     pub edited: BTreeSet<String>,
@@ -160,10 +177,6 @@ pub struct RunState {
     sameness: Sameness,
     /// Replies in a row that only repeat themselves.
     pub echoes: u32,
-    /// Turns of this step since the tree last changed.
-    pub idle: u64,
-    /// Whether the model was warned that it changes nothing.
-    pub idle_told: bool,
     pub confined: Option<String>,
     pub outcome: Option<RunOutcome>,
 }
@@ -185,20 +198,20 @@ impl RunState {
             EventKind::Confined(confined) => self.confined = Some(confined.level.clone()),
             EventKind::Baseline { tree, .. } => {
                 self.baseline = Some(tree.clone());
-                self.step_tree = Some(tree.clone());
+                self.progress.tree = Some(tree.clone());
             }
             EventKind::StepStarted { index, .. } => self.open_step(*index),
             EventKind::Ran { exit, output, .. } => {
-                self.ran = Some((exit.clone(), output.clone()));
+                self.progress.ran = Some((exit.clone(), output.clone()));
                 self.wrote(Author::TrustedStep);
                 self.phase = Phase::Ran;
             }
             EventKind::AttemptStarted { n, fresh, .. } => {
                 // The checks of the previous attempt are kept until the model has received their results.
-                self.attempt = *n;
+                self.progress.attempt = *n;
                 self.phase = Phase::Prompting;
                 let tree = self.own_tree().map(str::to_owned);
-                self.replies.open_attempt(*n, tree);
+                self.progress.replies.open_attempt(*n, tree);
                 if *fresh {
                     self.forget_attempt();
                 }
@@ -213,9 +226,9 @@ impl RunState {
             } => self.call_finished(call, *state, output),
             EventKind::Checked { check, .. } => {
                 self.littered |= check.exit.is_some();
-                self.checks.push(check.clone());
+                self.progress.checks.push(check.clone());
             }
-            EventKind::ResponseJudged { errors, .. } => self.judged = Some(errors.clone()),
+            EventKind::ResponseJudged { errors, .. } => self.progress.judged = Some(errors.clone()),
             EventKind::StepFinished { step, result } => self.step_finished(step, result),
             EventKind::Compacted {
                 history,
@@ -234,8 +247,8 @@ impl RunState {
             }
             EventKind::PatchTaken(patch) => {
                 if self.own_tree() != Some(patch.own_tree()) {
-                    self.idle = 0;
-                    self.idle_told = false;
+                    self.progress.idle = 0;
+                    self.progress.idle_told = false;
                 }
                 self.patch = Some(patch.clone());
                 self.touched = false;
@@ -275,32 +288,24 @@ impl RunState {
 
     fn open_step(&mut self, index: usize) {
         self.step = index;
-        self.attempt = 0;
         self.phase = Phase::Opened;
-        self.checks.clear();
-        self.ran = None;
-        self.step_spent = Spent::default();
-        self.repairs = 0;
-        self.nudged = false;
-        self.replies = replies::Replies::default();
-        self.fresh = None;
-        self.judged = None;
-        self.idle = 0;
-        self.idle_told = false;
-        self.step_tree = self.own_tree().map(str::to_owned);
+        self.progress = StepProgress {
+            tree: self.own_tree().map(str::to_owned),
+            ..StepProgress::default()
+        };
     }
 
     fn compacted(&mut self, history: &[Message], keep_from: usize, overflowed: bool) {
         let keep_from = keep_from.min(self.history.len());
-        let kept = self.history.split_off(keep_from);
+        let kept = self.history.get(keep_from..).unwrap_or_default();
+        let whole = [history, kept].concat();
         // Shrinking keeps the number of messages; a summary replaces all the older ones.
         self.task_at = self.task_at.map(|at| match at < keep_from {
             true if history.len() == keep_from => at,
             true => 0,
             false => at - keep_from + history.len(),
         });
-        self.history = history.to_vec();
-        self.history.extend(kept);
+        self.history = Arc::new(whole);
         self.bytes = self.history.iter().map(size).sum();
         self.overflows += u32::from(overflowed);
         self.epoch += 1;
@@ -308,11 +313,11 @@ impl RunState {
 
     fn push(&mut self, message: Message) {
         self.bytes += size(&message);
-        self.history.push(message);
+        Arc::make_mut(&mut self.history).push(message);
     }
 
     fn charge(&mut self, reply: &Reply, cost_micros: Option<u64>) {
-        for spent in [&mut self.spent, &mut self.step_spent] {
+        for spent in [&mut self.spent, &mut self.progress.spent] {
             spent.turns += 1;
             spent.tokens += reply.usage.total();
             spent.cost_micros += cost_micros.unwrap_or(0);
@@ -326,23 +331,23 @@ impl RunState {
         let Some(at) = self.task_at.take().filter(|at| *at < self.history.len()) else {
             return;
         };
-        self.fresh = self.history.get(at).cloned();
-        self.history.truncate(at);
+        self.progress.fresh = self.history.get(at).cloned();
+        Arc::make_mut(&mut self.history).truncate(at);
         self.bytes = self.history.iter().map(size).sum();
         self.reported = None;
         self.epoch += 1;
     }
 
     fn prompted(&mut self, message: &Message, why: PromptReason) {
-        if why == PromptReason::Task || self.fresh.take().is_some() {
+        if why == PromptReason::Task || self.progress.fresh.take().is_some() {
             self.task_at = Some(self.history.len());
         }
         self.push(message.clone());
         match why {
-            PromptReason::Idle => self.idle_told = true,
-            PromptReason::Repair => self.repairs += 1,
+            PromptReason::Idle => self.progress.idle_told = true,
+            PromptReason::Repair => self.progress.repairs += 1,
             PromptReason::Nudge => {
-                self.nudged = true;
+                self.progress.nudged = true;
             }
             PromptReason::Task
             | PromptReason::Feedback
@@ -351,15 +356,15 @@ impl RunState {
             | PromptReason::Printed
             | PromptReason::Empty => {}
         }
-        self.replies.prompted(why);
-        self.judged = None;
-        self.checks.clear();
+        self.progress.replies.prompted(why);
+        self.progress.judged = None;
+        self.progress.checks.clear();
         self.phase = Phase::Asking;
     }
 
     fn replied(&mut self, reply: &Reply, cost_micros: Option<u64>) {
         self.charge(reply, cost_micros);
-        self.idle += 1;
+        self.progress.idle += 1;
         self.overflows = 0;
         self.reported = match reply.usage.input {
             0 => None,
@@ -369,10 +374,10 @@ impl RunState {
             }),
         };
         self.answer = reply.text();
-        self.replies.replied(reply, &self.tools);
+        self.progress.replies.replied(reply, &self.tools);
         self.echoes = if echoes(&self.answer) { self.echoes + 1 } else { 0 };
         self.stop = Some(reply.stop.clone());
-        self.judged = None;
+        self.progress.judged = None;
         self.calls = reply
             .calls()
             .map(|call| {
@@ -393,7 +398,7 @@ impl RunState {
             .collect();
         self.calls_asked += self.calls.len() as u64;
         // Services reject an empty message, and some chat templates two user messages in a row.
-        let parts = match self.replies.is_empty {
+        let parts = match self.progress.replies.is_empty {
             true => vec![Part::text(replies::NOTHING)],
             false => reply.parts.clone(),
         };
@@ -410,13 +415,13 @@ impl RunState {
 
     fn step_finished(&mut self, step: &StepId, result: &StepResult) {
         if result.status == StepStatus::Passed
-            && self.checks.iter().any(|check| !check.of_answer)
-            && self.checks.iter().all(|check| check.passed)
+            && self.progress.checks.iter().any(|check| !check.of_answer)
+            && self.progress.checks.iter().all(|check| check.passed)
         {
             self.approved_failures.clear();
         }
         let values = StepValues {
-            exit_code: self.ran.as_ref().and_then(|(exit, _)| exit.code),
+            exit_code: self.progress.ran.as_ref().and_then(|(exit, _)| exit.code),
             status: match result.status {
                 StepStatus::Passed => "passed",
                 StepStatus::Failed => "failed",

@@ -1,6 +1,5 @@
 //! Determines the outcome of a run whose steps are done or whose calls were denied; the strictest reason wins. Pure.
 
-use super::next::Next;
 use super::state::{DeniedCall, RunState};
 use crate::base::grant::{NOT_RESTORED, Undone, described};
 use crate::base::outcome::{RunOutcome, StepResult, StepStatus, Verdict};
@@ -97,11 +96,8 @@ fn nothing_was_wanted(state: &RunState, plan: &Plan) -> bool {
     plan.asks() && plan.steps.iter().filter(asks).all(skipped)
 }
 
-/// Ends a run whose steps are done; the strictest reason wins. If the tree may have changed, it is measured first.
-pub fn finish(state: &RunState, plan: &Plan) -> Next {
-    if state.stale() {
-        return Next::Measure;
-    }
+/// The outcome of a run whose steps are done and whose changes are measured; the strictest reason wins.
+pub fn outcome(state: &RunState, plan: &Plan) -> RunOutcome {
     let denied = state.denials.iter().find(|denial| !denial.read);
     let refused = |what: &str| {
         denied.map(|denial| {
@@ -115,37 +111,37 @@ pub fn finish(state: &RunState, plan: &Plan) -> Next {
     if let Some((step, result)) = failed_step(state) {
         let what = format!("step {step}: {}", result.message);
         let failed = RunOutcome::new(Verdict::Failed, result.reason.clone(), what.clone());
-        return Next::Finish(refused(&what).unwrap_or(failed));
+        return refused(&what).unwrap_or(failed);
     }
     // An answer is the model's own word: a check of it does not show that a denied action was not needed.
     let mut checks = plan.steps.iter().flat_map(|step| &step.checks);
     let has_checks = checks.any(|check| !check.what.is_of_answer());
     if !has_checks && let Some(outcome) = refused("no check shows that the task was done") {
-        return Next::Finish(outcome);
+        return outcome;
     }
     if let Some(failure) = state.approved_failures.first() {
         let what = format!(
             "call {} of {} was approved and {}, and no check shows that the task was done",
             failure.call, failure.tool, failure.how
         );
-        return Next::Finish(RunOutcome::new(Verdict::Failed, "approved_call_failed", what));
+        return RunOutcome::new(Verdict::Failed, "approved_call_failed", what);
     }
     match (plan.expect, state.changed()) {
         (Expect::Change, false) if !state.was_green() && !nothing_was_wanted(state, plan) => {
             let what = "a change was expected and nothing changed";
             let failed = RunOutcome::new(Verdict::Failed, "expect", what);
-            return Next::Finish(refused(what).unwrap_or(failed));
+            return refused(what).unwrap_or(failed);
         }
         (Expect::NoChange, true) => {
             let what = "no change was expected and files changed";
-            return Next::Finish(RunOutcome::new(Verdict::Failed, "expect", what));
+            return RunOutcome::new(Verdict::Failed, "expect", what);
         }
         _ => {}
     }
-    Next::Finish(match state.changed() {
+    match state.changed() {
         true => RunOutcome::new(Verdict::Passed, "", "every step and check passed"),
         false => RunOutcome::new(Verdict::NoChange, "", "passed; nothing was changed"),
-    })
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Files that a run writes beside its journal: blobs named by hash and outputs named by path, each written to a
 //! temporary name and renamed.
 
-use super::JournalError;
+use super::error::JournalError;
 use crate::base::ids::BlobId;
 use std::io::Write;
 use std::path::{Path, PathBuf};

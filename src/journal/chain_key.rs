@@ -1,6 +1,6 @@
 //! Process-wide settings of journals: the key of the hash chain, and the user's state directory. Set once.
 
-use super::JournalError;
+use super::error::JournalError;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
@@ -59,16 +59,16 @@ impl JournalKey {
 
 /// The settings from the environment of this process.
 #[derive(Debug)]
-pub struct Own {
+pub struct JournalSettings {
     /// The key, if one is set; an error when it is invalid.
     pub key: Result<Option<JournalKey>, String>,
     /// The state directory of this user, whether it exists or not; an error when it cannot be determined.
     pub state: Result<PathBuf, String>,
 }
 
-static OWN: OnceLock<Own> = OnceLock::new();
+static SETTINGS: OnceLock<JournalSettings> = OnceLock::new();
 
-impl Own {
+impl JournalSettings {
     /// From the environment: the state directory is `$XDG_STATE_HOME/overnight`, else `~/.local/state/overnight`.
     pub fn from_env(variable: &dyn Fn(&str) -> Option<String>) -> Self {
         let directory = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -84,14 +84,14 @@ impl Own {
 }
 
 /// Sets them for this process. Must be called once, early; without a call there is no key and no state directory.
-pub fn use_own(own: Own) {
+pub fn use_settings(settings: JournalSettings) {
     // A second call comes from the same environment.
-    let _ = OWN.set(own);
+    let _ = SETTINGS.set(settings);
 }
 
 /// The key of this process.
 pub fn key() -> Result<Option<&'static JournalKey>, JournalError> {
-    match OWN.get().map(|own| &own.key) {
+    match SETTINGS.get().map(|own| &own.key) {
         None => Ok(None),
         Some(Ok(key)) => Ok(key.as_ref()),
         Some(Err(why)) => Err(JournalError::Key(why.clone())),
@@ -100,7 +100,7 @@ pub fn key() -> Result<Option<&'static JournalKey>, JournalError> {
 
 /// The state directory of this process.
 pub fn state() -> Result<&'static Path, String> {
-    match OWN.get().map(|own| &own.state) {
+    match SETTINGS.get().map(|own| &own.state) {
         None => Err("this process has no state directory".to_owned()),
         Some(Ok(dir)) => Ok(dir),
         Some(Err(why)) => Err(why.clone()),
@@ -154,11 +154,11 @@ mod tests {
     fn a_key_that_is_set_must_be_one() {
         assert!(JournalKey::new("").is_err() && JournalKey::new("fifteen bytes..").is_err());
         assert!(JournalKey::new("sixteen bytes...").is_ok());
-        let none = Own::from_env(&|_| None);
+        let none = JournalSettings::from_env(&|_| None);
         assert!(none.state.is_err() && matches!(none.key, Ok(None)));
-        let set = Own::from_env(&|name| (name == "HOME").then(|| "/home/u".to_owned()));
+        let set = JournalSettings::from_env(&|name| (name == "HOME").then(|| "/home/u".to_owned()));
         assert_eq!(set.state, Ok(PathBuf::from("/home/u/.local/state/overnight")));
-        let relative = Own::from_env(&|name| (name == "XDG_STATE_HOME").then(|| "here".to_owned()));
+        let relative = JournalSettings::from_env(&|name| (name == "XDG_STATE_HOME").then(|| "here".to_owned()));
         assert!(relative.state.is_err());
     }
 }

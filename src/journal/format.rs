@@ -7,6 +7,9 @@ use crate::base::ids::sha256_hex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+/// The file name of the journal.
+pub const FILE: &str = "journal.jsonl";
+
 /// The format version that this program writes; `RunStarted.format` holds it.
 pub const FORMAT: u32 = 1;
 

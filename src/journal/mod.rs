@@ -4,6 +4,7 @@ pub mod artefacts;
 mod background_sync;
 pub mod chain_key;
 pub mod deliveries;
+mod error;
 pub mod format;
 pub mod output_lock;
 pub mod place;
@@ -12,33 +13,6 @@ pub mod state;
 pub mod store;
 pub mod writer;
 
+pub use error::JournalError;
 pub use reader::{Journal, read, read_strictly};
 pub use writer::JournalWriter;
-
-/// Why a run directory cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// It does not exist or is not a run directory: exit code 8.
-    #[error("no journal in {0}")]
-    Missing(String),
-    /// Another process holds its lock: exit code 8.
-    #[error("another process holds the run in {0}")]
-    Held(String),
-    /// The journal needs a key or another key, or the key is invalid: exit code 8.
-    #[error("{0}")]
-    Key(String),
-    /// A component of its path is a symbolic link in the workspace: exit code 8.
-    #[error(
-        "{0} is a symbolic link inside the workspace, and nothing is read or written through one: remove it, or name another place"
-    )]
-    Link(String),
-    /// The journal was changed or truncated: exit code 8.
-    #[error("the journal {path} is damaged at line {line}: {why}")]
-    Damaged { path: String, line: usize, why: String },
-    /// An I/O error while writing: exit code 9.
-    #[error("cannot write {path}: {source}")]
-    Write { path: String, source: std::io::Error },
-    /// An I/O error while reading: exit code 8.
-    #[error("cannot read {path}: {source}")]
-    Read { path: String, source: std::io::Error },
-}

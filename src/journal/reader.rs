@@ -2,9 +2,9 @@
 //! user's state directory. Writes nothing.
 
 use super::chain_key::{self, JournalKey};
+use super::error::JournalError;
 use super::format::{self, LineRefused};
 use super::state::{self, Head};
-use super::{JournalError, writer};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
 use std::path::Path;
@@ -65,7 +65,7 @@ pub fn read(dir: &Path) -> Result<Journal, JournalError> {
     }
     if let Some(why) = journal.lacks(&head) {
         return Err(JournalError::Damaged {
-            path: dir.join(writer::FILE).display().to_string(),
+            path: dir.join(format::FILE).display().to_string(),
             line: journal.events.len(),
             why: format!("{why}, as the state directory of this user knows"),
         });
@@ -89,7 +89,7 @@ pub fn read_strictly(dir: &Path) -> Result<Journal, JournalError> {
 
 /// Reads a journal without comparing it with the state directory.
 pub fn read_alone(dir: &Path, key: Option<&JournalKey>) -> Result<Journal, JournalError> {
-    let path = dir.join(writer::FILE);
+    let path = dir.join(format::FILE);
     let bytes = std::fs::read(&path).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
             JournalError::Missing(dir.display().to_string())

@@ -6,8 +6,9 @@
 //! runs/RUN/   journal.jsonl, blobs/, results/, git/, and `place`: the run directory for the outputs
 //! ```
 
-use super::JournalError;
 use super::chain_key;
+use super::error::JournalError;
+use super::format;
 use super::place;
 use crate::base::ids::RunId;
 use serde::{Deserialize, Serialize};
@@ -200,7 +201,7 @@ pub fn outputs_of(dir: &Path) -> Option<PathBuf> {
 /// The directory of the journal of this run, if it was moved out of reach.
 pub fn moved_run(run: &str) -> Option<PathBuf> {
     let dir = chain_key::state().ok()?.join(MOVED).join(is_plain(run).then_some(run)?);
-    dir.join(super::writer::FILE).is_file().then_some(dir)
+    dir.join(format::FILE).is_file().then_some(dir)
 }
 
 /// The directory of the journal of the run with this run directory, if it was moved out of reach: the newest of
@@ -226,7 +227,7 @@ pub fn moved() -> Vec<(PathBuf, PathBuf)> {
         .flatten()
         .filter_map(Result::ok)
         .map(|entry| entry.path());
-    dirs.filter(|dir| dir.join(super::writer::FILE).is_file())
+    dirs.filter(|dir| dir.join(format::FILE).is_file())
         .filter_map(|dir| Some((outputs_of(&dir)?, dir)))
         .map(|(place, dir)| (dir, place))
         .collect()
@@ -235,7 +236,7 @@ pub fn moved() -> Vec<(PathBuf, PathBuf)> {
 /// Moves those entries of a run directory that no command may reach. Open files stay open; where a rename is impossible
 /// (another file system), the caller opens the copy.
 pub(super) fn move_entries(from: &Path, to: &Path) -> Result<(), JournalError> {
-    for name in [super::writer::FILE, "blobs", "results", "git"] {
+    for name in [format::FILE, "blobs", "results", "git"] {
         let (old, new) = (from.join(name), to.join(name));
         if std::fs::symlink_metadata(&old).is_ok() {
             move_entry(&old, &new).map_err(|source| JournalError::Write {

@@ -1,6 +1,6 @@
 //! Names, creates, finds, lists and prunes run directories, and locks workspaces.
 
-use super::{JournalError, place, reader, state, writer};
+use super::{JournalError, format, place, reader, state, writer};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
 use jiff::Timestamp;
@@ -58,7 +58,7 @@ pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
         if let Some(moved) = state::moved_from(&dir) {
             return Ok(moved);
         }
-        if dir.join(writer::FILE).is_file() {
+        if dir.join(format::FILE).is_file() {
             refuse_link(workspace, &dir)?;
             return Ok(dir);
         }
@@ -66,13 +66,13 @@ pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
     let known = state::is_plain(run).then(|| state::head(&RunId::from(run))).flatten();
     let known = known
         .map(|head| PathBuf::from(head.dir))
-        .filter(|dir| dir.join(writer::FILE).is_file());
+        .filter(|dir| dir.join(format::FILE).is_file());
     known.ok_or_else(|| JournalError::Missing(run.to_owned()))
 }
 
 /// Moves the journal of a run that is not active, and the private files beside it.
 pub fn move_run(from: &Path, to: &Path) -> Result<(), JournalError> {
-    let path = from.join(writer::FILE);
+    let path = from.join(format::FILE);
     let file = File::open(&path).map_err(|_| JournalError::Missing(from.display().to_string()))?;
     writer::lock(&file, from)?;
     state::move_entries(from, to)
@@ -80,7 +80,7 @@ pub fn move_run(from: &Path, to: &Path) -> Result<(), JournalError> {
 
 /// Whether this directory already holds a run.
 pub fn is_taken(dir: &Path) -> bool {
-    dir.join(writer::FILE).exists() || state::moved_from(dir).is_some()
+    dir.join(format::FILE).exists() || state::moved_from(dir).is_some()
 }
 
 /// Locks a workspace for one run. The lock is on the directory itself, so that nothing is written into it.
@@ -127,7 +127,7 @@ pub fn list(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
     let mut runs: Vec<RunListing> = entries
         .filter_map(Result::ok)
         .map(|entry| entry.path())
-        .filter(|dir| dir.join(writer::FILE).is_file() && !known(dir))
+        .filter(|dir| dir.join(format::FILE).is_file() && !known(dir))
         .chain(moved.iter().cloned())
         .map(|dir| describe(&dir))
         .collect();
@@ -174,7 +174,7 @@ pub fn prune(workspace: &Path, keep: usize) -> Result<Vec<RunId>, JournalError> 
     let mut removed = Vec::new();
     for run in runs.into_iter().take(surplus) {
         refuse_link(workspace, &run.dir)?;
-        let free = File::open(run.dir.join(writer::FILE)).is_ok_and(|file| file.try_lock().is_ok());
+        let free = File::open(run.dir.join(format::FILE)).is_ok_and(|file| file.try_lock().is_ok());
         if free {
             let place = state::outputs_of(&run.dir);
             let gone = |dir: &Path| match std::fs::remove_dir_all(dir) {

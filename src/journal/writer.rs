@@ -2,8 +2,9 @@
 
 use super::background_sync::Behind;
 use super::chain_key::{self, JournalKey};
+use super::error::JournalError;
 use super::state::{self, HeadFile};
-use super::{JournalError, format, place, reader};
+use super::{format, place, reader};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -11,8 +12,6 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The file name of the journal.
-pub const FILE: &str = "journal.jsonl";
 /// Attempts to take a lock, and the pause between them.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
@@ -39,7 +38,7 @@ pub struct JournalWriter {
 impl JournalWriter {
     /// Creates the run directory and its journal with `first`; the journal appears complete or not at all.
     pub fn create(dir: &Path, first: &Event) -> Result<Self, JournalError> {
-        let path = dir.join(FILE);
+        let path = dir.join(format::FILE);
         let wrap = |source| JournalError::Write {
             path: path.display().to_string(),
             source,
@@ -107,7 +106,7 @@ impl JournalWriter {
     /// Opens a journal to append to it. A torn last line (a crash during a write) is truncated; the events are
     /// returned.
     pub fn reopen(dir: &Path) -> Result<(Self, Vec<Event>), JournalError> {
-        let path = dir.join(FILE);
+        let path = dir.join(format::FILE);
         let file = OpenOptions::new()
             .append(true)
             .custom_flags(libc::O_NOFOLLOW)
@@ -133,7 +132,7 @@ impl JournalWriter {
         self.behind = None;
         let from = self.path.parent().unwrap_or_else(|| Path::new(".")).to_owned();
         state::move_entries(&from, dir)?;
-        self.path = dir.join(FILE);
+        self.path = dir.join(format::FILE);
         if let Some(head) = &mut self.head {
             head.move_to(dir);
         }
@@ -227,7 +226,7 @@ impl JournalWriter {
 
 /// Refuses symbolic links: a tree may contain a directory with these names.
 fn refuse_links(dir: &Path) -> Result<(), JournalError> {
-    let ours = [FILE, "journal.jsonl.new", "blobs", "results", "git"];
+    let ours = [format::FILE, "journal.jsonl.new", "blobs", "results", "git"];
     let link = ours.iter().map(|name| dir.join(name)).find(|path| path.is_symlink());
     link.map_or(Ok(()), |link| Err(JournalError::Link(link.display().to_string())))
 }

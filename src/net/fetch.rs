@@ -54,7 +54,7 @@ impl Default for NetworkReach {
 
 /// A fetched document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedDocument {
     /// The final URL, after redirects.
     pub url: String,
     /// The `Content-Type` header; empty when there was none.
@@ -120,12 +120,12 @@ impl Fetcher {
         judge: Option<&UrlCheck>,
         cancel: &CancellationToken,
         deadline: Instant,
-    ) -> Result<Fetched, FetchError> {
+    ) -> Result<FetchedDocument, FetchError> {
         let deadline = deadline.min(Instant::now() + TIME);
         bounded(self.follow(url, judge), deadline, cancel).await?
     }
 
-    async fn follow(&self, url: &str, judge: Option<&UrlCheck>) -> Result<Fetched, FetchError> {
+    async fn follow(&self, url: &str, judge: Option<&UrlCheck>) -> Result<FetchedDocument, FetchError> {
         let mut url = parse(url)?;
         let begins_here = names_this_machine(&url, judge);
         for hop in 0..=HOPS {
@@ -250,7 +250,7 @@ fn next(from: &Url, response: &Response, judge: Option<&UrlCheck>) -> Result<Url
     Ok(to)
 }
 
-async fn take(url: Url, mut response: Response) -> Result<Fetched, FetchError> {
+async fn take(url: Url, mut response: Response) -> Result<FetchedDocument, FetchError> {
     let status = response.status();
     if !status.is_success() {
         return Err(FetchError::Status {
@@ -273,7 +273,7 @@ async fn take(url: Url, mut response: Response) -> Result<Fetched, FetchError> {
         cut = body.len() > BODY_MOST;
     }
     body.truncate(BODY_MOST);
-    Ok(Fetched {
+    Ok(FetchedDocument {
         url: url.into(),
         content_type,
         body,

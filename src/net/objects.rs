@@ -29,7 +29,7 @@ pub enum ObjectError {
 
 /// An object that was asked for as a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fetched {
+pub enum FetchedObject {
     /// It is in its place, with the expected size and digest.
     Whole,
     Missing,
@@ -264,7 +264,7 @@ impl Objects {
     ///
     /// # Errors
     /// [`ObjectError::Failed`].
-    pub async fn fetch(&self, name: &str, to: &Path, expected: Expected<'_>) -> Result<Fetched, ObjectError> {
+    pub async fn fetch(&self, name: &str, to: &Path, expected: Expected<'_>) -> Result<FetchedObject, ObjectError> {
         let key = self.key(name)?;
         if expected.bytes > MAX_OBJECT {
             let why = format!("{} bytes, and {MAX_OBJECT} are allowed", expected.bytes);
@@ -354,17 +354,17 @@ impl Draft {
         Ok(true)
     }
 
-    fn end(self, to: &Path, expected: Expected<'_>) -> Result<Fetched, String> {
+    fn end(self, to: &Path, expected: Expected<'_>) -> Result<FetchedObject, String> {
         let digest = sha2::Digest::finalize(self.digest);
         let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         if self.bytes != expected.bytes || hex != expected.sha256 {
-            return Ok(Fetched::Other(self.bytes));
+            return Ok(FetchedObject::Other(self.bytes));
         }
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         let said = |error: std::io::Error| format!("{}: {error}", to.display());
         self.file.as_file().set_permissions(mode).map_err(said)?;
         self.file.persist(to).map_err(|error| said(error.error))?;
-        Ok(Fetched::Whole)
+        Ok(FetchedObject::Whole)
     }
 }
 
@@ -435,9 +435,9 @@ mod tests {
         let to = dir.path().join("got/two");
         let expected = |bytes, sha256| Expected { bytes, sha256 };
         for (bytes, digest, found) in [
-            (2, "00", Fetched::Other(2)),
-            (1, digest.as_str(), Fetched::Other(2)),
-            (3, digest.as_str(), Fetched::Other(2)),
+            (2, "00", FetchedObject::Other(2)),
+            (1, digest.as_str(), FetchedObject::Other(2)),
+            (3, digest.as_str(), FetchedObject::Other(2)),
         ] {
             assert_eq!(
                 place.fetch("a/b/two", &to, expected(bytes, digest)).await.unwrap(),
@@ -447,7 +447,7 @@ mod tests {
         }
         assert_eq!(
             place.fetch("a/b/two", &to, expected(2, &digest)).await.unwrap(),
-            Fetched::Whole
+            FetchedObject::Whole
         );
         assert_eq!(std::fs::read(&to).unwrap(), b"22");
         place.put_file("file", &to).await.unwrap();
@@ -456,7 +456,7 @@ mod tests {
         place.delete("file").await.unwrap();
         assert_eq!(
             place.fetch("file", &to, expected(2, &digest)).await.unwrap(),
-            Fetched::Missing
+            FetchedObject::Missing
         );
     }
 

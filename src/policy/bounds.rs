@@ -1,7 +1,6 @@
 //! The fixed bounds that no rule lifts, or only one that names the path literally: places outside the workspace,
 //! secrets, protected paths, special files, unusual names.
 
-use super::closed::closes;
 use super::files::PathPattern;
 use super::hosts;
 use super::model::{Policy, PolicySet, Rule, RuleEffect};
@@ -303,7 +302,7 @@ impl PolicySet {
             .files
             .iter()
             .flat_map(|file| &file.rules)
-            .filter(|rule| closes(rule));
+            .filter(|rule| rule.closes_paths());
         rules.any(|rule| {
             let mut patterns = rule.paths.iter().flatten();
             patterns.any(|pattern| TESTS.iter().any(|test| pattern.touches_file(test, test)))

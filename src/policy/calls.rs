@@ -1,8 +1,8 @@
 //! Estimates what a call of a built-in tool would touch from its arguments alone, for explanations without a workspace.
 //! The tools themselves compute it exactly.
 
-use super::load::lexical;
 use super::model::KnownTools;
+use super::names::tidy;
 use crate::base::access::{Access, CommandAccess, FsView, PathStatus, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin, Touches};
 use serde_json::Value;
@@ -87,6 +87,24 @@ fn urls(args: &Value) -> Vec<String> {
         .filter(|word| word.contains("://"))
         .map(ToOwned::to_owned)
         .collect()
+}
+
+/// A place computed from the path alone: a path that does not lead outside is a file in the workspace, `dir/` a
+/// directory.
+pub fn lexical(path: &str) -> ResolvedPath {
+    let tidied = tidy(path);
+    let inside = !path.starts_with('/') && tidied != ".." && !tidied.starts_with("../");
+    let found = if tidied.is_empty() || path.ends_with('/') {
+        PathStatus::Dir
+    } else {
+        PathStatus::File
+    };
+    ResolvedPath {
+        asked: path.to_owned(),
+        path: if inside { tidied } else { path.to_owned() },
+        inside,
+        found,
+    }
 }
 
 /// A terrain without a tree: paths alone decide what is inside, nothing exists yet, and no glob matches anything.

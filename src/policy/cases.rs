@@ -14,7 +14,7 @@
 //! present.
 
 use super::model::SHELL;
-use super::parse::string;
+use super::text_values::string;
 use crate::base::ruling::Ruling;
 use crate::diag::diagnostic::{any_error, sort};
 use crate::diag::reader::Problems;

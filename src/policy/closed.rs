@@ -44,7 +44,7 @@ impl Closed {
     fn of(set: &PolicySet) -> Self {
         let mut rules = Vec::new();
         for (at, policy) in set.files.iter().enumerate() {
-            let closing = policy.rules.iter().enumerate().filter(|(_, rule)| closes(rule));
+            let closing = policy.rules.iter().enumerate().filter(|(_, rule)| rule.closes_paths());
             rules.extend(closing.map(|(rule, _)| (at, rule)));
         }
         let own = set
@@ -197,16 +197,6 @@ fn opens_below_git(path: &str) -> bool {
         }
         Some(_) => false,
     }
-}
-
-/// Whether a rule closes the paths that it names: commands must not write what is denied or suspended for writing.
-pub(super) fn closes(rule: &Rule) -> bool {
-    let writes = ["write_file", "replace", SHELL];
-    matches!(rule.effect, RuleEffect::Deny | RuleEffect::Suspend)
-        && rule.paths.is_some()
-        && rule.commands.is_none()
-        && rule.with.is_empty()
-        && writes.iter().any(|tool| rule.is_about_builtin(tool))
 }
 
 impl ClosedPaths for Closed {

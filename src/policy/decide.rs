@@ -5,7 +5,7 @@ mod coverage;
 
 use super::bounds::refuse;
 use super::installed;
-use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, Uses};
+use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, RuledCommand, Uses};
 use super::nearest;
 use super::needs::{MAX_NEEDS, Need, gather, prefix_of, shown};
 use super::rule_match::{allows, forbids, modifies};
@@ -87,7 +87,7 @@ pub fn ruled_commands(
     asked: &PolicyInput<'_>,
     access: &Access,
     terrain: &FsView<'_>,
-) -> (Vec<super::exec::RuledCommand>, bool) {
+) -> (Vec<RuledCommand>, bool) {
     let Some(groups) = set.by_profiles() else {
         return ruled_by(set, asked, access, terrain);
     };
@@ -98,7 +98,7 @@ pub fn ruled_commands(
             let other = theirs
                 .iter()
                 .find(|other| other.program == mine.program && other.rest == mine.rest && other.dirs == mine.dirs)?;
-            Some(super::exec::RuledCommand {
+            Some(RuledCommand {
                 starts: narrower(mine.starts.clone(), other.starts.clone()),
                 launched: mine.launched || other.launched,
                 ..mine
@@ -113,7 +113,7 @@ fn ruled_by(
     asked: &PolicyInput<'_>,
     access: &Access,
     terrain: &FsView<'_>,
-) -> (Vec<super::exec::RuledCommand>, bool) {
+) -> (Vec<RuledCommand>, bool) {
     let uses = Uses::default();
     let context = Context {
         set,
@@ -127,20 +127,19 @@ fn ruled_by(
     let exact = |words: &[shell::ShellWord]| -> Option<Vec<String>> {
         words.iter().map(|word| word.exact().map(str::to_owned)).collect()
     };
-    let wrapper =
-        |words: &[shell::ShellWord], dirs: &Option<Vec<String>>, ruled: &mut Vec<super::exec::RuledCommand>| {
-            let (Some(words), Some(dirs)) = (exact(words), dirs.clone()) else {
-                return;
-            };
-            let name = words.first().map_or("", String::as_str);
-            ruled.push(super::exec::RuledCommand {
-                program: name.rsplit('/').next().unwrap_or_default().to_owned(),
-                rest: words.into_iter().skip(1).collect(),
-                dirs,
-                starts: Starts::Judged,
-                launched: false,
-            });
+    let wrapper = |words: &[shell::ShellWord], dirs: &Option<Vec<String>>, ruled: &mut Vec<RuledCommand>| {
+        let (Some(words), Some(dirs)) = (exact(words), dirs.clone()) else {
+            return;
         };
+        let name = words.first().map_or("", String::as_str);
+        ruled.push(RuledCommand {
+            program: name.rsplit('/').next().unwrap_or_default().to_owned(),
+            rest: words.into_iter().skip(1).collect(),
+            dirs,
+            starts: Starts::Judged,
+            launched: false,
+        });
+    };
     for reading in &readings {
         for simple in &reading.commands {
             if let (Some(words), Some(dirs), None) = (exact(&simple.words), simple.dirs.clone(), &simple.deferred) {
@@ -154,7 +153,7 @@ fn ruled_by(
                     }
                     None => (&simple.program, words, false),
                 };
-                ruled.push(super::exec::RuledCommand {
+                ruled.push(RuledCommand {
                     rest: words.into_iter().skip(1).collect(),
                     program: program.clone(),
                     dirs,

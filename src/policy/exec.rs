@@ -3,7 +3,7 @@
 
 use super::decide::{Context, narrower, rule_on};
 use super::helpers;
-use super::model::{PolicySet, RuleEffect};
+use super::model::{PolicySet, RuleEffect, RuledCommand};
 use super::needs::Need;
 use super::rule_match::forbids;
 use super::shell::{self, CommandReading, Grants, Simple};
@@ -28,20 +28,6 @@ pub struct Setting {
     pub ruled: Vec<RuledCommand>,
     /// Whether the command sources a virtual environment's `activate`, which runs `uname`.
     pub activates: bool,
-}
-
-/// A command with only known words that was allowed (or approved) before it started.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuledCommand {
-    /// The words after the program's name.
-    pub rest: Vec<String>,
-    /// Identity of the program: a bare name, an absolute path, or `./` and a path from the workspace's root.
-    pub program: String,
-    /// Directories for which it was ruled on, relative to the workspace's root.
-    pub dirs: Vec<String>,
-    pub starts: Starts,
-    /// Whether it starts an installed program by name; which program that is, is checked again at exec.
-    pub launched: bool,
 }
 
 /// Judges one exec.
@@ -89,7 +75,7 @@ fn judge_by(
             writes: Vec::new(),
         },
         Starts::Nothing => ExecAnswer::Deny(not_granted(exec)),
-        Starts::Helpers(name) => helper(set, asked, setting, exec, terrain, name),
+        Starts::Helpers(name) => helper(set, setting, exec, terrain, name),
         Starts::Judged => judged(set, asked, setting, exec, terrain, &names),
     }
 }
@@ -270,14 +256,7 @@ fn loaded(exec: &Exec) -> Vec<usize> {
 const MOST_LOADED: usize = 16;
 
 /// A program that another one starts as its helper: it must be on that program's list and have harmless arguments.
-fn helper(
-    set: &PolicySet,
-    asked: &PolicyInput<'_>,
-    setting: &Setting,
-    exec: &Exec,
-    terrain: &FsView<'_>,
-    list: &str,
-) -> ExecAnswer {
+fn helper(set: &PolicySet, setting: &Setting, exec: &Exec, terrain: &FsView<'_>, list: &str) -> ExecAnswer {
     let known = helpers::of(list).is_some_and(|helpers| helpers.include(&exec.real));
     if !known {
         return ExecAnswer::Deny(not_granted(exec));
@@ -298,7 +277,6 @@ fn helper(
         Ok(reading) => reading.commands.iter().find_map(|simple| simple.concern.clone()),
         Err(refusal) => Some(refusal),
     };
-    let _ = asked;
     match refusal.filter(|_| list != "git") {
         Some(refusal) => ExecAnswer::Deny(ExecDenial {
             rule: None,

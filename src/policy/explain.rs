@@ -160,7 +160,7 @@ pub fn title(asked: &PolicyInput<'_>) -> String {
 
 /// One call of a recorded run on which another policy decides differently.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Difference {
+pub struct RulingDifference {
     pub call: String,
     pub title: String,
     pub was: Ruling,
@@ -169,21 +169,21 @@ pub struct Difference {
 
 /// The calls whose decision or code differs, in order. Rule names are not compared, since they may differ between
 /// files.
-pub fn differs(calls: impl IntoIterator<Item = (String, String, Ruling, Ruling)>) -> Vec<Difference> {
+pub fn differs(calls: impl IntoIterator<Item = (String, String, Ruling, Ruling)>) -> Vec<RulingDifference> {
     calls
         .into_iter()
         .filter(|(_, _, was, now)| was.decision != now.decision || was.code != now.code)
-        .map(|(call, title, was, now)| Difference { call, title, was, now })
+        .map(|(call, title, was, now)| RulingDifference { call, title, was, now })
         .collect()
 }
 
 /// The differences for people, three lines each.
-pub fn render_differences(differences: &[Difference]) -> String {
+pub fn render_differences(differences: &[RulingDifference]) -> String {
     if differences.is_empty() {
         return "every call is ruled as it was\n".to_owned();
     }
     let mut out = String::new();
-    for Difference { call, title, was, now } in differences {
+    for RulingDifference { call, title, was, now } in differences {
         let _ = writeln!(out, "{}: {}", plain(call), plain(title));
         for (mark, ruling) in [("-", was), ("+", now)] {
             let rule = ruling.rule.as_deref().unwrap_or("no rule");

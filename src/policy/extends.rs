@@ -8,7 +8,7 @@
 use super::model::DeliveryLimits;
 use super::model::SandboxSection;
 use super::names::tidy;
-use super::profiles::Own;
+use super::profiles::OwnProfiles;
 use super::rule::Rule;
 use crate::base::budget::Budget;
 use crate::base::event::{PolicyPart, PolicyText};
@@ -110,11 +110,11 @@ pub(super) struct Body {
     pub delivery: DeliveryLimits,
     pub env_pass: Option<Vec<String>>,
     /// Argument profiles, by program.
-    pub profiles: Option<Arc<Own>>,
+    pub profiles: Option<Arc<OwnProfiles>>,
 }
 
 /// The profiles of a file and of what it extends; if both have a profile for a program, the file's own wins.
-fn with_profiles(own: Option<Arc<Own>>, extended: Option<Arc<Own>>) -> Option<Arc<Own>> {
+fn with_profiles(own: Option<Arc<OwnProfiles>>, extended: Option<Arc<OwnProfiles>>) -> Option<Arc<OwnProfiles>> {
     match (own, extended) {
         (Some(own), Some(extended)) => {
             let mut all = extended.as_ref().clone();

@@ -1,14 +1,14 @@
 //! Builds the set of policies from their texts: rule ids, examples, and names of tools that are known only later. Pure:
 //! the caller reads the files.
 
+use super::calls::{lexical, without_tree};
 use super::extends::{Extended, depends_on_tree, looks_at_tree};
 use super::model::{KnownTools, Policy, PolicySet, Rule, RuleEffect, SHELL, ToolPattern, Uses};
-use super::names::tidy;
 use super::needs::gather;
 use super::parse;
 use super::rule_match::{forbids, modifies};
 use super::shell::{self, Grants};
-use crate::base::access::{Access, CommandAccess, FsView, PathStatus, ResolvedPath};
+use crate::base::access::{Access, CommandAccess, FsView};
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::ruling::{Decision, PolicyInput};
 use crate::diag::diagnostic::{any_error, sort};
@@ -191,7 +191,7 @@ fn failed_examples(policy: &Policy, rule: &Rule) -> Vec<Diagnostic> {
 
 /// Whether a rule alone matches an example; the error says why not.
 fn example(policy: &Policy, rule: &Rule, text: &str) -> Result<(), String> {
-    super::calls::without_tree(|terrain| example_on(policy, rule, text, terrain))
+    without_tree(|terrain| example_on(policy, rule, text, terrain))
 }
 
 fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &FsView<'_>) -> Result<(), String> {
@@ -281,24 +281,6 @@ fn example_call(rule: &Rule, text: &str) -> (&'static str, ToolKind, Access, Val
         "write_file"
     };
     (tool, ToolKind::Edit, Access::write(place), json!({ "file_path": text }))
-}
-
-/// A place computed from the path alone: a path that does not lead outside is a file in the workspace, `dir/` a
-/// directory.
-pub fn lexical(path: &str) -> ResolvedPath {
-    let tidied = tidy(path);
-    let inside = !path.starts_with('/') && tidied != ".." && !tidied.starts_with("../");
-    let found = if tidied.is_empty() || path.ends_with('/') {
-        PathStatus::Dir
-    } else {
-        PathStatus::File
-    };
-    ResolvedPath {
-        asked: path.to_owned(),
-        path: if inside { tidied } else { path.to_owned() },
-        inside,
-        found,
-    }
 }
 
 #[cfg(test)]

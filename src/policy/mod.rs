@@ -32,6 +32,7 @@ pub mod secrets_like;
 pub mod set;
 pub mod shell;
 pub mod suggest;
+mod text_values;
 pub mod words;
 
 pub use changes::{Author, ChangeRuling, rule_change};

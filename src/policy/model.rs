@@ -3,11 +3,12 @@
 use super::files::PathPattern;
 use super::hosts::HostPattern;
 use super::names::wild;
-use super::profiles::Own;
+use super::profiles::OwnProfiles;
 use super::shell::PrefixWord;
 use crate::base::budget::Budget;
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::PolicyText;
+use crate::base::grant::Starts;
 use crate::base::ruling::{Decision, Ruling};
 use crate::diag::Span;
 use crate::tools;
@@ -37,7 +38,7 @@ pub struct Policy {
     pub(super) delivery: DeliveryLimits,
     pub(super) env_pass: Option<Vec<String>>,
     /// Argument profiles of this file, by program.
-    pub(super) profiles: Option<Arc<Own>>,
+    pub(super) profiles: Option<Arc<OwnProfiles>>,
     /// Whether it is a recipe's own policy, which can only restrict: whatever it does not mention is unchanged.
     pub(super) narrows: bool,
 }
@@ -263,6 +264,16 @@ impl Rule {
         self.tools.iter().any(|pattern| pattern.fits(tool, kind, origin))
     }
 
+    /// Whether it closes the paths that it names: commands must not write what is denied or suspended for writing.
+    pub(super) fn closes_paths(&self) -> bool {
+        let writes = ["write_file", "replace", SHELL];
+        matches!(self.effect, RuleEffect::Deny | RuleEffect::Suspend)
+            && self.paths.is_some()
+            && self.commands.is_none()
+            && self.with.is_empty()
+            && writes.iter().any(|tool| self.is_about_builtin(tool))
+    }
+
     /// Whether the rule applies to one of the built-in tools.
     pub fn is_about_builtin(&self, name: &str) -> bool {
         builtin_kind(name).is_some_and(|kind| self.is_about(name, kind, &ToolOrigin::Builtin))
@@ -352,4 +363,18 @@ impl Uses {
             *self.counts.entry(rule.clone()).or_default() += 1;
         }
     }
+}
+
+/// A command with only known words that was allowed (or approved) before it started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuledCommand {
+    /// The words after the program's name.
+    pub rest: Vec<String>,
+    /// Identity of the program: a bare name, an absolute path, or `./` and a path from the workspace's root.
+    pub program: String,
+    /// Directories for which it was ruled on, relative to the workspace's root.
+    pub dirs: Vec<String>,
+    pub starts: Starts,
+    /// Whether it starts an installed program by name; which program that is, is checked again at exec.
+    pub launched: bool,
 }

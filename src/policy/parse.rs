@@ -4,18 +4,18 @@ use super::extends::{Body, Extended, MAX_DEPTH, depends_on_tree, record, resolve
 use super::hosts::HostPattern;
 use super::model::{DeliveryLimits, KnownTools, Policy, SandboxSection, WishedLevel};
 use super::presets;
-use super::profiles::Own;
+use super::profiles::OwnProfiles;
 use super::rule::{self, Home};
+use super::text_values::strings;
 use crate::base::budget::Budget;
 use crate::base::event::PolicyPart;
 use crate::base::ruling::Decision;
 use crate::base::secret::is_model_key;
 use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{
-    Diagnostic, FileKind, MapEntry, Reader, Scalar, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean,
-    file_line, parse as parse_yaml,
+    Diagnostic, FileKind, MapEntry, Reader, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean, file_line,
+    parse as parse_yaml,
 };
-use serde_json::Value;
 use std::sync::Arc;
 
 /// Parses one file and all that it extends; `None` if no usable part is left. Problems are appended in no particular
@@ -262,42 +262,6 @@ fn refuse_empty(node: &YamlNode, problems: &mut Problems) {
     }
 }
 
-/// A string or a list of strings. Unquoted numbers and booleans are errors.
-pub fn strings(node: &YamlNode, key: &str, problems: &mut Problems) -> Vec<Spanned<String>> {
-    let items = match &node.shape {
-        Shape::List(items) => items.as_slice(),
-        _ => std::slice::from_ref(node),
-    };
-    if items.is_empty() {
-        let problem = Diagnostic::error("empty-list", node.span, format!("`{key}` lists nothing"));
-        problems.push(problem.help("write at least one entry, or leave the key out"));
-    }
-    items.iter().filter_map(|item| string(item, key, problems)).collect()
-}
-
-/// A string. An unquoted number or boolean is an error.
-pub fn string(node: &YamlNode, key: &str, problems: &mut Problems) -> Option<Spanned<String>> {
-    match &node.shape {
-        Shape::Scalar(scalar) if is_text(scalar) => Some(Spanned {
-            value: scalar.text.clone(),
-            span: node.span,
-        }),
-        Shape::Scalar(scalar) if !scalar.is_null() => {
-            let problem = wrong_type(node, &format!("`{key}`"), "a text");
-            problems.push(problem.help(format!("put it in quotes: \"{}\"", scalar.text)));
-            None
-        }
-        _ => {
-            problems.push(wrong_type(node, &format!("an entry of `{key}`"), "a text"));
-            None
-        }
-    }
-}
-
-fn is_text(scalar: &Scalar) -> bool {
-    matches!(scalar.value(), Value::String(_))
-}
-
 fn sandbox(mut block: Reader<'_>, problems: &mut Problems) -> SandboxSection {
     let words = [
         ("auto", WishedLevel::Auto),
@@ -427,8 +391,8 @@ fn env(mut block: Reader<'_>, problems: &mut Problems) -> Option<Vec<String>> {
 }
 
 /// `profiles`: one or more program names and the profile that they share.
-fn profiles(files: &SourceFiles, entries: &[MapEntry], problems: &mut Problems) -> Option<Arc<Own>> {
-    let mut own = Own::new();
+fn profiles(files: &SourceFiles, entries: &[MapEntry], problems: &mut Problems) -> Option<Arc<OwnProfiles>> {
+    let mut own = OwnProfiles::new();
     for entry in entries {
         let names: Vec<&str> = entry.key.split('|').map(str::trim).collect();
         let plain = |name: &&str| !name.is_empty() && !name.contains(|next: char| next == '/' || next.is_whitespace());

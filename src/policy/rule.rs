@@ -6,8 +6,8 @@ pub use super::model::Rule;
 use super::model::{
     CommandPrefix, Examples, Except, KnownTools, RuleEffect, RuleRuns, RuleWrites, SHELL, ToolPattern, ValuePattern,
 };
-use super::parse::{string, strings};
 use super::shell::parse_prefix;
+use super::text_values::{string, strings};
 use crate::base::call::ToolKind;
 use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{Diagnostic, Reader, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean, file_line};

@@ -4,7 +4,7 @@ use super::bounds::refuse;
 use super::hosts::HostPattern;
 use super::model::{DeliveryLimits, Policy, PolicySet, RuleEffect, SHELL, SandboxWish};
 use super::needs::Need;
-use super::profiles::Own;
+use super::profiles::OwnProfiles;
 use super::protected;
 use super::rule_match::{allows, forbids};
 use super::shell::FileUse;
@@ -97,7 +97,7 @@ impl PolicySet {
     }
 
     /// The profiles with which these files read commands: those of the first file. See [`PolicySet::by_profiles`].
-    pub(super) fn profiles(&self) -> Option<&Own> {
+    pub(super) fn profiles(&self) -> Option<&OwnProfiles> {
         self.files.first().and_then(|file| file.profiles.as_deref())
     }
 
@@ -109,7 +109,7 @@ impl PolicySet {
             None if file.narrows => first.clone(),
             own => own.clone(),
         };
-        let same = |one: &Option<Arc<Own>>, other: &Option<Arc<Own>>| match (one, other) {
+        let same = |one: &Option<Arc<OwnProfiles>>, other: &Option<Arc<OwnProfiles>>| match (one, other) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (one, other) => one.is_none() && other.is_none(),
         };

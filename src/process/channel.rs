@@ -4,7 +4,7 @@
 use super::confine::spec::ChildMessage;
 use super::exec_witness::{ExecRecord, Order, Witness};
 use super::proxy::{self, ProxyRules};
-use super::spawn::{SpawnError, set_status, start_error};
+use super::spawn_error::SpawnError;
 use crate::base::call::ExitInfo;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::collections::VecDeque;
@@ -37,6 +37,12 @@ pub(super) struct Channel {
     witness: Watching,
     /// Cancelled when the tree must die at once.
     halt: CancellationToken,
+}
+
+/// Stores how the child ended.
+pub(super) fn set_status(exit: &mut ExitInfo, status: Option<ExitStatus>) {
+    exit.code = status.and_then(|status| status.code());
+    exit.signal = status.and_then(|status| status.signal());
 }
 
 /// The state of judging the tree's execs.
@@ -191,7 +197,7 @@ impl Channel {
             match message {
                 ChildMessage::Failed(why) => return Err(SpawnError::Sandbox(why.clone())),
                 ChildMessage::NotExecuted(number) if !self.waits_for_listener() => {
-                    return Err(start_error("", io::Error::from_raw_os_error(*number)));
+                    return Err(SpawnError::of_start("", io::Error::from_raw_os_error(*number)));
                 }
                 ChildMessage::Ended {
                     status,

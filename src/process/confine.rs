@@ -20,19 +20,20 @@ pub(crate) mod mediate;
 mod memory;
 pub(crate) mod notify;
 mod peek;
+mod piece;
+mod report;
 mod rules;
 pub(crate) mod spec;
 mod trial;
 mod view;
 
+use report::{leave, send_message, step};
 pub(crate) use rules::SYSTEM;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use spec::{ChildMessage, Spec};
 use std::fs::File;
-use std::io::{self, IoSlice, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
 
@@ -89,32 +90,6 @@ fn inherited() -> Option<(Spec, OwnedFd)> {
     let mut text = String::new();
     order.read_to_string(&mut text).ok()?;
     Some((serde_json::from_str(&text).ok()?, channel))
-}
-
-/// Sends one message. Errors are ignored: they mean that the parent has ended.
-fn send_message(channel: &OwnedFd, message: &ChildMessage) {
-    let Ok(copy) = channel.try_clone() else { return };
-    if let Ok(mut line) = serde_json::to_vec(message) {
-        line.push(b'\n');
-        let _ = File::from(copy).write_all(&line);
-    }
-}
-
-/// Sends one message together with a descriptor.
-fn tell_with(channel: &OwnedFd, message: &ChildMessage, fd: &impl AsFd) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    let fds = [fd.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(channel, &[IoSlice::new(&line)], &mut control, SendFlags::empty())?;
-    Ok(())
-}
-
-/// Adds the name of the failed step to an error.
-fn step<T, E: std::fmt::Display>(what: impl std::fmt::Display, result: Result<T, E>) -> Result<T, String> {
-    result.map_err(|error| format!("{what}: {error}"))
 }
 
 /// Starts `init` in new namespaces, maps its users, and waits for it or for the end of the parent.
@@ -186,13 +161,6 @@ fn clone(flags: i32) -> io::Result<Option<Pid>> {
         return Err(io::Error::last_os_error());
     }
     Ok(i32::try_from(pid).ok().and_then(Pid::from_raw))
-}
-
-/// Ends a forked child without running the parent's exit handlers.
-#[expect(unsafe_code, reason = "a forked copy must not run the exit handlers of its original")]
-fn leave(code: i32) -> ! {
-    // SAFETY: ends the process; touches nothing.
-    unsafe { libc::_exit(code) }
 }
 
 /// Maps every user id to itself. A privileged caller maps all ids that it has; any other only its own.

@@ -1,6 +1,7 @@
 //! The background commands of a run.
 
-use super::spawn::{SpawnError, run};
+use super::spawn::run;
+use super::spawn_error::SpawnError;
 use super::{Confinement, Frozen, Spawn};
 use crate::base::call::ExitInfo;
 use crate::base::grant::{ExecDenial, JudgedExec, Undone};

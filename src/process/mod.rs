@@ -8,6 +8,7 @@
 mod capture;
 mod channel;
 pub mod confine;
+mod confined_command;
 pub mod env;
 mod exec_witness;
 pub mod jobs;
@@ -20,6 +21,7 @@ mod sandbox;
 mod self_protection;
 pub mod serve;
 mod spawn;
+mod spawn_error;
 pub mod supervised;
 pub mod toolchains;
 mod tree;
@@ -29,10 +31,12 @@ pub mod venv;
 mod write_guard;
 
 pub use capture::OnOutput;
+pub use confined_command::use_helper;
 pub use live::{Frozen, freeze};
-pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test, use_helper};
+pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test};
 pub use self_protection::close_to_others;
-pub use spawn::{SpawnError, run};
+pub use spawn::run;
+pub use spawn_error::SpawnError;
 pub use write_guard::names::NameSet;
 pub use write_guard::within_reach;
 

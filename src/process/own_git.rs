@@ -1,7 +1,7 @@
 //! Runs git on data that others may have written, with Landlock and a seccomp filter as far as the kernel has them, at
 //! every sandbox level: git may read, or also write only below named directories.
 
-use super::unsandboxed::{GIT_TIME, Printed, run_git};
+use super::unsandboxed::{GIT_TIME, Printed, neutral_and, run_git};
 use landlock::{ABI, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ pub async fn git(
 ) -> Result<Printed, String> {
     let mut command = Command::new("git");
     hold(&mut command, may)?;
-    run_git(command, args, dir, env, stdin).await
+    run_git(command, args, dir, &neutral_and(env), stdin).await
 }
 
 /// Makes the child that `command` starts restrict itself before its exec.

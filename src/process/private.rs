@@ -3,7 +3,7 @@
 
 use super::env::{SYSTEM_PATH, base_env, set};
 use super::placed::{Layer, Placed};
-use super::toolchains::{GRADLE_OFFLINE, Grant, HomePaths, grant, offline};
+use super::toolchains::{GRADLE_OFFLINE, HomePaths, ToolchainGrant, grant, offline};
 use super::venv;
 use super::{Confinement, Network, SandboxLevel};
 use crate::base::grant::ClosedPaths;
@@ -423,7 +423,7 @@ fn placed(
     }
 }
 
-fn search_path(granted: &Grant, active: &venv::Active) -> String {
+fn search_path(granted: &ToolchainGrant, active: &venv::Active) -> String {
     let own = active.programs.iter().map(|dir| dir.display().to_string());
     // A command could create a missing directory and so shadow programs of the system.
     let tools = granted.path.iter().filter(|dir| Path::new(dir).is_dir()).cloned();
@@ -435,7 +435,7 @@ fn search_path(granted: &Grant, active: &venv::Active) -> String {
 
 fn environment(
     wishes: &Wishes<'_>,
-    granted: &Grant,
+    granted: &ToolchainGrant,
     (home, tmp): (&Path, &Path),
     active: &venv::Active,
 ) -> Vec<(String, String)> {
@@ -457,7 +457,7 @@ fn environment(
 }
 
 /// Puts the initial files into the private home. Links to missing targets are left out.
-fn fill(granted: &Grant, home: &Path, offline: bool) -> io::Result<()> {
+fn fill(granted: &ToolchainGrant, home: &Path, offline: bool) -> io::Result<()> {
     for (name, target) in granted.links.iter().filter(|(_, target)| target.exists()) {
         let at = home.join(name);
         if let Some(parent) = at.parent() {

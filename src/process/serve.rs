@@ -2,7 +2,8 @@
 
 use super::capture::Capture;
 use super::channel::Channel;
-use super::spawn::{Running, SpawnError, argv, drain, start, watch};
+use super::spawn::{Running, argv, drain, start, watch};
+use super::spawn_error::SpawnError;
 use super::tree::ProcessTree;
 use super::write_guard::Guarded;
 use super::{Confinement, Invocation, Spawn};

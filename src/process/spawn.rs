@@ -2,10 +2,11 @@
 //! process tree at the end.
 
 use super::capture::{Capture, OnOutput};
-use super::channel::Channel;
+use super::channel::{Channel, set_status};
 use super::confine::spec::{PROXY_PORT, Task, WorkspaceReach};
+use super::confined_command;
 use super::proxy;
-use super::sandbox;
+use super::spawn_error::SpawnError;
 use super::tree::{ProcessTree, new_mark};
 use super::write_guard::Guarded;
 use super::{Confinement, Finished, Invocation, Network, SandboxLevel, Spawn};
@@ -13,9 +14,7 @@ use crate::base::call::ExitInfo;
 use rustix::process::Signal;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
-
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::Receiver;
@@ -26,32 +25,6 @@ use tokio_util::sync::CancellationToken;
 const KILL_GRACE: Duration = Duration::from_millis(200);
 /// How long outputs may stay open after the command has ended, for filters that are about to end too.
 const PIPE_GRACE: Duration = Duration::from_millis(200);
-
-/// Why a command did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum SpawnError {
-    /// The program does not exist.
-    #[error("cannot start `{program}`: no such program")]
-    NotFound { program: String },
-    /// The working directory does not exist.
-    #[error("cannot start in `{0}`: no such directory")]
-    NoDirectory(String),
-    #[error("cannot start `{program}`: {source}")]
-    Start { program: String, source: io::Error },
-    /// The requested sandbox is not available; nothing was run. The run ends with exit code 8.
-    #[error("sandbox: {0}")]
-    Sandbox(String),
-    /// The limits for comparing were reached while recording what the command may write; nothing was run. Begins with
-    /// the limit's name.
-    #[error("{0}")]
-    Limit(String),
-    /// The limit on background commands of a run was reached.
-    #[error("{0} background commands were started already")]
-    TooMany(usize),
-    /// A background command did not start, and why.
-    #[error("{0}")]
-    Background(String),
-}
 
 /// Runs a command to completion. When this returns or the future is dropped, no process of its tree is alive.
 ///
@@ -106,16 +79,16 @@ impl Running {
 pub(super) fn start(spawn: &Spawn, confinement: &Confinement, reach: WorkspaceReach) -> Result<Running, SpawnError> {
     let argv = argv(&spawn.program);
     let name = argv.first().cloned().unwrap_or_default();
-    let fail = |source| start_error(&name, source);
+    let fail = |source| SpawnError::of_start(&name, source);
     let env = environment(spawn, confinement);
-    let (mut command, channel) = if confinement.level == SandboxLevel::None && !sandbox::has_helper() {
+    let (mut command, channel) = if confinement.level == SandboxLevel::None && !confined_command::has_helper() {
         let mut command = Command::new(&name);
         command.args(&argv[1..]).env_clear().envs(env).current_dir(&spawn.dir);
         (command, None)
     } else {
         let dir = spawn.dir.clone();
         let (command, channel) =
-            sandbox::command(confinement, reach, Task::Run { argv, dir, env }, spawn.judge.clone())?;
+            confined_command::build(confinement, reach, Task::Run { argv, dir, env }, spawn.judge.clone())?;
         (command, Some(channel))
     };
     let piped = Pipes::connect(&mut command, spawn).map_err(fail)?;
@@ -145,18 +118,6 @@ pub(super) fn launch(command: &mut Command, channel: Option<&Channel>) -> io::Re
     let root = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
     let all_gone = channel.map(Channel::all_gone).unwrap_or_default();
     Ok((child, ProcessTree::new(root, mark, all_gone)))
-}
-
-pub(super) fn start_error(program: &str, source: io::Error) -> SpawnError {
-    match source.kind() {
-        io::ErrorKind::NotFound => SpawnError::NotFound {
-            program: program.to_owned(),
-        },
-        _ => SpawnError::Start {
-            program: program.to_owned(),
-            source,
-        },
-    }
 }
 
 /// The read ends of the outputs.
@@ -352,11 +313,6 @@ async fn kill(
     }
     let _ = child.start_kill();
     child.wait().await.ok()
-}
-
-pub(super) fn set_status(exit: &mut ExitInfo, status: Option<ExitStatus>) {
-    exit.code = status.and_then(|status| status.code());
-    exit.signal = status.and_then(|status| status.signal());
 }
 
 /// Writes the input and reads both outputs until they are closed.

@@ -25,7 +25,7 @@ pub const NAMES: [&str; 5] = ["rust", "node", "python", "go", "java"];
 
 /// What one or more toolchains add to a confinement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Grant {
+pub struct ToolchainGrant {
     /// Places that may be read and executed. A place that does not exist grants nothing.
     pub readable: Vec<PathBuf>,
     /// Directories of programs, searched before those of the system.
@@ -92,8 +92,8 @@ impl HomePaths<'_> {
 }
 
 /// What the named toolchains need. `Err` is a name that is not one of `NAMES`.
-pub fn grant(names: &[String], ground: &HomePaths<'_>) -> Result<Grant, String> {
-    let mut all = Grant::default();
+pub fn grant(names: &[String], ground: &HomePaths<'_>) -> Result<ToolchainGrant, String> {
+    let mut all = ToolchainGrant::default();
     for name in names {
         let one = match name.as_str() {
             "rust" => rust(ground),
@@ -160,7 +160,7 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn rust(ground: &HomePaths<'_>) -> Grant {
+fn rust(ground: &HomePaths<'_>) -> ToolchainGrant {
     let cargo = ground.place("CARGO_HOME", ".cargo");
     let rustup = ground.place("RUSTUP_HOME", ".rustup");
     let settings: Vec<PathBuf> = ["config.toml", "config"].map(|name| cargo.join(name)).to_vec();
@@ -196,7 +196,7 @@ fn rust(ground: &HomePaths<'_>) -> Grant {
         readable.push(cargo.join(".package-cache"));
     }
     let links = caches.map(|name| (PathBuf::from(".cargo").join(name), cargo.join(name)));
-    Grant {
+    ToolchainGrant {
         readable,
         path: vec![shown(&cargo.join("bin"))],
         env,
@@ -230,7 +230,7 @@ fn names_no_secret(path: &Path) -> bool {
     !words.iter().any(|word| text.contains(word))
 }
 
-fn node(ground: &HomePaths<'_>) -> Grant {
+fn node(ground: &HomePaths<'_>) -> ToolchainGrant {
     let roots = vec![
         ground.place("NVM_DIR", ".nvm"),
         ground.place("VOLTA_HOME", ".volta"),
@@ -263,16 +263,16 @@ fn node(ground: &HomePaths<'_>) -> Grant {
         pair("npm_config_cache", npm),
     ];
     env.extend(ground.var("VOLTA_HOME").map(|home| pair("VOLTA_HOME", home)));
-    Grant {
+    ToolchainGrant {
         path: ground.programs_below(&roots),
         readable: roots,
         env,
         layers,
-        ..Grant::default()
+        ..ToolchainGrant::default()
     }
 }
 
-fn python(ground: &HomePaths<'_>) -> Grant {
+fn python(ground: &HomePaths<'_>) -> ToolchainGrant {
     let pyenv = ground.place("PYENV_ROOT", ".pyenv");
     let user = ground.place("PYTHONUSERBASE", ".local");
     let roots = vec![
@@ -308,16 +308,16 @@ fn python(ground: &HomePaths<'_>) -> Grant {
         let layer = layers.iter().find(|layer| layer.name == name);
         env.extend(layer.map(|layer| pair(variable, shown(&layer.place))));
     }
-    Grant {
+    ToolchainGrant {
         readable,
         path,
         env,
         layers,
-        ..Grant::default()
+        ..ToolchainGrant::default()
     }
 }
 
-fn go(ground: &HomePaths<'_>) -> Grant {
+fn go(ground: &HomePaths<'_>) -> ToolchainGrant {
     let gopath = ground.place("GOPATH", "go");
     let modules = ground
         .var("GOMODCACHE")
@@ -365,16 +365,16 @@ fn go(ground: &HomePaths<'_>) -> Grant {
     if !ground.network {
         env.push(pair("GOSUMDB", "off"));
     }
-    Grant {
+    ToolchainGrant {
         readable,
         path,
         env,
         layers: if layers.len() == 2 { layers } else { Vec::new() },
-        ..Grant::default()
+        ..ToolchainGrant::default()
     }
 }
 
-fn java(ground: &HomePaths<'_>) -> Grant {
+fn java(ground: &HomePaths<'_>) -> ToolchainGrant {
     let maven = ground.home.join(".m2/repository");
     let gradle = ground.place("GRADLE_USER_HOME", ".gradle");
     let sdkman = ground.place("SDKMAN_DIR", ".sdkman");
@@ -416,7 +416,7 @@ fn java(ground: &HomePaths<'_>) -> Grant {
         path.push(format!("{home}/bin"));
         env.push(pair("JAVA_HOME", home));
     }
-    Grant {
+    ToolchainGrant {
         readable,
         path,
         env,
@@ -429,7 +429,11 @@ fn java(ground: &HomePaths<'_>) -> Grant {
 mod tests {
     use super::*;
 
-    fn granted(names: &[&str], parent: &[(&str, &str)], (home, layered): (&str, bool)) -> Result<Grant, String> {
+    fn granted(
+        names: &[&str],
+        parent: &[(&str, &str)],
+        (home, layered): (&str, bool),
+    ) -> Result<ToolchainGrant, String> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let parent: Vec<(String, String)> = parent.iter().map(|(name, value)| pair(name, *value)).collect();
         let ground = HomePaths {

@@ -2,7 +2,7 @@
 //! environment. Every call has a time limit. Not for programs that a model or a recipe names.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -18,29 +18,27 @@ pub struct Printed {
     pub stderr: String,
 }
 
+impl From<Output> for Printed {
+    fn from(output: Output) -> Self {
+        Self {
+            ok: output.status.success(),
+            stdout: output.stdout,
+            stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        }
+    }
+}
+
 /// Runs `git` with `args` in `dir` with an environment of only `PATH`, the settings of [`neutral`], and `env`.
 ///
 /// # Errors
 /// One sentence, if git cannot be started or takes longer than [`GIT_TIME`]; it is killed then.
 pub async fn git(args: &[&str], dir: &Path, env: &[(String, String)], stdin: Option<&[u8]>) -> Result<Printed, String> {
-    run_git(std::process::Command::new("git"), args, dir, env, stdin).await
+    run_git(std::process::Command::new("git"), args, dir, &neutral_and(env), stdin).await
 }
 
-/// Like [`git`], with a prepared command.
+/// Like [`git`], with a prepared command and an environment of only `env`, `PATH` and the variable that keeps git's
+/// messages in English.
 pub(super) async fn run_git(
-    command: std::process::Command,
-    args: &[&str],
-    dir: &Path,
-    env: &[(String, String)],
-    stdin: Option<&[u8]>,
-) -> Result<Printed, String> {
-    let mut all = neutral();
-    all.extend_from_slice(env);
-    run_git_under(command, args, dir, &all, stdin).await
-}
-
-/// Like [`run_git`], with an environment of only `env`, `PATH` and the variable that keeps git's messages in English.
-pub(super) async fn run_git_under(
     command: std::process::Command,
     args: &[&str],
     dir: &Path,
@@ -72,11 +70,7 @@ pub(super) async fn run_git_under(
     let output = ended
         .map_err(|_| format!("git {} took longer than {} s", args.join(" "), GIT_TIME.as_secs()))?
         .map_err(|error| format!("git cannot be waited for: {error}"))?;
-    Ok(Printed {
-        ok: output.status.success(),
-        stdout: output.stdout,
-        stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-    })
+    Ok(output.into())
 }
 
 /// Settings with which a repository's own configuration can neither run programs nor change bytes.
@@ -124,6 +118,11 @@ pub fn neutral() -> Vec<(String, String)> {
     env
 }
 
+/// The settings of [`neutral`], and these variables.
+pub(super) fn neutral_and(env: &[(String, String)]) -> Vec<(String, String)> {
+    [neutral().as_slice(), env].concat()
+}
+
 /// Runs `git` on a repository that this program made, with the user's settings and credentials, to fetch from a URL
 /// that the user names. Hooks, filters and prompts stay off.
 ///
@@ -160,11 +159,7 @@ pub async fn git_as_user(args: &[&str], time: Duration) -> Result<Printed, Strin
         .await
         .map_err(|_| format!("git took longer than {} s", time.as_secs()))?
         .map_err(|error| format!("git cannot be waited for: {error}"))?;
-    Ok(Printed {
-        ok: output.status.success(),
-        stdout: output.stdout,
-        stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-    })
+    Ok(output.into())
 }
 
 /// Runs a shell command that the user's own environment names (a search), with that environment and `input` on stdin.
@@ -200,9 +195,5 @@ pub async fn own_command_in(dir: &Path, text: &str, input: &[u8], time: Duration
     let output = ended
         .map_err(|_| format!("the command took longer than {} s", time.as_secs()))?
         .map_err(|error| format!("the command cannot be waited for: {error}"))?;
-    Ok(Printed {
-        ok: output.status.success(),
-        stdout: output.stdout,
-        stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-    })
+    Ok(output.into())
 }

@@ -2,7 +2,7 @@
 //! made by this program, so that no configuration, hook or attribute of a repository takes effect.
 
 use super::own_git::{May, hold};
-use super::unsandboxed::{Printed, run_git_under};
+use super::unsandboxed::{Printed, run_git};
 use std::path::Path;
 use std::process::Command;
 
@@ -100,7 +100,7 @@ pub async fn git(
     if let Some(may) = may {
         hold(&mut command, may)?;
     }
-    run_git_under(command, args, dir, env, stdin).await
+    run_git(command, args, dir, env, stdin).await
 }
 
 #[cfg(test)]

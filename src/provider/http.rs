@@ -5,7 +5,7 @@ use super::fault::{self, Fault};
 use super::prefix::RequestPrefix;
 use super::pricing;
 use super::wire::names::real_name;
-use super::wire::{self, DecodeReply, Dialect, Wire};
+use super::wire::{self, DecodeReply, EncodeOptions, Wire};
 use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
 use crate::base::event::ProgressEvent;
 use crate::base::message::{Part, Reply};
@@ -115,13 +115,13 @@ impl Http {
     }
 
     fn body(&self, request: &ModelRequest<'_>) -> Vec<u8> {
-        let dialect = Dialect {
+        let options = EncodeOptions {
             model: &self.service.model,
             plain: self.plain.load(Ordering::Relaxed),
             max_output_tokens: self.service.max_output_tokens,
         };
         let mut prefix = self.prefix.lock().unwrap_or_else(PoisonError::into_inner);
-        prefix.body(self.service.wire, dialect, request)
+        prefix.body(self.service.wire, options, request)
     }
 
     async fn answer(&self, request: &ModelRequest<'_>, cx: AskContext<'_>) -> Result<Reply, ProviderError> {

@@ -8,6 +8,7 @@ mod json;
 pub mod open;
 mod prefix;
 pub mod pricing;
+pub mod recorded_run;
 pub mod replay;
 pub mod scripted;
 pub mod unasked;
@@ -17,6 +18,7 @@ use crate::base::call::ToolSpec;
 use crate::base::event::ProgressEvent;
 use crate::base::message::{Message, Reply};
 use futures_util::future::BoxFuture;
+use recorded_run::RecordedRun;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +27,7 @@ pub trait Provider: Send + Sync {
     /// Properties of the model that are known before the first request.
     fn info(&self) -> &ModelInfo;
     /// The recorded data beside the replies; `None` unless a recording is replayed.
-    fn recorded(&self) -> Option<&replay::RecordedRun> {
+    fn recorded(&self) -> Option<&RecordedRun> {
         None
     }
     /// The recorded cost of the reply to this request, in millionths of a US dollar.

@@ -1,7 +1,7 @@
 //! Reuses the encoded prefix of requests: messages that were encoded once are not encoded again.
 
 use super::ModelRequest;
-use super::wire::{self, Dialect, Wire};
+use super::wire::{self, EncodeOptions, Wire};
 use crate::base::call::ToolSpec;
 use crate::base::message::{Message, Role};
 use serde_json::Value;
@@ -32,8 +32,8 @@ struct Opened {
 }
 
 impl Opened {
-    fn fits(&self, dialect: Dialect<'_>, request: &ModelRequest<'_>) -> bool {
-        self.plain == dialect.plain
+    fn fits(&self, options: EncodeOptions<'_>, request: &ModelRequest<'_>) -> bool {
+        self.plain == options.plain
             && self.answer_only == request.answer_only
             && self.system == request.system
             && self.response.as_ref() == request.response
@@ -44,15 +44,15 @@ impl Opened {
 impl RequestPrefix {
     /// The body of `request`. Encodes only the messages that are new since the last call, or all of them when the
     /// history is not the previous one with messages appended.
-    pub fn body(&mut self, wire: Wire, dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
-        if !self.opened.as_ref().is_some_and(|opened| opened.fits(dialect, request)) {
-            self.head = wire.head(dialect, request);
+    pub fn body(&mut self, wire: Wire, options: EncodeOptions<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+        if !self.opened.as_ref().is_some_and(|opened| opened.fits(options, request)) {
+            self.head = wire.head(options, request);
             self.encoded += self.head.len() as u64;
             self.opened = Some(Opened {
                 system: request.system.to_owned(),
                 tools: request.tools.to_vec(),
                 response: request.response.cloned(),
-                plain: dialect.plain,
+                plain: options.plain,
                 answer_only: request.answer_only,
             });
         }
@@ -64,7 +64,7 @@ impl RequestPrefix {
         }
         for message in request.messages.iter().skip(self.count) {
             let before = self.messages.len();
-            wire.message(dialect, message, &mut self.messages);
+            wire.message(options, message, &mut self.messages);
             self.encoded += (self.messages.len() - before) as u64;
             if self.messages.len() > before && message.role != Role::Assistant {
                 self.marks.push(self.messages.len());

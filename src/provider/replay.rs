@@ -1,17 +1,13 @@
 //! `replay:RUN`: returns the replies of a recorded run, each only for exactly the recorded request. Pure: the caller
 //! folds the journal.
 
+use super::recorded_run::RecordedRun;
 use super::scripted::{emit_progress, readable};
 use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
-use crate::base::call::{ToolOutput, ToolSpec};
-use crate::base::event::GivenPrompt;
-use crate::base::ids::{CallId, StepId};
+use crate::base::call::ToolSpec;
 use crate::base::message::{Message, Reply, Role};
-use crate::base::outcome::CheckResult;
 use futures_util::future::BoxFuture;
 use similar::{ChangeTag, TextDiff};
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 /// Limits of a shown difference: its lines, and the length of each.
 const LINES: usize = 60;
@@ -26,29 +22,6 @@ pub struct RecordedTurn {
     pub reply: Reply,
     /// The cost of the reply when it was recorded; `None` when no price was known.
     pub cost_micros: Option<u64>,
-}
-
-/// The recorded data beside the replies.
-#[derive(Clone, Debug, Default)]
-pub struct RecordedRun {
-    /// The model that was asked, `PROVIDER/NAME`.
-    pub model: String,
-    /// The result of each call.
-    pub results: BTreeMap<CallId, ToolOutput>,
-    /// The context window of that model, in tokens.
-    pub window: Option<u64>,
-    /// Digests of requests that the service had refused for their length, with the window that it named.
-    pub overflows: BTreeMap<String, Option<u64>>,
-    /// Output of the commands of steps.
-    pub steps: BTreeMap<StepId, String>,
-    /// Checks by step, attempt and name.
-    pub checks: BTreeMap<(StepId, u32, String), CheckResult>,
-    /// Whether output of commands, checks and servers must equal the recorded one, too.
-    pub strict: bool,
-    /// The directory of full results.
-    pub kept: PathBuf,
-    /// Prompts that MCP servers gave for steps.
-    pub prompts: Vec<GivenPrompt>,
 }
 
 /// A recorded request, rebuilt from the journal when a difference must be shown.

@@ -27,8 +27,9 @@
 mod read;
 
 use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
+use crate::base::content::ToolContent;
 use crate::base::event::ProgressEvent;
-use crate::base::message::{Message, Part, Reply, ToolContent};
+use crate::base::message::{Message, Part, Reply};
 use crate::diag::{Diagnostic, SourceFiles, SourceId};
 use crate::net::wait::{Pause, pause};
 use futures_util::future::BoxFuture;

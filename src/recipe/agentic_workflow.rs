@@ -508,11 +508,10 @@ fn tools(reader: &mut Reader<'_>, delivers: bool, problems: &mut Problems) -> (T
     }
     // Without `tools` the original gives the usual set, so nothing is left out.
     if !entries.is_empty() {
-        for (key, tools) in TOOLS.iter().filter(|(key, _)| !named.contains(key) && *key != "bash") {
+        for (_, tools) in TOOLS.iter().filter(|(key, _)| !named.contains(key) && *key != "bash") {
             let at_tools = entries.first().map_or(reader.head(), |entry| entry.key_span);
             spec.exclude
                 .extend(tools.iter().map(|tool| at(at_tools, (*tool).to_owned())));
-            let _ = key;
         }
     }
     for entry in reader.entries("mcp-servers", problems).unwrap_or_default() {

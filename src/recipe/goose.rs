@@ -5,11 +5,10 @@
 //! first and filled in afterwards, so that a value can never change the document; in goose it can.
 
 use super::model::{
-    BudgetSpec, CheckKind, CheckSpec, Parameter, ParameterType, Recipe, ResponseSpec, SchemaSpec, ServerSpec, Step,
-    StepSource, SubRecipe, ToolsSpec,
+    BudgetSpec, CheckKind, CheckSpec, Parameter, ParameterType, RESPONSE_RETRIES, Recipe, ResponseSpec, SchemaSpec,
+    ServerSpec, Step, StepSource, SubRecipe, ToolsSpec,
 };
 use super::params;
-use super::parse::RESPONSE_RETRIES;
 use super::plan::{Expect, OnDeny};
 use crate::diag::reader::{self, Problems};
 use crate::diag::{Diagnostic, Reader, Shape, SourceFiles, Span, Spanned, YamlNode};

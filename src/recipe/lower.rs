@@ -9,7 +9,7 @@ use super::model::{BudgetSpec, CheckKind, CheckSpec, DeliverSpec, Recipe, Server
 use super::names::problem;
 use super::params;
 use super::plan::{
-    Changed, Check, CheckWhat, DeliverPlan, Discovery, Expect, InputFormat, McpPrompt, McpServer, ModelSettings,
+    ChangeLimits, Check, CheckWhat, DeliverPlan, Discovery, Expect, InputFormat, McpPrompt, McpServer, ModelSettings,
     OnDeny, Plan, PlanStep, ShellLimits, StepWork, ToolPlan,
 };
 use super::template::{self, StepOutputs, TemplateScope};
@@ -318,7 +318,7 @@ pub const FINDINGS_SCHEMA: &str = include_str!("findings.schema.json");
 /// The check that `findings: true` makes.
 fn findings_check() -> Check {
     Check {
-        name: super::parse::FINDINGS.to_owned(),
+        name: super::model::FINDINGS.to_owned(),
         what: CheckWhat::AnswerSchema {
             // The text is part of the program, and a test reads it.
             schema: serde_json::from_str(FINDINGS_SCHEMA).unwrap_or_default(),
@@ -386,7 +386,7 @@ fn plan_check(check: &CheckSpec, schemas: &mut VecDeque<Option<Value>>, render: 
             never,
             max_files,
             max_lines,
-        } => CheckWhat::Changed(Changed {
+        } => CheckWhat::Changed(ChangeLimits {
             only: only.iter().map(|glob| render.text(glob)).collect(),
             never: never.iter().map(|glob| render.text(glob)).collect(),
             max_files: *max_files,

@@ -19,6 +19,7 @@ pub mod plan;
 mod shell;
 pub mod show;
 pub mod template;
+mod template_error;
 
 pub use documents::{DocumentUse, ReadDocument, check_schema, named, policy_needed};
 pub use lower::{Overrides, RecipeArguments, check, lower};

@@ -5,6 +5,11 @@ use crate::diag::{Span, Spanned, YamlNode};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+/// Default limit of how often an answer that does not match its schema is sent back.
+pub const RESPONSE_RETRIES: u32 = 2;
+/// The name of the check that `findings: true` makes.
+pub(super) const FINDINGS: &str = "findings";
+
 /// A whole recipe file.
 #[derive(Clone, Debug)]
 pub struct Recipe {

@@ -4,10 +4,9 @@ mod prompts;
 mod steps;
 mod tools;
 
-pub(super) use steps::FINDINGS;
-
 use super::model::{
-    BudgetSpec, DeliverSpec, InputSpec, Parameter, ParameterType, Recipe, ResponseSpec, SchemaSpec, Step, StepSource,
+    BudgetSpec, DeliverSpec, InputSpec, Parameter, ParameterType, RESPONSE_RETRIES, Recipe, ResponseSpec, SchemaSpec,
+    Step, StepSource,
 };
 use super::params;
 use super::plan::{Expect, InputFormat, ModelSettings, OnDeny};
@@ -15,8 +14,6 @@ use crate::diag::reader::{self, Problems};
 use crate::diag::{self, Diagnostic, FileKind, Reader, Shape, SourceFiles, SourceId, Span, Spanned, YamlNode};
 use std::collections::BTreeMap;
 
-/// Default limit of how often an answer that does not match its schema is sent back.
-pub const RESPONSE_RETRIES: u32 = 2;
 /// Highest allowed `retry.max`.
 const MAX_RETRIES: u64 = 100;
 

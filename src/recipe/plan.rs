@@ -243,7 +243,7 @@ pub enum CheckWhat {
     /// A command that must exit with 0.
     Run { command: String, timeout_ms: u64 },
     /// Limits on the run's changes so far.
-    Changed(Changed),
+    Changed(ChangeLimits),
     /// A file that must exist (`exists`), and may have to contain a text.
     File { path: String, contains: Option<String> },
     /// A command that gets the step's answer on stdin and must exit with 0.
@@ -261,7 +261,7 @@ impl CheckWhat {
 
 /// Limits on the run's changes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Changed {
+pub struct ChangeLimits {
     /// Globs; every changed path must match one.
     pub only: Vec<String>,
     /// Globs that no changed path may match.

@@ -3,7 +3,7 @@
 //! A template is rendered with a marker in the place of each value. This module then tracks the shell's quoting around
 //! the markers, and quotes each value for its context: unquoted, in `'…'`, or in `"…"`.
 
-use super::template::TemplateError;
+use super::template_error::TemplateError;
 use std::fmt::Write as _;
 
 /// A marker: this character, the number of the value, [`CLOSE`]. Private-use characters, refused in templates.

@@ -181,7 +181,7 @@ fn step_text(out: &mut String, step: &PlanStep, rendered: &Rendered) {
 fn check_what(check: &Check) -> String {
     match &check.what {
         CheckWhat::Run { command, .. } | CheckWhat::AnswerRun { command, .. } => command.clone(),
-        CheckWhat::AnswerSchema { .. } if check.name == super::parse::FINDINGS => "the answer is findings".to_owned(),
+        CheckWhat::AnswerSchema { .. } if check.name == super::model::FINDINGS => "the answer is findings".to_owned(),
         CheckWhat::AnswerSchema { .. } => "the answer fits its schema".to_owned(),
         CheckWhat::File { path, contains } => match contains {
             Some(text) => format!("{path} holds \"{text}\""),

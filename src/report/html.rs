@@ -3,36 +3,23 @@
 mod diff;
 mod timeline;
 
+use super::html_head;
 use super::result::{self, Ending, RuledOut, Waiting};
 use super::summary::{RunSummary, StepSummary};
 use super::text;
 use crate::base::outcome::Verdict;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, html};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 const STYLE: &str = include_str!("html/style.css");
 
 /// The whole page. `patch` is the text of `changes.patch`, where there is one.
 pub fn page(sum: &RunSummary<'_>, ending: &Ending, patch: Option<&[u8]>) -> String {
     let title = format!("{}: {}", text::line(sum.recipe(), 80), sum.outcome.verdict.as_str());
-    // The content security policy allows only this style sheet; scripts, images and connections are forbidden.
-    let digest = STANDARD.encode(Sha256::digest(STYLE.as_bytes()));
-    let csp = format!("default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'");
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(csp);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="referrer" content="no-referrer";
-                meta name="robots" content="noindex";
-                title { (title) }
-                style { (PreEscaped(STYLE)) }
-            }
+            (html_head::head(&title, STYLE, None))
             body {
                 (head(sum))
                 main {

@@ -4,6 +4,7 @@ pub mod export;
 pub mod findings;
 pub mod github;
 pub mod html;
+pub mod html_head;
 pub mod inert;
 pub mod junit;
 pub mod markdown;

@@ -8,7 +8,8 @@ use super::result::{self, Ending};
 use super::summary::{CallSummary, Moment, RunSummary, StepSummary, TurnSummary};
 use super::text;
 use crate::base::call::{Display, ToolSpec};
-use crate::base::message::{Media, Message, Part, ToolContent};
+use crate::base::content::{Media, ToolContent};
+use crate::base::message::{Message, Part};
 use form::{Agent, Call, Extra, FinalMetrics, Metrics, Observation, Outcome, Source, Step, Trajectory};
 use serde_json::{Value, json};
 

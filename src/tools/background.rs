@@ -2,9 +2,9 @@
 
 use super::args::{Args, invalid};
 use super::builtin::{Builtin, ToolFacts};
+use super::command_end::{ends, undone_failure};
 use super::denial;
 use super::schema::{integer, object, string};
-use super::shell::{ends, undone_failure};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
 use crate::base::call::{Replayed, ToolEffects, ToolKind, ToolOutput, Touches};

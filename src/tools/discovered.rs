@@ -321,7 +321,7 @@ async fn call(
             format!("{name} took too long and was ended\n{}", report(&finished)),
         ));
     }
-    if let Some(failure) = super::shell::undone_failure(&finished.undone) {
+    if let Some(failure) = super::command_end::undone_failure(&finished.undone) {
         let message = format!("{name}: {}", failure.message);
         return Ok(ToolOutput {
             undone: finished.undone,

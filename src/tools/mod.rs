@@ -4,6 +4,7 @@
 pub mod args;
 pub mod background;
 pub mod builtin;
+mod command_end;
 pub mod denial;
 mod diff;
 pub mod discovered;

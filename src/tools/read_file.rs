@@ -8,7 +8,7 @@ use super::schema::{integer, object, string};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::{Access, ResolvedPath};
 use crate::base::call::{Display, Location, ToolEffects, ToolKind, ToolOutput, Touches};
-use crate::base::message::ToolContent as Part;
+use crate::base::content::ToolContent as Part;
 use crate::workspace::Workspace;
 use crate::workspace::content::{FileContent, MAX_MEDIA, classify, media};
 use crate::workspace::fs::FsError;

@@ -10,7 +10,7 @@ use super::schema::{boolean, object, strings, untold};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
 use crate::base::call::{Display, Location, ToolEffects, ToolKind, ToolOutput, Touches};
-use crate::base::message::{Media, ToolContent as Part};
+use crate::base::content::{Media, ToolContent as Part};
 use crate::workspace::Workspace;
 use crate::workspace::collect::{Collection, FileQuery, Item};
 use crate::workspace::content::{FileContent, MAX_MEDIA, classify, media};

@@ -3,7 +3,7 @@
 
 use super::{ToolContext, ToolError};
 use crate::base::call::{Display, Kept, ToolOutput};
-use crate::base::message::ToolContent;
+use crate::base::content::ToolContent;
 use crate::workspace::fs::{DirHandle, FsError};
 use std::borrow::Cow;
 use std::path::Path;

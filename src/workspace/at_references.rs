@@ -2,12 +2,13 @@
 
 use super::collect::{FileQuery, Item};
 use super::content::{FileContent, MAX_MEDIA, classify, media};
-use super::context::{ContextFile, MayRead, head};
+use super::context_file::{ContextFile, MayRead, head};
 use super::pattern::WorkspacePattern;
 use super::root::Workspace;
 use super::walk::Filter;
 use crate::base::access::PathStatus;
-use crate::base::message::{Media, Part};
+use crate::base::content::Media;
+use crate::base::message::Part;
 
 /// Upper limit for the files of one prompt.
 const MAX_FILES: usize = 200;

@@ -1,7 +1,7 @@
 //! Classifies the bytes of a file: text, media that a model accepts, or other binary data. No I/O.
 
 use super::text::{Text, decode};
-use crate::base::message::Media;
+use crate::base::content::Media;
 use base64::Engine;
 
 /// Upper limit in bytes for an image, sound or document.

@@ -3,6 +3,7 @@
 
 use super::at_references;
 use super::content::{FileContent, classify};
+use super::context_file::{ContextFile, MayRead, head};
 use super::pattern::WorkspacePattern;
 use super::root::{Workspace, join};
 use super::walk::Filter;
@@ -26,34 +27,6 @@ const MAX_TOTAL: usize = 256 << 10;
 
 /// Upper limit for nested imports.
 const MAX_DEPTH: usize = 5;
-
-/// Whether a place may be read; called for every file, including imports.
-pub type MayRead<'a> = &'a dyn Fn(&ResolvedPath) -> bool;
-
-/// One file as the model receives it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContextFile {
-    /// Relative to the root.
-    pub path: String,
-    /// The text, or its beginning with a notice.
-    pub text: String,
-}
-
-impl ContextFile {
-    /// The text between two lines that name the path. Their dashes are longer than any in the text, so that no file can
-    /// fake its own end.
-    pub fn render(&self) -> String {
-        let mut fence = "---".to_owned();
-        while self.text.contains(&fence) {
-            fence.push('-');
-        }
-        let text = self.text.trim_end_matches('\n');
-        format!(
-            "{fence} {} {fence}\n{text}\n{fence} end of {} {fence}\n",
-            self.path, self.path
-        )
-    }
-}
 
 /// The result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -214,20 +187,6 @@ fn beside(dir: &str, asked: &str) -> String {
     } else {
         join(dir, asked)
     }
-}
-
-/// The beginning of `text` in `room` bytes, cut at a line, with a notice if something is missing.
-pub(super) fn head(text: &str, room: usize) -> String {
-    if text.len() <= room {
-        return text.to_owned();
-    }
-    let cut = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
-    let cut = cut.rfind('\n').and_then(|end| cut.get(..=end)).unwrap_or(cut);
-    format!(
-        "{cut}[{} of {} bytes are not shown]\n",
-        text.len() - cut.len(),
-        text.len()
-    )
 }
 
 /// `text` with fenced and inline code blanked out, because an `@` in code is no import.

@@ -4,6 +4,7 @@ pub mod at_references;
 pub mod collect;
 pub mod content;
 pub mod context;
+pub mod context_file;
 pub mod expand;
 pub mod fs;
 pub mod fs_view;

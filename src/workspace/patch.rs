@@ -12,11 +12,13 @@ mod loose;
 mod name_status;
 mod names;
 mod object;
+mod pack;
 mod packer;
 mod paths;
 mod repository;
 mod restore;
 mod scan;
+mod scan_state;
 mod store;
 mod trees;
 
@@ -25,7 +27,7 @@ pub use delta::{Delta, Unpatched};
 pub(super) use repository::text as pointer;
 pub use repository::{Repository, head, repository, repository_at};
 pub use restore::Restored;
-pub use scan::MOST_FILE;
+pub use scan_state::MOST_FILE;
 
 use crate::process::own_git;
 use cache::CachedDir;
@@ -33,7 +35,8 @@ use ignored::{IgnoreRules, read_patterns};
 use index::GitIndex;
 use names::open_dir;
 use object::{Id, ObjectFormat, ObjectKind};
-use scan::{Before, STACK, Scan, WalkedDirectory};
+use scan::STACK;
+use scan_state::{Before, Scan, WalkedDirectory};
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -41,7 +44,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 use store::Store;
-use trees::Objects;
+use trees::ObjectReader;
 
 /// The snapshots of one tree, in a separate object store.
 #[derive(Clone, Debug)]
@@ -174,8 +177,8 @@ impl Shadow {
         done.await.map_err(|error| error.to_string())?
     }
 
-    fn objects<'a>(&self, store: &'a Store) -> Objects<'a> {
-        Objects::new(self.format, store, self.repository.as_ref().map(Repository::objects))
+    fn objects<'a>(&self, store: &'a Store) -> ObjectReader<'a> {
+        ObjectReader::new(self.format, store, self.repository.as_ref().map(Repository::objects))
     }
 
     fn id(&self, snapshot: &Snapshot) -> Result<Id, String> {

@@ -1,7 +1,7 @@
 //! Path patterns of tools and prompts: splits one into a start directory and a matcher for what is below it.
 
+use super::root::beneath;
 use super::root::{Workspace, join};
-use super::walk::beneath;
 use crate::base::access::{PathStatus, ResolvedPath};
 use globset::{GlobBuilder, GlobMatcher};
 

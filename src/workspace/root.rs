@@ -230,6 +230,14 @@ impl Workspace {
     }
 }
 
+/// Whether `path` is `dir` or inside it; everything is inside `""`.
+pub fn beneath(path: &str, dir: &str) -> bool {
+    dir.is_empty()
+        || path
+            .strip_prefix(dir)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// `dir/name`, or `name` in the root.
 pub fn join(dir: &str, name: &str) -> String {
     if dir.is_empty() {

@@ -2,7 +2,8 @@
 //! told name and description; it reads the file itself when it needs it.
 
 use super::content::{FileContent, classify};
-use super::context::{MayRead, named};
+use super::context::named;
+use super::context_file::MayRead;
 use super::root::Workspace;
 use crate::base::access::ResolvedPath;
 use crate::diag::{Shape, SourceFiles, YamlNode, front_matter, parse};

@@ -2,7 +2,7 @@
 
 use super::fs::TEMP_PREFIX;
 use super::pattern::WorkspacePattern;
-use super::root::{Workspace, join};
+use super::root::{Workspace, beneath, join};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::{DirEntry, WalkBuilder, WalkState};
 use std::borrow::Cow;
@@ -239,14 +239,6 @@ fn relative<'e>(root: &Path, entry: &'e DirEntry) -> Option<Cow<'e, str>> {
         None => return None,
     };
     Some(String::from_utf8_lossy(path))
-}
-
-/// Whether `path` is `dir` or inside it; everything is inside `""`.
-pub fn beneath(path: &str, dir: &str) -> bool {
-    dir.is_empty()
-        || path
-            .strip_prefix(dir)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn recipe_patterns(workspace: &Workspace) -> Gitignore {

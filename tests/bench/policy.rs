@@ -1,11 +1,9 @@
 //! What a ruling costs: usual commands one by one with their percentiles, and the largest texts that are read at all.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use overnight::base::access::{Access, CommandAccess};
-use overnight::base::call::{ToolKind, ToolOrigin};
 use overnight::base::ruling::PolicyInput;
 use overnight::diag::SourceFiles;
-use overnight::policy::calls::without_tree;
+use overnight::policy::calls::{by_name, without_tree};
 use overnight::policy::{KnownTools, PolicySet, PolicySource, Uses, decide, load};
 use serde_json::{Value, json};
 use std::hint::black_box;
@@ -43,18 +41,12 @@ fn corpus(text: &str) -> Option<(PolicySet, Vec<String>)> {
 }
 
 fn ruling(set: &PolicySet, text: &str) -> Duration {
-    let access = Access {
-        commands: vec![CommandAccess {
-            text: text.to_owned(),
-            dir: String::new(),
-        }],
-        ..Access::none()
-    };
     let args = json!({ "command": text });
+    let (tool, kind, origin, access) = by_name("run_shell_command", &args);
     let asked = PolicyInput {
-        tool: "run_shell_command",
-        kind: ToolKind::Execute,
-        origin: &ToolOrigin::Builtin,
+        tool: &tool,
+        kind,
+        origin: &origin,
         args: &args,
     };
     let start = Instant::now();

@@ -4,25 +4,27 @@
 mod inputs;
 
 use super::printed;
-use crate::base::secret::Redactor;
 use crate::batch::bundle::{self, BundleSeal, RecordHead};
+use crate::batch::job_result::JobStanding;
 use crate::batch::manifest::{self, BatchManifest, TargetSource, TargetSpec};
 use crate::batch::merge::BundlePlace;
-use crate::batch::outputs::{self, BatchResult, JobReport, ReportHead};
+use crate::batch::outputs;
 use crate::batch::plan::{self, BatchPlan, PlanFile, PlanFlags, RecipeReader};
 use crate::batch::progress::BatchProgress;
 use crate::batch::record::{self, BatchEvent, BatchRecord, BatchState};
 use crate::batch::remote::{self, RemoteBundle};
+use crate::batch::result::{self, BatchResult, JobReport, ReportHead};
 use crate::batch::script::{self, ScriptSpec, ShardEngine};
 use crate::batch::shard::{self, ShardSpec};
 use crate::batch::sources::SourceCache;
-use crate::batch::supervisor::{self, BatchCall, JobStanding};
+use crate::batch::supervisor::{self, BatchCall};
 use crate::batch::{BatchError, compare as comparison, lines, merge as merging, rows};
 use crate::cli::args::{
     BatchArgs, BatchCommand, BatchPlanArgs, CompareArgs, FailOn, ListFormat, MergeArgs, ScriptEngine,
 };
+use crate::cli::environment;
 use crate::cli::refusal::Refusal;
-use crate::cli::{bootstrap, exit, github, inputs as texts, out, settings, variables};
+use crate::cli::{exit, github, inputs as texts, out, variables};
 use crate::diag::{self, Diagnostic, SourceFiles, Spanned, YamlNode};
 use crate::journal::{artefacts, chain_key, place, store as journal_store};
 use crate::net::objects::{self, ObjectError, Objects};
@@ -68,17 +70,13 @@ fn ended(done: Result<u8, Refusal>, format: ListFormat) -> u8 {
         Ok(code) => return code,
         Err(refusal) => refusal,
     };
-    let redactor = Redactor::from_env(bootstrap::environment());
-    out::stderr(&redactor.redact(&match &refusal {
-        Refusal::Invalid(text) => text.clone(),
-        other => format!("error: {other}"),
-    }));
+    out::refusal(&refusal);
     if format == ListFormat::Json {
         let object = json!({
-            "schema": outputs::SCHEMA,
-            "verdict": if refusal.code() == exit::USAGE { "usage" } else { outputs::verdict_of(refusal.code()) },
+            "schema": result::SCHEMA,
+            "verdict": if refusal.code() == exit::USAGE { "usage" } else { result::verdict_of(refusal.code()) },
             "exit_code": refusal.code(),
-            "message": redactor.redact(&refusal.to_string()),
+            "message": environment::redactor().redact(&refusal.to_string()),
         });
         // If stdout fails, the exit code still reports the error.
         let _ = out::line(&object.to_string());
@@ -198,7 +196,7 @@ fn refused(mut problems: Vec<Diagnostic>, files: &SourceFiles) -> Refusal {
     diag::diagnostic::sort(&mut problems);
     let mut seen = BTreeSet::new();
     problems.retain(|problem| seen.insert((problem.span, problem.message.clone())));
-    settings::refuse(&problems, files)
+    Refusal::of_problems(&problems, files)
 }
 
 /// Replaces each target that names a list by the lines of the list.
@@ -351,8 +349,8 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     };
     let of_shard = shard.map(|shard| shard::jobs_of(shard, plan.jobs.iter(), timings.as_ref()));
     let program = std::env::current_exe().map_err(|error| Refusal::Environment(format!("our own program: {error}")))?;
-    let sources = SourceCache::new(mirrors(), bootstrap::absolute(&source.base));
-    let redactor = Redactor::from_env(bootstrap::environment());
+    let sources = SourceCache::new(mirrors(), environment::absolute(&source.base));
+    let redactor = environment::redactor();
     let (sender, signals) = tokio::sync::mpsc::unbounded_channel();
     let call = BatchCall {
         dir: &dir,
@@ -365,7 +363,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         again: args.again,
         sources: &sources,
         store: store.as_ref(),
-        redactor: &redactor,
+        redactor,
         signals,
     };
     if args.dry_run {
@@ -396,8 +394,8 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         manifest: &plan.manifest,
         shard: shard_text.as_deref(),
     };
-    let jobs = outputs::job_reports(&done);
-    let result = outputs::result(&head, &jobs, &done);
+    let jobs = result::job_reports(&done);
+    let result = BatchResult::of(&head, &jobs, &done);
     outputs::write(&dir, &head, &jobs, &result)?;
     record.append(record::BatchEvent::CallEnded {
         exit_code: result.exit_code,
@@ -506,15 +504,15 @@ struct OutPlace {
 fn out_place(out: Option<&Path>, name: &str, shard: Option<ShardSpec>) -> Result<OutPlace, Refusal> {
     let default = Path::new(".overnight/batches").join(name);
     let Some(out) = out else {
-        let dir = bootstrap::absolute(&default);
+        let dir = environment::absolute(&default);
         return Ok(OutPlace { dir, objects: None });
     };
     let Some(objects) = address(out)? else {
-        let dir = bootstrap::absolute(out);
+        let dir = environment::absolute(out);
         return Ok(OutPlace { dir, objects: None });
     };
     let Some(shard) = shard else {
-        let dir = bootstrap::absolute(&default);
+        let dir = environment::absolute(&default);
         return Ok(OutPlace {
             dir,
             objects: Some(objects),
@@ -522,7 +520,7 @@ fn out_place(out: Option<&Path>, name: &str, shard: Option<ShardSpec>) -> Result
     };
     let place = format!("shards/{}-of-{}", shard.index, shard.total);
     Ok(OutPlace {
-        dir: bootstrap::absolute(&default.join(&place)),
+        dir: environment::absolute(&default.join(&place)),
         objects: Some(objects.below(&place)),
     })
 }
@@ -533,7 +531,7 @@ fn address(argument: &Path) -> Result<Option<Objects>, Refusal> {
     if !objects::is_address(&text) {
         return Ok(None);
     }
-    let opened = Objects::open(&text, &bootstrap::environment());
+    let opened = Objects::open(&text, &environment::variables());
     opened.map(Some).map_err(|error| match error {
         ObjectError::Address(why) => Refusal::Usage(why),
         ObjectError::Failed(why) => Refusal::Environment(why),
@@ -547,10 +545,11 @@ fn jobs_at_once(args: &BatchPlanArgs) -> usize {
 
 /// Directory of repository mirrors.
 fn mirrors() -> PathBuf {
-    let cache = bootstrap::variable("XDG_CACHE_HOME")
+    let cache = environment::variable("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute());
-    let home = || PathBuf::from(bootstrap::variable("HOME").unwrap_or_else(|| "/var/cache".to_owned())).join(".cache");
+    let home =
+        || PathBuf::from(environment::variable("HOME").unwrap_or_else(|| "/var/cache".to_owned())).join(".cache");
     cache.unwrap_or_else(home).join("overnight/mirrors")
 }
 
@@ -570,7 +569,7 @@ fn shard_of(args: &BatchArgs) -> Result<Option<ShardSpec>, Refusal> {
     if text != "auto" {
         return ShardSpec::parse(text).map(Some).map_err(Refusal::Usage);
     }
-    let (shard, how) = ShardSpec::auto(&bootstrap::variable).map_err(Refusal::Usage)?;
+    let (shard, how) = ShardSpec::auto(&environment::variable).map_err(Refusal::Usage)?;
     if !args.quiet {
         out::stderr(&format!("overnight: {how}"));
     }
@@ -645,8 +644,7 @@ async fn dry_run(call: &BatchCall<'_>, format: ListFormat) -> Result<u8, Refusal
         count(JobStanding::UpToDate),
         count(JobStanding::Skipped)
     ));
-    let redactor = Redactor::from_env(bootstrap::environment());
-    printed(&redactor.redact(&text))
+    printed(&environment::redactor().redact(&text))
 }
 
 /// Checks the plan against that of the last invocation, and stores it.

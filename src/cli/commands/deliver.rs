@@ -3,10 +3,12 @@
 
 use crate::base::secret::Redactor;
 use crate::cli::args::{DeliverArgs, DeliverTo, LineFormat};
-use crate::cli::inputs::{self, Policies};
+use crate::cli::environment;
+use crate::cli::inputs;
 use crate::cli::outputs;
+use crate::cli::policy_sources::{self, Policies};
 use crate::cli::refusal::Refusal;
-use crate::cli::{bootstrap, exit, out, settings, verify};
+use crate::cli::{exit, out, verify};
 use crate::deliver::address::RemoteAddress;
 use crate::deliver::batch::{self, BatchRun};
 use crate::deliver::deliverable::Deliverable;
@@ -74,7 +76,7 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     let token = target
         .token_variables()
         .iter()
-        .find_map(|name| bootstrap::variable(name));
+        .find_map(|name| environment::variable(name));
     if target.is_forge() && token.is_none() {
         let names = target.token_variables().join(" or ");
         return Err(Refusal::Environment(format!(
@@ -85,12 +87,12 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     let place = args.repo.clone().unwrap_or_else(|| PathBuf::from("."));
     let policies = match args.policy.is_empty() {
         true => None,
-        false => Some(loaded(&inputs::policies(&args.policy, &place, None).await?)?),
+        false => Some(loaded(&policy_sources::policies(&args.policy, &place, None).await?)?),
     };
     let call = Call {
         args,
         target,
-        vars: bootstrap::environment(),
+        vars: environment::variables(),
         patience: Patience::new(Duration::from_millis(args.max_wall), Duration::from_millis(args.pace)),
         policies,
         token: token.map(SecretString::from),
@@ -175,7 +177,7 @@ fn loaded(policies: &Policies) -> Result<PolicySet, Refusal> {
     let mut files = SourceFiles::default();
     match policies.load(&mut files) {
         Ok((set, _)) => Ok(set),
-        Err(problems) => Err(settings::refuse(&problems, &files)),
+        Err(problems) => Err(Refusal::of_problems(&problems, &files)),
     }
 }
 
@@ -325,7 +327,7 @@ impl Call<'_> {
         if !narrowing.sources.is_empty() {
             set = set.narrowed_by(&loaded(&narrowing).map_err(unreadable)?);
         }
-        let edit = inputs::builtin("builtin:edit").map_err(unreadable)?;
+        let edit = policy_sources::builtin("builtin:edit").map_err(unreadable)?;
         Ok(Rulers {
             policies: set,
             strict: of.by_calls_only,
@@ -335,7 +337,7 @@ impl Call<'_> {
 
     /// The local repository: the given one, else that of the run, else that of the current directory.
     fn repository(&self, of: &Deliverable, asked: &Asked) -> Option<Repository> {
-        let at = |dir: &Path| patch::repository_at(&bootstrap::absolute(dir));
+        let at = |dir: &Path| patch::repository_at(&environment::absolute(dir));
         if let Some(named) = &self.args.repo {
             return at(named);
         }
@@ -381,7 +383,7 @@ impl Call<'_> {
             }
         }
         let base = if text == asked_for && what == "--remote" {
-            bootstrap::absolute(Path::new("."))
+            environment::absolute(Path::new("."))
         } else {
             top
         };
@@ -397,8 +399,8 @@ impl Call<'_> {
                 .map(|project| crate::deliver::address::last_two(&project));
         }
         let variable = match self.target {
-            DeliverTarget::Github => bootstrap::variable("GITHUB_API_URL"),
-            DeliverTarget::Gitlab => bootstrap::variable("CI_API_V4_URL"),
+            DeliverTarget::Github => environment::variable("GITHUB_API_URL"),
+            DeliverTarget::Gitlab => environment::variable("CI_API_V4_URL"),
             _ => None,
         };
         let given = self.args.api_url.clone().or(variable);

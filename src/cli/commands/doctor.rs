@@ -4,8 +4,9 @@
 use super::printed;
 use crate::base::secret::{MODEL_KEYS, is_secret_name};
 use crate::cli::args::{DoctorArgs, ReportFormat};
+use crate::cli::environment;
 use crate::cli::refusal::Refusal;
-use crate::cli::{bootstrap, exit, privileged_event};
+use crate::cli::{exit, privileged_event};
 use crate::process::own_git::{self, May};
 use crate::process::{self, unsandboxed};
 use crate::workspace::patch;
@@ -205,7 +206,7 @@ fn event() -> Finding {
 }
 
 fn keys() -> Finding {
-    let names: Vec<String> = bootstrap::environment().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> = environment::variables().into_iter().map(|(name, _)| name).collect();
     let models: Vec<&str> = MODEL_KEYS
         .into_iter()
         .filter(|key| names.iter().any(|name| name == key))

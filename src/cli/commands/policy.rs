@@ -7,6 +7,7 @@ use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::{Event, EventKind};
 use crate::base::ruling::{PolicyInput, Ruling};
 use crate::cli::args::{ExplainArgs, ImportMode, PolicyCommand, ProblemFormat, ReportFormat};
+use crate::cli::policy_sources;
 use crate::cli::problems::{self, Checked};
 use crate::cli::refusal::Refusal;
 use crate::cli::schemas::SchemaKind;
@@ -53,7 +54,7 @@ async fn check(names: &[String], format: ProblemFormat) -> Result<u8, Refusal> {
             refused: None,
             text: String::new(),
         };
-        match inputs::policies(std::slice::from_ref(name), Path::new("."), None).await {
+        match policy_sources::policies(std::slice::from_ref(name), Path::new("."), None).await {
             Err(Refusal::Invalid(text)) => one.refused = Some(text),
             Err(other) => return Err(other),
             Ok(read) => match read.load(&mut one.files) {
@@ -82,7 +83,7 @@ async fn test(name: &str, cases_file: &Path, format: ProblemFormat, workspace: &
     let judge = Judge::new(name, workspace).await?;
     let mut files = SourceFiles::default();
     let file = files.add(cases_file.display().to_string(), inputs::text(cases_file)?);
-    let table = cases::parse(&files, file).map_err(|problems| settings::refuse(&problems, &files))?;
+    let table = cases::parse(&files, file).map_err(|problems| Refusal::of_problems(&problems, &files))?;
     let report = cases::run(&table, |case| {
         judge.rule(&case.tool, &case.args).map(|judged| judged.ruling)
     });
@@ -293,7 +294,7 @@ fn import(name: &str, mode: ImportMode, format: ReportFormat) -> Result<u8, Refu
     let shown = if name == "-" { "stdin" } else { name };
     let file = files.add(shown, text);
     if let Some(problem) = diag::FileKind::unlike(&files, file, diag::FileKind::GeminiPolicy) {
-        return Err(settings::refuse(&[problem], &files));
+        return Err(Refusal::of_problems(&[problem], &files));
     }
     let mode = match mode {
         ImportMode::Default => policy_import::ApprovalMode::Default,
@@ -301,7 +302,8 @@ fn import(name: &str, mode: ImportMode, format: ReportFormat) -> Result<u8, Refu
         ImportMode::Plan => policy_import::ApprovalMode::Plan,
         ImportMode::Yolo => policy_import::ApprovalMode::Yolo,
     };
-    let imported = policy_import::gemini(&files, file, mode).map_err(|problems| settings::refuse(&problems, &files))?;
+    let imported =
+        policy_import::gemini(&files, file, mode).map_err(|problems| Refusal::of_problems(&problems, &files))?;
     let policy = SchemaKind::Policy.headed(&imported.policy);
     if format == ReportFormat::Json {
         let report = policy_import::report_json(&files, &imported.report);

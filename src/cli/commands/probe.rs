@@ -3,6 +3,7 @@
 
 use crate::base::ids::CallId;
 use crate::base::secret::Redactor;
+use crate::cli::environment;
 use crate::cli::refusal::Refusal;
 use crate::cli::{bootstrap, exit, out};
 use crate::process::Confinement;
@@ -21,7 +22,7 @@ const TIME: Duration = Duration::from_secs(25);
 
 /// Runs the command. Returns exit code 0 if the connection worked, whatever the tools returned.
 pub async fn probe(url: String) -> Result<u8, Refusal> {
-    let wanted: Value = bootstrap::variable("MCP_CONFORMANCE_CONTEXT")
+    let wanted: Value = environment::variable("MCP_CONFORMANCE_CONTEXT")
         .and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or(Value::Null);
     let text = |name: &str| wanted.get(name).and_then(Value::as_str).map(str::to_owned);

@@ -1,15 +1,17 @@
 //! Implements `overnight recipe …`: check, show, list, new, doc, test.
 
-use super::{printed, sample};
+use super::{printed, run, sample};
 use crate::cli::args::{RecipeCommand, ReportFormat, RunArgs, RunFlags, StdoutFormat};
+use crate::cli::environment;
 use crate::cli::origin::{RecipeOrigin, Trust};
+use crate::cli::policy_sources;
 use crate::cli::problems::{self, Checked};
 use crate::cli::recipe_requests;
 use crate::cli::refusal::Refusal;
 use crate::cli::schemas::SchemaKind;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{bootstrap, exit, foresee, inputs, out, privileged_event, shipped};
+use crate::cli::{exit, foresee, inputs, out, privileged_event, shipped};
 use crate::diag::{self, Diagnostic, Severity, SourceFiles, Span};
 use crate::recipe::{self, show};
 use serde_json::{Value, json};
@@ -135,10 +137,10 @@ fn at_the_name(problem: &str, span: Span) -> Diagnostic {
     }
 }
 
-async fn own_policy(origin: &RecipeOrigin, name: &str, trust: &Trust) -> Result<inputs::Policies, Refusal> {
+async fn own_policy(origin: &RecipeOrigin, name: &str, trust: &Trust) -> Result<policy_sources::Policies, Refusal> {
     let here = Path::new(".");
     let own = origin.own_policy(name, trust, here)?;
-    inputs::policies(&[own.name], here, own.within.as_deref()).await
+    policy_sources::policies(&[own.name], here, own.within.as_deref()).await
 }
 
 /// What a run of this recipe as an untrusted one, with no host granted, would refuse: errors for what is never granted,
@@ -154,7 +156,7 @@ async fn asked(path: &Path, files: &mut SourceFiles) -> Result<Vec<Diagnostic>, 
         return Ok(Vec::new());
     };
     let policies = settings::rulers(&[], None, here, files, &mut Vec::new()).await?;
-    let secrets = Secrets::of(bootstrap::environment());
+    let secrets = Secrets::of(environment::variables());
     let mut found = read.refused(&policies, here, false, &secrets);
     for problem in found.iter_mut().filter(|problem| problem.code != "model-key") {
         problem.severity = Severity::Warning;
@@ -264,7 +266,8 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
     let (origin, text) = RecipeOrigin::open(Path::new(from), here).await?;
     let mut files = SourceFiles::default();
     let id = files.add(origin.name.clone(), text.clone());
-    let parsed = recipe::parse(&files, id, &mut Vec::new()).map_err(|problems| settings::refuse(&problems, &files))?;
+    let parsed =
+        recipe::parse(&files, id, &mut Vec::new()).map_err(|problems| Refusal::of_problems(&problems, &files))?;
     let trust = origin.trust(false, &parsed, here).await?;
     let named = origin.read_named(&parsed, &trust, here).await?;
     let beside = file.parent().unwrap_or(Path::new(""));
@@ -281,7 +284,7 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
     let mut wrong = Vec::new();
     let (given, _) = origin.read_beside(&parsed, &trust, here, &mut wrong).await?;
     if !wrong.is_empty() {
-        return Err(settings::refuse(&wrong, &files));
+        return Err(Refusal::of_problems(&wrong, &files));
     }
     // A recipe that lists none gets all of its new directory.
     for one in given.into_iter().filter(|_| !parsed.files.is_empty()) {
@@ -367,7 +370,7 @@ async fn test(files: Vec<PathBuf>, format: ReportFormat, started: Instant) -> Re
             .tempdir()
             .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
         let run = out_dir.path().join("run");
-        let ended = sample::ended(arguments(&recipe, &run), started).await;
+        let ended = run::of_sample(arguments(&recipe, &run), started).await;
         ran += 1;
         let verdict = match ended {
             Ok(0) => "passed".to_owned(),

@@ -8,6 +8,7 @@ use crate::base::event::{Event, EventKind, RunStarted};
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::source::KeptFile;
 use crate::cli::args::ResumeArgs;
+use crate::cli::environment;
 use crate::cli::origin::{RecipeFile, Trust};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::recipe_requests::{self, Look};
@@ -187,12 +188,12 @@ async fn go_on(
         policies: &policies,
         workspace: tree.path(),
         model_given: true,
-        secrets: &Secrets::of(bootstrap::environment()),
+        secrets: &Secrets::of(environment::variables()),
     };
     let mut refused = recipe_requests::passed_keys(&policies, look.secrets);
     refused.extend(look.refused());
     if !refused.is_empty() {
-        return Err(settings::refuse(&refused, &SourceFiles::default()));
+        return Err(Refusal::of_problems(&refused, &SourceFiles::default()));
     }
     let named = first
         .policies

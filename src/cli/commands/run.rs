@@ -4,8 +4,8 @@ use super::session::{self, Beginning, RunSession};
 use super::{printed, sample};
 use crate::base::event::{PatchBase, RunStarted};
 use crate::base::ids::RunId;
-use crate::base::secret::Redactor;
 use crate::cli::args::{RunArgs, RunFlags};
+use crate::cli::environment;
 use crate::cli::origin::RecipeFile;
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Settings};
@@ -26,9 +26,35 @@ pub async fn run(mut args: RunArgs, started: Instant) -> u8 {
         out::hold();
     }
     if args.sample {
-        return sample::run(args, started).await;
+        return run_sample(args, started).await;
     }
     in_tree(args, started).await
+}
+
+/// Runs the sample of a recipe. The run directory is created in the user's current directory.
+async fn run_sample(args: RunArgs, started: Instant) -> u8 {
+    let shared = args.shared.clone();
+    match of_sample(args, started).await {
+        Ok(code) => code,
+        Err(refusal) => session::refused(&refusal, None, "sample", &shared),
+    }
+}
+
+/// Like `--sample`, but returns a refusal to the caller instead of printing it.
+pub async fn of_sample(args: RunArgs, started: Instant) -> Result<u8, Refusal> {
+    let (args, _copy) = sample::prepare(args).await?;
+    let silent = args.shared.silent;
+    let tell = |text: &str| {
+        if !silent {
+            out::stderr(text);
+        }
+    };
+    tell(
+        "SAMPLE: the replies are recorded, no model is asked; the tools run for real on a throw-away copy of the sample repository.",
+    );
+    let code = in_tree(args, started).await;
+    tell("SAMPLE: the replies were recorded, no model was asked.");
+    Ok(code)
 }
 
 /// Runs in the tree that the flags name.
@@ -119,7 +145,7 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
     }
     tell_trust(&settings);
     #[cfg(not(feature = "otel"))]
-    if bootstrap::variable("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
+    if environment::variable("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
         out::stderr(
             "warning: OTEL_EXPORTER_OTLP_ENDPOINT is set, and this build has no `otel` feature: no spans are sent",
         );
@@ -208,7 +234,7 @@ async fn begin(
         workspace: workspace.root().to_string_lossy().into_owned(),
         isolated_from: isolated
             .as_ref()
-            .map(|_| bootstrap::absolute(&place.workspace).to_string_lossy().into_owned()),
+            .map(|_| environment::absolute(&place.workspace).to_string_lossy().into_owned()),
         base: PatchBase {
             commit: commit(&workspace).await?,
         },
@@ -313,8 +339,7 @@ fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
             text.push_str(&format!("  {line}\n"));
         }
     }
-    let redactor = Redactor::from_env(bootstrap::environment());
-    printed(&redactor.redact(&text))?;
+    printed(&environment::redactor().redact(&text))?;
     match &settings.refused {
         Some(refusal) => Err(refusal.clone()),
         None => Ok(exit::PASSED),

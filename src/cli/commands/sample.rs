@@ -1,15 +1,14 @@
 //! Implements `--sample`: runs a recipe on a temporary copy of its sample repository with recorded replies. Needs no
 //! key.
 
-use super::run;
 use crate::cli::args::RunArgs;
+use crate::cli::environment;
 use crate::cli::origin::RecipeOrigin;
 use crate::cli::refusal::Refusal;
-use crate::cli::{bootstrap, out, shipped};
+use crate::cli::shipped;
 use crate::process::unsandboxed;
 use crate::recipe::plan::InputFormat;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 /// The directory of a recipe's sample: `samples/STEM` beside the recipe.
 pub fn dir(recipe: &Path) -> PathBuf {
@@ -21,34 +20,8 @@ pub fn dir(recipe: &Path) -> PathBuf {
         .join(stem)
 }
 
-/// Runs the sample of a recipe. The run directory is created in the user's current directory.
-pub async fn run(args: RunArgs, started: Instant) -> u8 {
-    let shared = args.shared.clone();
-    match ended(args, started).await {
-        Ok(code) => code,
-        Err(refusal) => super::session::refused(&refusal, None, "sample", &shared),
-    }
-}
-
-/// Like [`run()`], but returns a refusal to the caller instead of printing it.
-pub async fn ended(args: RunArgs, started: Instant) -> Result<u8, Refusal> {
-    let (args, _copy) = prepare(args).await?;
-    let silent = args.shared.silent;
-    let tell = |text: &str| {
-        if !silent {
-            out::stderr(text);
-        }
-    };
-    tell(
-        "SAMPLE: the replies are recorded, no model is asked; the tools run for real on a throw-away copy of the sample repository.",
-    );
-    let code = run::in_tree(args, started).await;
-    tell("SAMPLE: the replies were recorded, no model was asked.");
-    Ok(code)
-}
-
 /// The arguments of the sample's run, and the temporary copy, which is deleted when dropped.
-async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), Refusal> {
+pub async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), Refusal> {
     let recipe = args
         .recipe
         .clone()
@@ -94,7 +67,7 @@ async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), Refu
         crate::journal::store::ignore_runs(Path::new("."))?;
         args.out = Some(crate::journal::store::default_dir(Path::new(""), &run));
     }
-    args.shared.model = Some(format!("script:{}", bootstrap::absolute(&replies).display()));
+    args.shared.model = Some(format!("script:{}", environment::absolute(&replies).display()));
     args.shared.workspace = Some(tree);
     Ok((args, copy))
 }

@@ -8,6 +8,7 @@ use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
 use crate::base::secret::Redactor;
 use crate::cli::args::{RunFlags, StdoutFormat};
+use crate::cli::environment;
 use crate::cli::origin::{self, RecipeFile};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
@@ -16,9 +17,9 @@ use crate::cli::toolset::{self, Toolset};
 use crate::cli::{bootstrap, exit, foresee, github, limits, out, programs, prompts, signals, unread};
 use crate::diag::SourceFiles;
 use crate::engine::deps::{Baseline, Deps, Interrupt, SandboxMaker};
-use crate::engine::effects::Preconditions;
 use crate::engine::journal_place;
 use crate::engine::ledger::Ledger;
+use crate::engine::preconditions::Preconditions;
 use crate::engine::prompt;
 use crate::engine::run as engine;
 use crate::journal::{JournalError, artefacts, output_lock, store};
@@ -141,7 +142,7 @@ async fn drive(
     shared: &RunFlags,
     interrupt: &Arc<Interrupt>,
 ) -> Result<(Option<String>, PathBuf), Refusal> {
-    let redactor = Arc::new(Redactor::from_env(bootstrap::environment()));
+    let redactor = Arc::clone(environment::redactor());
     let pricing = bootstrap::pricing()?;
     let model = Arc::clone(&session.provider);
     priced(&session.plan, model.info(), &pricing)?;
@@ -157,7 +158,7 @@ async fn drive(
     let known = pricing.known(&model.info().id).and_then(|known| known.window);
     let window = known.or(model.info().window);
     let origin = session.isolated.as_ref().map(|standing| standing.origin.as_path());
-    let parent = bootstrap::environment();
+    let parent = environment::variables();
     if let Some(missing) = programs::missing(
         &session.plan,
         &session.policies,
@@ -375,7 +376,7 @@ async fn prepare(
         let taken = baseline(shadow, first.base.commit.clone()).await;
         early = Some(tokio::spawn(async move { taken.map_err(|error| error.to_string())? }));
     }
-    let secrets = Secrets::of(bootstrap::environment());
+    let secrets = Secrets::of(environment::variables());
     let ground = sandbox.as_ref().map(|(made, _)| toolset::ServerContext {
         workspace: session.workspace.root(),
         confinement: made,
@@ -541,12 +542,8 @@ pub fn remove_stale_patch(shared: &RunFlags) {
 
 /// Reports a refusal: `result.json`, JUnit, the JSON object on stdout, and the message on stderr.
 pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &RunFlags) -> u8 {
-    out::stderr(&match refusal {
-        Refusal::Invalid(text) => text.clone(),
-        other => format!("error: {other}"),
-    });
-    let redactor = Redactor::from_env(bootstrap::environment());
-    let message = redactor.redact(&refusal.to_string()).into_owned();
+    out::refusal(refusal);
+    let message = environment::redactor().redact(&refusal.to_string()).into_owned();
     if let Refusal::Usage(_) = refusal {
         // A wrong command line leaves no files, but a script that reads stdout gets its JSON object.
         let mut written = outputs::unstarted(refusal.verdict(), recipe, &message);

@@ -7,6 +7,7 @@ use crate::base::ids::CallId;
 use crate::base::ruling::{Decision, PolicyInput, Ruling};
 use crate::base::secret::Redactor;
 use crate::cli::args::{CallArgs, StdoutFormat, ToolsCommand, Trusted};
+use crate::cli::environment;
 use crate::cli::origin::{self, RecipeFile};
 use crate::cli::recipe_requests;
 use crate::cli::refusal::Refusal;
@@ -54,12 +55,12 @@ async fn plan_of(
     let typed = Typed::from_flags(&[], None, None)?.trusted(trust.contains(&Trusted::Recipe));
     let mut files = SourceFiles::default();
     let read = settings::recipe_plan(recipe, &typed, workspace, &mut files, &mut Vec::new()).await?;
-    let secrets = Secrets::of(bootstrap::environment());
+    let secrets = Secrets::of(environment::variables());
     let mut refused = recipe_requests::passed_keys(policies, &secrets);
     refused.extend(read.refused(policies, workspace, false, &secrets));
     match refused.is_empty() {
         true => Ok(Some((read.plan, read.beside, read.trust.trusted))),
-        false => Err(settings::refuse(&refused, &files)),
+        false => Err(Refusal::of_problems(&refused, &files)),
     }
 }
 
@@ -243,7 +244,7 @@ async fn judged(
         origin: &spec.origin,
         args: &accepted.args,
     };
-    let redactor = Arc::new(Redactor::from_env(bootstrap::environment()));
+    let redactor = Arc::clone(environment::redactor());
     let secret = spec.effects.sends_arguments && redactor.find(accepted.args.to_string().as_bytes()).is_some();
     let ruling = match secret {
         true => denial::secret(),

@@ -3,10 +3,9 @@
 
 use super::{Kind, RecipeOrigin, Trust, dir_of, within};
 use crate::base::ids::BlobId;
-use crate::base::secret::Redactor;
 use crate::base::source::KeptFile;
-use crate::cli::bootstrap;
 use crate::cli::change_reach::ends_in;
+use crate::cli::environment;
 use crate::cli::inputs;
 use crate::cli::refusal::Refusal;
 use crate::cli::shipped;
@@ -115,7 +114,7 @@ impl Found<'_> {
         if self.files.iter().any(|file| file.path == path) {
             return;
         }
-        let secrets = Redactor::from_env(bootstrap::environment());
+        let secrets = environment::redactor();
         if secrets.find(&bytes).is_some() {
             let message = format!("`{path}` holds the value of a secret of this environment");
             self.problem(

@@ -5,7 +5,7 @@ use super::{snapshot, trouble};
 use crate::base::event::{FileChange, PathChange, Unruled};
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::engine::deps::Deps;
-use crate::engine::effects::RunError;
+use crate::engine::run_error::RunError;
 use crate::engine::state::RunState;
 use crate::engine::verdict::first_names;
 use crate::policy::{Author, ChangeRuling, rule_change};

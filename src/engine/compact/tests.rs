@@ -6,6 +6,7 @@ use crate::base::event::{EventKind, PromptReason};
 use crate::base::message::CallResult;
 use proptest::prelude::*;
 use serde_json::json;
+use std::sync::Arc;
 
 fn turn(n: u64, result: usize) -> [Message; 2] {
     let call = ToolCall {
@@ -39,7 +40,7 @@ fn state(window: u64, results: &[usize]) -> RunState {
         why: PromptReason::Task,
     });
     for (n, result) in results.iter().enumerate() {
-        state.history.extend(turn(n as u64 + 1, *result));
+        Arc::make_mut(&mut state.history).extend(turn(n as u64 + 1, *result));
     }
     state.bytes = state.history.iter().map(size).sum();
     state

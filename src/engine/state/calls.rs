@@ -84,7 +84,7 @@ impl RunState {
         let (may_write, approved) = (record.may_write, record.approved);
         let tool = record.tool.clone().unwrap_or_else(|| record.call.tool.clone());
         *self.spent.calls.entry(tool.clone()).or_default() += 1;
-        *self.step_spent.calls.entry(tool).or_default() += 1;
+        *self.progress.spent.calls.entry(tool).or_default() += 1;
         if may_write {
             self.wrote(if approved { Author::Approved } else { Author::Call });
         }

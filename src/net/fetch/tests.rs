@@ -17,7 +17,7 @@ fn url(server: &MockServer, host: &str, path: &str) -> String {
     format!("http://{host}:{}{path}", server.address().port())
 }
 
-async fn get(fetcher: &Fetcher, url: &str) -> Result<Fetched, FetchError> {
+async fn get(fetcher: &Fetcher, url: &str) -> Result<FetchedDocument, FetchError> {
     let judge: UrlCheck = Arc::new(|url| match url.contains("denied") {
         true => Err("no rule lists the host".to_owned()),
         false => Ok(()),

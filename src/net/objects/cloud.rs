@@ -1,6 +1,6 @@
 //! Buckets and containers of S3, Google Cloud Storage and Azure Blob Storage, over this program's own HTTP client.
 
-use super::{Draft, Expected, Fetched, MAX_LISTED, ObjectError};
+use super::{Draft, Expected, FetchedObject, MAX_LISTED, ObjectError};
 use crate::net::client;
 use futures_util::StreamExt;
 use object_store::aws::AmazonS3Builder;
@@ -231,18 +231,18 @@ impl Bucket {
         }
     }
 
-    pub(super) async fn fetch(&self, key: &str, to: &Path, expected: Expected<'_>) -> Result<Fetched, String> {
+    pub(super) async fn fetch(&self, key: &str, to: &Path, expected: Expected<'_>) -> Result<FetchedObject, String> {
         let found = match self.store.get(&Key::from(key)).await {
-            Err(Error::NotFound { .. }) => return Ok(Fetched::Missing),
+            Err(Error::NotFound { .. }) => return Ok(FetchedObject::Missing),
             found => found.map_err(|error| said(&error))?,
         };
         if found.meta.size != expected.bytes {
-            return Ok(Fetched::Other(found.meta.size));
+            return Ok(FetchedObject::Other(found.meta.size));
         }
         let (mut draft, mut stream) = (Draft::new(to)?, found.into_stream());
         while let Some(piece) = stream.next().await {
             if !draft.add(&piece.map_err(|error| said(&error))?, expected)? {
-                return Ok(Fetched::Other(draft.bytes));
+                return Ok(FetchedObject::Other(draft.bytes));
             }
         }
         draft.end(to, expected)

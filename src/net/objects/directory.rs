@@ -1,7 +1,7 @@
 //! Objects as files below a directory, on this machine or a network file system. A file is written under a name of its
 //! own and then renamed or linked, so that nobody sees a part of it.
 
-use super::{Draft, Expected, Fetched, MAX_LISTED};
+use super::{Draft, Expected, FetchedObject, MAX_LISTED};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -100,13 +100,13 @@ pub(super) async fn exists(dir: &Path, key: String) -> Result<bool, String> {
     blocking(move || opened(&path).map(|file| file.is_some())).await
 }
 
-pub(super) async fn fetch(dir: &Path, key: String, to: &Path, expected: Expected<'_>) -> Result<Fetched, String> {
+pub(super) async fn fetch(dir: &Path, key: String, to: &Path, expected: Expected<'_>) -> Result<FetchedObject, String> {
     let (path, to) = (dir.join(key), to.to_owned());
     let (bytes, sha256) = (expected.bytes, expected.sha256.to_owned());
     blocking(move || {
         let expected = Expected { bytes, sha256: &sha256 };
         let Some(mut file) = opened(&path)? else {
-            return Ok(Fetched::Missing);
+            return Ok(FetchedObject::Missing);
         };
         let (mut draft, mut piece) = (Draft::new(&to)?, vec![0; PIECE]);
         loop {
@@ -115,7 +115,7 @@ pub(super) async fn fetch(dir: &Path, key: String, to: &Path, expected: Expected
                 return draft.end(&to, expected);
             }
             if !draft.add(piece.get(..read).unwrap_or_default(), expected)? {
-                return Ok(Fetched::Other(draft.bytes));
+                return Ok(FetchedObject::Other(draft.bytes));
             }
         }
     })

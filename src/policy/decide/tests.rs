@@ -4,8 +4,9 @@ use super::*;
 use crate::base::access::{CommandAccess, PathStatus, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::diag::{SourceFiles, parse as parse_yaml};
+use crate::policy::calls::{by_name, lexical};
 use crate::policy::hosts::{HostPattern, judge as judge_url};
-use crate::policy::load::{PolicySource, lexical, load};
+use crate::policy::load::{PolicySource, load};
 use crate::policy::model::KnownTools;
 use serde_json::{Value, json};
 
@@ -47,6 +48,25 @@ pub(super) fn ruled(set: &PolicySet, tool: &str, kind: ToolKind, access: &Access
         args: &args,
     };
     crate::policy::calls::without_tree(|terrain| decide(set, &asked, access, terrain, uses))
+}
+
+/// Rules on a command of the shell tool. `witness`: whether programs are judged at their exec.
+pub(super) fn shell_ruling(set: &PolicySet, text: &str, terrain: &FsView<'_>, witness: bool) -> Ruling {
+    let args = json!({ "command": text });
+    let (tool, kind, origin, access) = by_name("run_shell_command", &args);
+    let asked = PolicyInput {
+        tool: &tool,
+        kind,
+        origin: &origin,
+        args: &args,
+    };
+    let ruling = decide_with(set, &asked, &access, terrain, &Uses::default(), witness);
+    assert!(
+        crate::policy::codes::find(&ruling.code).is_some(),
+        "{text:?}: unknown code {}",
+        ruling.code
+    );
+    ruling
 }
 
 pub(super) fn command(set: &PolicySet, text: &str) -> Ruling {

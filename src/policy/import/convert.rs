@@ -8,7 +8,7 @@
 
 use super::pattern::{Pattern, Value, is_refused};
 use super::rules::{Narrowing, SourceRule, ToolGroup, Verdict};
-use super::{ApprovalMode, Difference, DifferenceKind};
+use super::{ApprovalMode, DifferenceKind, ImportDifference};
 use crate::diag::{SourceFiles, Span};
 use crate::policy::files::{MAX_BRACES, MAX_BYTES};
 use crate::policy::model::SHELL;
@@ -131,7 +131,7 @@ pub(super) fn convert(
     files: &SourceFiles,
     rules: &[SourceRule],
     mode: ApprovalMode,
-    report: &mut Vec<Difference>,
+    report: &mut Vec<ImportDifference>,
 ) -> Converted {
     let mut job = Conversion {
         files,
@@ -158,7 +158,7 @@ struct Conversion<'a> {
     files: &'a SourceFiles,
     rules: &'a [SourceRule],
     mode: ApprovalMode,
-    report: &'a mut Vec<Difference>,
+    report: &'a mut Vec<ImportDifference>,
     entries: Vec<Entry>,
     /// The rules of the result, each with the rule that it comes from.
     out: Vec<(Option<usize>, TargetRule)>,
@@ -167,7 +167,7 @@ struct Conversion<'a> {
 
 impl Conversion<'_> {
     fn say(&mut self, kind: DifferenceKind, code: &'static str, span: Option<Span>, message: impl Into<String>) {
-        let next = Difference {
+        let next = ImportDifference {
             kind,
             code,
             span,

@@ -67,7 +67,7 @@ impl DifferenceKind {
 
 /// One difference between the file and its conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct ImportDifference {
     pub kind: DifferenceKind,
     /// A stable kebab-case name.
     pub code: &'static str,
@@ -82,7 +82,7 @@ pub struct ImportedPolicy {
     /// The text of the policy file.
     pub policy: String,
     /// In file order; differences of the whole file come last.
-    pub report: Vec<Difference>,
+    pub report: Vec<ImportDifference>,
 }
 
 /// Converts a file of `files`.
@@ -105,7 +105,7 @@ pub fn gemini(files: &SourceFiles, file: SourceId, mode: ApprovalMode) -> Result
 }
 
 /// The report for people: one line per difference.
-pub fn report_text(files: &SourceFiles, report: &[Difference]) -> String {
+pub fn report_text(files: &SourceFiles, report: &[ImportDifference]) -> String {
     let mut out = String::new();
     for difference in report {
         let place = difference.span.map(|span| format!("{}: ", files.place(span)));
@@ -122,8 +122,8 @@ pub fn report_text(files: &SourceFiles, report: &[Difference]) -> String {
 }
 
 /// The report as a JSON list: `line`, `column`, `kind`, `code`, `message`.
-pub fn report_json(files: &SourceFiles, report: &[Difference]) -> Value {
-    let one = |difference: &Difference| {
+pub fn report_json(files: &SourceFiles, report: &[ImportDifference]) -> Value {
+    let one = |difference: &ImportDifference| {
         let place = difference.span.map(|span| files.place(span));
         json!({
             "line": place.as_ref().map(|place| place.line),

@@ -1,7 +1,7 @@
 //! Reads the rules of a policy file of Gemini CLI, as its own loader accepts them, and leaves out those that have no
 //! effect in a run without a person.
 
-use super::{ApprovalMode, Difference, DifferenceKind};
+use super::{ApprovalMode, DifferenceKind, ImportDifference};
 use crate::base::server_name::{is_server_name, sound_server_name};
 use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{Diagnostic, Reader, Shape, Span, Spanned, YamlNode, did_you_mean};
@@ -129,7 +129,7 @@ const ABSENT: [&str; 20] = [
 pub(super) fn read(
     root: &YamlNode,
     mode: ApprovalMode,
-    report: &mut Vec<Difference>,
+    report: &mut Vec<ImportDifference>,
     problems: &mut Problems,
 ) -> Vec<SourceRule> {
     let Some(mut reader) = Reader::open(root, "the policy of Gemini CLI", problems) else {
@@ -163,13 +163,13 @@ pub(super) fn read(
 }
 
 fn note(
-    report: &mut Vec<Difference>,
+    report: &mut Vec<ImportDifference>,
     kind: DifferenceKind,
     code: &'static str,
     span: Span,
     message: impl Into<String>,
 ) {
-    report.push(Difference {
+    report.push(ImportDifference {
         kind,
         code,
         span: Some(span),
@@ -189,7 +189,7 @@ struct Common {
 fn rule(
     node: &YamlNode,
     mode: ApprovalMode,
-    report: &mut Vec<Difference>,
+    report: &mut Vec<ImportDifference>,
     problems: &mut Problems,
 ) -> Option<SourceRule> {
     let mut reader = Reader::open(node, "this rule", problems)?;
@@ -282,7 +282,7 @@ fn rule(
 fn checker(
     node: &YamlNode,
     mode: ApprovalMode,
-    report: &mut Vec<Difference>,
+    report: &mut Vec<ImportDifference>,
     problems: &mut Problems,
 ) -> Option<SourceRule> {
     let mut reader = Reader::open(node, "this safety checker", problems)?;
@@ -343,7 +343,7 @@ fn unknown_keys(node: &YamlNode, reader: Reader<'_>) -> Vec<Spanned<String>> {
 fn common(
     reader: &mut Reader<'_>,
     mode: ApprovalMode,
-    report: &mut Vec<Difference>,
+    report: &mut Vec<ImportDifference>,
     problems: &mut Problems,
 ) -> Option<Common> {
     let span = reader.head();
@@ -437,7 +437,7 @@ fn tools(
     server: Option<Spanned<String>>,
     active: bool,
     span: Span,
-    report: &mut Vec<Difference>,
+    report: &mut Vec<ImportDifference>,
 ) -> Vec<ToolGroup> {
     let names = names.unwrap_or_else(|| {
         vec![Spanned {
@@ -474,7 +474,7 @@ fn bare(tool: &str, server: &str) -> String {
     tool.strip_prefix(&whole).unwrap_or(tool).to_owned()
 }
 
-fn server_name(server: &Spanned<String>, report: &mut Vec<Difference>) -> String {
+fn server_name(server: &Spanned<String>, report: &mut Vec<ImportDifference>) -> String {
     let known = sound_server_name(&server.value);
     if known != server.value {
         let text = format!("the server `{}` is called `{known}` here", server.value);
@@ -484,7 +484,7 @@ fn server_name(server: &Spanned<String>, report: &mut Vec<Difference>) -> String
 }
 
 /// A name without `mcpName`.
-fn alone(name: &Spanned<String>, report: &mut Vec<Difference>) -> Option<ToolGroup> {
+fn alone(name: &Spanned<String>, report: &mut Vec<ImportDifference>) -> Option<ToolGroup> {
     let text = name.value.as_str();
     if text == "*" {
         return Some(ToolGroup::Any);

@@ -383,10 +383,10 @@ pub struct Profile {
 }
 
 /// A policy file's own profiles, by program.
-pub type Own = BTreeMap<String, Profile>;
+pub type OwnProfiles = BTreeMap<String, Profile>;
 
 /// The profile of a program, by its bare name: the policy's own one if there is one, otherwise the built-in one.
-pub fn of<'a>(own: Option<&'a Own>, program: &str) -> Option<&'a Profile> {
+pub fn of<'a>(own: Option<&'a OwnProfiles>, program: &str) -> Option<&'a Profile> {
     own.and_then(|own| own.get(program)).or_else(|| builtin(program))
 }
 

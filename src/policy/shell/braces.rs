@@ -1,7 +1,7 @@
 //! Brace expansion: `{a,b}` and `{1..3}` in a word that is already split into units.
 
 use super::CommandRefusal;
-use super::units::Unit;
+use super::unit::Unit;
 
 /// The most words into which the braces of one word may expand.
 const MAX_WORDS: usize = 64;
@@ -134,7 +134,8 @@ fn sequence(units: &[Unit]) -> Option<Vec<Vec<Unit>>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::units::{Unit, split};
+    use super::super::unit::Unit;
+    use super::super::units::split;
     use super::expand;
 
     fn words(source: &str) -> Vec<String> {

@@ -112,7 +112,7 @@ fn read(words: &[ShellWord], reads_lines: bool) -> Result<(), CommandRefusal> {
     let refused = || CommandRefusal::construct("read", "use `while read -r name; do …; done` at the end of a pipe");
     let plain = words.iter().skip(1).all(|word| {
         word.exact()
-            .is_some_and(|text| text == "-r" || super::assign::may_be_set(text))
+            .is_some_and(|text| text == "-r" || super::variables::may_be_set(text))
     });
     if reads_lines && plain && words.len() > 1 {
         Ok(())

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 #[derive(Deserialize)]
 struct Corpus {
-    policies: Vec<Policy>,
+    policies: Vec<CorpusPolicy>,
     cases: Vec<Case>,
 }
 
 #[derive(Deserialize)]
-pub struct Policy {
+pub struct CorpusPolicy {
     name: String,
     commands: Vec<String>,
     write: Vec<String>,
@@ -137,7 +137,7 @@ fn globs(all: &[&str]) -> GlobSet {
 }
 
 /// A parsed policy.
-pub struct Judge {
+pub struct CorpusJudge {
     prefixes: Vec<Vec<PrefixWord>>,
     write: GlobSet,
     protected: GlobSet,
@@ -145,8 +145,8 @@ pub struct Judge {
     hosts: Vec<String>,
 }
 
-impl Judge {
-    pub fn new(policy: &Policy) -> Self {
+impl CorpusJudge {
+    pub fn new(policy: &CorpusPolicy) -> Self {
         let write: Vec<&str> = policy.write.iter().map(String::as_str).collect();
         Self {
             prefixes: policy
@@ -267,13 +267,13 @@ impl Judge {
 type Row = (String, String, String);
 
 /// The rows of a corpus of `fixtures/policy/commands`.
-pub fn cases(text: &str) -> (BTreeMap<String, Judge>, Vec<Row>) {
+pub fn cases(text: &str) -> (BTreeMap<String, CorpusJudge>, Vec<Row>) {
     let options = serde_saphyr::options! { budget: None };
     let corpus: Corpus = serde_saphyr::from_str_with_options(text, options).unwrap();
     let judges = corpus
         .policies
         .iter()
-        .map(|policy| (policy.name.clone(), Judge::new(policy)))
+        .map(|policy| (policy.name.clone(), CorpusJudge::new(policy)))
         .collect();
     let flat = corpus.cases.into_iter().flat_map(|case| {
         let (class, policy) = (case.class, case.policy);

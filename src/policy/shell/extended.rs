@@ -1,7 +1,7 @@
 //! The conditions of `[[ … ]]`, and the files that these, `[` and `test` examine.
 
 use super::scope::{CommandWalk, ShellState};
-use super::{CommandRefusal, FileUse, ShellWord, place, simple, words};
+use super::{CommandRefusal, FileUse, ShellWord, place, words};
 use brush_parser::ast::{ExtendedTestExpr, UnaryPredicate};
 
 /// Files outside the workspace that a file condition examines; the system's programs and devices are exempt.
@@ -28,7 +28,7 @@ pub fn asked_by(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWord])
         let after = words.get(at + 1).and_then(ShellWord::exact).unwrap_or_default();
         let unary = before.len() == 2 && before.starts_with('-') && UNARY.contains(&before[1..]);
         if unary || BINARY.contains(&before) || BINARY.contains(&after) {
-            simple::add(&mut found, asked(walk, state, word));
+            place::add(&mut found, asked(walk, state, word));
         }
     }
     found
@@ -62,7 +62,7 @@ pub fn check(walk: &mut CommandWalk<'_>, state: &ShellState, expr: &ExtendedTest
             );
             if !of_text {
                 let asked = asked(walk, state, &word);
-                simple::add(&mut walk.reading.reads, asked);
+                place::add(&mut walk.reading.reads, asked);
             }
             Ok(())
         }
@@ -79,7 +79,7 @@ pub fn check(walk: &mut CommandWalk<'_>, state: &ShellState, expr: &ExtendedTest
             );
             for side in [left, right] {
                 let word = words::evaluate_one(walk, state, &side.value)?;
-                if counts && !simple::is_number(&word) {
+                if counts && !word.is_number() {
                     return Err(CommandRefusal::construct(
                         "[[ -eq",
                         "use `[ … -eq … ]`, which evaluates no text",

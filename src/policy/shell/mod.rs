@@ -20,9 +20,11 @@ mod scan;
 mod scope;
 mod sed;
 mod simple;
+mod unit;
 mod units;
 mod value_checks;
 mod values;
+mod variables;
 mod walk;
 mod words;
 mod wrappers;
@@ -36,7 +38,7 @@ mod tests;
 
 use crate::base::access::{FsView, ResolvedPath};
 use crate::base::grant::Starts;
-use crate::policy::profiles::Own;
+use crate::policy::profiles::OwnProfiles;
 
 pub(crate) use builtins::activates;
 pub(crate) use prefix_match::{Match, best_match, names_program, unvouched};
@@ -166,6 +168,14 @@ impl ShellWord {
         (self.kind == WordKind::Known).then_some(self.text.as_str())
     }
 
+    /// Whether it is a whole number.
+    pub(crate) fn is_number(&self) -> bool {
+        self.exact().is_some_and(|text| {
+            let digits = text.strip_prefix('-').unwrap_or(text);
+            !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    }
+
     /// Whether it may begin with `-` and so be an option.
     pub(crate) fn may_be_option(&self) -> bool {
         match self.kind {
@@ -256,7 +266,7 @@ pub struct Grants<'a> {
     /// Variables that may be set before a command (`NAME=value cargo test`) besides the harmless ones.
     pub assignments: &'a [String],
     /// The policy's own profiles.
-    pub profiles: Option<&'a Own>,
+    pub profiles: Option<&'a OwnProfiles>,
 }
 
 /// Whether both bash parsers reject a text. A text that one of them accepts may be valid.

@@ -114,7 +114,7 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> 
             }
             if section.repository {
                 let uses = super::place::of_text(pass.walk, pass.state, ".git").unwrap_or_default();
-                super::simple::add(&mut pass.used.writes, uses);
+                super::place::add(&mut pass.used.writes, uses);
             }
             if section.spelled {
                 let reason = format!("`{}` must be spelled out in the rule", name.join(" "));

@@ -1,7 +1,7 @@
 //! The accepted forms of `${…}`: those that run nothing and set no variable.
 
 use super::CommandRefusal;
-use super::units::{Unit, find, is_name, name_at};
+use super::unit::{Unit, find, is_name, name_at};
 
 /// Parses `${…}`, starting after its brace.
 ///

@@ -192,3 +192,12 @@ fn simplify(pattern: &str) -> Vec<char> {
     }
     simple
 }
+
+/// Adds files, without duplicates.
+pub fn add(all: &mut Vec<FileUse>, more: Vec<FileUse>) {
+    for next in more {
+        if !all.contains(&next) {
+            all.push(next);
+        }
+    }
+}

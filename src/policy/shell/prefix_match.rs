@@ -2,7 +2,8 @@
 //! for denials.
 
 use super::place::normal;
-use super::units::{Unit, split};
+use super::unit::Unit;
+use super::units::split;
 use super::wrappers::LAUNCHERS;
 use super::{CommandReach, CommandReading, Launch, ShellWord, Simple, WordKind};
 

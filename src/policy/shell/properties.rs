@@ -1,12 +1,12 @@
 //! Property tests: wrapping, quoting and removing rules never allow more, and every text gets an answer.
 
-use super::corpus::{ATTACKS, BENIGN, Judge, TERRAIN, cases};
+use super::corpus::{ATTACKS, BENIGN, CorpusJudge, TERRAIN, cases};
 use super::{Grants, read};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-type Cases = (BTreeMap<String, Judge>, Vec<(String, String, String)>);
+type Cases = (BTreeMap<String, CorpusJudge>, Vec<(String, String, String)>);
 
 static DENIED: LazyLock<Cases> = LazyLock::new(|| {
     let (judges, mut all) = cases(ATTACKS);
@@ -67,7 +67,7 @@ const CONTEXTS: [&str; 26] = [
 ];
 
 /// Denied whatever the policy's rules for files say, as the bare command is.
-fn denied(judge: &Judge, text: &str) -> bool {
+fn denied(judge: &CorpusJudge, text: &str) -> bool {
     judge.refusal(text).is_some()
 }
 

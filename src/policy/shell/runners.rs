@@ -257,7 +257,7 @@ pub(super) fn look(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWor
 
 /// The name of an installed program, if a workspace path (`./` and the path from its root) is where package managers
 /// put programs.
-pub(crate) fn installed_name<'a>(own: Option<&profiles::Own>, program: &'a str) -> Option<&'a str> {
+pub(crate) fn installed_name<'a>(own: Option<&profiles::OwnProfiles>, program: &'a str) -> Option<&'a str> {
     let (dir, name) = program.strip_prefix("./")?.rsplit_once('/')?;
     let at_end = |end: &str| dir == end || dir.strip_suffix(end).is_some_and(|rest| rest.ends_with('/'));
     let (_, ecosystem) = PROGRAM_DIRS.iter().find(|(end, _)| at_end(end))?;
@@ -265,7 +265,7 @@ pub(crate) fn installed_name<'a>(own: Option<&profiles::Own>, program: &'a str) 
 }
 
 /// Whether packages of this ecosystem provide a program of that name: according to its profile, or because it has none.
-fn is_of(own: Option<&profiles::Own>, name: &str, ecosystem: Ecosystem) -> bool {
+fn is_of(own: Option<&profiles::OwnProfiles>, name: &str, ecosystem: Ecosystem) -> bool {
     match profiles::of(own, name) {
         Some(profile) => profile.installed_by.contains(&ecosystem),
         None => !wrappers::is_wrapper(name),

@@ -10,10 +10,21 @@ pub const MAX_NESTED: usize = 8;
 /// The most directories in which a command may start, which multiply when `cd` may fail.
 const MAX_DIRS: usize = 6;
 
+/// How the texts inside a command are read. A list contains words, and the substitution in a word contains a list, so
+/// `walk` passes its functions down to the readers of words and commands.
+#[derive(Clone, Copy)]
+pub struct InnerReaders {
+    /// Reads the text of `$(…)`.
+    pub substitution: fn(&mut CommandWalk<'_>, &ShellState, &str) -> Result<(), CommandRefusal>,
+    /// Reads the walk's own text, that of an inner shell (`bash -c`).
+    pub whole: fn(&mut CommandWalk<'_>, &ShellState) -> Result<(), CommandRefusal>,
+}
+
 /// The state of reading one text: its context and its results.
 pub struct CommandWalk<'a> {
     pub terrain: FsView<'a>,
     pub grants: Grants<'a>,
+    pub inner: InnerReaders,
     /// The text.
     pub text: &'a str,
     /// The number of `bash -c` around this text.
@@ -36,10 +47,11 @@ pub struct CommandWalk<'a> {
 
 impl<'a> CommandWalk<'a> {
     /// A new state for `text` without results.
-    pub fn new(text: &'a str, terrain: FsView<'a>, grants: Grants<'a>) -> Self {
+    pub fn new(text: &'a str, terrain: FsView<'a>, grants: Grants<'a>, inner: InnerReaders) -> Self {
         Self {
             terrain,
             grants,
+            inner,
             text,
             texts: 0,
             via: Vec::new(),

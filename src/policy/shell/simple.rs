@@ -8,7 +8,7 @@ use super::values::{NEVER_SPELLED, WordUse};
 use super::wrappers::{self, WrapperStep};
 use super::{
     CommandReach, CommandRefusal, FileUse, ShellWord, SideEffects, Simple, WordKind, assign, builtins, chdir, extended,
-    place, walk as walking, words,
+    place, words,
 };
 use crate::base::grant::Starts;
 use crate::policy::profiles;
@@ -167,14 +167,6 @@ pub fn note(walk: &mut CommandWalk<'_>, words: Vec<ShellWord>) {
     });
 }
 
-/// Whether a word is a number.
-pub fn is_number(word: &ShellWord) -> bool {
-    word.exact().is_some_and(|text| {
-        let digits = text.strip_prefix('-').unwrap_or(text);
-        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
-    })
-}
-
 fn judge(
     walk: &mut CommandWalk<'_>,
     state: &mut ShellState,
@@ -253,7 +245,7 @@ fn finish(
     };
     used.concerns.extend(concerns);
     if matches!(program.as_str(), "test" | "[") {
-        add(&mut used.reads, extended::asked_by(walk, state, &job.words));
+        place::add(&mut used.reads, extended::asked_by(walk, state, &job.words));
     }
     let look_up = program == "command"
         && job
@@ -324,10 +316,12 @@ fn finish(
             Ok(ExitDirectories::stay(state))
         }
         // Nothing after it runs in this shell. With two operands bash reports an error and continues.
-        Some("exit") if job.words.len() < 3 && job.words.iter().skip(1).all(is_number) => Ok(ExitDirectories {
-            ok: Dirs::Of(Vec::new()),
-            failed: Dirs::Of(Vec::new()),
-        }),
+        Some("exit") if job.words.len() < 3 && job.words.iter().skip(1).all(ShellWord::is_number) => {
+            Ok(ExitDirectories {
+                ok: Dirs::Of(Vec::new()),
+                failed: Dirs::Of(Vec::new()),
+            })
+        }
         _ => Ok(ExitDirectories::stay(state)),
     }
 }
@@ -400,14 +394,15 @@ fn inner_text(
         texts: walk.texts + 1,
         via,
         reading: std::mem::take(&mut walk.reading),
-        ..CommandWalk::new(text, walk.terrain, walk.grants)
+        ..CommandWalk::new(text, walk.terrain, walk.grants, walk.inner)
     };
     let start = ShellState {
         nested: state.nested,
         fed: state.fed || redirects.input,
         ..ShellState::new(state.dirs.clone())
     };
-    let done = walking::whole(&mut inner, &start);
+    let read = walk.inner.whole;
+    let done = read(&mut inner, &start);
     walk.reading = inner.reading;
     let dirs = state.dirs.known().map(<[String]>::to_vec);
     walk.reading.shells.extend(
@@ -443,14 +438,5 @@ fn identity(state: &ShellState, word: Option<&ShellWord>) -> Result<String, Comm
             "opaque_program",
             "join `cd` to the command with `&&`",
         )),
-    }
-}
-
-/// Adds files, without duplicates.
-pub fn add(all: &mut Vec<FileUse>, more: Vec<FileUse>) {
-    for next in more {
-        if !all.contains(&next) {
-            all.push(next);
-        }
     }
 }

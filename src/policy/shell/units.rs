@@ -1,27 +1,7 @@
 //! Splits the source text of one word into characters and expansions, removing quotes, and refuses unsafe expansions.
 
+use super::unit::{Unit, find, name_at, unbalanced};
 use super::{CommandRefusal, params};
-
-/// A part of a word.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Unit {
-    Char {
-        value: char,
-        quoted: bool,
-    },
-    /// An empty pair of quotes: the word exists even if it contains nothing else.
-    Nothing,
-    /// `$name`, and the accepted forms of `${name…}`.
-    Param {
-        name: String,
-    },
-    /// `$(text)`.
-    Substitution {
-        text: String,
-    },
-    /// An expansion whose value only the shell knows: `$?`, arithmetic, or one of the above after it was checked.
-    Expansion,
-}
 
 /// The quotes around a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -179,14 +159,6 @@ fn dollar(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>) -> R
     }
 }
 
-/// The variable's name that begins at `at`.
-pub fn name_at(chars: &[char], at: usize) -> String {
-    chars[at..]
-        .iter()
-        .take_while(|next| **next == '_' || next.is_ascii_alphanumeric())
-        .collect()
-}
-
 /// `$'…'`: the escapes that C and bash share.
 fn ansi(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, CommandRefusal> {
     units.push(Unit::Nothing);
@@ -257,12 +229,6 @@ fn arithmetic(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usi
     Err(unbalanced())
 }
 
-/// Whether `text` is a valid name of a shell variable.
-pub fn is_name(text: &str) -> bool {
-    text.starts_with(|first: char| first == '_' || first.is_ascii_alphabetic())
-        && text.chars().all(|next| next == '_' || next.is_ascii_alphanumeric())
-}
-
 /// The index of the parenthesis that closes a `$(` whose text begins at `start`. Comments, here-documents and `case`
 /// patterns, which change the meaning of a parenthesis, are refused inside.
 fn closing(chars: &[char], start: usize) -> Result<usize, CommandRefusal> {
@@ -322,20 +288,4 @@ fn skip_double(chars: &[char], start: usize) -> Result<usize, CommandRefusal> {
         at += 1;
     }
     Err(unbalanced())
-}
-
-/// The index of the next `wanted`.
-///
-/// # Errors
-/// `parse_error` if there is none.
-pub fn find(chars: &[char], start: usize, wanted: char) -> Result<usize, CommandRefusal> {
-    chars[start.min(chars.len())..]
-        .iter()
-        .position(|&next| next == wanted)
-        .map(|found| start + found)
-        .ok_or_else(unbalanced)
-}
-
-fn unbalanced() -> CommandRefusal {
-    CommandRefusal::new("parse_error", "a quote or bracket is not closed", "close it")
 }

@@ -86,8 +86,10 @@ fn is_setting(name: &str, value: &str) -> bool {
         let (base, version) = value.rsplit_once('-').unwrap_or((value, "0"));
         return COMPILERS.contains(&base) && digits(version);
     }
-    let chooses =
-        super::assign::is_never(name) || name.starts_with("MAKE") || name.ends_with("SHELL") || name.ends_with("FLAGS");
+    let chooses = super::variables::is_never(name)
+        || name.starts_with("MAKE")
+        || name.ends_with("SHELL")
+        || name.ends_with("FLAGS");
     upper(name) && !chooses && (digits(value) || VALUES.contains(&value))
 }
 

@@ -2,7 +2,7 @@
 
 use super::scope::{CommandWalk, ShellState};
 use super::value_checks::is_plain;
-use super::{CommandReach, CommandRefusal, FileUse, ShellWord, SideEffects, WordKind, awk, jq, place, sed, simple};
+use super::{CommandReach, CommandRefusal, FileUse, ShellWord, SideEffects, WordKind, awk, jq, place, sed};
 use crate::base::access::{PathStatus, ResolvedPath};
 use crate::policy::profiles::ValueClass;
 use crate::policy::protected;
@@ -88,7 +88,7 @@ pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord, sources: &[She
         match name {
             Some(name) if !matches!(name, "" | "." | "..") => {
                 let uses = place::of_text(pass.walk, pass.state, &format!("{target}/{name}")).unwrap_or_default();
-                simple::add(&mut pass.used.writes, uses);
+                place::add(&mut pass.used.writes, uses);
             }
             _ => unknown_write(pass, at, word),
         }
@@ -105,7 +105,7 @@ fn unknown_write(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
             opaque: true,
             in_place: false,
         };
-        simple::add(&mut pass.used.writes, vec![used]);
+        place::add(&mut pass.used.writes, vec![used]);
     }
 }
 
@@ -289,7 +289,7 @@ fn program(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord, name: &str, che
 /// A file that is read.
 pub fn read(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     match place::uses(pass.walk, pass.state, word) {
-        Some(uses) => simple::add(&mut pass.used.reads, uses),
+        Some(uses) => place::add(&mut pass.used.reads, uses),
         None => defer(pass, at),
     }
 }
@@ -305,7 +305,7 @@ fn revision(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     let last = text.rsplit_once(':').map_or(text, |(_, path)| path);
     for path in [first, last] {
         match place::of_text(pass.walk, pass.state, path) {
-            Some(uses) => simple::add(&mut pass.used.reads, uses),
+            Some(uses) => place::add(&mut pass.used.reads, uses),
             None => defer(pass, at),
         }
     }
@@ -331,7 +331,7 @@ fn guarded(pass: &mut Pass<'_, '_>, word: &ShellWord) {
         let place = found.place.as_ref();
         place.is_some_and(|place| protected::entry_of(&place.path).is_some())
     };
-    simple::add(&mut pass.used.writes, uses.into_iter().filter(held).collect());
+    place::add(&mut pass.used.writes, uses.into_iter().filter(held).collect());
 }
 
 /// A pattern of file names reads the secret-like names that it is made for; an excluding pattern reads nothing.
@@ -359,7 +359,7 @@ fn name_pattern(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
         .flatten();
     if let Some(name) = named.or(reached) {
         let uses = place::of_text(pass.walk, pass.state, name).unwrap_or_default();
-        simple::add(&mut pass.used.reads, uses);
+        place::add(&mut pass.used.reads, uses);
     }
 }
 
@@ -390,7 +390,7 @@ fn remote(text: &str) -> bool {
 /// A file that is written.
 pub fn write(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     match place::uses(pass.walk, pass.state, word) {
-        Some(uses) => simple::add(&mut pass.used.writes, uses),
+        Some(uses) => place::add(&mut pass.used.writes, uses),
         None => unknown_write(pass, at, word),
     }
 }
@@ -430,7 +430,7 @@ pub fn loose(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     };
     let path = value.contains('/') || value.starts_with('~') || value.starts_with("..");
     match place::of_text(pass.walk, pass.state, value) {
-        Some(uses) if path || uses.iter().any(exists) => simple::add(&mut pass.used.reads, uses),
+        Some(uses) if path || uses.iter().any(exists) => place::add(&mut pass.used.reads, uses),
         Some(_) => {}
         None if path => defer(pass, at),
         None => {}

@@ -2,8 +2,9 @@
 //! reads the simple commands.
 
 use super::redirect::{self, Redirects};
-use super::scope::{CommandWalk, Dirs, ExitDirectories, MAX_NESTED, ShellState};
-use super::{CommandReading, CommandRefusal, Grants, ShellWord, agree, assign, extended, parse, scan, simple, words};
+use super::scope::{CommandWalk, Dirs, ExitDirectories, InnerReaders, MAX_NESTED, ShellState};
+use super::variables::may_be_set;
+use super::{CommandReading, CommandRefusal, Grants, ShellWord, agree, extended, parse, scan, simple, words};
 use crate::base::access::{FsView, ResolvedPath};
 use brush_parser::ast::{
     AndOr, CaseClauseCommand, Command, CompoundCommand, CompoundList, ForClauseCommand, IfClauseCommand, IoRedirect,
@@ -12,6 +13,9 @@ use brush_parser::ast::{
 
 /// The most simple commands in one text, including those of its substitutions.
 const MAX_COMMANDS: usize = 200;
+
+/// What the readers of words and commands call for the texts inside them.
+const INNER: InnerReaders = InnerReaders { substitution, whole };
 
 /// Reads a complete text. See [`super::read`].
 ///
@@ -23,7 +27,7 @@ pub fn read(
     terrain: &FsView<'_>,
     grants: &Grants<'_>,
 ) -> Result<CommandReading, CommandRefusal> {
-    let mut walk = CommandWalk::new(text, *terrain, *grants);
+    let mut walk = CommandWalk::new(text, *terrain, *grants, INNER);
     whole(&mut walk, &start(dir, terrain)?)?;
     if walk.reading == CommandReading::default() {
         return Err(CommandRefusal::new(
@@ -51,7 +55,7 @@ pub fn read_argv(
     state.fed = true;
     let mut walk = CommandWalk {
         executed: Some(program.to_owned()),
-        ..CommandWalk::new("", *terrain, *grants)
+        ..CommandWalk::new("", *terrain, *grants, INNER)
     };
     let words = std::iter::once(program).chain(argv.iter().skip(1).map(String::as_str));
     simple::of_words(&mut walk, &mut state, words.map(ShellWord::known).collect())?;
@@ -74,7 +78,7 @@ fn start(dir: &str, terrain: &FsView<'_>) -> Result<ShellState, CommandRefusal> 
 ///
 /// # Errors
 /// A [`CommandRefusal`].
-pub fn whole(walk: &mut CommandWalk<'_>, state: &ShellState) -> Result<(), CommandRefusal> {
+fn whole(walk: &mut CommandWalk<'_>, state: &ShellState) -> Result<(), CommandRefusal> {
     let openers = scan::scan(walk.text)?;
     let seen = agree::look(walk.text)?;
     let program = parse::parse(walk.text, openers)?;
@@ -106,7 +110,7 @@ fn heredoc_lines(text: &str) -> Result<(), CommandRefusal> {
 ///
 /// # Errors
 /// A [`CommandRefusal`] of the commands in it.
-pub fn substitution(walk: &mut CommandWalk<'_>, state: &ShellState, text: &str) -> Result<(), CommandRefusal> {
+fn substitution(walk: &mut CommandWalk<'_>, state: &ShellState, text: &str) -> Result<(), CommandRefusal> {
     if state.nested >= MAX_NESTED {
         return Err(CommandRefusal::new(
             "limit:nesting",
@@ -335,7 +339,7 @@ fn over_words(
     clause: &ForClauseCommand,
 ) -> Result<ExitDirectories, CommandRefusal> {
     let name = clause.variable_name.as_str();
-    if !assign::may_be_set(name) {
+    if !may_be_set(name) {
         return Err(CommandRefusal::construct(
             "for",
             "use a lower-case name for the loop's variable",

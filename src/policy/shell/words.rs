@@ -1,8 +1,9 @@
 //! Evaluates the source of words: what is literal, what is a glob, and what is known only when the shell expands it.
 
 use super::scope::{CommandWalk, ShellState};
-use super::units::{Unit, split};
-use super::{CommandRefusal, ShellWord, WordKind, braces, walk};
+use super::unit::Unit;
+use super::units::split;
+use super::{CommandRefusal, ShellWord, WordKind, braces};
 
 /// The words that result from the source of one word (braces can make several).
 ///
@@ -35,7 +36,8 @@ pub fn resolve(walk: &mut CommandWalk<'_>, state: &ShellState, units: Vec<Unit>)
     for unit in units {
         resolved.push(match unit {
             Unit::Substitution { text } => {
-                walk::substitution(walk, state, &text)?;
+                let read = walk.inner.substitution;
+                read(walk, state, &text)?;
                 Unit::Expansion
             }
             Unit::Param { name } => {

@@ -1,7 +1,7 @@
 //! The seccomp filter of a confined command: the system calls that it may not make.
 
+use super::report::step;
 use super::spec::Spec;
-use super::step;
 use crate::process::SandboxLevel;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,

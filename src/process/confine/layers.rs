@@ -4,8 +4,8 @@
 //! a slot of its own, locked until its tree has ended. Consecutive commands get the same slot, so one finds what the
 //! previous one fetched.
 
+use super::piece::Piece;
 use super::spec::Spec;
-use super::view::Piece;
 use crate::process::placed::Layer;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;

@@ -1,8 +1,8 @@
 //! Resource limits of a confined process, and dropping its capabilities.
 
 use super::cgroup::Groups;
+use super::report::step;
 use super::spec::Spec;
-use super::step;
 use crate::process::SandboxLevel;
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities};

@@ -1,7 +1,7 @@
 //! The seccomp filter that suspends chosen system calls until they are answered, and the listener that answers them.
 
 use super::mediate::{self, Places};
-use super::step;
+use super::report::step;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,

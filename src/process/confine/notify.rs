@@ -1,8 +1,8 @@
 //! The last seccomp filter of a confined command: suspends each `execve` and `execveat` until the parent has answered.
 
 use super::mediate;
+use super::report::{send_with_descriptor, step};
 use super::spec::ChildMessage;
-use super::{step, tell_with};
 use crate::process::SandboxLevel;
 use std::ffi::{CStr, c_ulong};
 use std::io;
@@ -52,7 +52,7 @@ pub(super) fn apply(level: SandboxLevel, asks: bool, channel: &OwnedFd) -> Resul
     // This copy is closed on return: if it stayed open, an exec would wait forever for the answer of a dead parent.
     step(
         "handing over the listener",
-        tell_with(channel, &ChildMessage::Witness, &listener),
+        send_with_descriptor(channel, &ChildMessage::Witness, &listener),
     )
 }
 

@@ -1,7 +1,7 @@
 //! The Landlock ruleset of a confined command: the files that it may access, and the other restrictions of Landlock.
 
+use super::report::step;
 use super::spec::Spec;
-use super::step;
 use crate::process::SandboxLevel;
 use crate::process::write_guard::at;
 use landlock::{

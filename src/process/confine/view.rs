@@ -1,8 +1,10 @@
 //! The file system that a command sees at level `full`: a new root made of bind mounts, most of them read-only.
 
+use super::piece::{Piece, READ_ONLY, WRITABLE};
+use super::report::{send_with_descriptor, step};
 use super::rules::{DEVICES, SECRET_ETC, SYSTEM};
 use super::spec::{ChildMessage, PROXY_PORT, Spec};
-use super::{layers, limits, step, tell_with};
+use super::{layers, limits};
 use crate::process::write_guard::at;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -17,37 +19,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
-/// A mount cloned from the old root, and its place in the new one.
-pub(super) struct Piece {
-    tree: OwnedFd,
-    dir: bool,
-    attributes: u64,
-}
-
-impl Piece {
-    /// Clones a directory or file, if it exists.
-    pub fn of(from: &Path, writable: bool) -> Option<Self> {
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-        let tree = open_tree(CWD, from, flags).ok()?;
-        Some(Self {
-            tree,
-            dir: from.is_dir(),
-            attributes: if writable { WRITABLE } else { READ_ONLY },
-        })
-    }
-
-    /// Wraps a new mount of a directory.
-    pub fn made(tree: OwnedFd, writable: bool) -> Self {
-        Self {
-            tree,
-            dir: true,
-            attributes: if writable { WRITABLE } else { READ_ONLY },
-        }
-    }
-}
-
-const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-const WRITABLE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 const DEVICE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
 
 /// Builds the new root and switches to it; brings up the loopback interface; passes the proxy's socket to the parent if
@@ -412,5 +383,5 @@ fn loopback_up() -> io::Result<()> {
 /// accepts connections in the child's namespace and connects from its own.
 fn hand_over_listener(channel: &OwnedFd) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, PROXY_PORT))?;
-    tell_with(channel, &ChildMessage::Listener, &listener)
+    send_with_descriptor(channel, &ChildMessage::Listener, &listener)
 }

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::base::call::ToolCall;
+use crate::base::content::ToolContent;
 use crate::base::ids::CallId;
-use crate::base::message::{CallResult, Part, ToolContent};
+use crate::base::message::{CallResult, Part};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -20,7 +21,7 @@ fn request<'a>(messages: &'a [Message], system: &'a str, epoch: u64) -> ModelReq
     }
 }
 
-const DIALECT: Dialect<'_> = Dialect {
+const OPTIONS: EncodeOptions<'_> = EncodeOptions {
     model: "m",
     plain: false,
     max_output_tokens: None,
@@ -63,13 +64,13 @@ fn cost_of_a_turn_does_not_grow() {
         for n in 100..400 {
             messages.extend(turn(n, 2_000));
             let before = prefix.encoded();
-            prefix.body(wire, DIALECT, &request(&messages, "s", 0));
+            prefix.body(wire, OPTIONS, &request(&messages, "s", 0));
             costs.push(prefix.encoded() - before);
         }
         assert!(costs[1..].iter().all(|cost| *cost == costs[1]), "{wire:?}: {costs:?}");
         // Asking again costs nothing.
         let before = prefix.encoded();
-        prefix.body(wire, DIALECT, &request(&messages, "s", 0));
+        prefix.body(wire, OPTIONS, &request(&messages, "s", 0));
         assert_eq!(prefix.encoded(), before);
     }
 }
@@ -88,8 +89,8 @@ fn rewritten_histories_are_encoded_anew() {
             (&other, "t", 2),
         ] {
             let request = request(messages, system, epoch);
-            let kept = prefix.body(wire, DIALECT, &request);
-            assert_eq!(kept, RequestPrefix::default().body(wire, DIALECT, &request), "{wire:?}");
+            let kept = prefix.body(wire, OPTIONS, &request);
+            assert_eq!(kept, RequestPrefix::default().body(wire, OPTIONS, &request), "{wire:?}");
         }
     }
 }
@@ -105,9 +106,9 @@ proptest! {
             messages.extend(turn(n, size));
             if ask {
                 let request = request(&messages, &system, 0);
-                let kept = prefix.body(wire, DIALECT, &request);
+                let kept = prefix.body(wire, OPTIONS, &request);
                 prop_assert!(serde_json::from_slice::<Value>(&kept).is_ok());
-                prop_assert_eq!(kept, RequestPrefix::default().body(wire, DIALECT, &request));
+                prop_assert_eq!(kept, RequestPrefix::default().body(wire, OPTIONS, &request));
             }
         }
     }

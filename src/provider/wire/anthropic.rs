@@ -3,10 +3,12 @@
 pub mod reply;
 
 use super::names::wire_name;
+use super::parts;
+use super::protocol::{DecodeReply, EncodeOptions, Protocol, ServiceFacts};
 use super::schema;
-use super::{DecodeReply, Dialect, Protocol, ServiceFacts};
+use crate::base::content::{Media, ToolContent};
 use crate::base::ids::CallId;
-use crate::base::message::{CallResult, Media, Message, Part, Role, ToolContent};
+use crate::base::message::{CallResult, Message, Part, Role};
 use crate::provider::json::{comma, field, raw};
 use crate::provider::{ModelRequest, pricing};
 use serde_json::{Value, json};
@@ -42,12 +44,12 @@ impl Protocol for Anthropic {
         format!("{base}/v1/messages")
     }
 
-    fn head(&self, dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
-        head(dialect, request)
+    fn head(&self, options: EncodeOptions<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+        head(options, request)
     }
 
-    fn message(&self, dialect: Dialect<'_>, sent: &Message, out: &mut Vec<u8>) {
-        message(dialect, sent, out);
+    fn message(&self, options: EncodeOptions<'_>, sent: &Message, out: &mut Vec<u8>) {
+        message(options, sent, out);
     }
 
     fn append_messages(&self, body: &mut Vec<u8>, messages: &[u8], marks: &[usize]) {
@@ -60,13 +62,13 @@ impl Protocol for Anthropic {
 }
 
 /// Everything before the messages. Cache marks are at the end of the system text and of the tools.
-fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+fn head(options: EncodeOptions<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
     let mut out = b"{".to_vec();
-    field(&mut out, "model", dialect.model);
-    let known = pricing::known(&format!("anthropic/{}", dialect.model));
+    field(&mut out, "model", options.model);
+    let known = pricing::known(&format!("anthropic/{}", options.model));
     let answer = known.and_then(|known| known.answer).unwrap_or(ANSWER);
     // The service requires a number.
-    field(&mut out, "max_tokens", &dialect.max_output_tokens.unwrap_or(answer));
+    field(&mut out, "max_tokens", &options.max_output_tokens.unwrap_or(answer));
     field(&mut out, "stream", &true);
     let mark = json!({"type": "ephemeral"});
     if !request.tools.is_empty() {
@@ -92,7 +94,7 @@ fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
     }
     if let Some(wanted) = request
         .response
-        .filter(|wanted| !dialect.plain && schema::is_strict(wanted))
+        .filter(|wanted| !options.plain && schema::is_strict(wanted))
     {
         let format = json!({"format": {"type": "json_schema", "schema": wanted}});
         field(&mut out, "output_config", &format);
@@ -118,13 +120,13 @@ fn append_marked(body: &mut Vec<u8>, messages: &[u8], marks: &[usize]) {
 }
 
 /// Encodes one message as one message; results come first in it.
-fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
+fn message(options: EncodeOptions<'_>, message: &Message, out: &mut Vec<u8>) {
     let role = if message.role == Role::Assistant {
         "assistant"
     } else {
         "user"
     };
-    if let Some(received) = super::received(VENDOR, dialect.model, message) {
+    if let Some(received) = parts::received(VENDOR, options.model, message) {
         comma(out);
         raw(out, "{\"role\":\"assistant\"");
         field(out, "content", received);
@@ -174,7 +176,7 @@ fn media_block(out: &mut Vec<u8>, media: &Media) {
     let kind = match media.mime.as_str() {
         "image/png" | "image/jpeg" | "image/gif" | "image/webp" => "image",
         "application/pdf" => "document",
-        _ => return text_block(out, &super::unshown(media)),
+        _ => return text_block(out, &parts::unshown(media)),
     };
     comma(out);
     raw(out, &format!("{{\"type\":\"{kind}\",\"source\":{{\"type\":\"base64\""));

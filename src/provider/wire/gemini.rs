@@ -3,10 +3,12 @@
 pub mod reply;
 
 use super::names::wire_name;
+use super::parts;
+use super::protocol::{DecodeReply, EncodeOptions, Protocol, ServiceFacts};
 use super::schema;
-use super::{DecodeReply, Dialect, Protocol, ServiceFacts};
 use crate::base::call::ToolCall;
-use crate::base::message::{CallResult, Media, Message, Part, Role, ToolContent};
+use crate::base::content::{Media, ToolContent};
+use crate::base::message::{CallResult, Message, Part, Role};
 use crate::provider::ModelRequest;
 use crate::provider::json::{comma, field, raw, value};
 use serde_json::{Map, Value, json};
@@ -36,12 +38,12 @@ impl Protocol for Gemini {
         format!("{base}/v1beta/models/{model}:streamGenerateContent?alt=sse")
     }
 
-    fn head(&self, dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
-        head(dialect, request)
+    fn head(&self, options: EncodeOptions<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+        head(options, request)
     }
 
-    fn message(&self, dialect: Dialect<'_>, sent: &Message, out: &mut Vec<u8>) {
-        message(dialect, sent, out);
+    fn message(&self, options: EncodeOptions<'_>, sent: &Message, out: &mut Vec<u8>) {
+        message(options, sent, out);
     }
 
     fn decoder(&self, model: &str, _: u64) -> Box<dyn DecodeReply> {
@@ -50,7 +52,7 @@ impl Protocol for Gemini {
 }
 
 /// Everything before the contents.
-fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+fn head(options: EncodeOptions<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
     let mut out = b"{".to_vec();
     if !request.system.is_empty() {
         field(
@@ -74,15 +76,15 @@ fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
         field(&mut out, "tools", &json!([{ "functionDeclarations": declarations }]));
     }
     let mut config = Map::new();
-    if thinks(dialect.model) {
+    if thinks(options.model) {
         config.insert("thinkingConfig".into(), json!({"includeThoughts": true}));
     }
-    if let Some(most) = dialect.max_output_tokens {
+    if let Some(most) = options.max_output_tokens {
         config.insert("maxOutputTokens".into(), json!(most));
     }
     // Models before the third generation refuse a response schema together with functions.
-    let fits = request.tools.is_empty() || generation(dialect.model) >= 3;
-    if let Some(wanted) = request.response.filter(|_| fits && !dialect.plain) {
+    let fits = request.tools.is_empty() || generation(options.model) >= 3;
+    if let Some(wanted) = request.response.filter(|_| fits && !options.plain) {
         config.insert("responseMimeType".into(), json!("application/json"));
         config.insert("responseJsonSchema".into(), schema::for_gemini(wanted));
     }
@@ -113,8 +115,8 @@ fn thinks(model: &str) -> bool {
 }
 
 /// Encodes one message as one content.
-fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
-    if let Some(received) = super::received(VENDOR, dialect.model, message) {
+fn message(options: EncodeOptions<'_>, message: &Message, out: &mut Vec<u8>) {
+    if let Some(received) = parts::received(VENDOR, options.model, message) {
         comma(out);
         value(out, received);
         return;
@@ -128,8 +130,8 @@ fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
     comma(out);
     raw(out, &format!("{{\"role\":\"{role}\",\"parts\":["));
     let empty = out.len();
-    let nests = generation(dialect.model) >= 3;
-    let mut signed = generation(dialect.model) < 3;
+    let nests = generation(options.model) >= 3;
+    let mut signed = generation(options.model) < 3;
     for part in &message.parts {
         match part {
             Part::Text { text } if !text.is_empty() => {
@@ -179,7 +181,7 @@ fn neutral_call(out: &mut Vec<u8>, call: &ToolCall, excuse: bool) {
 }
 
 fn function_response(out: &mut Vec<u8>, result: &CallResult, nests: bool) {
-    let text = super::result_text(result);
+    let text = parts::result_text(result);
     comma(out);
     raw(out, "{\"functionResponse\":{");
     // An id is echoed when the vendor sent one, and never invented.
@@ -217,7 +219,7 @@ fn inline(out: &mut Vec<u8>, media: &Media) {
     comma(out);
     if !kinds.iter().any(|kind| media.mime.starts_with(kind)) {
         raw(out, "{");
-        field(out, "text", &super::unshown(media));
+        field(out, "text", &parts::unshown(media));
         raw(out, "}");
         return;
     }

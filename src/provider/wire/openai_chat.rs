@@ -3,9 +3,11 @@
 pub mod reply;
 
 use super::names::wire_name;
+use super::parts;
+use super::protocol::{DecodeReply, EncodeOptions, Protocol, ServiceFacts};
 use super::schema;
-use super::{DecodeReply, Dialect, Protocol, ServiceFacts};
-use crate::base::message::{CallResult, Media, Message, Part, Role, ToolContent};
+use crate::base::content::{Media, ToolContent};
+use crate::base::message::{CallResult, Message, Part, Role};
 use crate::provider::ModelRequest;
 use crate::provider::json::{comma, field, raw, value};
 use serde_json::{Value, json};
@@ -35,12 +37,12 @@ impl Protocol for OpenaiChat {
         format!("{base}/chat/completions")
     }
 
-    fn head(&self, dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
-        head(dialect, request)
+    fn head(&self, options: EncodeOptions<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+        head(options, request)
     }
 
-    fn message(&self, dialect: Dialect<'_>, sent: &Message, out: &mut Vec<u8>) {
-        message(dialect, sent, out);
+    fn message(&self, options: EncodeOptions<'_>, sent: &Message, out: &mut Vec<u8>) {
+        message(options, sent, out);
     }
 
     fn decoder(&self, model: &str, turn: u64) -> Box<dyn DecodeReply> {
@@ -49,15 +51,15 @@ impl Protocol for OpenaiChat {
 }
 
 /// Everything before the messages, and the system message as the first of them.
-fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+fn head(options: EncodeOptions<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
     let mut out = b"{".to_vec();
-    field(&mut out, "model", dialect.model);
+    field(&mut out, "model", options.model);
     field(&mut out, "stream", &true);
     field(&mut out, "stream_options", &json!({"include_usage": true}));
-    if let Some(most) = dialect.max_output_tokens {
+    if let Some(most) = options.max_output_tokens {
         // OpenAI's reasoning models refuse `max_tokens`; Ollama and LM Studio document only that name, vLLM and
         // llama.cpp accept both.
-        let name = if is_openai(dialect.model) {
+        let name = if is_openai(options.model) {
             "max_completion_tokens"
         } else {
             "max_tokens"
@@ -66,7 +68,7 @@ fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
     }
     // Servers that constrain the whole reply by a grammar could then never call a tool, so the tools are omitted when
     // only the answer is wanted.
-    let alone = request.answer_only && request.response.is_some() && !dialect.plain && !is_openai(dialect.model);
+    let alone = request.answer_only && request.response.is_some() && !options.plain && !is_openai(options.model);
     let declares = !request.tools.is_empty() && !alone;
     if declares {
         let tools: Vec<Value> = request
@@ -82,8 +84,8 @@ fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
             .collect();
         field(&mut out, "tools", &tools);
     }
-    let fits = !declares || is_openai(dialect.model);
-    if let Some(wanted) = request.response.filter(|_| fits && !dialect.plain) {
+    let fits = !declares || is_openai(options.model);
+    if let Some(wanted) = request.response.filter(|_| fits && !options.plain) {
         let format = json!({"type": "json_schema", "json_schema": {
             "name": "answer",
             "schema": wanted,
@@ -110,8 +112,8 @@ fn is_openai(model: &str) -> bool {
 }
 
 /// Encodes one message as one or, with results, as several messages.
-fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
-    if let Some(received) = super::received(VENDOR, dialect.model, message) {
+fn message(options: EncodeOptions<'_>, message: &Message, out: &mut Vec<u8>) {
+    if let Some(received) = parts::received(VENDOR, options.model, message) {
         comma(out);
         value(out, received);
         return;
@@ -173,7 +175,7 @@ fn piece(out: &mut Vec<u8>, media: &Media) {
             let name = media.name.as_deref().unwrap_or("attachment.pdf");
             json!({"type": "file", "file": {"filename": name, "file_data": url()}})
         }
-        _ => json!({"type": "text", "text": super::unshown(media)}),
+        _ => json!({"type": "text", "text": parts::unshown(media)}),
     };
     comma(out);
     value(out, &part);
@@ -220,7 +222,7 @@ fn results(parts: &[Part], out: &mut Vec<u8>) {
             "tool_call_id",
             result.wire_id.as_deref().unwrap_or(result.call.as_str()),
         );
-        field(out, "content", &super::marked_text(result));
+        field(out, "content", &parts::marked_text(result));
         raw(out, "}");
     }
     let attached: Vec<(&CallResult, &Media)> = results()

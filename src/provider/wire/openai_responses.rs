@@ -3,9 +3,11 @@
 pub mod reply;
 
 use super::names::wire_name;
+use super::parts;
+use super::protocol::{DecodeReply, EncodeOptions, Protocol, ServiceFacts};
 use super::schema;
-use super::{DecodeReply, Dialect, Protocol, ServiceFacts};
-use crate::base::message::{CallResult, Media, Message, Part, Role, ToolContent};
+use crate::base::content::{Media, ToolContent};
+use crate::base::message::{CallResult, Message, Part, Role};
 use crate::provider::ModelRequest;
 use crate::provider::json::{comma, field, raw, value};
 use serde_json::{Value, json};
@@ -35,12 +37,12 @@ impl Protocol for OpenaiResponses {
         format!("{base}/responses")
     }
 
-    fn head(&self, dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
-        head(dialect, request)
+    fn head(&self, options: EncodeOptions<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+        head(options, request)
     }
 
-    fn message(&self, dialect: Dialect<'_>, sent: &Message, out: &mut Vec<u8>) {
-        message(dialect, sent, out);
+    fn message(&self, options: EncodeOptions<'_>, sent: &Message, out: &mut Vec<u8>) {
+        message(options, sent, out);
     }
 
     fn decoder(&self, model: &str, _: u64) -> Box<dyn DecodeReply> {
@@ -49,16 +51,16 @@ impl Protocol for OpenaiResponses {
 }
 
 /// Everything before the items.
-fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
+fn head(options: EncodeOptions<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
     let mut out = b"{".to_vec();
-    field(&mut out, "model", dialect.model);
+    field(&mut out, "model", options.model);
     field(&mut out, "stream", &true);
     // The service stores nothing; it returns reasoning encrypted, and the next request sends that back.
     field(&mut out, "store", &false);
-    if reasons(dialect.model) {
+    if reasons(options.model) {
         field(&mut out, "include", &["reasoning.encrypted_content"]);
     }
-    if let Some(most) = dialect.max_output_tokens {
+    if let Some(most) = options.max_output_tokens {
         field(&mut out, "max_output_tokens", &most);
     }
     if !request.system.is_empty() {
@@ -80,7 +82,7 @@ fn head(dialect: Dialect<'_>, request: &ModelRequest<'_>) -> Vec<u8> {
             .collect();
         field(&mut out, "tools", &tools);
     }
-    if let Some(wanted) = request.response.filter(|_| !dialect.plain) {
+    if let Some(wanted) = request.response.filter(|_| !options.plain) {
         let format = json!({"format": {
             "type": "json_schema",
             "name": "answer",
@@ -101,8 +103,8 @@ fn reasons(model: &str) -> bool {
 }
 
 /// Encodes one message as items.
-fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
-    if let Some(Value::Array(items)) = super::received(VENDOR, dialect.model, message) {
+fn message(options: EncodeOptions<'_>, message: &Message, out: &mut Vec<u8>) {
+    if let Some(Value::Array(items)) = parts::received(VENDOR, options.model, message) {
         for item in items {
             comma(out);
             value(out, item);
@@ -172,7 +174,7 @@ fn input_media(out: &mut Vec<u8>, media: &Media) {
             let name = media.name.as_deref().unwrap_or("attachment.pdf");
             json!({"type": "input_file", "filename": name, "file_data": url()})
         }
-        _ => return input_text(out, &super::unshown(media)),
+        _ => return input_text(out, &parts::unshown(media)),
     };
     comma(out);
     value(out, &part);
@@ -193,7 +195,7 @@ fn output(out: &mut Vec<u8>, result: &CallResult) {
         .iter()
         .all(|content| matches!(content, ToolContent::Text { .. }))
     {
-        value(out, &super::marked_text(result));
+        value(out, &parts::marked_text(result));
     } else {
         raw(out, "[");
         if result.is_error {

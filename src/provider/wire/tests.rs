@@ -3,11 +3,15 @@
 
 use super::*;
 use crate::base::call::ToolSpec;
+use crate::base::content::ToolContent;
 use crate::base::ids::CallId;
-use crate::base::message::Role;
+use crate::base::message::{CallResult, Message, Part, Reply, Role};
 use crate::net::sse;
+use crate::provider::ModelRequest;
+use crate::provider::fault::Fault;
 use proptest::prelude::*;
 use serde::Deserialize;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 #[derive(Deserialize)]
@@ -61,7 +65,7 @@ fn request(ask: &Ask) -> ModelRequest<'_> {
 fn encode(wire: Wire, model: &str, request: &ModelRequest<'_>) -> Value {
     let body = crate::provider::prefix::RequestPrefix::default().body(
         wire,
-        Dialect {
+        EncodeOptions {
             model,
             plain: false,
             max_output_tokens: None,
@@ -212,13 +216,13 @@ fn response_schemas_by_model() {
         assert!(named(&alone), "{model}");
         assert_eq!(named(&with_tools), beside_tools, "{model}");
     }
-    let dialect = Dialect {
+    let options = EncodeOptions {
         model: "gpt-5",
         plain: true,
         max_output_tokens: None,
     };
     for wire in ALL {
-        let head = String::from_utf8(wire.head(dialect, &request(&alone))).unwrap();
+        let head = String::from_utf8(wire.head(options, &request(&alone))).unwrap();
         assert!(!head.contains("summary"), "{head}");
     }
 }

@@ -1,7 +1,6 @@
 //! Parses a step's `prompt` from an MCP server: `{ mcp: SERVER, name: NAME, arguments: {…}, text: … }`.
 
-use super::steps::not_blank;
-use crate::diag::reader::Problems;
+use crate::diag::reader::{Problems, not_blank};
 use crate::diag::{Reader, YamlNode};
 use crate::recipe::model::StepSource;
 

@@ -1,13 +1,10 @@
 //! Parses the `steps` section: steps and their checks.
 
 use super::{EXPECT, budget, named, prompts, retry, schema};
-use crate::diag::reader::{self, Problems, wrong_type};
+use crate::diag::reader::{self, Problems, not_blank, wrong_type};
 use crate::diag::{Diagnostic, Reader, Shape, Spanned, YamlNode};
-use crate::recipe::model::{CheckKind, CheckSpec, Step, StepSource};
+use crate::recipe::model::{CheckKind, CheckSpec, FINDINGS, Step, StepSource};
 use crate::recipe::params;
-
-/// The name of the check that `findings: true` makes.
-pub(in crate::recipe) const FINDINGS: &str = "findings";
 
 pub(super) fn read(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
@@ -146,14 +143,6 @@ fn work(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<StepSource> 
             allow_failure: allow_failure.is_some_and(|flag| flag.value),
         }),
     }
-}
-
-pub(super) fn not_blank(text: Spanned<String>, key: &str, problems: &mut Problems) -> Option<Spanned<String>> {
-    if text.value.trim().is_empty() {
-        problems.push(Diagnostic::error("empty-text", text.span, format!("`{key}` is empty")).help("write something"));
-        return None;
-    }
-    Some(text)
 }
 
 fn checks(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<CheckSpec> {

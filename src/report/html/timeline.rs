@@ -2,7 +2,8 @@
 
 use super::{args, diff, safe};
 use crate::base::call::{Display, Todo, ToolOutput};
-use crate::base::message::{Part, ToolContent};
+use crate::base::content::ToolContent;
+use crate::base::message::Part;
 use crate::report::summary::{CallSummary, CheckRun, Moment, RunSummary, StepSummary, TurnSummary};
 use crate::report::text;
 use crate::report::transcript::placeholder;

@@ -2,7 +2,7 @@
 
 use super::build::{self, Run};
 use crate::base::call::{ToolKind, ToolOrigin, ToolOutput, ToolSpec};
-use crate::base::message::{Media, ToolContent};
+use crate::base::content::{Media, ToolContent};
 use crate::report::result::Ending;
 use crate::report::summary::RunSummary;
 use crate::report::transcript::{self, DeclaredPrompt};

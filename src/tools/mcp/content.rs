@@ -1,10 +1,10 @@
 //! Converts the results of an MCP server to tool results.
 
 use crate::base::call::{Display, ToolFailure, ToolOutput};
-use crate::base::message::{Media, ToolContent};
+use crate::base::content::{Media, ToolContent};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use rmcp::model::{CallToolResult, ContentBlock, GetPromptResult, ResourceContents, Role};
 
 /// Upper limit in bytes for one image or sound.
 const MOST_MEDIA: usize = 20 << 20;
@@ -22,6 +22,23 @@ pub fn output(name: &str, result: CallToolResult) -> ToolOutput {
         content.push(ToolContent::text("(no content)"));
     }
     made(name, content, result.is_error == Some(true))
+}
+
+/// The messages of a prompt, with the role unless it is the user.
+pub fn prompt_output(name: &str, result: GetPromptResult) -> ToolOutput {
+    made(name, prompt_parts(result), false)
+}
+
+/// The messages of a prompt as contents.
+pub fn prompt_parts(result: GetPromptResult) -> Vec<ToolContent> {
+    let parts = result.messages.into_iter().map(|message| {
+        let part = block(message.content);
+        match (part, message.role) {
+            (ToolContent::Text { text }, Role::Assistant) => ToolContent::text(format!("assistant: {text}")),
+            (part, _) => part,
+        }
+    });
+    parts.collect()
 }
 
 /// A tool result from these contents.

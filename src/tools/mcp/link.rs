@@ -1,12 +1,12 @@
 //! Opens and closes one connection to a server, over the transport that its recipe names.
 
+use super::config::{Address, Config, McpContext, ServerProgram, Transport, Way};
 use super::host::Host;
-use super::{Address, Config, McpContext, ServerProgram, Transport, Way, http, oauth, sse};
+use super::{http, oauth, sse};
 use crate::process::serve::{self, Serve, Served, ServerExit};
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::auth::AuthClient;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,30 +138,14 @@ async fn streamable(address: &Address) -> Result<Link, (String, bool)> {
     let client = http::client(&address.url).await.map_err(certain)?;
     let headers = http::headers(&address.headers).map_err(certain)?;
     let config = http::config(&address.url, &headers);
-    let manager = match &address.oauth {
-        None => None,
-        Some(credentials) => {
-            let manager = oauth::authorize(client.clone(), &address.url, credentials)
-                .await
-                .map_err(certain)?;
-            Some(AuthClient::new(client.clone(), manager))
-        }
-    };
+    let client = oauth::client(client, &address.url, address.oauth.as_ref())
+        .await
+        .map_err(certain)?;
     let mut told = (String::new(), false);
     for mode in [either(), ClientLifecycleMode::Initialize] {
         let host = Host::default();
-        let (config, client) = (config.clone(), client.clone());
-        let served = match manager.clone() {
-            None => {
-                let transport = StreamableHttpClientTransport::with_client(client, config);
-                host.clone().serve_with_lifecycle(transport, mode).await
-            }
-            Some(authorized) => {
-                let transport = StreamableHttpClientTransport::with_client(authorized, config);
-                host.clone().serve_with_lifecycle(transport, mode).await
-            }
-        };
-        match served {
+        let transport = StreamableHttpClientTransport::with_client(client.clone(), config.clone());
+        match host.clone().serve_with_lifecycle(transport, mode).await {
             Ok(running) => {
                 return Ok(Link {
                     running: Arc::new(running),

@@ -1,8 +1,9 @@
 //! Reads what a server lists (tools, prompts, whether it has resources) within limits, and selects what the recipe
 //! uses.
 
+use super::config::Config;
 use super::link::{Link, innermost};
-use super::{Config, names};
+use super::names;
 use crate::base::ids::sha256_hex;
 use crate::tools::discovered::short;
 use rmcp::model::{PaginatedRequestParams, Prompt, Tool as Definition};

@@ -1,13 +1,14 @@
 //! Obtains tokens for a server by OAuth 2.0 client credentials (RFC 6749, 4.4), without a browser or files. rmcp
 //! discovers the authorization server; this file requests and renews the tokens.
 
-use super::{Credentials, Proof, assertion};
+use super::assertion;
+use super::config::{Credentials, Proof};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::{Client, Url};
 use rmcp::transport::auth::{
-    AuthError, AuthorizationManager, AuthorizationMetadata, CredentialStore, OAuthClientConfig, OAuthHttpClient,
-    OAuthHttpClientFuture, OAuthHttpRequest, StoredCredentials,
+    AuthClient, AuthError, AuthorizationManager, AuthorizationMetadata, CredentialStore, OAuthClientConfig,
+    OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest, StoredCredentials,
 };
 use serde_json::Value;
 use std::pin::Pin;
@@ -22,13 +23,30 @@ const TIME: Duration = Duration::from_secs(30);
 /// A token is renewed if it expires within this time.
 const EARLY: Duration = Duration::from_secs(30);
 
-/// An authorization manager that holds a token and renews it.
-pub async fn authorize(client: Client, url: &str, with: &Credentials) -> Result<AuthorizationManager, String> {
-    let trouble = |error: AuthError| format!("OAuth: {error}");
+/// The client of a server: with a token that it renews, or without one where the recipe has no credentials. Both are of
+/// one type, so that the transport is compiled once.
+pub async fn client(client: Client, url: &str, with: Option<&Credentials>) -> Result<AuthClient<Client>, String> {
     let http: Arc<dyn OAuthHttpClient> = Arc::new(Door(client.clone()));
-    let mut manager = AuthorizationManager::new_with_oauth_http_client(url, http)
-        .await
-        .map_err(trouble)?;
+    let manager = AuthorizationManager::new_with_oauth_http_client(url, http);
+    let manager = manager.await.map_err(trouble)?;
+    let manager = match with {
+        None => manager,
+        Some(with) => authorize(manager, client.clone(), url, with).await?,
+    };
+    Ok(AuthClient::new(client, manager))
+}
+
+fn trouble(error: AuthError) -> String {
+    format!("OAuth: {error}")
+}
+
+/// The manager, with a token that it renews.
+async fn authorize(
+    mut manager: AuthorizationManager,
+    client: Client,
+    url: &str,
+    with: &Credentials,
+) -> Result<AuthorizationManager, String> {
     let metadata = manager.resolve_metadata().await.map_err(trouble)?.metadata;
     let tokens = Tokens {
         asking: Asking::new(client, url, with, &metadata)?,
@@ -307,7 +325,7 @@ mod tests {
         for (lasts, times) in [(3600, 1), (1, 4)] {
             let (server, client) = server(json!(["client_secret_post"]), lasts).await;
             let url = format!("{}/mcp", server.uri());
-            let manager = authorize(client, &url, &secret()).await.unwrap();
+            let manager = super::client(client, &url, Some(&secret())).await.unwrap();
             for _ in 0..3 {
                 assert_eq!(manager.get_access_token().await.unwrap(), "t");
             }
@@ -326,7 +344,7 @@ mod tests {
             .expect(0)
             .mount(&server)
             .await;
-        authorize(client.clone(), &url, &secret()).await.unwrap();
+        super::client(client.clone(), &url, Some(&secret())).await.unwrap();
         let all = server.received_requests().await.unwrap();
         let token = all.iter().find(|request| request.url.path() == "/token").unwrap();
         assert_eq!(token.headers["authorization"], basic);
@@ -335,7 +353,7 @@ mod tests {
             proof: Proof::Key(String::new()),
             ..secret()
         };
-        let told = authorize(client, &url, &key).await.err().unwrap();
+        let told = super::client(client, &url, Some(&key)).await.err().unwrap();
         assert!(told.contains("takes no `private_key`"), "{told}");
     }
 }

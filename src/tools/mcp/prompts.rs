@@ -5,12 +5,12 @@ use super::content;
 use super::names::tool_name;
 use super::server::{RunningServer, ServerRequest};
 use super::tool::prepared;
-use crate::base::call::{ToolEffects, ToolKind, ToolOrigin, ToolOutput, ToolSpec};
-use crate::base::message::ToolContent;
+use crate::base::call::{ToolEffects, ToolKind, ToolOrigin, ToolSpec};
+use crate::base::content::ToolContent;
 use crate::tools::discovered::{DESCRIPTION, short};
 use crate::tools::{PreparedCall, Tool, ToolError};
 use crate::workspace::Workspace;
-use rmcp::model::{GetPromptResult, Prompt, Role};
+use rmcp::model::Prompt;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,22 +73,6 @@ fn parameters(prompt: &Prompt) -> Value {
     json!({ "type": "object", "properties": properties, "required": required })
 }
 
-/// The messages of a prompt, with the role unless it is the user.
-pub fn output(name: &str, result: GetPromptResult) -> ToolOutput {
-    content::made(name, parts(result), false)
-}
-
-fn parts(result: GetPromptResult) -> Vec<ToolContent> {
-    let parts = result.messages.into_iter().map(|message| {
-        let part = content::block(message.content);
-        match (part, message.role) {
-            (ToolContent::Text { text }, Role::Assistant) => ToolContent::text(format!("assistant: {text}")),
-            (part, _) => part,
-        }
-    });
-    parts.collect()
-}
-
 /// Why a prompt that a recipe names is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
@@ -149,7 +133,7 @@ pub async fn given(
         .map(|(name, value)| (name.clone(), Value::from(value.as_str())));
     let result = server.prompt(name, values.collect()).await;
     let result = result.map_err(|why| Missing::Failed(format!("its prompt `{name}`: {why}")))?;
-    let content = parts(result);
+    let content = content::prompt_parts(result);
     let size = |one: &ToolContent| match one {
         ToolContent::Text { text } => text.len(),
         ToolContent::Media(media) => media.data.len(),

@@ -1,7 +1,6 @@
 //! The tools `list_mcp_resources` and `read_mcp_resource`, offered if a server has resources.
 
-use super::Servers;
-use super::server::{RunningServer, ServerRequest};
+use super::server::{RunningServer, ServerRequest, Servers};
 use crate::base::access::Access;
 use crate::base::call::{ToolEffects, ToolKind, ToolOrigin, ToolOutput, ToolSpec};
 use crate::tools::args::invalid;

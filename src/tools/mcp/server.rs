@@ -1,16 +1,16 @@
 //! One MCP server of a run: starts it, sends requests, restarts it once if it dies, and withdraws tools whose
 //! definitions change.
 
+use super::config::{Config, McpContext};
 use super::link::{Link, ending};
 use super::listing::{MOST, chosen, digest, error_text, listed, page, tools_of};
-use super::tool::McpTool;
-use super::{Config, McpContext, content, names, prompts};
+use super::{content, names};
 use crate::base::call::ToolOutput;
 use crate::base::grant::described;
-use crate::tools::{Tool, ToolContext, ToolError};
+use crate::tools::{ToolContext, ToolError};
 use rmcp::model::{
     CallToolRequestParams, GetPromptRequestParams, GetPromptResult, JsonObject, Prompt, ReadResourceRequestParams,
-    Resource,
+    Resource, Tool as Definition,
 };
 use rmcp::service::ServiceError;
 use std::collections::BTreeMap;
@@ -21,6 +21,32 @@ use tokio::sync::Mutex;
 
 /// Time limit for listing the tools of a server again after it reported a change.
 const LOOK: Duration = Duration::from_secs(20);
+
+/// The running servers of a run. Clones share them; when the last clone is dropped, all are killed.
+#[derive(Clone, Default)]
+pub struct Servers(Arc<Vec<Arc<RunningServer>>>);
+
+impl Servers {
+    /// These servers.
+    pub fn new(servers: Vec<Arc<RunningServer>>) -> Self {
+        Self(Arc::new(servers))
+    }
+
+    /// The server with this name.
+    pub fn find(&self, name: &str) -> Option<&Arc<RunningServer>> {
+        self.0.iter().find(|server| server.name() == name)
+    }
+
+    /// All servers.
+    pub fn all(&self) -> &[Arc<RunningServer>] {
+        &self.0
+    }
+
+    /// Ends all servers.
+    pub async fn close(&self) {
+        futures_util::future::join_all(self.0.iter().map(|server| server.close())).await;
+    }
+}
 
 /// A started server.
 pub struct RunningServer {
@@ -49,8 +75,8 @@ pub enum ServerRequest {
 }
 
 impl RunningServer {
-    /// Starts the server and lists what it offers.
-    pub async fn start(config: Config, with: McpContext) -> Result<(Arc<Self>, Vec<Arc<dyn Tool>>), String> {
+    /// Starts the server and lists what it offers. Returns the definitions of the tools that the recipe uses.
+    pub async fn start(config: Config, with: McpContext) -> Result<(Arc<Self>, Vec<Definition>), String> {
         let left = with.deadline.saturating_duration_since(Instant::now());
         let time = config.start.min(left);
         let started = async {
@@ -86,14 +112,7 @@ impl RunningServer {
             config,
             with,
         });
-        let mut offered: Vec<Arc<dyn Tool>> = Vec::new();
-        for tool in &tools {
-            offered.push(Arc::new(McpTool::new(&server, tool)));
-        }
-        for prompt in &server.prompts {
-            offered.push(Arc::new(prompts::PromptTool::new(&server, prompt)));
-        }
-        Ok((server, offered))
+        Ok((server, tools))
     }
 
     /// Its name in the recipe.
@@ -177,7 +196,7 @@ impl RunningServer {
                     let result = running
                         .get_prompt(GetPromptRequestParams::new(name).with_arguments(args))
                         .await?;
-                    Ok(prompts::output(label, result))
+                    Ok(content::prompt_output(label, result))
                 }
                 ServerRequest::Resource(uri) => {
                     let result = running.read_resource(ReadResourceRequestParams::new(uri)).await?;

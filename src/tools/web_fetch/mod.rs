@@ -8,9 +8,9 @@ use super::schema::{object, string};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
 use crate::base::call::{ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::content::ToolContent;
 use crate::base::ids::sha256_hex;
-use crate::base::message::ToolContent;
-use crate::net::fetch::{FetchError, Fetched};
+use crate::net::fetch::{FetchError, FetchedDocument};
 use crate::workspace::Workspace;
 use futures_util::future::join_all;
 use page::WebPage;
@@ -116,7 +116,7 @@ fn trimmed(mut word: &str) -> &str {
 }
 
 /// A fetched page, or why there is none.
-type Outcome = Result<(Fetched, WebPage), (&'static str, String)>;
+type Outcome = Result<(FetchedDocument, WebPage), (&'static str, String)>;
 
 async fn fetch(urls: &[String], context: &ToolContext) -> Result<ToolOutput, ToolError> {
     let pages: Vec<Outcome> = join_all(urls.iter().map(|url| one(url, context))).await;

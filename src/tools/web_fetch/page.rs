@@ -1,6 +1,6 @@
 //! Converts a response body for the model: charset, HTML to Markdown, media. Pure; limited against hostile pages.
 
-use crate::base::message::Media;
+use crate::base::content::Media;
 use crate::workspace::content::media;
 use dom_smoothie::{Config, Readability};
 use encoding_rs::{Encoding, UTF_8};

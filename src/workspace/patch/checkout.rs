@@ -7,7 +7,7 @@ use super::object::{DIRECTORY, EXECUTABLE, FILE, Id, LINK, METADATA, ObjectKind}
 use super::repository::Repository;
 use super::scan::MOST_DEPTH;
 use super::store::Store;
-use super::trees::{Leaf, Objects};
+use super::trees::{Leaf, ObjectReader};
 use crate::process::own_git::Scratch;
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub(in crate::workspace) fn checkout(repository: &Repository, commit: &str, into
     // Nothing is in the private store: all objects are the repository's.
     let scratch = Scratch::make(format == super::object::ObjectFormat::Sha256)?;
     let store = Store::open(scratch.path(), format)?;
-    let mut objects = Objects::new(format, &store, Some(repository.objects()));
+    let mut objects = ObjectReader::new(format, &store, Some(repository.objects()));
     let tree = objects.tree_of(commit)?;
     let mut files = Vec::new();
     list(&mut objects, &tree, &mut Vec::new(), &mut files, MOST_DEPTH)?;
@@ -65,7 +65,7 @@ pub(in crate::workspace) fn checkout(repository: &Repository, commit: &str, into
 }
 
 fn list(
-    objects: &mut Objects<'_>,
+    objects: &mut ObjectReader<'_>,
     tree: &Id,
     path: &mut Vec<u8>,
     files: &mut Vec<(Vec<u8>, Leaf)>,

@@ -4,7 +4,7 @@
 
 use super::object::{Id, METADATA, ObjectFormat, ObjectKind};
 use super::store::Store;
-use super::trees::{Leaf, Objects, TreeChange};
+use super::trees::{Leaf, ObjectReader, TreeChange};
 use super::{Shadow, Snapshot};
 use crate::base::event::FileChange;
 use crate::process::own_git::{self, May, Scratch};
@@ -107,7 +107,7 @@ impl Shadow {
     /// Separates the changes that no patch can hold, and everything below them.
     fn sort_out(
         &self,
-        objects: &mut Objects<'_>,
+        objects: &mut ObjectReader<'_>,
         changes: Vec<TreeChange>,
     ) -> Result<(Vec<TreeChange>, Delta), String> {
         let unknown = |leaf: &Option<Leaf>| leaf.filter(|(mode, _)| *mode == METADATA).map(|(_, id)| id);
@@ -153,7 +153,7 @@ impl Shadow {
 /// A store with two trees that hold only what differs, and their ids.
 fn reduced(
     format: ObjectFormat,
-    objects: &mut Objects<'_>,
+    objects: &mut ObjectReader<'_>,
     changes: &[TreeChange],
 ) -> Result<(Scratch, Id, Id), String> {
     let scratch = Scratch::make(format == ObjectFormat::Sha256)?;
@@ -174,7 +174,7 @@ fn reduced(
             .iter()
             .map(|change| (change.path.clone(), side(change)))
             .collect();
-        let mut put = |tree: &[u8]| packer.put(&store, ObjectKind::Tree, tree);
+        let mut put = |tree: &[u8]| store.put(&mut packer, ObjectKind::Tree, tree);
         match objects.edited(None, &edits, &mut put)? {
             Some(id) => Ok(id),
             None => put(b""),

@@ -1,8 +1,7 @@
 //! Reads loose objects, one file each: the first snapshots of this program were kept in this form. Nothing writes them
 //! any more.
 
-use super::object::{Id, ObjectFormat, ObjectKind};
-use super::store::MOST_OBJECT;
+use super::object::{Id, MOST_OBJECT, ObjectFormat, ObjectKind};
 use flate2::read::ZlibDecoder;
 use std::fs::File;
 use std::io::{BufReader, Error, ErrorKind, Read};

@@ -4,7 +4,7 @@ use super::cache::{CachedEntry, FileStat, What};
 use super::index::{GitIndex, IndexEntry};
 use super::names::{open_dir, open_file};
 use super::object::{Digest, Id, ObjectKind};
-use super::scan::{LARGE, MOST_FILE, Scan, TICK};
+use super::scan_state::{LARGE, MOST_FILE, Scan, TICK};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::ffi::CString;

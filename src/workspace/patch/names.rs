@@ -1,6 +1,6 @@
 //! Lists the names of a directory: those that exist, and those known from earlier snapshots or the index.
 
-use super::scan::{MOST_ENTRIES, Scan, WalkedDirectory, said};
+use super::scan_state::{MOST_ENTRIES, Scan, WalkedDirectory, said};
 use crate::workspace::fs::TEMP_PREFIX;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;

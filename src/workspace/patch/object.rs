@@ -3,6 +3,9 @@
 use sha1_checked::Digest as _;
 use std::fmt::Write as _;
 
+/// Upper limit in bytes for one object in memory.
+pub(super) const MOST_OBJECT: u64 = 512 << 20;
+
 /// The object format of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectFormat {

@@ -1,7 +1,7 @@
 //! Writes packs in git's format (gitformat-pack(5)).
 
 use super::object::{Digest, Id, ObjectFormat, ObjectKind};
-use super::store::{INDEX_SIGNATURE, Pack, Store, trouble};
+use super::pack::{INDEX_SIGNATURE, Pack, trouble};
 use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
 use std::collections::HashMap;
@@ -155,15 +155,6 @@ impl Packer {
         let (bytes, sum) = (counted.bytes, counted.sum.sum());
         written.map_err(|error| error.to_string())?;
         self.note(id, bytes, sum)
-    }
-
-    /// Adds a tree or text; returns its id. Writes nothing if `known` has it already.
-    pub fn put(&mut self, known: &Store, kind: ObjectKind, content: &[u8]) -> Result<Id, String> {
-        let id = self.format.id_of(kind, content)?;
-        if !known.contains(&id) {
-            self.add(&id, kind, content)?;
-        }
-        Ok(id)
     }
 
     fn note(&mut self, id: &Id, bytes: u64, sum: u32) -> Result<(), String> {

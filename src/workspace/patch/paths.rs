@@ -127,7 +127,7 @@ impl Shadow {
             let changes = objects.differences(&now, &base)?;
             let chosen = changes.into_iter().filter(|change| paths.contains(&change.lossy()));
             let edits: BTreeMap<Vec<u8>, Option<Leaf>> = chosen.map(|change| (change.path, change.new)).collect();
-            let mut put = |tree: &[u8]| packer.put(&state.store, ObjectKind::Tree, tree);
+            let mut put = |tree: &[u8]| state.store.put(&mut packer, ObjectKind::Tree, tree);
             let id = match objects.edited(Some(&now), &edits, &mut put)? {
                 Some(id) => id,
                 None => put(b"")?,

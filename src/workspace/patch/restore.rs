@@ -3,7 +3,7 @@
 
 use super::handle_writes::Hands;
 use super::object::{Id, METADATA, ObjectFormat, ObjectKind};
-use super::trees::{Objects, TreeChange};
+use super::trees::{ObjectReader, TreeChange};
 use super::{Shadow, Snapshot};
 use crate::process::own_git::{self, May, Scratch};
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,7 +91,7 @@ impl Shadow {
         let (from, to) = (self.id(&now)?, self.id(&Snapshot { tree })?);
         self.beside(move |shadow, state| {
             let objects = scratch.path().join("objects");
-            let mut objects = Objects::new(shadow.format, &state.store, Some(objects));
+            let mut objects = ObjectReader::new(shadow.format, &state.store, Some(objects));
             let changes = objects.differences(&from, &to)?;
             let failed = bring(&shadow.top, &mut objects, &to, &changes)?;
             match failed.iter().next() {
@@ -114,7 +114,7 @@ fn quoted(path: &Path) -> String {
 /// failures.
 fn bring(
     top: &Path,
-    objects: &mut Objects<'_>,
+    objects: &mut ObjectReader<'_>,
     tree: &Id,
     changes: &[TreeChange],
 ) -> Result<BTreeMap<Vec<u8>, String>, String> {

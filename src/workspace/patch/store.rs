@@ -2,18 +2,14 @@
 //! verified against their ids when read, so that an altered file is an error and never wrong content.
 
 use super::loose;
-use super::object::{Id, ObjectFormat, ObjectKind};
+use super::object::{Id, MOST_OBJECT, ObjectFormat, ObjectKind};
+use super::pack::{INDEX_SIGNATURE, Pack, trouble};
 use super::packer::Packer;
 use flate2::read::ZlibDecoder;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-
-/// Upper limit in bytes for one object in memory.
-pub(super) const MOST_OBJECT: u64 = 512 << 20;
-
-pub(super) const INDEX_SIGNATURE: &[u8] = b"\xfftOc\0\0\0\x02";
 
 /// The packs in one `objects/pack` directory.
 #[derive(Debug)]
@@ -23,19 +19,6 @@ pub(super) struct Store {
     packs: Vec<Pack>,
     /// Whether the store has objects of a run of the first version, which had no packs.
     loose: bool,
-}
-
-/// A finished pack and the positions of its objects.
-#[derive(Debug)]
-pub(super) struct Pack {
-    pub file: File,
-    /// Object ids with their offsets, sorted by id.
-    pub objects: Vec<(Id, u64)>,
-}
-
-/// Adds the file's path to an I/O error.
-pub(super) fn trouble(path: &Path) -> impl Fn(std::io::Error) -> String + '_ {
-    move |error| format!("{}: {error}", path.display())
 }
 
 /// Whether a file was still being written when its process was killed: a pack gets its final name last.
@@ -110,6 +93,15 @@ impl Store {
             true => Ok(Some(content)),
             false => Err(broken("it was altered")),
         }
+    }
+
+    /// Adds a tree or text to the pack in progress; returns its id. Writes nothing if the store has it already.
+    pub fn put(&self, packer: &mut Packer, kind: ObjectKind, content: &[u8]) -> Result<Id, String> {
+        let id = self.format.id_of(kind, content)?;
+        if !self.contains(&id) {
+            packer.add(&id, kind, content)?;
+        }
+        Ok(id)
     }
 
     /// Starts a pack for new objects.

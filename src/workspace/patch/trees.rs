@@ -1,15 +1,16 @@
 //! Compares and edits tree objects by id. Starts git only to read objects that only the repository has.
 
+use super::object::MOST_OBJECT;
 use super::object::{DIRECTORY, Id, ObjectFormat, ObjectKind, TreeEntry, entries, order, push_entry};
 use super::scan::MOST_DEPTH;
-use super::store::{MOST_OBJECT, Store};
+use super::store::Store;
 use crate::process::own_git::{Batch, ObjectHeader};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::PathBuf;
 
 /// Reads objects from the store and from the repository, and verifies them against their ids.
-pub(super) struct Objects<'a> {
+pub(super) struct ObjectReader<'a> {
     pub format: ObjectFormat,
     pub store: &'a Store,
     /// The object directory of the repository, if there is one.
@@ -37,7 +38,7 @@ impl TreeChange {
     }
 }
 
-impl<'a> Objects<'a> {
+impl<'a> ObjectReader<'a> {
     pub fn new(format: ObjectFormat, store: &'a Store, elsewhere: Option<PathBuf>) -> Self {
         Self {
             format,

@@ -3,9 +3,9 @@
 use crate::base::event::{Event, EventKind, PolicyText, RunStarted};
 use crate::base::ids::CallId;
 use crate::cli::args::ResumeArgs;
-use crate::cli::inputs::{self, Policies};
+use crate::cli::out;
+use crate::cli::policy_sources::{self, Policies};
 use crate::cli::refusal::Refusal;
-use crate::cli::{out, settings};
 use crate::diag::SourceFiles;
 use crate::journal::{self, chain_key};
 use crate::policy::{PolicySet, presets};
@@ -123,11 +123,11 @@ pub async fn rulers(args: &ResumeArgs, first: &RunStarted, workspace: &Path) -> 
         let loaded = read.load(&mut files);
         loaded
             .map(|(set, _)| set)
-            .map_err(|problems| settings::refuse(&problems, &files))
+            .map_err(|problems| Refusal::of_problems(&problems, &files))
     };
     let ours = match args.shared.policy.is_empty() {
         false => {
-            let read = inputs::policies(&args.shared.policy, workspace, None).await?;
+            let read = policy_sources::policies(&args.shared.policy, workspace, None).await?;
             match first.policies.iter().find(|policy| !policy.tree.is_empty()) {
                 Some(recorded) => at_the_start(read, &recorded.tree),
                 None => read,
@@ -165,7 +165,7 @@ async fn read_again(recorded: &PolicyText, workspace: &Path) -> Result<Policies,
     let name = &recorded.name;
     let instead = "name the policies that rule from here on with --policy";
     let names = [name.clone()];
-    let found = inputs::policies(&names, workspace, None).await.map_err(|_| {
+    let found = policy_sources::policies(&names, workspace, None).await.map_err(|_| {
         Refusal::Environment(format!(
             "the policy {name} of this run is not to be had here: {instead}"
         ))

@@ -2,7 +2,7 @@
 
 use super::{SchemaKind, problems, schema};
 use crate::base::event::{Event, EventKind};
-use crate::batch::outputs::BatchResult;
+use crate::batch::result::BatchResult;
 use crate::batch::rows::RunRow;
 use crate::cli::schemas::BASE;
 use crate::deliver::{DeliverFault, DeliverOutcome, Delivered, DeliveredLine, Preview};

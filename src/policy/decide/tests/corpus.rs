@@ -36,31 +36,12 @@ fn ruled_otherwise(text: &str, allow: bool) -> (usize, Vec<String>) {
         let set = &policies[case["policy"].as_str().unwrap()];
         for text in case["commands"].as_array().unwrap() {
             let text = text.as_str().unwrap();
-            let access = Access {
-                commands: vec![CommandAccess {
-                    text: text.to_owned(),
-                    dir: String::new(),
-                }],
-                ..Access::none()
-            };
-            let args = json!({ "command": text });
-            let asked = PolicyInput {
-                tool: "run_shell_command",
-                kind: ToolKind::Execute,
-                origin: &ToolOrigin::Builtin,
-                args: &args,
-            };
             // Everyday commands may leave words to the exec; an attack must be refused by its text where nothing is asked then.
-            let ruling = decide_with(set, &asked, &access, &TERRAIN, &Uses::default(), allow);
+            let ruling = shell_ruling(set, text, &TERRAIN, allow);
             total += 1;
             if (ruling.decision == Decision::Allow) != allow {
                 wrong.push(format!("{text:?}: {} {}", ruling.code, ruling.reason));
             }
-            assert!(
-                crate::policy::codes::find(&ruling.code).is_some(),
-                "{text:?}: unknown code {}",
-                ruling.code
-            );
         }
     }
     (total, wrong)

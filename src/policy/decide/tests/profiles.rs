@@ -16,30 +16,6 @@ fn texts<'v>(value: &'v Value, key: &str) -> Vec<&'v str> {
     list.into_iter().flatten().map(|text| text.as_str().unwrap()).collect()
 }
 
-fn ruling(set: &PolicySet, text: &str, terrain: &FsView<'_>, witness: bool) -> Ruling {
-    let access = Access {
-        commands: vec![CommandAccess {
-            text: text.to_owned(),
-            dir: String::new(),
-        }],
-        ..Access::none()
-    };
-    let args = json!({ "command": text });
-    let asked = PolicyInput {
-        tool: "run_shell_command",
-        kind: ToolKind::Execute,
-        origin: &ToolOrigin::Builtin,
-        args: &args,
-    };
-    let ruling = decide_with(set, &asked, &access, terrain, &Uses::default(), witness);
-    assert!(
-        crate::policy::codes::find(&ruling.code).is_some(),
-        "{text}: {}",
-        ruling.code
-    );
-    ruling
-}
-
 /// A policy that allows the programs whole, and perhaps lets files be written and a host be reached.
 fn policy(programs: &[&str], writes: bool, host: bool) -> PolicySet {
     let mut rules = vec![json!({ "id": "program", "allow": "run_shell_command", "commands": programs })];
@@ -74,7 +50,7 @@ fn programs_are_judged_as_their_profiles_say() {
             policy(&names, true, false),
         );
         let mut check = |text: &str, set: &PolicySet, witness: bool, allow: bool, what: &str| {
-            let ruling = ruling(set, text, &TERRAIN, witness);
+            let ruling = shell_ruling(set, text, &TERRAIN, witness);
             total += 1;
             if (ruling.decision == Decision::Allow) != allow {
                 wrong.push(format!("{what} {text:?}: {} {}", ruling.code, ruling.reason));
@@ -164,7 +140,7 @@ fn runners_are_judged_by_what_they_run() {
             ("suspended", Decision::Suspend),
         ] {
             for text in texts(group, key) {
-                let ruling = tree.with(|terrain| ruling(&set, text, terrain, true));
+                let ruling = tree.with(|terrain| shell_ruling(&set, text, terrain, true));
                 total += 1;
                 if ruling.decision != expected {
                     wrong.push(format!(
@@ -200,7 +176,7 @@ rules:
 "#;
     const OTHER: &str = "version: 1\nrules:\n  - { id: theirs, allow: run_shell_command, commands: [lister, builder] }\n  - { id: out, allow: write_file, paths: ['out/**'] }\n";
     let own = set_of(&[OWN]);
-    let allowed = |set: &PolicySet, text: &str| ruling(set, text, &TERRAIN, true).decision == Decision::Allow;
+    let allowed = |set: &PolicySet, text: &str| shell_ruling(set, text, &TERRAIN, true).decision == Decision::Allow;
     for text in [
         "lister -q src",
         "lister2 --quiet src/a.txt",
@@ -218,10 +194,13 @@ rules:
     ] {
         assert!(!allowed(&own, text), "{text}");
     }
-    assert_eq!(ruling(&own, "builder src", &TERRAIN, true).writes, Writes::Tree);
+    assert_eq!(shell_ruling(&own, "builder src", &TERRAIN, true).writes, Writes::Tree);
     // Another file that must agree knows nothing of the profile: there the program may only read.
     let both = set_of(&[OWN, OTHER]);
     assert!(allowed(&both, "builder src"));
-    assert_eq!(ruling(&both, "builder src", &TERRAIN, true).writes, Writes::Nothing);
+    assert_eq!(
+        shell_ruling(&both, "builder src", &TERRAIN, true).writes,
+        Writes::Nothing
+    );
     assert!(!allowed(&both, "lister --hook ./x"));
 }

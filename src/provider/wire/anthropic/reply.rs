@@ -1,6 +1,7 @@
 //! The decoder of Anthropic Messages: builds a reply from stream events. Pure.
 
-use super::super::{Cut, DecodeReply};
+use super::super::parts::{Cut, push_text, whole};
+use super::super::protocol::DecodeReply;
 use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
@@ -175,7 +176,7 @@ impl DecodeReply for AnthropicDecoder {
             parts.insert(0, received);
         }
         let cut = length.then_some(Cut { call: cut_call });
-        Ok(super::super::whole(parts, cut, self.usage, self.model))
+        Ok(whole(parts, cut, self.usage, self.model))
     }
 }
 
@@ -248,8 +249,8 @@ impl Block {
 fn take(block: &Value, parts: &mut Vec<Part>) {
     let text = |key: &str| block.get(key).and_then(Value::as_str).unwrap_or_default();
     match text("type") {
-        "text" => super::super::push_text(parts, text("text"), false),
-        "thinking" => super::super::push_text(parts, text("thinking"), true),
+        "text" => push_text(parts, text("text"), false),
+        "thinking" => push_text(parts, text("thinking"), true),
         "tool_use" => {
             let index = parts.iter().filter(|part| matches!(part, Part::Call(_))).count();
             parts.push(Part::Call(ToolCall {

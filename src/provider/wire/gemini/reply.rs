@@ -1,6 +1,7 @@
 //! The decoder of Gemini `streamGenerateContent`: builds a reply from chunks. Pure.
 
-use super::super::DecodeReply;
+use super::super::parts::{Cut, push_text, whole};
+use super::super::protocol::DecodeReply;
 use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
@@ -142,8 +143,8 @@ impl DecodeReply for GeminiDecoder {
         for part in &self.parts {
             neutral(part, &mut parts)?;
         }
-        let cut = length.then(super::super::Cut::default);
-        Ok(super::super::whole(parts, cut, self.usage, self.model))
+        let cut = length.then(Cut::default);
+        Ok(whole(parts, cut, self.usage, self.model))
     }
 }
 
@@ -160,7 +161,7 @@ fn plain_text(part: &Value) -> Option<&str> {
 
 fn neutral(part: &Value, parts: &mut Vec<Part>) -> Result<(), Fault> {
     if let Some(text) = part.get("text").and_then(Value::as_str) {
-        super::super::push_text(parts, text, is_thought(part));
+        push_text(parts, text, is_thought(part));
     }
     let Some(call) = part.get("functionCall") else {
         return Ok(());

@@ -1,7 +1,8 @@
 //! The decoder of OpenAI Chat Completions and compatible servers: builds a reply from chunks. Pure.
 
 use super::super::calls::{Pieces, object};
-use super::super::{Cut, DecodeReply};
+use super::super::parts::{Cut, push_text, whole};
+use super::super::protocol::DecodeReply;
 
 use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
@@ -165,10 +166,10 @@ impl DecodeReply for ChatDecoder {
                 json: Value::Object(message),
             });
         }
-        super::super::push_text(&mut parts, &self.thought, true);
-        super::super::push_text(&mut parts, &self.text, false);
+        push_text(&mut parts, &self.thought, true);
+        push_text(&mut parts, &self.text, false);
         if refused {
-            super::super::push_text(&mut parts, &self.refusal, false);
+            push_text(&mut parts, &self.refusal, false);
             return Ok(Reply {
                 parts,
                 stop: StopReason::Refused { reason: self.refusal },
@@ -177,12 +178,7 @@ impl DecodeReply for ChatDecoder {
             });
         }
         parts.extend(calls);
-        Ok(super::super::whole(
-            parts,
-            length.then_some(cut),
-            self.usage,
-            self.model,
-        ))
+        Ok(whole(parts, length.then_some(cut), self.usage, self.model))
     }
 }
 

@@ -1,7 +1,8 @@
 //! The decoder of OpenAI Responses: builds a reply from stream events. Pure.
 
-use super::super::DecodeReply;
 use super::super::calls::object;
+use super::super::parts::{Cut, push_text, whole};
+use super::super::protocol::DecodeReply;
 
 use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
@@ -143,7 +144,7 @@ impl DecodeReply for ResponsesDecoder {
         }
         let calls = parts.iter().any(|part| matches!(part, Part::Call(_)));
         if !refusal.is_empty() && !calls {
-            super::super::push_text(&mut parts, &refusal, false);
+            push_text(&mut parts, &refusal, false);
             return Ok(Reply {
                 parts,
                 stop: StopReason::Refused { reason: refusal },
@@ -151,8 +152,8 @@ impl DecodeReply for ResponsesDecoder {
                 model: self.model,
             });
         }
-        let cut = length.then_some(super::super::Cut { call: cut_call });
-        Ok(super::super::whole(parts, cut, self.usage, self.model))
+        let cut = length.then_some(Cut { call: cut_call });
+        Ok(whole(parts, cut, self.usage, self.model))
     }
 }
 
@@ -163,13 +164,13 @@ fn take(item: &Value, length: bool, parts: &mut Vec<Part>, refusal: &mut String)
     match item.get("type").and_then(Value::as_str).unwrap_or_default() {
         "message" => {
             for content in list("content") {
-                super::super::push_text(parts, &text(content, "text"), false);
+                push_text(parts, &text(content, "text"), false);
                 refusal.push_str(&text(content, "refusal"));
             }
         }
         "reasoning" => {
             for piece in list("summary").chain(list("content")) {
-                super::super::push_text(parts, &text(piece, "text"), true);
+                push_text(parts, &text(piece, "text"), true);
             }
         }
         "function_call" => {

@@ -1,0 +1,52 @@
+//! The results of a call: how each of its jobs ended, and what was spent.
+
+use super::budget::JobSpending;
+use super::child::ChildEnd;
+use super::rows::RunRow;
+use jiff::Timestamp;
+
+/// What a call does with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobStanding {
+    Run,
+    UpToDate,
+    /// Left out by `--only`.
+    Skipped,
+}
+
+impl JobStanding {
+    /// The word used in outputs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JobStanding::Run => "run",
+            JobStanding::UpToDate => "up_to_date",
+            JobStanding::Skipped => "skipped",
+        }
+    }
+}
+
+/// How a job ended in this call.
+#[derive(Clone, Debug)]
+pub struct JobResult {
+    pub job: String,
+    pub standing: JobStanding,
+    /// Its last row, from this call or an earlier one.
+    pub row: Option<RunRow>,
+    /// For a job that will be resumed: how it was interrupted.
+    pub interrupted: Option<ChildEnd>,
+    /// Why it was not run.
+    pub not_run: Option<String>,
+}
+
+/// The result of a call.
+#[derive(Debug, Default)]
+pub struct SupervisedCall {
+    pub jobs: Vec<JobResult>,
+    pub spent: JobSpending,
+    pub unpriced: bool,
+    /// Why no more jobs were started.
+    pub stopped: Option<String>,
+    pub signal: Option<i32>,
+    pub started: Option<Timestamp>,
+    pub ended: Option<Timestamp>,
+}

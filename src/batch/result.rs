@@ -1,0 +1,214 @@
+//! `result.json` of a batch or merge, and the reported state of each job. Pure.
+
+use super::evaluation::{self, ModelScore};
+use super::job_result::{JobResult, JobStanding, SupervisedCall};
+use super::rows::RunRow;
+use crate::base::exit;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The value of `schema`.
+pub const SCHEMA: &str = "overnight/batch/v1";
+/// Limit of jobs that `result.json` lists as not run.
+const NAMED: usize = 10_000;
+
+/// The reported state of one job.
+#[derive(Clone, Debug)]
+pub struct JobReport {
+    pub job: String,
+    /// `run`, `up_to_date` or `skipped`.
+    pub standing: &'static str,
+    /// The verdict of its last run, or `not_run` or `skipped`.
+    pub state: String,
+    pub message: String,
+    pub exit_code: u8,
+    pub row: Option<RunRow>,
+}
+
+/// Totals over all jobs.
+#[derive(Clone, Copy, Debug)]
+pub struct ReportHead<'a> {
+    pub name: &'a str,
+    pub manifest: &'a str,
+    pub shard: Option<&'a str>,
+}
+
+/// Number of jobs by outcome.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct JobCounts {
+    /// Jobs of the manifest, or of the shard.
+    pub total: u64,
+    /// Run by this call.
+    pub run: u64,
+    /// Jobs that passed earlier with the same inputs.
+    pub up_to_date: u64,
+    /// Jobs that should have been run and were not.
+    pub not_run: u64,
+    /// Left out by `--only`.
+    pub skipped: u64,
+    /// Jobs that were run or were up to date.
+    #[serde(flatten)]
+    pub verdicts: BTreeMap<String, u64>,
+}
+
+/// Total usage of the runs of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct BatchUsage {
+    /// Input and output tokens together.
+    pub tokens: u64,
+    /// Replies of models.
+    pub turns: u64,
+}
+
+/// A job that was not run, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NotRun {
+    /// The job's name.
+    pub job: String,
+    /// One sentence for people.
+    pub reason: String,
+}
+
+/// `result.json` of a batch or merge. Money is in US dollars.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct BatchResult {
+    /// The name of the format: `overnight/batch/v1`.
+    pub schema: String,
+    /// The name of the batch.
+    pub name: String,
+    /// The verdict of the strongest exit code.
+    pub verdict: String,
+    /// The strongest of the jobs' exit codes.
+    pub exit_code: u8,
+    /// Digest of the identities of the jobs that the manifest defines.
+    pub manifest: String,
+    pub jobs: JobCounts,
+    /// Usage of the runs of this call.
+    pub cost: f64,
+    /// Whether `cost` is too low because a price is not known.
+    #[serde(default)]
+    pub unpriced: bool,
+    pub usage: BatchUsage,
+    /// The shard as `I/N`; null when the batch has no shards.
+    pub shard: Option<String>,
+    /// Jobs that were not run.
+    pub not_run: Vec<NotRun>,
+    /// Number of further jobs that are not listed.
+    #[serde(default)]
+    pub not_run_omitted: u64,
+    /// Why no more jobs were started.
+    pub stopped: Option<String>,
+    /// Results for each recipe and model.
+    pub evaluation: Vec<ModelScore>,
+    /// When the call began.
+    pub started: Option<jiff::Timestamp>,
+    /// When the call ended.
+    pub ended: Option<jiff::Timestamp>,
+}
+
+/// The reported state of each job of a call.
+pub fn job_reports(call: &SupervisedCall) -> Vec<JobReport> {
+    call.jobs.iter().map(job_report).collect()
+}
+
+fn job_report(job: &JobResult) -> JobReport {
+    let report = |state: &str, message: &str, exit_code: u8, row: Option<&RunRow>| JobReport {
+        job: job.job.clone(),
+        standing: job.standing.as_str(),
+        state: state.to_owned(),
+        message: message.to_owned(),
+        exit_code,
+        row: row.cloned(),
+    };
+    match (&job.not_run, &job.interrupted, &job.row, job.standing) {
+        (Some(reason), ..) => report("not_run", reason, 10, job.row.as_ref()),
+        (_, Some(end), row, _) => report(&end.verdict, &end.message, end.exit_code, row.as_ref()),
+        (.., row, JobStanding::Skipped) => report("skipped", "", 0, row.as_ref()),
+        (_, _, Some(row), _) => report(&row.verdict, &row.message, row.exit_code, Some(row)),
+        (_, _, None, _) => report("not_run", "it was not run", 10, None),
+    }
+}
+
+/// The verdict word for the exit code of a batch.
+pub fn verdict_of(code: u8) -> &'static str {
+    match code {
+        0 => "passed",
+        1 => "failed",
+        2 | 3 => "invalid",
+        4 => "denied",
+        5 => "suspended",
+        6 => "budget",
+        7 => "provider",
+        8 => "environment",
+        9 => "output",
+        10 => "incomplete",
+        128.. => "cancelled",
+        _ => "bug",
+    }
+}
+
+impl BatchResult {
+    /// The result of a call with these reports of its jobs.
+    pub fn of(head: &ReportHead<'_>, jobs: &[JobReport], call: &SupervisedCall) -> Self {
+        let mut counts = JobCounts {
+            total: jobs.len() as u64,
+            ..JobCounts::default()
+        };
+        let mut code = call
+            .signal
+            .map_or(0, |signal| u8::try_from(128 + signal).unwrap_or(130));
+        let mut not_run = Vec::new();
+        for job in jobs {
+            match (job.state.as_str(), job.standing) {
+                ("not_run", _) => {
+                    counts.not_run += 1;
+                    if not_run.len() < NAMED {
+                        not_run.push(NotRun {
+                            job: job.job.clone(),
+                            reason: job.message.clone(),
+                        });
+                    }
+                }
+                ("skipped", _) => counts.skipped += 1,
+                (state, standing) => {
+                    counts.up_to_date += u64::from(standing == "up_to_date");
+                    counts.run += u64::from(standing == "run");
+                    *counts.verdicts.entry(state.to_owned()).or_default() += 1;
+                }
+            }
+            code = exit::stronger(code, job.exit_code);
+        }
+        let ended = jobs
+            .iter()
+            .filter(|job| !matches!(job.state.as_str(), "skipped" | "not_run" | "cancelled" | "suspended"));
+        let only_no_change = counts.verdicts.keys().all(|word| word == "no_change") && !counts.verdicts.is_empty();
+        Self {
+            schema: SCHEMA.to_owned(),
+            name: head.name.to_owned(),
+            verdict: match only_no_change && code == 0 {
+                true => "no_change".to_owned(),
+                false => verdict_of(code).to_owned(),
+            },
+            exit_code: code,
+            manifest: head.manifest.to_owned(),
+            not_run_omitted: counts.not_run.saturating_sub(not_run.len() as u64),
+            jobs: counts,
+            cost: crate::report::result::usd(call.spent.cost_micros),
+            unpriced: call.unpriced,
+            usage: BatchUsage {
+                tokens: call.spent.tokens,
+                turns: call.spent.turns,
+            },
+            shard: head.shard.map(str::to_owned),
+            not_run,
+            stopped: call.stopped.clone(),
+            evaluation: evaluation::scores(ended.filter_map(|job| job.row.as_ref())),
+            started: call.started,
+            ended: call.ended,
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Reads the policies of a run and the files that they extend.
+
+use super::change_reach::ends_in;
+use super::committed::Commit;
+use super::inputs;
+use super::origin;
+use super::refusal::Refusal;
+use crate::base::event::{PolicyPart, PolicyText};
+use crate::diag::SourceFiles;
+use crate::policy::extends::{self, Extended};
+use crate::policy::{self, KnownTools, PolicySet, PolicySource, presets};
+use crate::workspace::toolchains;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+
+/// Policy sources, with the files that they extend.
+#[derive(Debug, Default)]
+pub struct Policies {
+    pub sources: Vec<PolicySource>,
+    pub extended: Extended,
+}
+
+impl Policies {
+    /// A policy as the journal recorded it, including the texts that it extended then.
+    pub fn recorded(recorded: &PolicyText) -> Self {
+        let part = |part: &PolicyPart| (part.name.clone(), Ok(part.text.clone()));
+        Self {
+            sources: vec![PolicySource {
+                name: recorded.name.clone(),
+                text: recorded.text.clone(),
+            }],
+            extended: Extended {
+                texts: recorded.extends.iter().map(part).collect(),
+                tree: recorded.tree.clone(),
+            },
+        }
+    }
+
+    /// Adds more policies. A name that both extend has the same text in both, because both were read from the same
+    /// place.
+    pub fn add(&mut self, other: Policies) {
+        self.sources.extend(other.sources);
+        self.extended.texts.extend(other.extended.texts);
+        for name in other.extended.tree {
+            if !self.extended.tree.contains(&name) {
+                self.extended.tree.push(name);
+            }
+        }
+    }
+
+    /// Parses the sources.
+    ///
+    /// # Errors
+    /// As [`policy::load()`].
+    pub fn load(
+        &self,
+        files: &mut SourceFiles,
+    ) -> Result<(PolicySet, Vec<crate::diag::Diagnostic>), Vec<crate::diag::Diagnostic>> {
+        policy::load_with(files, &self.sources, &KnownTools::builtin(), &self.extended)
+    }
+}
+
+/// Reads the policies that the command line names (files, `builtin:NAME`, `git:REV:PATH`, `-`) and everything that they
+/// extend. Policies of an untrusted recipe may extend only files in `within`.
+pub async fn policies(names: &[String], workspace: &Path, within: Option<&[PathBuf]>) -> Result<Policies, Refusal> {
+    let mut all = Policies::default();
+    let mut reader = Reader {
+        workspace,
+        within,
+        commits: BTreeMap::new(),
+    };
+    if names.iter().any(|name| extends::depends_on_tree(name)) {
+        all.extended.tree = toolchains::of(workspace);
+    }
+    for name in names {
+        let text = reader.policy(name, &all.extended.tree).await?;
+        all.sources.push(PolicySource {
+            name: name.clone(),
+            text,
+        });
+    }
+    reader.extended(&mut all).await?;
+    Ok(all)
+}
+
+/// A preset by its name, without detecting the toolchains of a tree.
+pub fn builtin(name: &str) -> Result<Policies, Refusal> {
+    let text = presets::text(name, None, &[]).ok_or_else(|| {
+        let help = presets::did_you_mean(name);
+        Refusal::Invalid(format!(
+            "{name}:1:1: error[unknown-preset]: there is no preset {name}\nhelp: {help}"
+        ))
+    })?;
+    Ok(Policies {
+        sources: vec![PolicySource {
+            name: name.to_owned(),
+            text,
+        }],
+        extended: Extended::default(),
+    })
+}
+
+/// Reads policies and what they extend; all files of one revision come from the same commit.
+struct Reader<'a> {
+    workspace: &'a Path,
+    within: Option<&'a [PathBuf]>,
+    commits: BTreeMap<String, Commit>,
+}
+
+impl Reader<'_> {
+    async fn policy(&mut self, name: &str, tree: &[String]) -> Result<String, Refusal> {
+        if name.starts_with("builtin:") {
+            return presets::text(name, None, tree).ok_or_else(|| {
+                let help = presets::did_you_mean(name);
+                Refusal::Invalid(format!(
+                    "{name}:1:1: error[unknown-preset]: there is no preset {name}\nhelp: {help}"
+                ))
+            });
+        }
+        if name.starts_with("git:") {
+            return self.committed(name).await;
+        }
+        if name == "-" {
+            return inputs::stdin();
+        }
+        let path = Path::new(name);
+        if !path.exists() || path.is_dir() {
+            return Err(Refusal::Invalid(format!(
+                "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: name a file, git:REV:PATH, `-` for stdin, or a policy \
+                 of this program: {}",
+                presets::names().collect::<Vec<_>>().join(", ")
+            )));
+        }
+        inputs::text(path)
+    }
+
+    async fn committed(&mut self, name: &str) -> Result<String, Refusal> {
+        let spec = name.strip_prefix("git:").and_then(|spec| spec.split_once(':'));
+        let known = spec.and_then(|(revision, path)| Some((self.commits.get(revision)?.clone(), path.to_owned())));
+        let (commit, path) = match known {
+            Some(known) => known,
+            None => origin::committed(name, self.workspace).await?,
+        };
+        let text = origin::text_of(name, &commit, &path).await?;
+        if let Some((revision, _)) = spec {
+            self.commits.insert(revision.to_owned(), commit);
+        }
+        Ok(text)
+    }
+
+    /// Reads what the sources extend, recursively, up to the limits. A file that cannot be read is reported where it is
+    /// named.
+    async fn extended(&mut self, all: &mut Policies) -> Result<(), Refusal> {
+        let mut left: VecDeque<(String, String)> = all
+            .sources
+            .iter()
+            .map(|source| (source.name.clone(), source.text.clone()))
+            .collect();
+        while let Some((name, text)) = left.pop_front() {
+            if all.extended.tree.is_empty() && extends::looks_at_tree(&text) {
+                all.extended.tree = toolchains::of(self.workspace);
+            }
+            for file in extends::files_of(&name, &text) {
+                if all.extended.texts.contains_key(&file) {
+                    continue;
+                }
+                let read = match all.extended.texts.len() < extends::MAX_FILES {
+                    true => self.beside(&file).await?,
+                    false => Err(format!("more than {} files are extended", extends::MAX_FILES)),
+                };
+                if let Ok(text) = &read {
+                    left.push_back((file.clone(), text.clone()));
+                }
+                all.extended.texts.insert(file, read);
+                if all.extended.texts.len() > extends::MAX_FILES {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The text of an extended file, or why it cannot be read.
+    async fn beside(&mut self, name: &str) -> Result<Result<String, String>, Refusal> {
+        if name.starts_with("git:") {
+            let read = self.committed(name).await;
+            return match read {
+                Ok(text) => Ok(small(text)),
+                Err(Refusal::Invalid(_)) => Ok(Err("there is no such file in that commit".to_owned())),
+                Err(other) => Err(other),
+            };
+        }
+        let path = Path::new(name);
+        if self.within.is_some_and(|places| !ends_in(path, places)) {
+            return Ok(Err(
+                "it lies outside the workspace's repository, and the recipe that names this policy is not trusted"
+                    .to_owned(),
+            ));
+        }
+        let found = std::fs::metadata(path);
+        Ok(match found {
+            Ok(found) if !found.is_file() => Err("it is no file".to_owned()),
+            Ok(found) if found.len() > extends::MAX_BYTES => Err(too_large()),
+            Ok(_) => inputs::text(path)
+                .map_err(|refusal| refusal.to_string())
+                .and_then(small),
+            Err(_) => Err("there is no such file".to_owned()),
+        })
+    }
+}
+
+fn too_large() -> String {
+    format!("it is larger than {} KiB", extends::MAX_BYTES >> 10)
+}
+
+fn small(text: String) -> Result<String, String> {
+    match text.len() as u64 > extends::MAX_BYTES {
+        true => Err(too_large()),
+        false => Ok(text),
+    }
+}

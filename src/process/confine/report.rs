@@ -1,0 +1,41 @@
+//! How the confined child reports: messages on the channel, errors with the name of the failed step, and its exit.
+
+use super::spec::ChildMessage;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::fs::File;
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Sends one message. Errors are ignored: they mean that the parent has ended.
+pub(super) fn send_message(channel: &OwnedFd, message: &ChildMessage) {
+    let Ok(copy) = channel.try_clone() else { return };
+    if let Ok(mut line) = serde_json::to_vec(message) {
+        line.push(b'\n');
+        let _ = File::from(copy).write_all(&line);
+    }
+}
+
+/// Sends one message together with a descriptor.
+pub(super) fn send_with_descriptor(channel: &OwnedFd, message: &ChildMessage, fd: &impl AsFd) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    let fds = [fd.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(channel, &[IoSlice::new(&line)], &mut control, SendFlags::empty())?;
+    Ok(())
+}
+
+/// Adds the name of the failed step to an error.
+pub(super) fn step<T, E: std::fmt::Display>(what: impl std::fmt::Display, result: Result<T, E>) -> Result<T, String> {
+    result.map_err(|error| format!("{what}: {error}"))
+}
+
+/// Ends a forked child without running the parent's exit handlers.
+#[expect(unsafe_code, reason = "a forked copy must not run the exit handlers of its original")]
+pub(super) fn leave(code: i32) -> ! {
+    // SAFETY: ends the process; touches nothing.
+    unsafe { libc::_exit(code) }
+}

@@ -1,0 +1,44 @@
+//! Why a command did not start.
+
+use std::io;
+
+/// Why a command did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// The program does not exist.
+    #[error("cannot start `{program}`: no such program")]
+    NotFound { program: String },
+    /// The working directory does not exist.
+    #[error("cannot start in `{0}`: no such directory")]
+    NoDirectory(String),
+    #[error("cannot start `{program}`: {source}")]
+    Start { program: String, source: io::Error },
+    /// The requested sandbox is not available; nothing was run. The run ends with exit code 8.
+    #[error("sandbox: {0}")]
+    Sandbox(String),
+    /// The limits for comparing were reached while recording what the command may write; nothing was run. Begins with
+    /// the limit's name.
+    #[error("{0}")]
+    Limit(String),
+    /// The limit on background commands of a run was reached.
+    #[error("{0} background commands were started already")]
+    TooMany(usize),
+    /// A background command did not start, and why.
+    #[error("{0}")]
+    Background(String),
+}
+
+impl SpawnError {
+    /// The error of the system when `program` was to be started.
+    pub(super) fn of_start(program: &str, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::NotFound => Self::NotFound {
+                program: program.to_owned(),
+            },
+            _ => Self::Start {
+                program: program.to_owned(),
+                source,
+            },
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What every wire implements, and what all of them share: headers, bodies and the decoding of a stream. Pure.
+
+use crate::base::event::ProgressEvent;
+use crate::base::message::{Message, Reply};
+use crate::net::client::RequestHeader;
+use crate::net::sse::Frame;
+use crate::provider::ModelRequest;
+use crate::provider::fault::Fault;
+use secrecy::SecretString;
+use serde_json::Value;
+
+/// The protocol of a model API.
+pub type Wire = &'static dyn Protocol;
+
+/// What is known of a model service before anything is sent.
+#[derive(Debug)]
+pub struct ServiceFacts {
+    /// The name in `Part::Opaque` and before the `/` of a model's id.
+    pub vendor: &'static str,
+    /// The variables that may hold the key, in order of precedence.
+    pub key_names: &'static [&'static str],
+    /// The variable for another base URL.
+    pub base_variable: &'static str,
+    pub default_base: &'static str,
+    /// The version suffix of a base URL that the vendor's own clients add themselves.
+    pub own_version: Option<&'static str>,
+    /// Whether self-hosted servers of this wire usually need no key.
+    pub may_lack_key: bool,
+    /// Name of the header that holds the key, and what stands before the key in it.
+    pub key_header: (&'static str, &'static str),
+    /// Further headers of each request.
+    pub headers: &'static [(&'static str, &'static str)],
+}
+
+/// The model that is addressed, and which optional features to leave out.
+#[derive(Clone, Copy, Debug)]
+pub struct EncodeOptions<'a> {
+    /// The model's name as the vendor knows it.
+    pub model: &'a str,
+    /// The service rejected the vendor-specific response schema: leave it out. The engine puts the schema into the
+    /// prompt and validates the answer in any case.
+    pub plain: bool,
+    /// Limit of a reply that the user chose, in tokens.
+    pub max_output_tokens: Option<u64>,
+}
+
+/// One wire: requests from messages, and a decoder of replies. Pure.
+pub trait Protocol: std::fmt::Debug + Send + Sync {
+    /// The service that speaks it.
+    fn service(&self) -> &'static ServiceFacts;
+
+    /// The request URL. `base` has no trailing slash.
+    fn url(&self, base: &str, model: &str) -> String;
+
+    /// The request up to and including the bracket that opens the list of messages.
+    fn head(&self, options: EncodeOptions<'_>, request: &ModelRequest<'_>) -> Vec<u8>;
+
+    /// Appends the list elements that one message becomes, with commas.
+    fn message(&self, options: EncodeOptions<'_>, message: &Message, out: &mut Vec<u8>);
+
+    /// Appends the encoded messages to the body. `marks` are the ends of messages that may get a cache mark.
+    fn append_messages(&self, body: &mut Vec<u8>, messages: &[u8], _marks: &[usize]) {
+        body.extend_from_slice(messages);
+    }
+
+    /// A decoder for one response. `turn` makes generated ids unique where a server sends none.
+    fn decoder(&self, model: &str, turn: u64) -> Box<dyn DecodeReply>;
+
+    /// As in [`ServiceFacts::vendor`].
+    fn vendor(&self) -> &'static str {
+        self.service().vendor
+    }
+}
+
+/// Builds the reply to one request from the events of its stream.
+pub trait DecodeReply: std::fmt::Debug + Send {
+    /// Processes one event, or a complete response that was not streamed.
+    ///
+    /// # Errors
+    /// The failure that the event reports.
+    fn value(&mut self, value: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault>;
+
+    /// Processes the event `[DONE]`, with which some services end a stream.
+    fn end_marker(&mut self) {}
+
+    /// Whether the response is complete, so that nothing more needs to be awaited.
+    fn is_done(&self) -> bool;
+
+    /// Whether the model has ended its reply; usage counts may still follow.
+    fn is_ended(&self) -> bool {
+        self.is_done()
+    }
+
+    /// The reply. An incomplete response is discarded.
+    ///
+    /// # Errors
+    /// Cut, empty, malformed or blocked responses.
+    fn finish(self: Box<Self>) -> Result<Reply, Fault>;
+}
+
+/// The headers of a request.
+pub fn headers(wire: Wire, key: Option<&SecretString>) -> Vec<RequestHeader<'_>> {
+    let service = wire.service();
+    let mut headers = vec![RequestHeader::Plain("accept", "text/event-stream")];
+    headers.extend(
+        service
+            .headers
+            .iter()
+            .map(|(name, value)| RequestHeader::Plain(name, value)),
+    );
+    if let Some(key) = key {
+        let (name, before) = service.key_header;
+        headers.push(RequestHeader::Secret(name, before, key));
+    }
+    headers
+}
+
+/// The whole body from its parts. `marks` are the ends of messages that may get a cache mark.
+pub fn join(wire: Wire, head: &[u8], messages: &[u8], marks: &[usize]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(head.len() + messages.len() + 128);
+    body.extend_from_slice(head);
+    // After a head that ends with the system message a comma is needed.
+    if !messages.is_empty() && !body.ends_with(b"[") {
+        body.push(b',');
+    }
+    wire.append_messages(&mut body, messages, marks);
+    body.extend_from_slice(b"]}");
+    body
+}
+
+/// Passes one event of the stream to the decoder.
+///
+/// # Errors
+/// The failure that the event reports, or [`Fault::unusable`] when it cannot be parsed.
+pub fn decode_frame(decoder: &mut dyn DecodeReply, frame: &Frame, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
+    match frame.data.trim() {
+        "" => Ok(()),
+        "[DONE]" => {
+            decoder.end_marker();
+            Ok(())
+        }
+        data => decode_document(decoder, data, live),
+    }
+}
+
+/// Passes a complete response that was not streamed, or the JSON text of one event, to the decoder.
+///
+/// # Errors
+/// As for [`decode_frame`].
+pub fn decode_document(decoder: &mut dyn DecodeReply, text: &str, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
+    let value: Value = serde_json::from_str(text).map_err(|_| {
+        let start: String = text.chars().take(120).collect();
+        Fault::unusable(format!("the service sent something that is not JSON: {start}"))
+    })?;
+    decoder.value(&value, live)
+}

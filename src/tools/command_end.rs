@@ -1,0 +1,51 @@
+//! How a command ended, as lines for the model, and the failure of one that changed what it must not.
+
+use crate::base::call::{ExitInfo, ToolFailure};
+use crate::base::grant::{NOT_RESTORED, Undone, codes, described};
+
+/// Lines about any end other than plain success.
+pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
+    let mut lines = Vec::new();
+    if exit.timed_out {
+        lines.push("[time ran out: the command and all that it had started were ended]".to_owned());
+    }
+    match (exit.code, exit.signal) {
+        (Some(0), _) | (None, None) => {}
+        (Some(code), _) => lines.push(format!("[exit code {code}]")),
+        (None, Some(signal)) => lines.push(format!("[ended by signal {signal}]")),
+    }
+    if let Some(limit) = exit.memory_limit {
+        lines.push(format!(
+            "[memory limit of {} MiB reached: the command and all that it had started were ended]",
+            limit >> 20
+        ));
+    }
+    match exit.leftovers {
+        0 => {}
+        1 => lines.push("[1 process was still running at the end and was killed]".to_owned()),
+        many => lines.push(format!(
+            "[{many} processes were still running at the end and were killed]"
+        )),
+    }
+    lines
+}
+
+/// The failure of a command that changed what it must not; its message is a line for the model. Its code is the most
+/// severe one: a change could not be undone, else a rule denies it.
+pub(super) fn undone_failure(undone: &[Undone]) -> Option<ToolFailure> {
+    let codes = codes(undone);
+    let strictest = match undone.iter().all(|undone| undone.restored) {
+        true => *codes.first()?,
+        false => NOT_RESTORED,
+    };
+    let kind = match strictest {
+        "protected_path" => strictest.to_owned(),
+        code => format!("denied:{code}"),
+    };
+    let message = format!(
+        "[denied ({}): the command changed {}. A rule that names the path would allow it.]",
+        codes.join(", "),
+        described(undone)
+    );
+    Some(ToolFailure { kind, message })
+}

@@ -1,0 +1,105 @@
+//! The state of a walk for a snapshot: its inputs, its limits, and what it stores.
+
+use super::cache::CachedDir;
+use super::index::GitIndex;
+use super::object::{Id, ObjectFormat, ObjectKind};
+use super::packer::{Packer, packed};
+use super::store::Store;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Upper limit for the files and directories of a tree.
+pub(super) const MOST_ENTRIES: usize = 2_000_000;
+/// Upper limit in bytes for storing a file that git does not have; a larger one is identified by its metadata.
+pub const MOST_FILE: u64 = 32 << 20;
+/// Files larger than this many bytes are read by one thread at a time.
+pub(super) const LARGE: u64 = 1 << 20;
+/// Nanoseconds within which two changes of a file may get the same time; a file newer than that is read again.
+pub(super) const TICK: i64 = 2_000_000_000;
+
+/// The inputs of a walk.
+pub(super) struct Scan<'a> {
+    pub format: ObjectFormat,
+    pub store: &'a Store,
+    pub packer: Mutex<Packer>,
+    pub index: Option<&'a GitIndex>,
+    /// Paths that are never part of a snapshot, relative to the top of the repository.
+    pub hidden: &'a [Vec<u8>],
+    /// This program's own directories, which count as ignored.
+    pub own: &'a [Vec<u8>],
+    pub started: Instant,
+    /// Nanoseconds since 1970.
+    pub now: i64,
+    pub seen: AtomicUsize,
+    /// Whether a second thread may be started.
+    pub free: AtomicBool,
+    /// Held while a large file is in memory, so that at most one is.
+    pub large: Mutex<()>,
+}
+
+/// What is known about a directory from earlier.
+#[derive(Clone, Default)]
+pub(super) struct Before<'a> {
+    /// Its state in the last snapshot.
+    pub last: Option<&'a Arc<CachedDir>>,
+    /// Its state in the first snapshot: what git tracked then stays part of snapshots, ignored or not.
+    pub base: Option<&'a Arc<CachedDir>>,
+    /// Its entries in the index.
+    pub index: Range<usize>,
+}
+
+impl<'a> Before<'a> {
+    pub fn dirs(&self) -> impl Iterator<Item = &'a Arc<CachedDir>> {
+        [self.last, self.base].into_iter().flatten()
+    }
+
+    /// Whether a name was part of an earlier snapshot.
+    pub fn knows(&self, name: &[u8]) -> bool {
+        self.dirs()
+            .any(|dir| dir.find(name, false).or_else(|| dir.find(name, true)).is_some())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.last.is_none() && self.base.is_none() && self.index.is_empty()
+    }
+}
+
+/// A directory to walk.
+pub(super) struct WalkedDirectory<'a> {
+    pub handle: OwnedFd,
+    /// Relative to the top of the repository, with a trailing slash; empty for the top itself.
+    pub path: Vec<u8>,
+    pub before: Before<'a>,
+    /// Whether an ignore rule matches it; then only known names count.
+    pub ignored: bool,
+    pub depth: usize,
+}
+
+/// An error message about a path.
+pub(super) fn said(path: &[u8], why: impl std::fmt::Display) -> String {
+    format!("{}: {why}", String::from_utf8_lossy(path))
+}
+
+impl Scan<'_> {
+    fn packer(&self) -> MutexGuard<'_, Packer> {
+        self.packer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores an object, unless the store has it already, or it is `elsewhere`, that is, in the repository.
+    pub fn object(&self, kind: ObjectKind, content: &[u8], elsewhere: Option<Id>) -> Result<Id, String> {
+        let id = self.format.id_of(kind, content)?;
+        if elsewhere == Some(id) || self.store.contains(&id) || self.packer().contains(&id) {
+            return Ok(id);
+        }
+        if content.len() as u64 > LARGE {
+            self.packer().add(&id, kind, content)?;
+        } else {
+            let object = packed(kind, content)?;
+            self.packer().append(&id, &object)?;
+        }
+        Ok(id)
+    }
+}
