@@ -160,13 +160,16 @@ pub fn guard_programs(policies: &mut PolicySet, workspace: &Workspace, origin: O
     policies.protect(dirs.map(|dir| dir.to_string_lossy().into_owned()));
 }
 
-/// The directories that commands may write besides the workspace; the same for every run in a repository.
+/// The directories that commands have besides the workspace; the same for every run in a repository.
 pub fn private(root: &Path) -> Result<Private, Refusal> {
     let home = || environment::variable("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = environment::variable("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
     let cache = cache.filter(|cache| cache.is_absolute() && !environment::absolute(cache).starts_with(root));
     let cache = cache.map(|cache| cache.join("overnight").join(repository_key(root)));
-    Private::create(cache.as_deref()).map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))
+    let mut private = Private::create(cache.as_deref())
+        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+    private.git_dir = patch::outer_git_dir(root, Path::new(&variable("HOME").unwrap_or_default()));
+    Ok(private)
 }
 
 /// Brings the directories that the recipe keeps into an isolated worktree, and reports which are there and which are

@@ -11,7 +11,7 @@ use crate::base::outcome::CheckResult;
 use crate::process::{self, Finished, Invocation, Spawn};
 use crate::recipe::plan::{ChangeLimits, CheckWhat};
 use crate::workspace::Workspace;
-use globset::{Glob, GlobSet, GlobSetBuilder};
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -187,7 +187,9 @@ fn describe(bounds: &ChangeLimits) -> String {
 fn globs(patterns: &[String]) -> Result<GlobSet, String> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
-        set.add(Glob::new(pattern).map_err(|error| error.to_string())?);
+        // `{.,}name` means the name with and without a dot, as in a policy and in a shell.
+        let glob = GlobBuilder::new(pattern).empty_alternates(true).build();
+        set.add(glob.map_err(|error| error.to_string())?);
     }
     set.build().map_err(|error| error.to_string())
 }
@@ -271,6 +273,19 @@ mod tests {
         assert!(changed(&bounds, Some(&patch(&[("src/a.rs", None, 1)]))).is_ok());
         let moved = changed(&bounds, Some(&patch(&[("src/a.rs", Some("lib/a.rs"), 1)])));
         assert_eq!(moved, Err("lib/a.rs was changed".to_owned()));
+    }
+
+    #[test]
+    fn an_empty_alternative_of_a_pattern_matches() {
+        let bounds = Changed {
+            never: vec!["**/{.,}rc.*".to_owned(), "**/{*.,}test.js".to_owned()],
+            ..Changed::default()
+        };
+        for path in ["rc.json", "a/.rc.json", "test.js", "a/b.test.js"] {
+            let told = changed(&bounds, Some(&patch(&[(path, None, 1)])));
+            assert_eq!(told, Err(format!("{path} was changed")));
+        }
+        assert!(changed(&bounds, Some(&patch(&[("a/latest.js", None, 1)]))).is_ok());
     }
 
     #[test]

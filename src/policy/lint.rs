@@ -2,7 +2,7 @@
 
 mod shadow;
 
-use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, SHELL, ToolPattern};
+use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, SHELL, ToolPattern, WishedLevel};
 use super::secrets_like::secret_like;
 use super::shell::PrefixWord;
 use crate::diag::Diagnostic;
@@ -128,6 +128,7 @@ pub fn lint(set: &PolicySet) -> Vec<Diagnostic> {
             shadowed(policy, rule, &mut found);
         }
         environment(policy, &mut found);
+        unconfined(policy, &mut found);
         profiles(policy, &mut found);
     }
     sort(&mut found);
@@ -487,6 +488,20 @@ fn environment(policy: &Policy, found: &mut Vec<Diagnostic>) {
                 "leave it out unless a command must have it",
             );
         }
+    }
+}
+
+fn unconfined(policy: &Policy, found: &mut Vec<Diagnostic>) {
+    if policy.sandbox.level == Some(WishedLevel::None)
+        && let Some(span) = policy.sandbox.level_at
+    {
+        warn(
+            found,
+            "no-sandbox",
+            span,
+            "without a sandbox a command that may start can do whatever this user can, with the network".to_owned(),
+            "leave `level` out, or use this policy only where something else confines the run",
+        );
     }
 }
 

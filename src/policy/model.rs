@@ -69,6 +69,8 @@ impl DeliveryLimits {
 #[derive(Clone, Debug, Default)]
 pub struct SandboxSection {
     pub level: Option<WishedLevel>,
+    /// Where the level stands.
+    pub level_at: Option<Span>,
     pub network: Option<Vec<HostPattern>>,
     pub toolchains: Option<Vec<String>>,
     /// `caches: keep`, or `discard`.

@@ -269,7 +269,7 @@ fn sandbox(mut block: Reader<'_>, problems: &mut Problems) -> SandboxSection {
         ("landlock", WishedLevel::Landlock),
         ("none", WishedLevel::None),
     ];
-    let level = block.choice("level", &words, problems).map(|level| level.value);
+    let level = block.choice("level", &words, problems);
     let network = block.node("network").map(|node| network(node, problems));
     let toolchains = block.node("toolchains").map(|node| match &node.shape {
         Shape::List(items) if items.is_empty() => Vec::new(),
@@ -278,7 +278,8 @@ fn sandbox(mut block: Reader<'_>, problems: &mut Problems) -> SandboxSection {
     let caches = block.choice("caches", &[("keep", true), ("discard", false)], problems);
     block.finish(problems);
     SandboxSection {
-        level,
+        level_at: level.as_ref().map(|level| level.span),
+        level: level.map(|level| level.value),
         network,
         toolchains,
         keep_caches: caches.map(|caches| caches.value),

@@ -1,6 +1,6 @@
 //! Describes a policy in plain words.
 
-use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, SHELL, ToolPattern};
+use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, SHELL, ToolPattern, WishedLevel};
 use crate::base::budget::Budget;
 use crate::base::ruling::Decision;
 use crate::diag::render::escape;
@@ -10,10 +10,17 @@ use std::fmt::Write as _;
 /// One paragraph per file: what it allows, what it suspends for a person, what it denies, and its sandbox and limits.
 pub fn describe(set: &PolicySet) -> String {
     let mut out = String::new();
-    for policy in &set.files {
+    // The same file under `--policy` and in the recipe says nothing new.
+    let known = |at: usize, policy: &Policy| {
+        let same =
+            |other: &Policy| (&other.source.name, &other.source.digest) == (&policy.source.name, &policy.source.digest);
+        set.files.iter().take(at).any(same)
+    };
+    let own = || set.files.iter().enumerate().filter(|(at, policy)| !known(*at, policy));
+    for (_, policy) in own() {
         file(&mut out, policy);
     }
-    if set.files.len() > 1 {
+    if own().count() > 1 {
         out.push_str("All of these files must agree; the strictest wins.\n");
     }
     let wish = set.sandbox();
@@ -22,12 +29,15 @@ pub fn describe(set: &PolicySet) -> String {
     } else {
         format!("network to {}", wish.network.join(", "))
     };
-    let _ = writeln!(
-        out,
-        "Commands run in sandbox level {} with {}.",
-        wish.level.as_str(),
-        escape(&network)
-    );
+    match wish.level {
+        WishedLevel::None => {
+            out.push_str("Commands run without a sandbox: they reach the network and whatever this user can.\n");
+        }
+        level => {
+            let level = level.as_str();
+            let _ = writeln!(out, "Commands run in sandbox level {level} with {}.", escape(&network));
+        }
+    }
     if !wish.toolchains.is_empty() {
         let _ = writeln!(out, "Toolchains: {}.", wish.toolchains.join(", "));
         if wish.keep_caches {
@@ -219,5 +229,22 @@ Commands run in sandbox level auto with no network.
 At most 60 turns, 30m.
 ";
         assert_eq!(describe(&set), expected);
+        // The same file in the recipe and under `--policy`.
+        let twice = set.clone().narrowed_by(&set);
+        assert_eq!(describe(&twice), expected);
+    }
+
+    #[test]
+    fn no_sandbox_is_no_absence_of_a_network() {
+        let source = PolicySource {
+            name: "p.yaml".to_owned(),
+            text: "version: 1\nextends: [builtin:read-only]\nsandbox: { level: none }\n".to_owned(),
+        };
+        let (set, _) = load(&mut SourceFiles::new(), &[source], &KnownTools::builtin()).unwrap();
+        let said = describe(&set);
+        assert!(
+            said.contains("run without a sandbox") && !said.contains("no network"),
+            "{said}"
+        );
     }
 }

@@ -48,6 +48,8 @@ pub struct Private {
     pub brought: Vec<Brought>,
     /// The tree that an isolated workspace was made from.
     pub origin: Option<PathBuf>,
+    /// The git directory of the workspace where it lies outside of it; commands may read it.
+    pub git_dir: Option<PathBuf>,
     /// The variables that name what commands are given read-only, each with its path below [`Private::given`].
     given: Vec<(&'static str, String)>,
     _lock: Option<OwnedFd>,
@@ -99,6 +101,7 @@ impl Private {
                 kept: Some(cache.join("layers")),
                 brought: Vec::new(),
                 origin: None,
+                git_dir: None,
                 given: Vec::new(),
                 _lock: Some(lock),
                 _random: None,
@@ -117,6 +120,7 @@ impl Private {
             kept: None,
             brought: Vec::new(),
             origin: None,
+            git_dir: None,
             given: Vec::new(),
             _lock: None,
             _random: Some(dir),
@@ -295,6 +299,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
     let mut env = environment(wishes, &granted, (&home, &tmp), &active);
     let mut readable = granted.readable;
     readable.extend(private.brought.iter().map(|brought| brought.from.clone()));
+    readable.extend(private.git_dir.clone());
     if !private.given.is_empty() {
         let seen = match full {
             true => PathBuf::from(GIVEN_SEEN),

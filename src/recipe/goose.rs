@@ -56,7 +56,7 @@ pub(super) fn read(root: &YamlNode, file: &str, problems: &mut Problems) -> Opti
     }
     let (models, turns) = settings(&mut reader, problems);
     let response = response(&mut reader, problems);
-    let (checks, retries) = retry(&mut reader, problems);
+    let (mut checks, retries) = retry(&mut reader, problems);
     let parts: &[YamlNode] = match reader.node("sub_recipes") {
         Some(node) if !is_empty(node) => reader.items("sub_recipes", problems).unwrap_or_default(),
         _ => &[],
@@ -73,6 +73,16 @@ pub(super) fn read(root: &YamlNode, file: &str, problems: &mut Problems) -> Opti
             }
             let message = format!("goose has no key `{}`; it is left away", entry.key);
             problems.push(Diagnostic::warning("goose", entry.key_span, message).help("leave it away"));
+        }
+    }
+    for server in &mut tools.mcp_servers {
+        for word in server.command.iter_mut().chain(&mut server.args) {
+            in_directory(word, file, problems);
+        }
+    }
+    for check in &mut checks {
+        if let CheckKind::Run { command, .. } = &mut check.what {
+            in_directory(command, file, problems);
         }
     }
     let text = text(instructions, prompt, head, problems)?;
@@ -199,23 +209,36 @@ fn uses(text: &str, name: &str) -> Vec<std::ops::Range<usize>> {
 }
 
 /// The recipe's directory in place of `{{ recipe_dir }}`.
-fn with_directory(text: Spanned<String>, file: &str, problems: &mut Problems) -> Spanned<String> {
-    let places = uses(&text.value, "recipe_dir");
-    if places.is_empty() {
-        return text;
+fn with_directory(mut text: Spanned<String>, file: &str, problems: &mut Problems) -> Spanned<String> {
+    if let Some(dir) = put_directory(&mut text, file) {
+        let message = format!("`recipe_dir` is `{dir}`; the model can read it only where it lies inside the workspace");
+        problems.push(
+            Diagnostic::warning("goose", text.span, message).help("keep files that the model needs in the workspace"),
+        );
     }
+    text
+}
+
+/// As [`with_directory`], in what a command of the recipe is made of.
+fn in_directory(text: &mut Spanned<String>, file: &str, problems: &mut Problems) {
+    if let Some(dir) = put_directory(text, file) {
+        let message = format!("`recipe_dir` is `{dir}`, which a command takes as seen from the workspace");
+        problems.push(
+            Diagnostic::warning("goose", text.span, message).help("name the recipe from the top of the workspace"),
+        );
+    }
+}
+
+/// Fills in `{{ recipe_dir }}`, and gives the directory where it stood in the text.
+fn put_directory<'a>(text: &mut Spanned<String>, file: &'a str) -> Option<&'a str> {
+    let places = uses(&text.value, "recipe_dir");
     let dir = file.rsplit_once('/').map_or(".", |(dir, _)| dir);
-    let message = format!("`recipe_dir` is `{dir}`; the model can read it only where it lies inside the workspace");
-    problems.push(
-        Diagnostic::warning("goose", text.span, message).help("keep files that the model needs in the workspace"),
-    );
-    let dir = super::gemini_command::literal(dir);
-    text.map(|mut value| {
-        for place in places.into_iter().rev() {
-            value.replace_range(place, &dir);
-        }
-        value
-    })
+    let plain = super::gemini_command::literal(dir);
+    let found = (!places.is_empty()).then_some(dir);
+    for place in places.into_iter().rev() {
+        text.value.replace_range(place, &plain);
+    }
+    found
 }
 
 /// A reference to the file in place of each use of a `file` parameter: goose puts the file's text there.
@@ -606,12 +629,22 @@ fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<CheckSpec>, u
     let seconds = map
         .whole("timeout_seconds", problems)
         .map_or(CHECK_SECONDS, |seconds| seconds.value);
-    if let Some(entry) = map.entry("on_failure") {
-        let problem = Diagnostic::error(
-            "goose",
-            entry.key_span,
-            "`on_failure` cannot be kept: a failing check goes back to the model, and the tree stays as it is",
-        );
+    if let Some(span) = map.entry("on_failure").map(|entry| entry.key_span) {
+        let prints = map
+            .text("on_failure", problems)
+            .is_some_and(|command| only_prints(&command.value));
+        let problem = match prints {
+            true => Diagnostic::warning(
+                "goose",
+                span,
+                "`on_failure` only prints and is left away: the failed checks go to the model",
+            ),
+            false => Diagnostic::error(
+                "goose",
+                span,
+                "`on_failure` cannot be kept: a failing check goes back to the model, and the tree stays as it is",
+            ),
+        };
         problems.push(problem.help("make what it does a step, or leave it away"));
     }
     let mut checks = Vec::new();
@@ -641,6 +674,24 @@ fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<CheckSpec>, u
         });
     }
     (checks, u32::try_from(retries.min(100)).unwrap_or(100))
+}
+
+/// Whether a command has no effect but its output.
+fn only_prints(command: &str) -> bool {
+    let mut quoted = false;
+    let mut plain = String::new();
+    for c in command.trim().chars() {
+        match c {
+            '\'' => quoted = !quoted,
+            _ if quoted => {}
+            _ => plain.push(c),
+        }
+    }
+    let prints = plain == "true"
+        || ["echo", "printf"]
+            .iter()
+            .any(|word| plain.split(' ').next() == Some(word));
+    prints && !quoted && !plain.contains(['|', '&', ';', '<', '>', '$', '`', '(', '\n'])
 }
 
 #[cfg(test)]
@@ -761,6 +812,28 @@ retry:
     }
 
     #[test]
+    fn a_message_on_failure_is_left_away() {
+        for (command, prints) in [
+            ("echo 'Checks failed; look again > above'", true),
+            ("echo \"Checks failed — look again\"", true),
+            ("true", true),
+            ("echo x > failed.txt", false),
+            ("echo \"$(git stash)\"", false),
+            ("echo x; git stash", false),
+            ("echo 'x", false),
+            ("git stash", false),
+            ("echos x", false),
+        ] {
+            assert_eq!(only_prints(command), prints, "{command}");
+        }
+        let (recipe, warnings) = parsed(
+            "title: T\ndescription: d\nprompt: p\nretry: { max_retries: 1, on_failure: echo again, checks: [] }\n",
+        );
+        assert_eq!(recipe.unwrap().steps[0].retries, 1);
+        assert!(warnings.join("\n").contains("only prints"), "{warnings:?}");
+    }
+
+    #[test]
     fn a_sub_recipe_is_a_part_of_the_task() {
         let (recipe, _) = parsed(
             "title: T\ndescription: d\nprompt: p\nsub_recipes: [{ name: look, path: ./look.yaml, values: { depth: 3 } }]\n",
@@ -780,7 +853,9 @@ retry:
     fn files_and_the_directory_are_references() {
         let mut files = SourceFiles::default();
         let text = "title: T\ndescription: d\nprompt: 'Read {{ doc }} (see:{{doc}}) and {{ recipe_dir }}/style.md.'\n\
-                    parameters: [{ key: doc, input_type: file, requirement: required }]\n";
+                    parameters: [{ key: doc, input_type: file, requirement: required }]\n\
+                    extensions: [{ type: stdio, name: s, cmd: '{{ recipe_dir }}/serve', args: ['{{recipe_dir}}/../rules.json'] }]\n\
+                    retry: { max_retries: 1, checks: [{ type: shell, command: 'bash {{ recipe_dir }}/check.sh' }] }\n";
         let file = files.add("recipes/r.yaml", text);
         let recipe = parse(&files, file, &mut Vec::new()).unwrap();
         let StepSource::Prompt(prompt) = &recipe.steps[0].work else {
@@ -788,6 +863,13 @@ retry:
         };
         assert_eq!(prompt.value, "Read @{{ doc }} (see: @{{ doc }}) and recipes/style.md.");
         assert_eq!(recipe.parameters[0].kind, ParameterType::Path);
+        let server = &recipe.tools.mcp_servers[0];
+        assert_eq!(server.command.as_ref().unwrap().value, "recipes/serve");
+        assert_eq!(server.args[0].value, "recipes/../rules.json");
+        let CheckKind::Run { command, .. } = &recipe.steps[0].checks[0].what else {
+            panic!("no command")
+        };
+        assert_eq!(command.value, "bash recipes/check.sh");
     }
 
     #[test]

@@ -153,7 +153,11 @@ pub fn by_step<'a>(sum: &RunSummary<'a>) -> (Vec<(&'a str, Finding)>, Vec<String
     (found, problems)
 }
 
-fn read(entry: &Value) -> Result<Finding, String> {
+/// A finding of an answer.
+///
+/// # Errors
+/// What is wrong with it, for people.
+pub fn read(entry: &Value) -> Result<Finding, String> {
     let mut finding: Finding = serde_json::from_value(entry.clone()).map_err(|error| error.to_string())?;
     let path = finding.path.strip_prefix("./").unwrap_or(&finding.path);
     let sound = |part: &str| !part.is_empty() && part != "." && part != "..";

@@ -10,6 +10,7 @@ use super::findings;
 use super::result::Ending;
 use super::summary::{RunSummary, StepSummary};
 use super::text;
+use crate::base::event::PolicyText;
 use crate::base::outcome::Verdict;
 use cases::{CaseFailure, SuiteWriter};
 use quick_junit::{NonSuccessKind, Property, Report, SerializeError, TestCase, TestCaseStatus, TestSuite};
@@ -135,8 +136,12 @@ fn properties(sum: &RunSummary<'_>, ending: &Ending, step: Option<&StepSummary<'
         "sandbox",
         sum.sandbox.map_or("unknown", |confined| &confined.level),
     );
-    for policy in &head.policies {
-        property(suite, &format!("policy.{}", policy.name), &policy.digest);
+    for (at, policy) in head.policies.iter().enumerate() {
+        // The recipe and `--policy` may name the same file.
+        let same = |other: &PolicyText| (&other.name, &other.digest) == (&policy.name, &policy.digest);
+        if !head.policies.iter().take(at).any(same) {
+            property(suite, &format!("policy.{}", policy.name), &policy.digest);
+        }
     }
     if sum.patch.is_some_and(|patch| patch.blob.is_some()) {
         let path = ending.artefacts.get("patch").map_or("changes.patch", String::as_str);

@@ -77,6 +77,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
     let mut ignore = GlobSetBuilder::new();
     for pattern in args.list("ignore") {
         let glob = GlobBuilder::new(pattern)
+            .empty_alternates(true)
             .build()
             .map_err(|error| invalid(format!("`ignore`: {error}")))?;
         ignore.add(glob);

@@ -62,6 +62,7 @@ impl WorkspacePattern {
             .literal_separator(true)
             .case_insensitive(!case_sensitive)
             .backslash_escape(true)
+            .empty_alternates(true)
             .build()
             .map_err(|error| error.to_string())?
             .compile_matcher();
@@ -136,6 +137,7 @@ mod tests {
                 "app/i/page.tsx",
             ),
             ("", "src", true, "src", "src/deep/a.rs", "README.md"),
+            ("", "src/{deep/,}b.rs", true, "src", "src/b.rs", "b.rs"),
             ("", "SRC/*.RS", false, "", "src/b.rs", "src/deep/a.rs"),
             ("", absolute.as_str(), true, "src", "src/b.rs", "src/deep/a.rs"),
             ("src/deep", "../*.rs", true, "src", "src/b.rs", "src/deep/a.rs"),

@@ -393,6 +393,7 @@ pages! {
     evaluation "evaluation.md",
     from_goose "migrate/goose.md",
     from_gemini_cli "migrate/gemini-cli.md",
+    from_agentic_workflows "migrate/gh-aw.md",
     from_codex "migrate/codex.md",
     upgrade "upgrade.md",
     security "security.md",

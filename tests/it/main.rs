@@ -52,7 +52,7 @@ mod policy_import;
 mod process;
 mod published;
 mod readme;
-mod real_crate;
+mod real_packages;
 mod recipe_language;
 mod recipe_trust;
 mod references;

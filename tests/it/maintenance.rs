@@ -3,7 +3,7 @@
 //! judged by.
 //!
 //! `expect` has a line a run: its name, exit code and verdict, and the checks that fail. `history` has the subjects of commits after the tag
-//! `v1.0.0`; `needs` names what `.ci/run` installs (`node_modules`, `ruff`). With `UPDATE_EXPECT=1` the failing checks are written anew.
+//! `v1.0.0`; `needs` names what `.ci/run` installs (`eslint`, `ruff`). With `UPDATE_EXPECT=1` the failing checks are written anew.
 
 use super::harness::{World, at_once, have, project};
 use std::path::{Path, PathBuf};
@@ -25,11 +25,11 @@ fn jobs() -> Vec<PathBuf> {
     found
 }
 
-fn text(path: &Path) -> String {
+pub(super) fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     let done = Command::new("cp")
         .args(["-rH", "-T", "--"])
         .arg(from)
@@ -53,21 +53,57 @@ fn repository(job: &Path) -> Option<World> {
     text(&job.join("history"))
         .lines()
         .for_each(|subject| world.commit(subject));
-    let daily = std::env::var_os("OVERNIGHT_DAILY").map_or_else(|| project().join("target/ci/daily"), PathBuf::from);
-    for need in text(&job.join("needs")).lines() {
-        let from = match need {
-            "node_modules" => daily.join("node/node_modules"),
-            _ => daily.join("wheels"),
-        };
-        if !have(&format!("{} (see .ci/run)", from.display()), from.is_dir()) {
-            return None;
-        }
-        match need {
-            "node_modules" => copy(&from, &world.ws().join("node_modules")),
-            package => environment(&world, &from, package),
-        }
+    text(&job.join("needs"))
+        .lines()
+        .all(|need| provide(&world, need))
+        .then_some(world)
+}
+
+/// Where `.ci/run` puts what these jobs need.
+pub(super) fn daily() -> PathBuf {
+    std::env::var_os("OVERNIGHT_DAILY").map_or_else(|| project().join("target/ci/daily"), PathBuf::from)
+}
+
+/// Puts a package of npm into `node_modules`, or one of PyPI into a virtual environment; whether it is there to be put.
+pub(super) fn provide(world: &World, need: &str) -> bool {
+    let node = daily().join("node/node_modules");
+    let wheels = daily().join("wheels");
+    let found = node.is_dir() && wheels.is_dir();
+    if !have(&format!("{} (see .ci/run)", daily().display()), found) {
+        return false;
     }
-    Some(world)
+    match node.join(need).is_dir() {
+        true => node_modules(world, &node, need),
+        false => environment(world, &wheels, need),
+    }
+    true
+}
+
+/// `node_modules` with one package and what it needs, a small part of what lies there.
+fn node_modules(world: &World, from: &Path, package: &str) {
+    let mut names = vec![package.to_owned()];
+    let mut at = 0;
+    while let Some(name) = names.get(at).cloned() {
+        at += 1;
+        let (source, target) = (from.join(&name), world.ws().join("node_modules").join(&name));
+        if !source.is_dir() {
+            // It lies below the package that needs it, or is only wanted on another machine.
+            continue;
+        }
+        std::fs::create_dir_all(&target).unwrap();
+        copy(&source, &target);
+        let manifest: serde_json::Value = serde_json::from_str(&text(&source.join("package.json"))).unwrap();
+        let needed = manifest["dependencies"].as_object().into_iter().flatten();
+        let new: Vec<String> = needed
+            .map(|(name, _)| name.clone())
+            .filter(|name| !names.contains(name))
+            .collect();
+        names.extend(new);
+    }
+    let programs = world.ws().join("node_modules/.bin");
+    std::fs::create_dir_all(&programs).unwrap();
+    let leads_to = std::fs::read_link(from.join(".bin").join(package)).unwrap();
+    std::os::unix::fs::symlink(leads_to, programs.join(package)).unwrap();
 }
 
 /// A virtual environment with one package.
@@ -114,8 +150,13 @@ fn run(job: &Path, name: &str) -> Option<(String, String)> {
         &out,
     ];
     let done = world.call(&args);
+    Some((ended(&world, name, done.code), done.stderr))
+}
+
+/// How a run ended, as a line of `expect`.
+pub(super) fn ended(world: &World, name: &str, code: i32) -> String {
     let result = world.result();
-    let mut line = format!("{name} {} {}", done.code, result["verdict"].as_str().unwrap_or("none"));
+    let mut line = format!("{name} {code} {}", result["verdict"].as_str().unwrap_or("none"));
     let steps = result["steps"].as_array().cloned().unwrap_or_default();
     let checks = steps
         .iter()
@@ -124,10 +165,12 @@ fn run(job: &Path, name: &str) -> Option<(String, String)> {
         line.push(' ');
         line.push_str(check["name"].as_str().unwrap_or("?"));
     }
-    Some((line, done.stderr))
+    line
 }
 
-fn differences(job: &Path) -> Vec<String> {
+/// Where the three runs of a job end otherwise than its `expect` says. `run` gives such a line and what stood on stderr; `None` where what
+/// the job needs is not here.
+pub(super) fn differences(job: &Path, run: impl Fn(&Path, &str) -> Option<(String, String)>) -> Vec<String> {
     let wanted = text(&job.join("expect"));
     let title = job.file_name().unwrap().to_string_lossy().into_owned();
     let mut found = String::new();
@@ -159,6 +202,6 @@ fn differences(job: &Path) -> Vec<String> {
 #[test]
 fn good_runs_pass_and_wrong_and_cheating_ones_do_not() {
     let jobs = jobs();
-    let wrong = at_once(AT_ONCE, &jobs, |one| differences(one));
+    let wrong = at_once(AT_ONCE, &jobs, |one| differences(one, run));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

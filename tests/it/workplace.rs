@@ -387,6 +387,44 @@ fn an_activated_environment_of_the_workspace_holds_for_commands_and_is_not_writt
     }
 }
 
+/// Homes and temporary directories are covered at level `full`, and most repositories lie in one.
+#[test]
+fn commands_of_git_find_the_repository_outside_of_the_workspace() {
+    let uses = "git log --format=%s | grep base && git grep -c one HEAD -- . && git diff HEAD --relative --quiet && ! touch \"$(git rev-parse --git-common-dir)/x\"";
+    let recipe = |command: &str| {
+        let command = serde_json::json!(command);
+        format!("version: 1\nname: x\nsteps:\n  - {{ id: git, run: {command} }}\n")
+    };
+    for level in LEVELS {
+        let world = World::repo(&[("a.txt", "one\n"), ("sub/b.txt", "one\n")]);
+        world.git(&["worktree", "add", "-q", "../linked"]);
+        let at = |name: &str| world.path().join(name).to_string_lossy().into_owned();
+        let policy = policy(level, "node", "");
+        for more in [
+            &["--isolate"][..],
+            &["--workspace", &at("linked")],
+            &["--workspace", "sub"],
+        ] {
+            let _ = std::fs::remove_dir_all(world.out());
+            let done = world.recipe(&recipe(uses), "replies: []\n", &policy, more);
+            let there = !done.stderr.contains("cannot be had here");
+            if have(&format!("sandbox level {level}"), there) {
+                assert_eq!(done.code, 0, "{level} {more:?}: {}", done.stderr);
+            }
+        }
+        // A tree that says it belongs to a repository which does not know it.
+        let pointer = std::fs::read_to_string(world.path().join("linked/.git")).unwrap();
+        world.beside("stranger/.git", pointer);
+        let peeks = format!("! git log && ! cat {}", at("ws/.git/config"));
+        let more = ["--workspace", &at("stranger")];
+        let _ = std::fs::remove_dir_all(world.out());
+        let done = world.recipe(&recipe(&peeks), "replies: []\n", &policy, &more);
+        if !done.stderr.contains("cannot be had here") {
+            assert_eq!(done.code, 0, "{level}: {}", done.stderr);
+        }
+    }
+}
+
 #[test]
 fn an_isolated_run_has_what_its_recipe_keeps() {
     for level in LEVELS {

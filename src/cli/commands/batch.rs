@@ -24,8 +24,8 @@ use crate::cli::args::{
 };
 use crate::cli::environment;
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, github, inputs as texts, out, variables};
-use crate::diag::{self, Diagnostic, SourceFiles, Spanned, YamlNode};
+use crate::cli::{exit, github, inputs as texts, out, settings, variables};
+use crate::diag::{self, Diagnostic, FileKind, SourceFiles, Spanned, YamlNode};
 use crate::journal::{artefacts, chain_key, place, store as journal_store};
 use crate::net::objects::{self, ObjectError, Objects};
 use crate::process::unsandboxed;
@@ -151,7 +151,13 @@ async fn planned(args: &BatchArgs, source: &Source) -> Result<BatchPlan, Refusal
             Some(manifest::of_lines(&nodes, &source.fallback, start, &mut problems))
         }
         false => match diag::parse(&files, file) {
-            Ok(root) => manifest::parse(&files, &root, &source.fallback, &mut problems),
+            Ok(root) => match FileKind::unlike(&files, file, FileKind::Manifest) {
+                Some(other) => {
+                    problems.push(other);
+                    None
+                }
+                None => manifest::parse(&files, &root, &source.fallback, &mut problems),
+            },
             Err(found) => {
                 problems.extend(found);
                 None

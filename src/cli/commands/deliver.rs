@@ -226,7 +226,10 @@ impl Call<'_> {
         let journal = verified.journal;
         let run = journal.run().map(ToString::to_string).unwrap_or_default();
         if !verified.problems.is_empty() {
-            let why = format!("the run was altered: {}", verified.problems.join("; "));
+            let why = format!(
+                "the run directory is not as the run left it: {}",
+                verified.problems.join("; ")
+            );
             return Ok(stopped(&run, &DeliverStop::Refused(why)));
         }
         if !is_vouched(&journal) {

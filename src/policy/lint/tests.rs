@@ -35,6 +35,19 @@ fn profiles_that_are_not_used_or_replace_one() {
 }
 
 #[test]
+fn a_policy_without_a_sandbox_says_so() {
+    for (level, expected) in [("none", &["no-sandbox"][..]), ("auto", &[]), ("landlock", &[])] {
+        let source = PolicySource {
+            name: "p.yaml".to_owned(),
+            text: format!("version: 1\nextends: [builtin:look]\nsandbox: {{ level: {level} }}\n"),
+        };
+        let (set, _) = load(&mut SourceFiles::new(), &[source], &KnownTools::builtin()).unwrap();
+        let found: Vec<_> = lint(&set).iter().map(|problem| problem.code).collect();
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
 fn each_warning() {
     for (rules, expected) in [
         ("  - allow: run_shell_command\n", vec!["code-execution"]),

@@ -20,7 +20,13 @@ pub fn look(text: &str) -> Result<ParserView, CommandRefusal> {
     parser
         .set_language(&tree_sitter_bash::LANGUAGE.into())
         .map_err(|_| unreadable())?;
-    let tree = parser.parse(text, None).ok_or_else(unreadable)?;
+    let mut tree = parser.parse(text, None).ok_or_else(unreadable)?;
+    // Its grammar has no here-string behind another redirection (`cat > a <<< b`), where bash takes one as any other
+    // redirection. A `<` in its place has one operand, too, and is no target.
+    let plain = text.replace("<<<", HERE_STRING);
+    if tree.root_node().has_error() && plain != text {
+        tree = parser.parse(&plain, None).ok_or_else(unreadable)?;
+    }
     if tree.root_node().has_error() {
         return Err(unreadable());
     }
@@ -28,6 +34,9 @@ pub fn look(text: &str) -> Result<ParserView, CommandRefusal> {
     collect(tree.root_node(), text, &mut seen);
     Ok(seen)
 }
+
+/// What stands for the operator of a here-string; as long as it is, so that places stay.
+const HERE_STRING: &str = "<  ";
 
 /// Compares the main parser's results with tree-sitter's.
 ///
@@ -81,6 +90,7 @@ fn collect(root: Node<'_>, text: &str, seen: &mut ParserView) {
         match node.kind() {
             "command" => seen.names.extend(name_of(node, &source)),
             "declaration_command" | "unset_command" => seen.names.push(source(node)),
+            "file_redirect" if is_here_string(node, text) => {}
             "file_redirect" => {
                 // Words after the target (`echo >&2 "text"`) are arguments, although tree-sitter attaches them to the
                 // redirection.
@@ -95,6 +105,17 @@ fn collect(root: Node<'_>, text: &str, seen: &mut ParserView) {
         let mut cursor = node.walk();
         open.extend(node.children(&mut cursor));
     }
+}
+
+/// Whether a redirection has the operator of a here-string in the text as it was given.
+fn is_here_string(redirect: Node<'_>, text: &str) -> bool {
+    let mut cursor = redirect.walk();
+    redirect.children(&mut cursor).any(|child| {
+        child.kind() == "<"
+            && text
+                .get(child.start_byte()..)
+                .is_some_and(|rest| rest.starts_with("<<<"))
+    })
 }
 
 /// The name; after `time`, the word that is its command.

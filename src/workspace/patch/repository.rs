@@ -44,6 +44,27 @@ pub fn repository(workspace: &Path) -> Option<Repository> {
     None
 }
 
+/// The git directory of a workspace, where it lies outside of it: the workspace is a linked worktree (isolated runs and jobs of
+/// a batch are), or a directory further down in its repository. Commands of git find nothing without it.
+///
+/// A tree can name any directory as its git directory, so one is believed only if it names the tree in turn. A repository
+/// that is the user's `home` is nobody's project.
+pub fn outer_git_dir(workspace: &Path, home: &Path) -> Option<PathBuf> {
+    let workspace = workspace.canonicalize().ok()?;
+    let found = repository(&workspace)?;
+    let pointer = found.top.join(".git");
+    let common = found.common_dir.canonicalize().ok()?;
+    if std::fs::symlink_metadata(&pointer).ok()?.is_dir() {
+        let own = found.top != workspace && common == pointer && home.canonicalize().ok()? != found.top;
+        return own.then_some(common);
+    }
+    let admin = found.git_dir.canonicalize().ok()?;
+    let named = PathBuf::from(text(&admin.join("gitdir"))?.trim()).canonicalize().ok()?;
+    let mutual = admin.parent() == Some(&common.join("worktrees")) && named == pointer;
+    let is_one = common.join("objects").is_dir() && common.join("HEAD").is_file();
+    (mutual && is_one && !common.starts_with(&workspace)).then_some(common)
+}
+
 /// The repository of a directory as in [`repository`], or the directory itself if it is a bare repository.
 pub fn repository_at(dir: &Path) -> Option<Repository> {
     let bare = dir.join("objects").is_dir() && dir.join("refs").is_dir() && dir.join("HEAD").is_file();

@@ -170,7 +170,7 @@ impl RecipeReader for Inputs {
                     problem.help("add `policy: FILE` to the manifest, or name one with --policy"),
                 ]);
             }
-            if plan.model.is_none() {
+            if plan.model.is_none() && plan.asks() {
                 let problem = Diagnostic::error("no-model", job.head, "no model is named for this job");
                 return Err(vec![problem.help(
                     "add `models: [PROVIDER/NAME]` to the manifest, or name one with --model",

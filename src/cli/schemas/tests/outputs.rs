@@ -145,6 +145,21 @@ fn findings() -> Value {
     let mut finding = of::<Finding>();
     let mut all = definitions(&mut finding);
     finding.as_object_mut().unwrap().shift_remove("$schema");
+    // What the type cannot say, and `report::findings` checks.
+    let required = finding["required"].as_array_mut().unwrap();
+    required.retain(|key| key != "fix");
+    for key in ["path", "rule", "message"] {
+        finding["properties"][key]["minLength"] = json!(1);
+    }
+    let edits = &mut all["SuggestedFix"]["properties"]["edits"];
+    edits["minItems"] = json!(1);
+    for schema in [&mut finding, &mut all["LineEdit"]] {
+        for key in ["line", "end_line", "column", "end_column"] {
+            if let Some(number) = schema["properties"].get_mut(key) {
+                number["minimum"] = json!(1);
+            }
+        }
+    }
     all.insert("Finding".to_owned(), finding);
     json!({
         "type": "object",
@@ -303,22 +318,40 @@ fn findings_match_as_they_are_read() {
         "level": "note", "message": "m", "fix": { "description": "d", "edits": [{ "line": 1, "end_line": 2, "text": "x" }] } });
     let cases = [
         (json!({}), true),
-        (json!({ "fix": { "edits": [] } }), true),
         (json!({ "fix": null, "end_line": null }), true),
+        (json!({ "fix": { "edits": [] } }), false),
+        (json!({ "line": 0 }), false),
+        (json!({ "column": 0 }), false),
+        (json!({ "message": "" }), false),
+        (json!({ "fix": { "edits": [{ "line": 0, "text": "" }] } }), false),
         (json!({ "level": "fatal" }), false),
         (json!({ "line": "1" }), false),
         (json!({ "colour": "red" }), false),
         (json!({ "fix": { "edits": [{ "line": 1 }] } }), false),
         (json!({ "message": null }), false),
     ];
-    for (change, good) in cases {
+    let changed = cases.into_iter().map(|(change, good)| {
         let mut finding = full.clone();
         for (key, value) in change.as_object().unwrap() {
             finding[key] = value.clone();
         }
-        let read = serde_json::from_value::<Finding>(finding.clone());
-        assert_eq!(read.is_ok(), good, "{finding}");
-        let found = problems(SchemaKind::Findings, &json!({ "findings": [finding] }));
+        (finding, good)
+    });
+    let keys = full.as_object().unwrap().keys();
+    let without = keys.map(|key| {
+        let mut finding = full.clone();
+        finding.as_object_mut().unwrap().shift_remove(key);
+        let good = ["end_line", "column", "end_column", "fix"].contains(&key.as_str());
+        (finding, good)
+    });
+    // The schema of the check that `findings: true` makes.
+    let check: Value = serde_json::from_str(include_str!("../../../recipe/findings.schema.json")).unwrap();
+    let check = jsonschema::validator_for(&check).unwrap();
+    for (finding, good) in changed.chain(without) {
+        assert_eq!(crate::report::findings::read(&finding).is_ok(), good, "{finding}");
+        let document = json!({ "findings": [finding] });
+        assert_eq!(check.is_valid(&document), good, "{document}");
+        let found = problems(SchemaKind::Findings, &document);
         assert_eq!(found.is_empty(), good, "{found:?}");
     }
 }
