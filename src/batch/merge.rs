@@ -3,15 +3,15 @@
 
 use super::BatchError;
 use super::budget::JobSpending;
-use super::bundle::{self, BundleSeal};
+use super::bundle::{self, BundleSeal, RecordHead};
 use super::job_result::SupervisedCall;
 use super::outputs;
 use super::plan::{self, PlanFile};
 use super::result::{BatchResult, JobReport, ReportHead};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
-use crate::journal::artefacts;
-use std::collections::{BTreeMap, HashMap};
+use crate::journal::{artefacts, chain_key};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 
 /// Size limit of a plan that is read, in bytes.
@@ -85,6 +85,7 @@ pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchErr
         return Err(BatchError::Invalid(problems.join("\n")));
     }
     std::fs::create_dir_all(out).map_err(|error| BatchError::write(out, &error))?;
+    bundle::open(out)?;
     let mut missing = absent_shards(&bundles, &unended);
     let rows = copy_rows(&bundles, out)?;
     let call = rows.call;
@@ -99,7 +100,9 @@ pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchErr
         .iter()
         .map(|job| report(&job.job, last.remove(&job.job), &reasons))
         .collect();
-    let strangers: Vec<String> = last.into_keys().collect();
+    let planned: HashSet<&str> = plan.jobs.iter().map(|job| job.job.as_str()).collect();
+    let others = rows.others.into_iter().filter(|job| !planned.contains(job.as_str()));
+    let strangers: Vec<String> = last.into_keys().chain(others).collect();
     if !strangers.is_empty() {
         let text = format!(
             "{} jobs have rows and stand in no plan, as {}",
@@ -126,7 +129,31 @@ pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchErr
     let text = serde_json::to_string(&plan).unwrap_or_default();
     artefacts::replace(&out.join(plan::FILE), text.as_bytes())?;
     outputs::write(out, &head, &jobs, &result)?;
+    if chain_key::key()?.is_some() {
+        seal(out, &plan.manifest, &jobs)?;
+    }
     Ok(MergedBatch { result, jobs, missing })
+}
+
+/// Vouches for the merged rows under the key, so that a delivery of them can demand it.
+fn seal(out: &Path, manifest: &str, jobs: &[JobReport]) -> Result<(), BatchError> {
+    let not_run = jobs.iter().filter(|job| job.state == "not_run");
+    bundle::close(
+        out,
+        BundleSeal {
+            schema: bundle::SCHEMA.to_owned(),
+            manifest: manifest.to_owned(),
+            shard: None,
+            jobs: jobs.iter().map(|job| job.job.clone()).collect(),
+            not_run: not_run.map(|job| (job.job.clone(), job.message.clone())).collect(),
+            record: RecordHead {
+                head: String::new(),
+                events: 0,
+            },
+            files: BTreeMap::new(),
+            seal: None,
+        },
+    )
 }
 
 /// Reads the bundle files. Directories without one belong to shards that have not ended.
@@ -360,13 +387,17 @@ fn absent_shards(bundles: &[Bundle<'_>], unended: &[&BundlePlace]) -> Vec<String
 struct CopiedRows {
     last: HashMap<String, RunRow>,
     call: SupervisedCall,
+    /// Jobs with rows in a bundle that is not about them.
+    others: BTreeSet<String>,
 }
 
-/// Writes all rows, with paths relative to `out`, and the patches.
+/// Writes the rows, with paths relative to `out`, and the patches. A bundle speaks for its own jobs only: rows of others,
+/// which another split left in its directory, are counted as spent and not copied.
 fn copy_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<CopiedRows, BatchError> {
     let mut copied = CopiedRows {
         last: HashMap::new(),
         call: SupervisedCall::default(),
+        others: BTreeSet::new(),
     };
     let base = std::path::absolute(out).unwrap_or_else(|_| out.to_owned());
     let mut failed = Ok(());
@@ -374,18 +405,33 @@ fn copy_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<CopiedRows, BatchErro
         for bundle in bundles {
             let dir = std::path::absolute(bundle.dir).unwrap_or_else(|_| bundle.dir.to_owned());
             let prefix = relative(&base, &dir);
+            let own: HashSet<&str> = bundle.seal.jobs.iter().map(String::as_str).collect();
             let mut written = Ok(());
+            let mut odd = None;
             let read = rows::each(&bundle.dir.join(rows::FILE), |mut row| {
                 row.run = row.run.filter(|run| is_inside(run)).map(|run| shown(&prefix.join(run)));
-                // A later attempt replaced this attempt's patch, but the row still names it.
-                row.patch = row.patch.filter(|patch| is_inside(patch));
                 add(&mut copied.call, &row);
+                if !own.contains(row.job.as_str()) {
+                    copied.others.insert(row.job);
+                    return;
+                }
+                // A later attempt may have replaced this attempt's patch; the name stays.
+                let is_odd = |patch: &String| *patch != patch_of(&row.job) || !is_inside(patch);
+                if row.patch.as_ref().is_some_and(is_odd) {
+                    odd.get_or_insert_with(|| row.job.clone());
+                }
                 if written.is_ok() {
                     written = file.write_all(row.to_line().as_bytes());
                 }
                 copied.last.insert(row.job.clone(), row);
             });
             written?;
+            if let Some(job) = odd {
+                let why = format!("runs.jsonl is altered: it names another file as the patch of {job}");
+                let help = "copy the bundle again";
+                failed = Err(BatchError::Invalid(problem(bundle.shown, "altered-bundle", &why, help)));
+                return Ok(());
+            }
             if let Err(error) = read {
                 failed = Err(error);
                 return Ok(());
@@ -396,6 +442,11 @@ fn copy_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<CopiedRows, BatchErro
     failed?;
     patches(bundles, out, &copied.last)?;
     Ok(copied)
+}
+
+/// Where the patch of a job lies in a batch directory.
+pub fn patch_of(job: &str) -> String {
+    format!("patches/{job}.patch")
 }
 
 /// Copies the patch that a job's last row names, after checking its digest.

@@ -13,7 +13,7 @@
 //! same time cannot leave a mixture of both. Of two that ran the same job, the one that created `ended/…` first wins.
 
 use super::bundle::{self, BundleSeal, SealedFile};
-use super::merge::{is_inside, problem};
+use super::merge::{is_inside, patch_of, problem};
 use super::plan::{self, PlanFile, run_dir};
 use super::record::{self, BatchEvent, STORE_FILE};
 use super::rows::{self, RunRow};
@@ -127,7 +127,11 @@ impl EndedJob {
         let fits = ended.schema == SCHEMA
             && Path::new(&ended.run) == run
             && run_of(&ended.row) == run
-            && ended.row.patch.iter().all(|patch| is_inside(patch))
+            && ended
+                .row
+                .patch
+                .iter()
+                .all(|patch| *patch == patch_of(&ended.row.job) && is_inside(patch))
             && names.all(|name| is_inside(name));
         drop(names);
         match fits {

@@ -6,6 +6,7 @@ use super::breaker::CircuitBreaker;
 use super::budget::{JobSpending, Reservation, ReservationAnswer, SharedBudget};
 use super::child::{self, ChildEnd, ValueFiles};
 use super::job_result::{JobResult, JobStanding, SupervisedCall};
+use super::merge;
 use super::plan::{BatchPlan, PlannedJob, run_dir, service_of};
 use super::progress::BatchProgress;
 use super::record::{self, BatchEvent, BatchRecord, OpenRun};
@@ -655,11 +656,11 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let out = self.call.dir.join(&attempt.run);
         let name = &job.planned.identity.job;
         let mut row = child::row(job.planned, &job.digest, attempt.number, end);
-        let beside = Path::new("patches").join(format!("{name}.patch"));
+        let beside = merge::patch_of(name);
         let place = self.call.dir.join(&beside);
         if let Some((bytes, digest)) = child::patch_of(&out) {
             artefacts::replace(&place, &bytes)?;
-            row.patch = Some(beside.to_string_lossy().into_owned());
+            row.patch = Some(beside);
             row.patch_digest = Some(digest);
         } else if let Err(error) = std::fs::remove_file(&place)
             && error.kind() != std::io::ErrorKind::NotFound

@@ -20,6 +20,9 @@ pub struct Deliverable {
     /// The job of a batch, and whether the batch has several jobs of the recipe for one repository.
     pub job: Option<BatchJob>,
     pub plan: Plan,
+    /// Whether the recipe was trusted. One that was not may come from the change that it is about, and so decides
+    /// neither where the patch goes nor who or what is told of it.
+    pub recipe_trusted: bool,
     /// SHA-256 of the plan without its model.
     pub recipe_digest: String,
     pub policies: Vec<PolicyText>,
@@ -73,6 +76,7 @@ impl Deliverable {
             run: sum.run().to_owned(),
             recipe: sum.recipe().to_owned(),
             job: None,
+            recipe_trusted: head.source.as_ref().is_some_and(|source| source.trusted),
             recipe_digest: head.plan_digest.clone(),
             policies: head.policies.clone(),
             verdict: sum.outcome.verdict,

@@ -269,7 +269,8 @@ impl Work<'_, '_> {
             texts.message.as_bytes(),
             texts.branch.as_bytes(),
         ];
-        for bytes in std::iter::once(of.patch.as_slice()).chain(sent) {
+        let names = texts.labels.iter().chain(&texts.reviewers).map(|text| text.as_bytes());
+        for bytes in std::iter::once(of.patch.as_slice()).chain(sent).chain(names) {
             if let Some(name) = settings.quiet.find(bytes) {
                 return Err(DeliverStop::Policy(format!(
                     "what would be sent holds the value of {name}"

@@ -3,16 +3,13 @@
 //!
 //! A trigger is broken by a zero-width space (U+200B), so that people read the same text.
 
-use crate::report::inert;
+use crate::report::inert::{self, LINKS};
 use serde_json::Value;
 
 /// The character that breaks a trigger.
 const BREAK: char = '\u{200b}';
 /// Bytes between `[` and `]` that are examined.
 const BRACKET: usize = 40;
-
-/// Parts of addresses that close or link an issue or a request of a forge.
-const LINKS: [&str; 5] = ["/issues/", "/pull/", "/pulls/", "/merge_requests/", "/work_items/"];
 
 /// For a title, a commit message, or other plain text.
 pub fn plain(text: &str) -> String {
@@ -49,17 +46,24 @@ pub fn value(value: &Value, of_text: fn(&str) -> String) -> Value {
     }
 }
 
-/// Beginnings of lines with a meaning: the separators at which `git am` cuts a message, and names of trailers.
+/// Beginnings of lines with a meaning for `git am`: where it cuts a message, and headers, which are taken for author,
+/// date and title even at the top of a body.
 fn begin(line: &str, out: &mut String) {
     let cuts = ["---", "diff -", "Index: ", "From ", ">From ", "-- "];
-    if cuts.iter().any(|cut| line.starts_with(cut)) {
+    let headers = ["from:", "date:", "subject:", "[patch]"];
+    let lower = line
+        .get(..line.floor_char_boundary(10))
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    if cuts.iter().any(|cut| line.starts_with(cut)) || headers.iter().any(|header| lower.starts_with(header)) {
         out.push(BREAK);
     }
 }
 
 /// Whether the text up to a colon is the name of a trailer such as `Signed-off-by` or `Overnight-Patch`.
 fn is_trailer(name: &str) -> bool {
-    let name = name.trim_start();
+    // Blanks may stand on both sides of it.
+    let name = name.trim();
     let letters = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     name.contains('-') && !name.starts_with('-') && name.len() <= 40 && name.bytes().all(letters)
 }
@@ -81,6 +85,9 @@ fn marks(line: &str, out: &mut String) {
         let digit = next.is_some_and(|next| next.is_ascii_digit());
         let broken = match c {
             '@' | '#' => true,
+            // Scissors, above which `git am` drops everything.
+            '8' | '%' if next == Some('<') => line.contains('-'),
+            '>' if matches!(next, Some('8' | '%')) => line.contains('-'),
             '/' if at == indent => true,
             // Requests, epics, snippets and milestones of GitLab; `GH-1` of GitHub.
             '!' | '&' | '$' | '%' | '~' => digit,
@@ -141,6 +148,16 @@ mod tests {
         ("---", "B---"),
         ("diff --git a/x b/x", "Bdiff --git a/x b/x"),
         ("From 0000 Mon", "BFrom 0000 Mon"),
+        ("From: Linus <l@x>", "BFrom: Linus <l@Bx>"),
+        ("subject: another title", "Bsubject: another title"),
+        ("DATE: 1", "BDATE: 1"),
+        ("[PATCH] x", "B[PATCH] x"),
+        ("From there: x", "BFrom there: x"),
+        ("Froms: x", "Froms: x"),
+        ("Signed-off-by : A", "Signed-off-by B: A"),
+        (" 8< - - cut", " 8B< - - cut"),
+        ("- - >8 - -", "- - >B8 - -"),
+        ("a > 8 and 8 < b", "a > 8 and 8 < b"),
     ];
 
     #[test]

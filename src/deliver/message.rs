@@ -83,7 +83,12 @@ fn short(digest: &str) -> &str {
 /// # Errors
 /// A sentence that says what is wrong: a template of the recipe cannot be rendered, or gives no valid branch name.
 pub fn texts(of: &Deliverable, wording: &Wording) -> Result<Texts, String> {
-    let own = of.plan.deliver.clone().unwrap_or_default();
+    let mut own = of.plan.deliver.clone().unwrap_or_default();
+    if !of.recipe_trusted {
+        (own.branch, own.base) = (None, None);
+        own.labels.clear();
+        own.reviewers.clear();
+    }
     let none = StepOutputs::new();
     let render = |key: &str, text: &str, make: fn(&str) -> String| {
         let values = scope(of, make);
@@ -96,7 +101,12 @@ pub fn texts(of: &Deliverable, wording: &Wording) -> Result<Texts, String> {
         template::render(text, &scope).map_err(|error| format!("the recipe's `deliver.{key}`: {error}"))
     };
     let rendered = |key: &str, text: &Option<String>, make: fn(&str) -> String| {
-        text.as_ref().map(|text| render(key, text, make)).transpose()
+        let one = |text: &String| match of.recipe_trusted {
+            true => render(key, text, make),
+            // Its own words are escaped, too.
+            false => render(key, text, str::to_owned).map(|text| make(&text)),
+        };
+        text.as_ref().map(one).transpose()
     };
     let recipe = slug(&of.recipe);
     let title = match &wording.title {
@@ -145,8 +155,25 @@ fn default_title(of: &Deliverable) -> String {
     let first = of.plan.description.lines().next().unwrap_or_default().trim();
     match first.trim_end_matches('.') {
         "" => format!("overnight: {}", inert::plain(&of.recipe)),
-        first => first.to_owned(),
+        first if of.recipe_trusted => first.to_owned(),
+        first => inert::plain(first),
     }
+}
+
+/// The keys of the recipe's `deliver` block that are left out because the recipe was not trusted.
+pub fn left_out(of: &Deliverable) -> Vec<&'static str> {
+    let Some(own) = of.plan.deliver.as_ref().filter(|_| !of.recipe_trusted) else {
+        return Vec::new();
+    };
+    [
+        ("branch", own.branch.is_some()),
+        ("base", own.base.is_some()),
+        ("labels", !own.labels.is_empty()),
+        ("reviewers", !own.reviewers.is_empty()),
+    ]
+    .into_iter()
+    .filter_map(|(key, named)| named.then_some(key))
+    .collect()
 }
 
 fn default_message(of: &Deliverable, title: &str) -> String {

@@ -86,14 +86,16 @@ pub fn failed_step(state: &RunState) -> Option<(&str, &StepResult)> {
     failed.map(|(step, result)| (step.as_str(), result))
 }
 
+/// Whether a step was skipped by its condition.
+fn was_skipped(state: &RunState, step: &PlanStep) -> bool {
+    let mut results = state.results.iter();
+    results.any(|(id, result)| *id == step.id && result.was_not_wanted())
+}
+
 /// Whether every step that asks a model was skipped by its condition, so that nothing had to be done.
 fn nothing_was_wanted(state: &RunState, plan: &Plan) -> bool {
     let asks = |step: &&PlanStep| matches!(step.work, StepWork::Prompt { .. });
-    let skipped = |step: &PlanStep| {
-        let mut results = state.results.iter();
-        results.any(|(id, result)| *id == step.id && result.was_not_wanted())
-    };
-    plan.asks() && plan.steps.iter().filter(asks).all(skipped)
+    plan.asks() && plan.steps.iter().filter(asks).all(|step| was_skipped(state, step))
 }
 
 /// The outcome of a run whose steps are done and whose changes are measured; the strictest reason wins.
@@ -113,8 +115,10 @@ pub fn outcome(state: &RunState, plan: &Plan) -> RunOutcome {
         let failed = RunOutcome::new(Verdict::Failed, result.reason.clone(), what.clone());
         return refused(&what).unwrap_or(failed);
     }
-    // An answer is the model's own word: a check of it does not show that a denied action was not needed.
-    let mut checks = plan.steps.iter().flat_map(|step| &step.checks);
+    // An answer is the model's own word: a check of it does not show that a denied action was not needed. Neither does a
+    // check of a step that was skipped.
+    let made = plan.steps.iter().filter(|step| !was_skipped(state, step));
+    let mut checks = made.flat_map(|step| &step.checks);
     let has_checks = checks.any(|check| !check.what.is_of_answer());
     if !has_checks && let Some(outcome) = refused("no check shows that the task was done") {
         return outcome;

@@ -206,15 +206,15 @@ fn denied_by_rule(
     // A link may have another name than the program that it points to.
     let real = exec.real.file_name().map(|name| name.to_string_lossy().into_owned());
     let behind = real.filter(|real| names.iter().all(|name| name.rsplit('/').next() != Some(real)));
-    let called = names.iter().chain(&behind).map(|name| (name.clone(), 0));
-    let loaded = loaded(exec).into_iter();
-    let loaded = loaded.filter_map(|at| Some((exec.argv.get(at)?.clone(), at)));
-    for (name, at) in called.chain(loaded) {
+    let called = names
+        .iter()
+        .chain(&behind)
+        .map(|name| (name.clone(), exec.argv.clone()));
+    let from = |at: usize| Some((exec.argv.get(at)?.clone(), exec.argv.get(at..)?.to_vec()));
+    let loaded = loaded(exec).into_iter().filter_map(from);
+    for (name, argv) in called.chain(loaded).chain(parts(exec)) {
         let name = &name;
-        let exec = &Exec {
-            argv: exec.argv.get(at..).unwrap_or_default().to_vec(),
-            ..exec.clone()
-        };
+        let exec = &Exec { argv, ..exec.clone() };
         // Arguments that cannot be interpreted are judged as plain words.
         let reading = read(set, exec, name, &dir, terrain).unwrap_or_else(|_| CommandReading {
             commands: vec![shell::plain_words(&exec.argv, name)],
@@ -250,6 +250,40 @@ fn loaded(exec: &Exec) -> Vec<usize> {
     let words = exec.argv.iter().enumerate().skip(1);
     let named = words.filter(|(_, word)| loads && !word.is_empty() && !word.starts_with('-'));
     named.map(|(at, _)| at).take(MOST_LOADED).collect()
+}
+
+/// What a program does that chooses by the name under which it is called: its part, with the words as if that part had
+/// been named. `git-push` is `git push`, whether a link, a path or only the first word says so; `busybox rm` is `rm`.
+fn parts(exec: &Exec) -> Vec<(String, Vec<String>)> {
+    let last = |text: &str| text.rsplit('/').next().unwrap_or_default().to_owned();
+    let real = last(&exec.real.to_string_lossy());
+    let first = exec.argv.first().map(|word| last(word)).unwrap_or_default();
+    let behind = |from: usize| exec.argv.iter().skip(from).cloned();
+    let mut found = Vec::new();
+    if real == "git" || real.starts_with("git-") {
+        for called in [last(&exec.path.to_string_lossy()), first, real] {
+            if let Some(part) = called.strip_prefix("git-") {
+                let argv = ["git", part].map(str::to_owned).into_iter().chain(behind(1)).collect();
+                found.push(("git".to_owned(), argv));
+            }
+        }
+        return found;
+    }
+    if !["busybox", "toybox", "coreutils"]
+        .iter()
+        .any(|many| real.starts_with(many))
+    {
+        return found;
+    }
+    found.push((first, exec.argv.clone()));
+    if let Some(word) = exec.argv.get(1) {
+        let part = word.strip_prefix("--coreutils-prog=").unwrap_or(word);
+        found.push((
+            part.to_owned(),
+            std::iter::once(part.to_owned()).chain(behind(2)).collect(),
+        ));
+    }
+    found
 }
 
 /// The most words of the loader that are examined; it has few options of its own.

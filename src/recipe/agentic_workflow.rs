@@ -476,6 +476,7 @@ fn tools(reader: &mut Reader<'_>, delivers: bool, problems: &mut Problems) -> (T
     let mut spec = ToolsSpec::default();
     let mut memory = false;
     let mut named: Vec<&str> = Vec::new();
+    let mut no_bash = false;
     if delivers {
         named.push("edit");
     }
@@ -483,6 +484,7 @@ fn tools(reader: &mut Reader<'_>, delivers: bool, problems: &mut Problems) -> (T
     for entry in entries {
         let off = matches!(&entry.value.shape, Shape::Scalar(scalar) if scalar.plain && scalar.text == "false");
         match entry.key.as_str() {
+            "bash" if off => no_bash = true,
             _ if off => {}
             "bash" => {
                 named.push("bash");
@@ -508,8 +510,10 @@ fn tools(reader: &mut Reader<'_>, delivers: bool, problems: &mut Problems) -> (T
     }
     // Without `tools` the original gives the usual set, so nothing is left out.
     if !entries.is_empty() {
-        for (_, tools) in TOOLS.iter().filter(|(key, _)| !named.contains(key) && *key != "bash") {
-            let at_tools = entries.first().map_or(reader.head(), |entry| entry.key_span);
+        let at_tools = entries.first().map_or(reader.head(), |entry| entry.key_span);
+        // A workflow that does not name `bash` has a usual set of commands.
+        let left_out = |key: &str| !named.contains(&key) && (key != "bash" || no_bash);
+        for (_, tools) in TOOLS.iter().filter(|(key, _)| left_out(key)) {
             spec.exclude
                 .extend(tools.iter().map(|tool| at(at_tools, (*tool).to_owned())));
         }
@@ -927,6 +931,18 @@ steps:\n  - uses: actions/checkout@v5\n  - name: list\n    run: git log --onelin
                 "{said}: {warnings:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_workflow_without_bash_has_no_commands() {
+        let excluded = |tools: &str| -> Vec<String> {
+            let text = format!("---\non: push\nengine: claude\ntools: {tools}\n---\nDo it.\n");
+            let recipe = parsed(&text).0.unwrap();
+            recipe.tools.exclude.into_iter().map(|name| name.value).collect()
+        };
+        assert!(excluded("{ bash: false, edit: }").contains(&"run_shell_command".to_owned()));
+        assert!(!excluded("{ bash: null, edit: }").contains(&"run_shell_command".to_owned()));
+        assert!(!excluded("{ edit: }").contains(&"run_shell_command".to_owned()));
     }
 
     #[test]

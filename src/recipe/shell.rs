@@ -35,6 +35,7 @@ enum Place {
 pub(super) fn fill(text: &str, words: &[ShellValue]) -> Result<String, TemplateError> {
     let mut out = String::with_capacity(text.len());
     let mut place = Place::Bare;
+    let mut sums = Arithmetic::default();
     let mut rest = text.chars().peekable();
     let mut before = '\n';
     while let Some(character) = rest.next() {
@@ -42,6 +43,13 @@ pub(super) fn fill(text: &str, words: &[ShellValue]) -> Result<String, TemplateE
             let number: String = rest.by_ref().take_while(|c| *c != CLOSE).collect();
             let word = number.parse::<usize>().ok().and_then(|at| words.get(at));
             let word = word.ok_or_else(|| TemplateError::shell("a value was changed after it was marked"))?;
+            // With the value, the `$` would be a variable, a substitution or another kind of quote.
+            if before == '$' && matches!(place, Place::Bare | Place::Double) {
+                return Err(TemplateError::shell(
+                    "a value stands behind `$`: write `{{ name }}` without it",
+                ));
+            }
+            sums.value(place)?;
             quote(&mut out, place, word)?;
             before = CLOSE;
             continue;
@@ -50,16 +58,101 @@ pub(super) fn fill(text: &str, words: &[ShellValue]) -> Result<String, TemplateE
         if character == '\\' && matches!(place, Place::Bare | Place::Double) {
             match rest.next() {
                 Some(OPEN) => return Err(TemplateError::shell("a value stands behind a backslash")),
-                Some(next) => out.push(next),
+                // The shell removes both, so the next character follows the one before them.
+                Some('\n') => out.push('\n'),
+                Some(next) => {
+                    out.push(next);
+                    sums.character(place, before, 'x')?;
+                    before = 'x';
+                }
                 None => {}
             }
-            before = 'x';
             continue;
         }
+        sums.character(place, before, character)?;
         place = step(place, before, character, rest.peek().copied());
         before = character;
     }
+    sums.word_ended()?;
     Ok(out)
+}
+
+/// Follows the places in which the shell computes: there a value is an expression, and `a[$(command)]` runs its command
+/// in spite of all quotes.
+#[derive(Default)]
+struct Arithmetic {
+    /// Open parentheses since `((`, with these two.
+    depth: usize,
+    /// In the brackets of `name[…]`.
+    subscript: bool,
+    /// In `[[ … ]]`: whether a value stands in it, and whether an operator on numbers or on names of variables.
+    test: Option<(bool, bool)>,
+    /// The unquoted word so far; a quoted part is one [`CLOSE`].
+    word: String,
+}
+
+impl Arithmetic {
+    fn value(&mut self, place: Place) -> Result<(), TemplateError> {
+        if self.depth > 0 || self.subscript {
+            return Err(Self::refused());
+        }
+        if let Some((value, _)) = &mut self.test {
+            *value = true;
+        }
+        if place == Place::Bare {
+            self.word.push(CLOSE);
+        }
+        Ok(())
+    }
+
+    fn character(&mut self, place: Place, before: char, character: char) -> Result<(), TemplateError> {
+        match (place, character) {
+            (Place::Bare, _) => {}
+            (Place::Comment, '\n') => {
+                self.word.clear();
+                return Ok(());
+            }
+            _ => {
+                self.word.push(CLOSE);
+                return Ok(());
+            }
+        }
+        match character {
+            '(' if self.depth > 0 => self.depth += 1,
+            '(' if before == '(' => self.depth = 2,
+            ')' => self.depth = self.depth.saturating_sub(1),
+            '[' if before.is_ascii_alphanumeric() || before == '_' => self.subscript = true,
+            ']' => self.subscript = false,
+            _ => {}
+        }
+        if !" \t\n;&|()".contains(character) {
+            self.word.push(character);
+            return Ok(());
+        }
+        self.subscript = false;
+        self.word_ended()
+    }
+
+    fn word_ended(&mut self) -> Result<(), TemplateError> {
+        let word = std::mem::take(&mut self.word);
+        match (word.as_str(), &mut self.test) {
+            ("[[", None) => self.test = Some((false, false)),
+            ("]]", Some((true, true))) => return Err(Self::refused()),
+            ("]]", Some(_)) => self.test = None,
+            ("-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge" | "-v" | "-R", Some((_, computes))) => *computes = true,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn refused() -> TemplateError {
+        TemplateError {
+            help: "compare numbers with `[ … -gt … ]`, which computes nothing, or in the step's `when`",
+            ..TemplateError::shell(
+                "a value stands where the shell computes (`((…))`, `[[ … -eq … ]]`, `name[…]`), and could run a command there",
+            )
+        }
+    }
 }
 
 /// The quoting state of the shell after a character.
@@ -77,7 +170,7 @@ fn step(place: Place, before: char, character: char, next: Option<char>) -> Plac
         (Place::Bare, '<') if next == Some('<') => Place::Lost("a here-document"),
         (Place::Bare, '\'') => Place::Single,
         (Place::Bare, '"') => Place::Double,
-        (Place::Bare, '#') if before.is_whitespace() || ";&|()".contains(before) => Place::Comment,
+        (Place::Bare, '#') if " \t\n;&|()".contains(before) => Place::Comment,
         _ => place,
     }
 }
@@ -159,6 +252,21 @@ mod tests {
             ("echo \\' @@", "; b", "echo \\' '; b'"),
             ("# don't\necho @@", "; b", "# don't\necho '; b'"),
             ("echo a#'b @@'", "'", "echo a#'b '\\'''"),
+            ("echo \\\n# it's\necho @@", "; b", "echo \\\n# it's\necho '; b'"),
+            ("echo a\u{a0}#'b @@'", "'", "echo a\u{a0}#'b '\\'''"),
+            ("echo '$'@@", "(id)", "echo '$''(id)'"),
+            ("echo '$@@'", "(id)", "echo '$(id)'"),
+            ("echo \\$@@", "(id)", "echo \\$'(id)'"),
+            ("[[ @@ == bug ]]", "a[$(id)]", "[[ 'a[$(id)]' == bug ]]"),
+            (
+                "[[ -n @@ ]] && (( n > 1 )); echo @@",
+                "x y",
+                "[[ -n 'x y' ]] && (( n > 1 )); echo 'x y'",
+            ),
+            ("[[ $n -gt 1 ]] && echo @@", "x y", "[[ $n -gt 1 ]] && echo 'x y'"),
+            ("[ @@ -gt 1 ]", "a[$(id)]", "[ 'a[$(id)]' -gt 1 ]"),
+            ("(cd x; (ls @@))", "a b", "(cd x; (ls 'a b'))"),
+            ("a[1]=2; ls [ab] @@", "a b", "a[1]=2; ls [ab] 'a b'"),
         ];
         for (text, value, expected) in table {
             assert_eq!(one(text, value).unwrap(), expected, "{text}");
@@ -177,6 +285,17 @@ mod tests {
             "echo \\@@",
             "echo \"$(case x in x) echo;; esac)\" @@",
             "diff <(sort a) @@",
+            "echo $@@",
+            "echo \"$@@\"",
+            "echo \"cost: $\\\n@@\"",
+            "if (( @@ > 3 )); then ls; fi",
+            "((x = ((1)) + @@))",
+            "[[ @@ -gt 3 ]]",
+            "# a test\n[[ 3 -lt \"@@\" ]]",
+            "[[ -n x && ( @@ -eq 1 ) ]]",
+            "[[ -v @@ ]]",
+            "a[@@]=1",
+            "unset x a[\"@@\"]",
         ] {
             assert!(one(text, "x").is_err(), "{text}");
         }

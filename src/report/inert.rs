@@ -20,6 +20,32 @@ const ANYWHERE: [(&str, usize); 5] = [
     ("section_end:", 7),
 ];
 
+/// Parts of addresses that close or link an issue or a request of a forge.
+pub(crate) const LINKS: [&str; 5] = ["/issues/", "/pull/", "/pulls/", "/merge_requests/", "/work_items/"];
+
+/// The same text, with every reference to an issue or a request broken that needs no special character: an address, or
+/// `GH-1`. A forge closes what stands behind `closes`, and tells the people there of the rest.
+pub(crate) fn unlinked(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 16);
+    for (at, c) in text.char_indices() {
+        let (before, rest) = text.split_at(at + c.len_utf8());
+        out.push(c);
+        let broken = match c {
+            '/' => LINKS.iter().any(|link| before.ends_with(link)),
+            '-' => {
+                let end = before.get(before.len().saturating_sub(3)..);
+                rest.starts_with(|next: char| next.is_ascii_digit())
+                    && end.is_some_and(|end| end.eq_ignore_ascii_case("gh-"))
+            }
+            _ => false,
+        };
+        if broken {
+            out.push(BREAK);
+        }
+    }
+    out
+}
+
 /// `text` made safe for a terminal or the log of a CI job. Newlines stay; `\r
 /// ` counts as one.
 pub fn inert(text: &str) -> Cow<'_, str> {

@@ -1,6 +1,7 @@
 //! `summary.md` for CI step summaries and comments. Text from outside is escaped: no markup, no mention, no workflow
 //! command.
 
+use super::inert;
 use super::result::{self, Ending, RuledOut, RunResult, StepReport};
 use super::summary::RunSummary;
 use super::text;
@@ -54,7 +55,13 @@ fn head(result: &RunResult) -> String {
     let verdict = result.verdict.as_str().replace('_', " ");
     let mut out = format!("## {mark} {}: {verdict}\n\n", escaped(&text::line(name, 120)));
     if !result.message.is_empty() {
-        let _ = writeln!(out, "{}\n", escaped(&text::line(&result.message, 1_000)));
+        let message = escaped(&text::line(&result.message, 1_000));
+        // At the begin of a line it would be a command of GitLab.
+        let message = match message.strip_prefix('/') {
+            Some(rest) => format!("/\u{200b}{rest}"),
+            None => message,
+        };
+        let _ = writeln!(out, "{message}\n");
     }
     if result.partial {
         out.push_str("**Partial:** work was cut off; patch and answer may be unfinished.\n\n");
@@ -266,7 +273,7 @@ fn bounded(mut out: String) -> String {
 /// `foreign` with every Markdown character escaped, and mentions and issue references broken.
 pub(crate) fn escaped(foreign: &str) -> String {
     let mut out = String::with_capacity(foreign.len() + 16);
-    for c in text::defused(foreign).chars() {
+    for c in inert::unlinked(&text::defused(foreign)).chars() {
         match c {
             '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '&' | '#' | '|' | '~' | '!' | '$' => {
                 out.push('\\');

@@ -52,4 +52,5 @@ classes! {
     swapped_directories_lead_nowhere: "swapped-directories",
     system_calls_reach_nothing_outside: "kernel-reach",
     the_directory_of_the_run_is_out_of_reach: "run-directory",
+    values_in_commands_of_a_recipe_run_nothing: "values-in-commands",
 }

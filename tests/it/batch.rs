@@ -759,3 +759,145 @@ fn passwords_in_urls_are_refused_and_keys_are_nowhere() {
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&found.stdout), "");
 }
+
+/// A bundle speaks for its own jobs: what it says of those of another shard changes nothing.
+#[test]
+fn a_bundle_says_nothing_of_the_jobs_of_another() {
+    let world = fleet(1);
+    let manifest = asking(6, "policy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n")
+        .replace("ask.yaml", "greet.yaml")
+        .replace("params: { n:", "params: { who:");
+    world.beside("m.yaml", &manifest);
+    let (one, two) = (sharded(&world, "1/2"), sharded(&world, "2/2"));
+    let theirs = rows(&world, &one);
+    let altered = |name: &str, change: &dyn Fn(&mut Vec<Value>)| {
+        copy(&world, &two, name);
+        let mut all = rows(&world, &two);
+        change(&mut all);
+        let text: String = all.iter().map(|row| format!("{row}\n")).collect();
+        let path = world.path().join(name);
+        std::fs::write(path.join("runs.jsonl"), &text).unwrap();
+        let mut seal: Value = serde_json::from_slice(&std::fs::read(path.join("bundle.json")).unwrap()).unwrap();
+        let sum = Command::new("sha256sum").arg(path.join("runs.jsonl")).output().unwrap();
+        let sum = String::from_utf8(sum.stdout).unwrap();
+        seal["files"]["runs.jsonl"] = json!({ "bytes": text.len(), "sha256": sum.split(' ').next().unwrap() });
+        std::fs::write(path.join("bundle.json"), seal.to_string()).unwrap();
+    };
+    altered("forged", &|all| {
+        let mut row = theirs[0].clone();
+        row["verdict"] = json!("failed");
+        row["exit_code"] = json!(1);
+        row["target"] = json!("https://example.org/o/n");
+        all.push(row);
+    });
+    let merged = call(&world, &["merge", &one, "forged", "--out", "m1", "--format", "json"])
+        .exits(0)
+        .json();
+    assert_eq!(merged["jobs"]["passed"], 6, "{merged}");
+    let merged_rows = rows(&world, "m1");
+    assert_eq!(merged_rows.len(), 6);
+    assert!(merged_rows.iter().all(|row| row["target"] != "https://example.org/o/n"));
+    // A job that stands in no plan is told.
+    altered("unknown", &|all| {
+        let mut row = theirs[0].clone();
+        row["job"] = json!("nowhere");
+        all.push(row);
+    });
+    let done = call(&world, &["merge", &one, "unknown", "--out", "m2"]).exits(3);
+    assert!(done.stderr.contains("unknown-job"), "{}", done.stderr);
+    // The patch of a job has one place.
+    for place in ["plan.json", "patches/../plan.json", "logs/x"] {
+        altered("moved", &|all| all[0]["patch"] = json!(place));
+        let done = call(&world, &["merge", &one, "moved", "--out", "m3"]).exits(3);
+        assert!(done.stderr.contains("altered-bundle"), "{}", done.stderr);
+        std::fs::remove_dir_all(world.path().join("moved")).unwrap();
+        let _ = std::fs::remove_dir_all(world.path().join("m3"));
+    }
+    // Honest ones, and under a key: the merged rows are vouched for.
+    call(&world, &["merge", &one, &two, "--out", "m4"]).exits(0);
+    assert!(!world.path().join("m4/bundle.json").exists());
+}
+
+/// With a key set, a delivery takes only rows that the record or a bundle vouches for.
+#[test]
+fn rows_of_a_batch_are_held_against_what_vouches_for_them() {
+    const KEY: &str = "a key of thirty-two bytes or more, at least";
+    let world = fleet(1);
+    let manifest = asking(2, "policy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n")
+        .replace("ask.yaml", "greet.yaml")
+        .replace("params: { n:", "params: { who:");
+    world.beside("m.yaml", &manifest);
+    let keyed = |args: &[&str]| {
+        let mut command = command(&world, args);
+        command.env("OVERNIGHT_JOURNAL_KEY", KEY);
+        Done::of(command.output().unwrap())
+    };
+    let deliver = |dir: &str| {
+        let mut command = command(
+            &world,
+            &[
+                "deliver",
+                dir,
+                "--repo",
+                "r0",
+                "--to",
+                "mbox",
+                "--dry-run",
+                "--format",
+                "json",
+            ],
+        );
+        command.env("OVERNIGHT_JOURNAL_KEY", KEY);
+        for who in ["AUTHOR", "COMMITTER"] {
+            command
+                .env(format!("GIT_{who}_NAME"), "n")
+                .env(format!("GIT_{who}_EMAIL"), "n@example.org");
+        }
+        Done::of(command.output().unwrap())
+    };
+    let shards = ["1/2", "2/2"].map(|shard| {
+        let dir = format!("out/shards/{}", shard.replace('/', "-of-"));
+        keyed(&["batch", "m.yaml", "--shard", shard, "--out", &dir]).exits(0);
+        dir
+    });
+    keyed(&["merge", &shards[0], &shards[1], "--out", "out"]).exits(0);
+    let done = deliver("out").exits(0);
+    assert_eq!(
+        done.stdout.matches("\"outcome\":\"opened\"").count(),
+        2,
+        "{}",
+        done.stdout
+    );
+    let path = world.path().join("out/runs.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(
+        &path,
+        text.replacen("\"target\":\"", "\"target\":\"https://example.org/", 1),
+    )
+    .unwrap();
+    let done = deliver("out").exits(3);
+    assert!(done.stderr.contains("altered"), "{}", done.stderr);
+    std::fs::remove_file(world.path().join("out/bundle.json")).unwrap();
+    let done = deliver("out").exits(3);
+    assert!(done.stderr.contains("nothing vouches"), "{}", done.stderr);
+    // A batch directory has its record: the copy of the rows is not asked.
+    keyed(&["batch", "m.yaml", "--out", "one"]).exits(0);
+    std::fs::write(world.path().join("one/runs.jsonl"), "").unwrap();
+    let done = deliver("one").exits(0);
+    assert_eq!(
+        done.stdout.matches("\"outcome\":\"opened\"").count(),
+        2,
+        "{}",
+        done.stdout
+    );
+    let record = world.path().join("one/batch.jsonl");
+    let text = std::fs::read_to_string(&record).unwrap();
+    let cut: String = text
+        .lines()
+        .take(text.lines().count() - 2)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    std::fs::write(&record, cut).unwrap();
+    let done = deliver("one").exits(3);
+    assert!(done.stderr.contains("batch.jsonl"), "{}", done.stderr);
+}

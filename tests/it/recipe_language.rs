@@ -814,3 +814,20 @@ fn a_model_that_fails_for_good_is_followed_by_the_next_of_the_list() {
     let done = world.call(&["run", &recipe, "--base-url", &first.url, "--format", "json"]);
     assert_eq!(done.json()["response"], "from the second", "{}", done.stderr);
 }
+
+/// A check of a step that its condition left out was never made, so it excuses no denied call.
+#[test]
+fn a_check_that_is_not_made_shows_nothing() {
+    let recipe = |go: bool, check: &str| {
+        format!(
+            "version: 1\nname: w\nparameters: [{{ name: go, type: boolean, default: {go} }}]\nsteps:\n  - {{ id: a, prompt: Remove it. }}\n  \
+             - {{ id: b, when: go, prompt: More., checks: [{{ name: c, run: '{check}' }}] }}\n"
+        )
+    };
+    let replies = script(&[shell("rm a.txt"), says("cannot"), says("fine")]);
+    for (go, check, code) in [(false, "true", 4), (false, "false", 4), (true, "true", 0)] {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let done = world.recipe(&recipe(go, check), &replies, &open_policy(&["true", "false"]), &[]);
+        assert_eq!(done.code, code, "{go} {check}: {}", done.stderr);
+    }
+}

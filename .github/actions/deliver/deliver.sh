@@ -16,5 +16,5 @@ url=$(jq -rs 'first | .url // empty' "$result" 2>/dev/null | head -n 1 | tr -cd 
   echo "outcome=$outcome"
   echo "url=$url"
 } >> "$GITHUB_OUTPUT"
-jq -r '"- " + .outcome + ": " + (.branch // "") + " " + (.url // .reason // "")' "$result" 2>/dev/null | tr -d '<>`@' >> "$GITHUB_STEP_SUMMARY" || true
+jq -r '"- " + .outcome + ": " + (.branch // "") + " " + (.url // .reason // "") | gsub("[\\s]+"; " ")' "$result" 2>/dev/null | tr -d '<>`@[]!' >> "$GITHUB_STEP_SUMMARY" || true
 exit "$code"

@@ -24,7 +24,7 @@ use crate::cli::args::{
 };
 use crate::cli::environment;
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, github, inputs as texts, out, settings, variables};
+use crate::cli::{exit, github, inputs as texts, out, variables};
 use crate::diag::{self, Diagnostic, FileKind, SourceFiles, Spanned, YamlNode};
 use crate::journal::{artefacts, chain_key, place, store as journal_store};
 use crate::net::objects::{self, ObjectError, Objects};

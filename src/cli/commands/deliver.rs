@@ -2,6 +2,8 @@
 //! `deliver`.
 
 use crate::base::secret::Redactor;
+use crate::batch::bundle::{self, BundleSeal};
+use crate::batch::record::{self, BatchEvent};
 use crate::cli::args::{DeliverArgs, DeliverTo, LineFormat};
 use crate::cli::environment;
 use crate::cli::inputs;
@@ -13,13 +15,13 @@ use crate::deliver::address::RemoteAddress;
 use crate::deliver::batch::{self, BatchRun};
 use crate::deliver::deliverable::Deliverable;
 use crate::deliver::flow::{self, DeliverSettings};
-use crate::deliver::message::Wording;
+use crate::deliver::message::{self, Wording};
 use crate::deliver::patience::Patience;
 use crate::deliver::reruled::Rulers;
 use crate::deliver::{DeliverFault, DeliverOutcome, DeliverStop, DeliverTarget, Delivered, local};
 use crate::diag::SourceFiles;
 use crate::journal::deliveries::DeliveryLog;
-use crate::journal::{self, JournalError, state, store};
+use crate::journal::{self, JournalError, chain_key, state, store};
 use crate::policy::PolicySet;
 use crate::report::result::Ending;
 use crate::report::summary::RunSummary;
@@ -146,7 +148,7 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
     if !file.is_file() || dir.join("journal.jsonl").is_file() {
         return Ok(None);
     }
-    let text = inputs::text(&file)?;
+    let text = rows_of(&dir, &file)?;
     let runs = batch::runs(&text, &dir).map_err(|problems| Refusal::Invalid(problems.join("\n")))?;
     let asked = runs.into_iter().map(|run| {
         let found = run.dir.as_ref().map(|dir| store::locate(&dir.to_string_lossy(), dir));
@@ -171,6 +173,47 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
         }
     });
     Ok(Some((asked.collect(), dir)))
+}
+
+/// The rows of a batch directory. They say where each patch goes, so they come from the record, or from a file that the
+/// bundle vouches for, where there is one; with a key set there must be.
+fn rows_of(dir: &Path, file: &Path) -> Result<String, Refusal> {
+    let key = chain_key::key()?;
+    let altered = |why: &str| Refusal::Invalid(format!("{}: {why}", dir.display()));
+    let seal = bundle::read(dir).map_err(Refusal::Invalid)?;
+    let path = dir.join(record::FILE);
+    if path.is_file() {
+        let mut text = String::new();
+        let read = record::read_lines(&path, key, |event| {
+            if let BatchEvent::JobEnded { row } = event {
+                text.push_str(&row.to_line());
+            }
+        })?;
+        let whole = |seal: &BundleSeal| seal.record.head == read.chain && seal.record.events == read.events;
+        return match seal.is_none_or(|seal| whole(&seal)) {
+            true => Ok(text),
+            false => Err(altered(
+                "batch.jsonl is not what bundle.json names: it was cut or altered",
+            )),
+        };
+    }
+    match seal {
+        Some(seal) => {
+            let found = bundle::sealed_file(file).map_err(|error| altered(&error.to_string()))?;
+            if seal.files.get(batch::RUNS) != Some(&found) {
+                return Err(altered(
+                    "runs.jsonl is not what bundle.json names: it was cut or altered",
+                ));
+            }
+        }
+        None if key.is_some() => {
+            return Err(altered(
+                "nothing vouches for runs.jsonl: merge the shards again under the key",
+            ));
+        }
+        None => {}
+    }
+    inputs::text(file)
 }
 
 fn loaded(policies: &Policies) -> Result<PolicySet, Refusal> {
@@ -235,7 +278,7 @@ impl Call<'_> {
         if !is_vouched(&journal) {
             out::stderr(&format!(
                 "warning[unkeyed_journal]: run {run} was recorded elsewhere and without {}: nobody can tell whether it is what ran",
-                journal::chain_key::KEY_VARIABLE
+                chain_key::KEY_VARIABLE
             ));
         }
         let mut of = match self.deliverable(&journal, asked) {
@@ -243,6 +286,14 @@ impl Call<'_> {
             Err(stop) => return Ok(stopped(&run, &stop)),
         };
         of.job = asked.of_batch.as_ref().map(|run| run.job.clone());
+        let left_out = message::left_out(&of);
+        if !left_out.is_empty() {
+            out::stderr(&format!(
+                "warning[untrusted_recipe]: the recipe of run {run} was not trusted, so its `deliver: {{ {} }}` is left out: name them \
+                 on this command line, or run it with --trust recipe",
+                left_out.join(", ")
+            ));
+        }
         let rulers = match self.rulers(&of) {
             Ok(rulers) => rulers,
             Err(stop) => return Ok(stopped(&run, &stop)),
@@ -395,18 +446,30 @@ impl Call<'_> {
         if !self.target.is_forge() {
             return Ok((Some(remote), None));
         }
-        let mut remote = remote;
-        if self.target != DeliverTarget::Gitlab {
-            remote.project = remote
-                .project
-                .map(|project| crate::deliver::address::last_two(&project));
-        }
         let variable = match self.target {
             DeliverTarget::Github => environment::variable("GITHUB_API_URL"),
             DeliverTarget::Gitlab => environment::variable("CI_API_V4_URL"),
             _ => None,
         };
         let given = self.args.api_url.clone().or(variable);
+        // Lists of targets are made from elsewhere: none of their lines decides which server gets the token.
+        let public: &[&str] = match self.target {
+            DeliverTarget::Github => &["github.com", "ssh.github.com"],
+            DeliverTarget::Gitlab => &["gitlab.com"],
+            _ => &["codeberg.org"],
+        };
+        let is_public = remote.host.as_deref().is_some_and(|host| public.contains(&host));
+        if given.is_none() && what == "the job's target" && !is_public {
+            return Err(DeliverStop::Environment(
+                "the token goes to no server that only a job's target names: name the forge with --api-url".to_owned(),
+            ));
+        }
+        let mut remote = remote;
+        if self.target != DeliverTarget::Gitlab {
+            remote.project = remote
+                .project
+                .map(|project| crate::deliver::address::last_two(&project));
+        }
         let api = remote
             .api(self.target, given.as_deref())
             .map_err(DeliverStop::Environment)?;

@@ -210,6 +210,54 @@ fn what_a_program_may_start() {
     );
 }
 
+/// A deny rule holds under every name by which a program is told what to do.
+#[test]
+fn parts_of_a_program_are_known_by_each_of_their_names() {
+    let policy = "version: 1\nrules:\n  - { allow: run_shell_command, commands: [make] }\n  - { deny: run_shell_command, commands: [git push, rm] }\n";
+    let judged = |path: &str, real: &str, argv: &[&str]| {
+        let exec = Exec {
+            real: PathBuf::from(real),
+            argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+            ..exec(Starts::Anything, path, &[], "/ws")
+        };
+        let args = json!({});
+        code(&judge(&set(policy), &asked(&args), &setting(), &exec, &TERRAIN)).to_owned()
+    };
+    for (path, real, argv) in [
+        (
+            "/usr/lib/git-core/git-push",
+            "/usr/bin/git",
+            &["git-push", "origin"][..],
+        ),
+        (
+            "/usr/lib/git-core/git-push",
+            "/usr/lib/git-core/git-push",
+            &["x", "origin"],
+        ),
+        ("/usr/bin/git", "/usr/bin/git", &["git-push", "origin"]),
+        ("/usr/bin/git", "/usr/bin/git", &["/x/git-push"]),
+        ("/ws/git-push", "/usr/bin/git", &["./git-push"]),
+        ("/bin/busybox", "/bin/busybox", &["busybox", "rm", "x"]),
+        ("/bin/rm", "/bin/busybox", &["x", "y"]),
+        ("/bin/busybox", "/bin/busybox.static", &["rm", "x"]),
+        (
+            "/bin/coreutils",
+            "/bin/coreutils",
+            &["coreutils", "--coreutils-prog=rm", "x"],
+        ),
+    ] {
+        assert_eq!(judged(path, real, argv), "exec_denied", "{path} {argv:?}");
+    }
+    for (path, real, argv) in [
+        ("/usr/lib/git-core/git-log", "/usr/bin/git", &["git-log"][..]),
+        ("/usr/bin/git", "/usr/bin/git", &["git", "log", "git-push"]),
+        ("/usr/bin/cat", "/usr/bin/cat", &["git-push", "x"]),
+        ("/bin/busybox", "/bin/busybox", &["busybox", "ls", "rm"]),
+    ] {
+        assert_eq!(judged(path, real, argv), "allowed", "{path} {argv:?}");
+    }
+}
+
 #[test]
 fn callers_are_held_to_what_they_may_start() {
     let nothing = answer(&exec(Starts::Nothing, "/usr/bin/sort", &[], "/ws"));

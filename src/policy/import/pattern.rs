@@ -72,6 +72,9 @@ impl Pattern {
         if text.len() > MAX_PATTERN {
             return None;
         }
+        if !is_common(text) {
+            return None;
+        }
         // JavaScript's way to write the character that encloses each argument.
         let text = text.replace("\\0", "\\x00");
         let hir = ParserBuilder::new().nest_limit(MAX_NESTING).build().parse(&text).ok()?;
@@ -114,6 +117,51 @@ impl Pattern {
         }
         Some(globs)
     }
+}
+
+/// Whether an expression means the same to JavaScript, which reads it in Gemini CLI, and to the parser here. Escapes
+/// that only one of the two has (`\\A`, `\\a`, `\\<`), groups with flags, and operators inside classes (`[a&&b]`) differ.
+fn is_common(text: &str) -> bool {
+    let (mut chars, mut class) = (text.chars().peekable(), false);
+    let mut before = ' ';
+    while let Some(c) = chars.next() {
+        let next = chars.peek().copied();
+        let common = match (c, class) {
+            ('\\', _) => {
+                chars.next();
+                match next {
+                    Some('b') if class => false,
+                    // `\x{…}` and `\b{…}` are repetitions there.
+                    Some('b' | 'B' | 'x' | 'u') if chars.peek() == Some(&'{') => false,
+                    Some(c) if c.is_ascii_alphanumeric() => "bBdDsSwWtnrfvxu0".contains(c),
+                    Some(c) => !matches!(c, '<' | '>'),
+                    None => false,
+                }
+            }
+            ('[', true) => false,
+            ('&' | '-' | '~', true) => next != Some(c),
+            ('[', false) => {
+                class = true;
+                // `[]` is empty there and begins with a bracket here.
+                next != Some(']')
+            }
+            (']', true) => {
+                class = false;
+                before != '^'
+            }
+            ('{', false) => next.is_some_and(|next| next != ','),
+            ('(', false) if next == Some('?') => {
+                chars.next();
+                matches!(chars.peek(), Some(':' | '=' | '!' | '<'))
+            }
+            _ => true,
+        };
+        if !common {
+            return false;
+        }
+        before = c;
+    }
+    true
 }
 
 /// Whether Gemini CLI refuses an expression: it is too long, or a group with a repetition is repeated. The check is that
@@ -585,6 +633,43 @@ mod tests {
         assert!(Pattern::parse("(?!rm)").is_none());
         assert!(Pattern::parse("(").is_none());
         assert!(Pattern::parse(&"(ab|cd)".repeat(20)).is_none(), "too many alternatives");
+    }
+
+    /// Read alike by both: otherwise an allow rule could get more than JavaScript matches, and a denial less.
+    #[test]
+    fn what_javascript_reads_otherwise_is_not_read() {
+        for regex in [
+            "git log\\>",
+            "\\Agit",
+            "git log\\a",
+            "rm\\z",
+            "(?i)git",
+            "(?x)git log",
+            "(?P<n>git)",
+            "[a&&b]x",
+            "[a--b]x",
+            "[[:alpha:]]x",
+            "git [^]x",
+            "[]git]",
+            "git\\",
+            "\\p{L}x",
+            "\\x{41}",
+            "\\b{start}git",
+            "gi{,1}t",
+        ] {
+            assert!(Pattern::parse(regex).is_none(), "{regex}");
+        }
+        for regex in [
+            "git\\s+log",
+            "a\\.b[/_.-]c",
+            "(?:git|hg) log",
+            "[^a-z]x",
+            "\\bgit\\b",
+            "x\\-y",
+            "a\\/b",
+        ] {
+            assert!(Pattern::parse(regex).is_some(), "{regex}");
+        }
     }
 
     #[test]

@@ -95,6 +95,7 @@ pub const ALL: &[(&str, &str)] = tables! {
     "pwd"
     "pytest"
     "python"
+    "rake"
     "realpath"
     "rg"
     "rm"

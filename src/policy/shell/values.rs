@@ -125,6 +125,9 @@ pub fn take(pass: &mut Pass<'_, '_>, class: ValueClass, at: usize, word: &ShellW
             );
         }
         ValueClass::Name => name_pattern(pass, at, word),
+        ValueClass::In | ValueClass::Formatted if word.text.contains("://") => {
+            pass.used.hosts.push(word.text.clone());
+        }
         ValueClass::Formatted => {
             read(pass, at, word);
             guarded(pass, word);
@@ -143,7 +146,6 @@ pub fn take(pass: &mut Pass<'_, '_>, class: ValueClass, at: usize, word: &ShellW
             &format!("`{}` names a program or code to run", word.text),
         ),
         ValueClass::Loose => loose(pass, at, word),
-        ValueClass::In if word.text.contains("://") => pass.used.hosts.push(word.text.clone()),
         ValueClass::In => read(pass, at, word),
         ValueClass::Rev => revision(pass, at, word),
         ValueClass::Out => write(pass, at, word),

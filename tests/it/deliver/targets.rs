@@ -571,3 +571,155 @@ fn a_shallow_clone_is_enough() {
         .deliver(&["--to", "push", "--repo", &clone, "--remote", &url])
         .ends("unchanged", 0);
 }
+
+#[test]
+fn what_a_model_says_is_no_header_of_a_message() {
+    for says_it in [
+        "From: Linus <l@example.org>\nDate: Mon, 1 Jan 2001 00:00:00 +0000\nSubject: another title\n\ntext",
+        "from: Linus <l@example.org>\nSUBJECT: another title\n\ntext",
+        "[PATCH] another title\nFrom: Linus <l@example.org>\n\ntext",
+        ">8 --- >8 ---\nSubject: another title\nFrom: Linus <l@example.org>\n\ntext",
+    ] {
+        let ground = Ground::new(RECIPE, &[writes("a.txt", "one\n2\nthree\n"), says(says_it)]);
+        ground.deliver(&["--to", "mbox"]).ends("opened", 0);
+        let file = ground.world.path().join("runs/r/changes.mbox");
+        ground.world.git(&["config", "mailinfo.scissors", "true"]);
+        ground.world.git(&["am", "-q", &file.to_string_lossy()]);
+        let told = ground
+            .world
+            .git(&["log", "-1", "--format=%an|%s|%ad", "--date=format:%Y"]);
+        let year = told.trim().rsplit('|').next().unwrap().to_owned();
+        assert!(told.starts_with("Night Bot|Fix the fifth line|"), "{says_it}: {told}");
+        assert_ne!(year, "2001", "{says_it}");
+    }
+}
+
+#[test]
+fn a_description_closes_no_issue() {
+    let text = "Closes https://example.org/o/n/issues/1 and fixes GH-2, closes https://example.org/g/n/-/merge_requests/3. See https://example.org/guide/issues.";
+    let ground = Ground::new(RECIPE, &[writes("a.txt", "one\n2\nthree\n"), says(text)]);
+    let done = ground.deliver(&["--to", "branch", "--dry-run"]).ends("opened", 0);
+    let body = done.line["preview"]["body"].as_str().unwrap();
+    for mark in ["/issues/1", "GH-2", "/merge\\_requests/3", "/merge_requests/3"] {
+        assert!(!body.contains(mark), "{mark}: {body}");
+    }
+    assert!(
+        body.replace('\u{200b}', "").contains("/issues/1"),
+        "people read the same: {body}"
+    );
+    assert!(body.contains("https://example.org/guide/issues."), "{body}");
+}
+
+#[test]
+fn a_recipe_that_is_not_trusted_decides_nothing_about_its_delivery() {
+    let recipe = "version: 1\nname: fix-it\ndescription: 'Fix it, @octocat. [skip ci]'\ndeliver:\n  branch: production\n  base: release\n  labels: [automerge]\n  reviewers: [octocat]\n  \
+                  title: 'closes #1 {{ answer }}'\n  body: '<img src=x> @octocat {{ answer }}'\n  commit: '[skip ci] all'\nsteps:\n  - { id: fix, prompt: Fix it. }\n";
+    let made = |trusted: bool| {
+        let world = World::repo(&[("a.txt", "one\ntwo\nthree\n"), ("ci/recipe.yaml", recipe)]);
+        world.git(&["branch", "release"]);
+        world.git(&["branch", "production"]);
+        let replies = script(&[writes("a.txt", "one\n2\nthree\n"), says("done")]);
+        let path = world.ws().join("ci/recipe.yaml").to_string_lossy().into_owned();
+        let mut args = vec![path.as_str(), "--isolate"];
+        if trusted {
+            args.extend(["--trust", "recipe"]);
+        }
+        world.run(&replies, &open_policy(&[]), &args).exits(0);
+        std::fs::create_dir_all(world.path().join("runs")).unwrap();
+        std::fs::rename(world.out(), world.path().join("runs/r")).unwrap();
+        Ground { world }
+    };
+    let ground = made(false);
+    let before = tip(&ground.world.ws().join(".git"), "production");
+    let done = ground.deliver(&["--to", "branch"]).ends("opened", 0);
+    assert_eq!(done.line["branch"], BRANCH);
+    assert_eq!(
+        tip(&ground.world.ws().join(".git"), "production"),
+        before,
+        "nobody moved it"
+    );
+    assert!(
+        done.done.stderr.contains("warning[untrusted_recipe]")
+            && done.done.stderr.contains("branch, base, labels, reviewers"),
+        "{}",
+        done.done.stderr
+    );
+    let message = ground.world.git(&["log", "-1", "--format=%B", BRANCH]);
+    assert!(!message.contains("[skip ci]"), "{message}");
+    let done = ground
+        .deliver(&["--to", "branch", "--branch", "other", "--label", "mine", "--dry-run"])
+        .ends("opened", 0);
+    let preview = &done.line["preview"];
+    assert_eq!(
+        (&preview["labels"], &preview["reviewers"]),
+        (&json!(["mine"]), &json!([]))
+    );
+    for text in [preview["title"].as_str().unwrap(), preview["body"].as_str().unwrap()] {
+        for mark in ["@octocat", "#1", "<img"] {
+            assert!(!text.contains(mark), "{mark}: {text}");
+        }
+    }
+    // The same recipe, trusted.
+    let ground = made(true);
+    let done = ground.deliver(&["--to", "branch", "--dry-run"]).ends("updated", 0);
+    let preview = &done.line["preview"];
+    assert_eq!(done.line["branch"], "production");
+    assert_eq!(
+        (&preview["base"], &preview["labels"], &preview["reviewers"]),
+        (&json!("release"), &json!(["automerge"]), &json!(["octocat"]))
+    );
+    assert!(
+        preview["body"]
+            .as_str()
+            .unwrap()
+            .starts_with("<img src=x> @octocat done"),
+        "{preview}"
+    );
+}
+
+/// The rows of a batch say where its patches go.
+#[test]
+fn the_rows_of_a_batch_send_no_token_anywhere() {
+    let scene = Scene::new(Wire::Github);
+    let dir = scene.dir.path().join("batch");
+    let to = dir.join("jobs/n/1");
+    std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+    copy(&scene.run_dir("a"), &to);
+    let row = |target: &str| {
+        let line = json!({"job": "n", "recipe": "fix-it", "target": target, "verdict": "passed", "run": "jobs/n/1"});
+        std::fs::write(dir.join("runs.jsonl"), format!("{line}\n")).unwrap();
+    };
+    row(&scene.forge.remote("o/n"));
+    let deliver = |more: &[&str], key: Option<&str>| {
+        let dir = dir.to_string_lossy().into_owned();
+        let mut args = vec![
+            "deliver",
+            dir.as_str(),
+            "--format",
+            "json",
+            "--pace",
+            "0s",
+            "--to",
+            "github",
+        ];
+        args.extend(more);
+        let mut command = template().world.command(&args);
+        command.env("GITHUB_TOKEN", super::server::TOKEN);
+        command.envs(key.map(|key| ("OVERNIGHT_JOURNAL_KEY", key)));
+        named(&mut command);
+        Delivery::of(Done::of(command.output().unwrap()))
+    };
+    let done = deliver(&[], None).ends("failed", 8);
+    assert!(done.reason().contains("--api-url"), "{}", done.reason());
+    assert!(scene.forge.state().calls.is_empty(), "nothing was sent");
+    let api = scene.forge.api();
+    // With a key, rows that nothing vouches for are not taken.
+    let done = deliver(
+        &["--api-url", &api],
+        Some("a key of thirty-two bytes or more, at least"),
+    );
+    assert_eq!(done.done.code, 3, "{}", done.done.stderr);
+    assert!(done.done.stderr.contains("nothing vouches"), "{}", done.done.stderr);
+    assert!(scene.forge.state().calls.is_empty(), "nothing was sent");
+    deliver(&["--api-url", &api], None).ends("opened", 0);
+}
