@@ -168,7 +168,7 @@ pub fn private(root: &Path) -> Result<Private, Refusal> {
     let cache = cache.map(|cache| cache.join("overnight").join(repository_key(root)));
     let mut private = Private::create(cache.as_deref())
         .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
-    private.git_dir = patch::outer_git_dir(root, Path::new(&variable("HOME").unwrap_or_default()));
+    private.git_dir = patch::outer_git_dir(root, Path::new(&environment::variable("HOME").unwrap_or_default()));
     Ok(private)
 }
 
