@@ -8,6 +8,7 @@ use super::installed;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, RuledCommand, Uses};
 use super::nearest;
 use super::needs::{MAX_NEEDS, Need, gather, prefix_of, shown};
+use super::profiles::SideEffects;
 use super::rule_match::{allows, forbids, modifies};
 use super::shell::{self, CommandReading, CommandRefusal, FileUse, Grants, Simple};
 use crate::base::access::{Access, FsView, PathStatus};
@@ -286,8 +287,8 @@ fn deferred(context: &Context<'_>, readings: &[CommandReading]) -> Vec<Deferred>
 
 /// What a command does besides its operands: according to its profile, as lifted or narrowed by the covering rules of
 /// every file.
-pub(super) fn effect_by_rules(set: &PolicySet, asked: &PolicyInput<'_>, simple: &Simple) -> shell::SideEffects {
-    let mut least: Option<shell::SideEffects> = None;
+pub(super) fn effect_by_rules(set: &PolicySet, asked: &PolicyInput<'_>, simple: &Simple) -> SideEffects {
+    let mut least: Option<SideEffects> = None;
     for policy in &set.files {
         let mut here = simple.effect.clone();
         let covering = policy
@@ -318,7 +319,7 @@ pub(super) fn effect_by_rules(set: &PolicySet, asked: &PolicyInput<'_>, simple: 
         }
         least = Some(match least {
             None => here,
-            Some(before) => shell::SideEffects {
+            Some(before) => SideEffects {
                 tree: before.tree && here.tree,
                 starts: narrower(before.starts, here.starts),
             },

@@ -3,6 +3,11 @@
 pub use super::service::{Answer, Service as Gemini};
 use serde_json::{Value, json};
 
+/// The flags of a run that asks this service.
+pub fn flags(service: &Gemini) -> [&str; 4] {
+    ["--model", "gemini/gemini-2.5-pro", "--base-url", &service.url]
+}
+
 /// A reply that only says something.
 pub fn says(text: &str) -> Answer {
     Answer::Stream(vec![chunk(json!([{"text": text}]), Some("STOP"), 100)])

@@ -1,7 +1,7 @@
 //! Where a run is stopped: turns, tokens, cost, wall clock, calls, and calls that go round in circles.
 
 use super::gemini::{self, Answer, Gemini};
-use super::harness::{World, calls, open_policy, says, script, shell, writes};
+use super::harness::{Done, World, calls, open_policy, says, script, shell, writes};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -20,20 +20,16 @@ fn endless() -> Gemini {
     Gemini::new(replies.collect())
 }
 
+/// Runs a prompt whose replies come from the service, with these further flags.
+fn prompted(world: &World, service: &Gemini, more: &[&str]) -> Done {
+    let flags = gemini::flags(service);
+    world.call(&[["run", "-p", "x"].as_slice(), &flags, more].concat())
+}
+
 fn limited(world: &World, service: &Gemini, limit: &[&str]) -> Value {
     let out = world.out().to_string_lossy().into_owned();
-    let mut args = vec![
-        "run",
-        "-p",
-        "x",
-        "--policy",
-        "builtin:edit",
-        "--model",
-        "gemini/gemini-2.5-pro",
-    ];
-    args.extend(["--base-url", &service.url, "--out", &out]);
-    args.extend(limit);
-    world.call(&args).exits(6);
+    let more = ["--policy", "builtin:edit", "--out", &out];
+    prompted(world, service, &[more.as_slice(), limit].concat()).exits(6);
     world.result()
 }
 
@@ -89,16 +85,8 @@ fn the_wall_clock_ends_whatever_runs() {
         (&sleeper, [&check, "-q"]),
     ] {
         let begun = Instant::now();
-        let mut args = vec![
-            "run",
-            "--policy",
-            &policy,
-            "--model",
-            "gemini/gemini-2.5-pro",
-            "--base-url",
-            &service.url,
-        ];
-        args.extend(["--max-wall", "1s", "--format", "json"]);
+        let mut args = vec!["run", "--policy", &policy, "--max-wall", "1s", "--format", "json"];
+        args.extend(gemini::flags(service));
         args.extend(what);
         let object = world.call(&args).exits(6).json();
         assert_eq!(
@@ -151,31 +139,10 @@ fn a_policy_only_lowers_and_a_flag_replaces_the_recipe() {
 fn what_cannot_be_used_is_asked_again_and_then_ends_7() {
     let world = asking();
     let service = Gemini::new(vec![Answer::Garbage, gemini::says("there")]);
-    let args = [
-        "run",
-        "-p",
-        "x",
-        "--model",
-        "gemini/gemini-2.5-pro",
-        "--base-url",
-        &service.url,
-        "--format",
-        "json",
-    ];
-    assert_eq!(world.call(&args).exits(0).json()["response"], "there");
+    let object = prompted(&world, &service, &["--format", "json"]).exits(0).json();
+    assert_eq!(object["response"], "there");
     let service = Gemini::new(vec![Answer::Garbage]);
-    let args = [
-        "run",
-        "-p",
-        "x",
-        "--model",
-        "gemini/gemini-2.5-pro",
-        "--base-url",
-        &service.url,
-        "--format",
-        "json",
-    ];
-    world.call(&args).exits(7);
+    prompted(&world, &service, &["--format", "json"]).exits(7);
     assert!((2..10).contains(&service.seen().len()), "{}", service.seen().len());
 }
 
@@ -205,18 +172,7 @@ fn going_round_in_circles_is_told_and_then_ends_1() {
     let service = Gemini::new(vec![gemini::calls("read_file", &json!({"file_path": "a.txt"}))]);
     let world = asking();
     let out = world.out().to_string_lossy().into_owned();
-    let args = [
-        "run",
-        "-p",
-        "x",
-        "--model",
-        "gemini/gemini-2.5-pro",
-        "--base-url",
-        &service.url,
-        "--out",
-        &out,
-    ];
-    world.call(&args).exits(1);
+    prompted(&world, &service, &["--out", &out]).exits(1);
     assert_eq!(world.result()["reason"], "stuck");
     let seen = service.seen();
     assert_eq!(seen.len(), 10);
@@ -237,18 +193,7 @@ fn a_huge_result_is_cut_and_keeps_its_last_line() {
         gemini::says("seen"),
     ]);
     let policy = world.beside("policy.yaml", open_policy(&["seq", "echo", "exit"]));
-    let args = [
-        "run",
-        "-p",
-        "x",
-        "--policy",
-        &policy,
-        "--model",
-        "gemini/gemini-2.5-pro",
-        "--base-url",
-        &service.url,
-    ];
-    world.call(&args).exits(0);
+    prompted(&world, &service, &["--policy", &policy]).exits(0);
     let seen = service.seen();
     let grown = seen[1].bytes - seen[0].bytes;
     assert!(grown <= 48_000, "{grown} bytes more");

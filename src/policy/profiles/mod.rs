@@ -6,7 +6,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use super::shell::SideEffects;
 use crate::base::grant::Starts;
 use crate::diag::reader::Problems;
 use crate::diag::{SourceFiles, Span, parse as parse_yaml};
@@ -14,6 +13,23 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 pub use read::profile as read;
+
+/// What a program does besides what its operands say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SideEffects {
+    /// Whether it writes anywhere in the workspace, as build tools, test runners and interpreters do.
+    pub tree: bool,
+    pub starts: Starts,
+}
+
+impl Default for SideEffects {
+    fn default() -> Self {
+        Self {
+            tree: false,
+            starts: Starts::Nothing,
+        }
+    }
+}
 
 /// The meaning of a value for the program that takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,8 +37,7 @@ mod properties;
 mod tests;
 
 use crate::base::access::{FsView, ResolvedPath};
-use crate::base::grant::Starts;
-use crate::policy::profiles::OwnProfiles;
+use crate::policy::profiles::{OwnProfiles, SideEffects};
 
 pub(crate) use builtins::activates;
 pub(crate) use prefix_match::{Match, best_match, names_program, unvouched};
@@ -182,23 +181,6 @@ impl ShellWord {
             WordKind::Known => self.text.starts_with('-'),
             WordKind::Glob => self.text.starts_with(['-', '*', '?', '[']),
             WordKind::Unknown => self.head.is_empty() || self.head.starts_with('-'),
-        }
-    }
-}
-
-/// What a program does besides what its operands say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SideEffects {
-    /// Whether it writes anywhere in the workspace, as build tools, test runners and interpreters do.
-    pub tree: bool,
-    pub starts: Starts,
-}
-
-impl Default for SideEffects {
-    fn default() -> Self {
-        Self {
-            tree: false,
-            starts: Starts::Nothing,
         }
     }
 }

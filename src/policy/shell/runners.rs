@@ -2,10 +2,10 @@
 //! determines which program that is, and whether a rule for it may cover the command.
 
 use super::scope::{CommandWalk, ShellState};
-use super::{CommandRefusal, ShellWord, SideEffects, place, wrappers};
+use super::{CommandRefusal, ShellWord, place, wrappers};
 use crate::base::access::PathStatus;
 use crate::base::grant::Starts;
-use crate::policy::profiles::{self, Ecosystem};
+use crate::policy::profiles::{self, Ecosystem, SideEffects};
 
 /// How an installed program is started: by another program, or by its path in the tree.
 #[derive(Clone, Debug, PartialEq)]

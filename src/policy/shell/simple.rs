@@ -7,11 +7,10 @@ use super::scope::{CommandWalk, Dirs, ExitDirectories, MAX_NESTED, MAX_TEXTS, Sh
 use super::values::{NEVER_SPELLED, WordUse};
 use super::wrappers::{self, WrapperStep};
 use super::{
-    CommandReach, CommandRefusal, FileUse, ShellWord, SideEffects, Simple, WordKind, assign, builtins, chdir, extended,
-    place, words,
+    CommandReach, CommandRefusal, FileUse, ShellWord, Simple, WordKind, assign, builtins, chdir, extended, place, words,
 };
 use crate::base::grant::Starts;
-use crate::policy::profiles;
+use crate::policy::profiles::{self, SideEffects};
 use brush_parser::ast::{Assignment, CommandPrefixOrSuffixItem as Item, IoRedirect, SimpleCommand};
 
 /// A command while its wrappers are being removed.

@@ -2,9 +2,9 @@
 
 use super::scope::{CommandWalk, ShellState};
 use super::value_checks::is_plain;
-use super::{CommandReach, CommandRefusal, FileUse, ShellWord, SideEffects, WordKind, awk, jq, place, sed};
+use super::{CommandReach, CommandRefusal, FileUse, ShellWord, WordKind, awk, jq, place, sed};
 use crate::base::access::{PathStatus, ResolvedPath};
-use crate::policy::profiles::ValueClass;
+use crate::policy::profiles::{SideEffects, ValueClass};
 use crate::policy::protected;
 use crate::policy::secrets_like::secret_like;
 

@@ -404,22 +404,9 @@ fn a_very_large_write_is_refused_and_a_large_one_is_not() {
         ground.prepare("git init -q -b main; git add -A; git commit -q -m base");
         let policy = ground.given("policy.yaml", &policy(level));
         let out = ground.out().to_string_lossy().into_owned();
-        let args = [
-            "run",
-            "-p",
-            "x",
-            "--policy",
-            &policy,
-            "--model",
-            "gemini/gemini-2.5-pro",
-            "--out",
-            &out,
-        ];
-        let env = [
-            ("GEMINI_API_KEY", "key-of-the-test"),
-            ("GOOGLE_GEMINI_BASE_URL", service.url.as_str()),
-        ];
-        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let args = ["run", "-p", "x", "--policy", &policy, "--out", &out];
+        let args = [args.as_slice(), &gemini::flags(&service)].concat();
+        let env = [("GEMINI_API_KEY".to_owned(), "key-of-the-test".to_owned())];
         let done = ground.run(&args, &env, None);
         assert_eq!(
             (done.code, service.seen().len()),
