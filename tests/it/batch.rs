@@ -85,6 +85,41 @@ fn verdicts(world: &World) -> Vec<String> {
         .collect()
 }
 
+/// Targets are relative to the manifest, and so they are when the batch is delivered beside it.
+#[test]
+fn a_batch_is_delivered_to_the_directory_that_it_names() {
+    let world = fleet(1);
+    let model = world.path().join("ok.yaml").to_string_lossy().into_owned();
+    world.beside(
+        "m.yaml",
+        format!(
+            "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: ['script:{model}']\ntargets: [{{ path: r0 }}]\n"
+        ),
+    );
+    let beside = |args: &[&str]| Done::of(world.command(args).current_dir(world.path()).output().unwrap());
+    beside(&["batch", "m.yaml", "--out", "out"]).exits(0);
+    let done = beside(&["deliver", "out", "--to", "branch", "--format", "json"]).exits(0);
+    assert_eq!(done.json()["outcome"], "opened", "{}", done.stdout);
+    let branches = git_in(&world.path().join("r0"), &["branch", "--list", "overnight/*"]);
+    assert!(!branches.trim().is_empty(), "{}", done.stderr);
+}
+
+/// A recipe that asks no model needs none in a batch either; its commands of git find the repository.
+#[test]
+fn jobs_of_commands_need_no_model() {
+    let world = World::repo(&[("a.txt", "a\n")]);
+    world.beside(
+        "count.yaml",
+        "version: 1\nname: count\nsteps:\n  - { id: count, run: git log --format=%s | grep base }\n",
+    );
+    let manifest = world.beside("m.yaml", "version: 1\nrecipe: count.yaml\ntargets: [{ path: ws }]\n");
+    let out = world.out().to_string_lossy().into_owned();
+    let done = world
+        .call(&["batch", &manifest, "--out", &out, "--format", "json"])
+        .exits(0);
+    assert_eq!(done.json()["jobs"]["run"], 1);
+}
+
 #[test]
 fn every_kind_of_target_is_run_once() {
     let world = fleet(4);

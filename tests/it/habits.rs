@@ -1,8 +1,8 @@
 //! The habits of the field, through the real program: flags, pipes, variables, formats, completion and manual.
 
-use super::harness::{BIN, Done, World};
+use super::harness::{self, BIN, Done, World, have, says, writes};
 use serde_json::{Value, json};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 const ANSWER: &str = "replies:\n  - { text: \"it is done\" }\n";
 
@@ -544,6 +544,20 @@ fn init_writes_what_passes_its_own_checks_and_overwrites_nothing() {
             again.stdout
         );
         assert_eq!(world.read("ci/fix-tests.yaml"), "mine\n");
+    }
+    let world = World::repo(&[("package.json", "{ \"scripts\": { \"test\": \"exit 1\" } }\n")]);
+    world.call(&["init"]).exits(0);
+    let npm = Command::new("npm").arg("--version").output();
+    if have("npm", npm.is_ok_and(|output| output.status.success())) {
+        let cheat = harness::script(&[
+            writes("package.json", "{ \"scripts\": { \"test\": \"exit 0\" } }\n"),
+            says("done"),
+            says("done"),
+        ]);
+        let model = format!("script:{}", world.beside("cheat.json", cheat));
+        let policy = ["--policy", "ci/overnight-policy.yaml"];
+        let done = world.call(&[&["run", "ci/fix-tests.yaml", "--model", &model][..], &policy].concat());
+        assert_eq!(done.code, 1, "a test that says nothing is no fix: {}", done.stderr);
     }
     let both = World::repo(&[("Cargo.toml", "[workspace]\n"), ("web/package.json", "{}\n")]);
     assert!(both.call(&["init"]).exits(0).stdout.contains("saw: Rust, Node"));

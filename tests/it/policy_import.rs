@@ -155,6 +155,12 @@ fn files_of_another_kind_are_recognised() {
         );
         assert_eq!(done.stderr.matches("error[").count(), 1, "{file}: {}", done.stderr);
     }
+    for (file, what) in [(&goose, "a goose recipe"), (&recipe, "a recipe"), (&policy, "a policy")] {
+        let done = world.call(&["batch", file, "--dry-run"]);
+        assert_eq!(done.code, 3, "{file}");
+        let said = format!(":1:1: error[wrong-kind]: this is {what}, not a manifest of many jobs");
+        assert!(done.stderr.contains(&said), "{file}: {}", done.stderr);
+    }
     for (file, what) in [
         (&policy, "a policy"),
         (&gemini, "a policy of Gemini CLI"),

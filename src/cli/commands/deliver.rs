@@ -396,7 +396,9 @@ impl Call<'_> {
             return at(named);
         }
         let target = asked.of_batch.as_ref().and_then(|run| run.repository.as_deref());
-        let target = target.map(Path::new).filter(|path| path.is_absolute());
+        // A path of the manifest is relative to it, and most batches are started and delivered beside their manifest. A
+        // repository without the run's base takes no patch.
+        let target = target.map(Path::new);
         let tried = [target, Some(Path::new(&of.workspace))];
         let found = tried.into_iter().flatten().filter(|dir| dir.is_dir()).find_map(at);
         // The current directory is not used for runs of a batch, which may belong to other repositories.

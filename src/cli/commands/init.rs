@@ -19,7 +19,7 @@ struct Kind {
     test: &'static str,
     /// Workflow steps that install the toolchain.
     setup: &'static str,
-    /// Patterns of test files, which the recipe protects from changes.
+    /// Patterns of tests and of what decides which of them run; the recipe protects them from changes.
     frozen: &'static [&'static str],
 }
 
@@ -29,35 +29,48 @@ const KINDS: &[Kind] = &[
         title: "Rust",
         test: "cargo test --quiet",
         setup: "      - run: rustup toolchain install stable --profile minimal\n      - run: cargo fetch\n",
-        frozen: &["tests/**"],
+        frozen: &["tests/**", "**/Cargo.toml", "**/build.rs", ".cargo/**"],
     },
     Kind {
         name: "node",
         title: "Node",
         test: "npm test --silent",
         setup: "      - uses: actions/setup-node@820762786026740c76f36085b0efc47a31fe5020 # v7.0.0\n        with: { node-version: 22 }\n      - run: npm ci\n",
-        frozen: &["test/**", "tests/**", "**/__tests__/**", "**/*.{test,spec}.*"],
+        frozen: &[
+            "test/**",
+            "tests/**",
+            "**/__tests__/**",
+            "**/{*.,}{test,spec}.*",
+            "**/package.json",
+            "**/*.config.*",
+        ],
     },
     Kind {
         name: "python",
         title: "Python",
         test: "python3 -m pytest -q",
         setup: "      - uses: actions/setup-python@5fda3b95a4ea91299a34e894583c3862153e4b97 # v7.0.0\n        with: { python-version: '3.13' }\n      - run: python3 -m pip install -e . pytest\n",
-        frozen: &["tests/**", "test/**", "**/conftest.py", "**/test_*.py", "**/*_test.py"],
+        frozen: &[
+            "tests/**",
+            "test/**",
+            "**/{conftest,test,tests,test_*,*_test,sitecustomize}.py",
+            "**/{pytest,tox,setup}.{ini,cfg}",
+            "**/pyproject.toml",
+        ],
     },
     Kind {
         name: "go",
         title: "Go",
         test: "go test ./...",
         setup: "      - uses: actions/setup-go@b7ad1dad31e06c5925ef5d2fc7ad053ef454303e # v7.0.0\n        with: { go-version: stable }\n      - run: go mod download\n",
-        frozen: &["**/*_test.go", "**/testdata/**"],
+        frozen: &["**/*_test.go", "**/testdata/**", "**/go.mod"],
     },
     Kind {
         name: "java",
         title: "Java",
         test: "mvn -q -o test",
         setup: "      - uses: actions/setup-java@b6effb05e454b25005698d916606bdc6ffcbf961 # v5.7.0\n        with: { distribution: temurin, java-version: 21 }\n      - run: mvn -q dependency:go-offline\n",
-        frozen: &["**/src/test/**"],
+        frozen: &["**/src/test/**", "**/pom.xml"],
     },
 ];
 
