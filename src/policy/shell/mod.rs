@@ -9,6 +9,7 @@ mod builtins;
 mod chdir;
 mod extended;
 mod jq;
+mod meant;
 mod operands;
 mod params;
 mod parse;

@@ -1,6 +1,7 @@
 //! Matches a rule's command entry against a simple command: by known word prefixes for grants, by any possible value
 //! for denials.
 
+use super::meant;
 use super::place::normal;
 use super::unit::Unit;
 use super::units::split;
@@ -217,6 +218,17 @@ fn base(text: &str) -> &str {
 }
 
 fn may_match(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
+    let known: Vec<Option<&str>> = words.iter().map(ShellWord::exact).collect();
+    let of_module = |(name, behind): (String, usize)| {
+        let rest = words.get(behind..).unwrap_or_default().iter().cloned();
+        let all: Vec<ShellWord> = std::iter::once(ShellWord::known(&name)).chain(rest).collect();
+        may_match_words(prefix, &all)
+    };
+    let program = known.first().copied().flatten().map(base).unwrap_or_default();
+    may_match_words(prefix, words) || meant::modules(program, &known).into_iter().any(of_module)
+}
+
+fn may_match_words(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
     let Some((PrefixWord::Text(program), rest)) = prefix.split_first() else {
         return false;
     };
@@ -226,22 +238,35 @@ fn may_match(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
     if first.kind == WordKind::Known && base(&first.text) != base(program) {
         return false;
     }
+    let program = base(program);
+    let texts: Vec<Option<&str>> = words.iter().map(ShellWord::exact).collect();
+    let exact = has_dashes(rest);
+    let rest_options = !exact
+        && rest
+            .iter()
+            .any(|word| matches!(word, PrefixWord::Text(text) if meant::is_option(text)));
     let mut at = 0;
     for wanted in rest {
         let PrefixWord::Text(wanted) = wanted else {
-            return at >= words.len();
+            return meant::is_end(rest_options, texts.get(at..).unwrap_or_default());
         };
+        if meant::is_option(wanted) && !exact {
+            if !meant::has_option(program, meant::place_of_options(program, &texts, at), wanted, true) {
+                return false;
+            }
+            continue;
+        }
         loop {
             let Some(word) = words.get(at) else {
                 return false;
             };
             at += 1;
-            if may_be(word, wanted) {
+            if may_be(word, program, wanted) {
                 break;
             }
             // Skips options before the wanted word, and words that may be their values.
             let after_option = at >= 2 && words[at - 2].text.starts_with('-');
-            if !word.text.starts_with('-') && !after_option {
+            if !word.text.starts_with(['-', '+']) && !after_option {
                 return false;
             }
         }
@@ -249,8 +274,16 @@ fn may_match(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
     true
 }
 
-fn may_be(word: &ShellWord, wanted: &str) -> bool {
-    word.exact().is_none_or(|text| text == wanted)
+/// Whether the prefix has words behind `--`, where options are what the program hands on.
+fn has_dashes(prefix: &[PrefixWord]) -> bool {
+    prefix
+        .iter()
+        .any(|word| matches!(word, PrefixWord::Text(text) if text == "--"))
+}
+
+fn may_be(word: &ShellWord, program: &str, wanted: &str) -> bool {
+    word.exact()
+        .is_none_or(|text| meant::is_subcommand(program, wanted, text))
 }
 
 /// Whether an entry matches the command by known words only: a suspend rule then suspends it before it starts, and a
@@ -269,28 +302,51 @@ fn launched(simple: &Simple) -> impl Iterator<Item = &Vec<ShellWord>> {
 
 fn surely_matches(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
     let texts: Vec<Option<&str>> = words.iter().map(ShellWord::exact).collect();
+    let program = texts.first().copied().flatten().map(base).unwrap_or_default();
+    let of_module = |(name, behind): (String, usize)| {
+        let rest = texts.get(behind..).unwrap_or_default().iter().copied();
+        let all: Vec<Option<&str>> = std::iter::once(Some(name.as_str())).chain(rest).collect();
+        surely_matches_words(prefix, &all)
+    };
+    surely_matches_words(prefix, &texts) || meant::modules(program, &texts).into_iter().any(of_module)
+}
+
+fn surely_matches_words(prefix: &[PrefixWord], texts: &[Option<&str>]) -> bool {
     let Some((PrefixWord::Text(program), rest)) = prefix.split_first() else {
         return false;
     };
-    if texts.first().copied().flatten().map(base) != Some(base(program)) {
+    let program = base(program);
+    if texts.first().copied().flatten().map(base) != Some(program) {
         return false;
     }
+    let exact = has_dashes(rest);
+    let rest_options = !exact
+        && rest
+            .iter()
+            .any(|word| matches!(word, PrefixWord::Text(text) if meant::is_option(text)));
     let mut at = 1;
     for wanted in rest {
         let PrefixWord::Text(wanted) = wanted else {
-            return at >= texts.len();
+            return meant::is_end(rest_options, texts.get(at..).unwrap_or_default());
         };
+        if meant::is_option(wanted) && !exact {
+            let behind = texts.get(1..).unwrap_or_default();
+            if !meant::has_option(program, meant::place_of_options(program, behind, at - 1), wanted, false) {
+                return false;
+            }
+            continue;
+        }
         loop {
             match texts.get(at).copied() {
                 None => return false,
-                Some(Some(text)) if text == wanted => {
+                Some(Some(text)) if meant::is_subcommand(program, wanted, text) => {
                     at += 1;
                     break;
                 }
                 Some(Some(text)) => {
                     // Skips options before the wanted word, and words that may be their values.
                     let after_option = at >= 2 && texts[at - 1].is_some_and(|before| before.starts_with('-'));
-                    if !text.starts_with('-') && !after_option {
+                    if !text.starts_with(['-', '+']) && !after_option {
                         return false;
                     }
                     at += 1;
@@ -319,6 +375,117 @@ mod tests {
 
     fn reading(text: &str) -> CommandReading {
         read(text, "", &TERRAIN, &Grants::default()).unwrap()
+    }
+
+    /// A denial holds for every spelling of what it names; the controls are other things.
+    #[test]
+    fn denials_know_other_spellings() {
+        for (entry, texts) in [
+            (
+                "sed -i",
+                &[
+                    "sed --in-place s/a/b/ f",
+                    "sed --in-pl s/a/b/ f",
+                    "sed -ni p f",
+                    "sed -Ei p f",
+                    "sed -i.bak p f",
+                    "sed s/a/b/ -i f",
+                ][..],
+            ),
+            (
+                "rm -rf",
+                &[
+                    "rm -fr x",
+                    "rm -r -f x",
+                    "rm -rvf x",
+                    "rm --recursive --force x",
+                    "rm --rec -f x",
+                    "rm x -rf",
+                    "rm -Rf x",
+                ],
+            ),
+            (
+                "git push --force",
+                &[
+                    "git push origin --force",
+                    "git push -f",
+                    "git push -uf origin x",
+                    "git push --forc",
+                ],
+            ),
+            ("git push -f", &["git push origin -f", "git push --force"]),
+            (
+                "git branch -D",
+                &[
+                    "git branch x -D",
+                    "git branch -d -f x",
+                    "git branch --delete --force x",
+                    "git branch -fD x",
+                ],
+            ),
+            ("git commit --amend", &["git commit -m x --amend", "git commit --am"]),
+            (
+                "pip install",
+                &[
+                    "python3 -Im pip install x",
+                    "python3 -Impip install x",
+                    "python3 -W ignore -m pip install x",
+                    "python3 -m pip.__main__ install x",
+                ],
+            ),
+            ("cargo publish", &["cargo +nightly publish", "cargo -q publish"]),
+            ("npm install", &["npm i x", "npm inst x", "npm add x", "npm --silent i"]),
+            ("npm publish", &["npm publ"]),
+            ("cargo run", &["cargo r", "cargo +stable r"]),
+            (
+                "docker run --privileged",
+                &[
+                    "docker run -it --privileged=true x",
+                    "docker run x --privileged",
+                    "docker run --priv x",
+                ],
+            ),
+            (
+                "curl -X",
+                &["curl -sXPOST y", "curl --request POST y", "curl y -X POST"],
+            ),
+            (
+                "go test -exec",
+                &["go test -exec=x", "go test --exec x", "go test ./... -exec x"],
+            ),
+            ("git status -s $", &["git status -s"]),
+            ("find -delete", &["find . -name x -delete"]),
+        ] {
+            for text in texts {
+                assert!(denies(entry, text), "{entry}: {text}");
+            }
+        }
+        for (entry, texts) in [
+            (
+                "sed -i",
+                &["sed -n p f", "sed -e s/i/x/ f", "sed -- -i", "sed --quiet p f"][..],
+            ),
+            ("rm -rf", &["rm -f x", "rm -r x", "rm -- -rf", "rm x"]),
+            (
+                "git push --force",
+                &["git push", "git push -u origin x", "git push --follow-tags"],
+            ),
+            ("git -c", &["git log -c", "git grep -c x", "git commit -m -c"]),
+            ("bash -c", &["bash x.sh -c", "bash -n x.sh"]),
+            (
+                "pip install",
+                &["python3 -m pytest install", "python3 m.py pip install", "pip list"],
+            ),
+            ("npm install", &["npm test", "npm info x"]),
+            ("cargo run", &["cargo test", "cargo rustc"]),
+            ("helm upgrade --force", &["helm upgrade -f values.yaml web x"]),
+            ("git status $", &["git status -s"]),
+            ("find -exec", &["find . -executable"]),
+        ] {
+            for text in texts {
+                assert!(!denies(entry, text), "{entry}: {text}");
+            }
+        }
     }
 
     fn allows(entry: &str, text: &str) -> bool {

@@ -1,0 +1,202 @@
+//! Under how many spellings a word that a deny rule names may stand in a command: as an abbreviation, in a group of short
+//! options, as the other form of an option or subcommand, behind operands. Errs on the side of the denial.
+
+/// Other forms of options, by program: the short letter and the long name.
+const FORMS: [(&[&str], &[(char, &str)]); 6] = [
+    (
+        &["git"],
+        &[
+            ('f', "force"),
+            ('d', "delete"),
+            ('n', "no-verify"),
+            ('i', "interactive"),
+            ('o', "output"),
+        ],
+    ),
+    (
+        &["rm", "cp", "mv", "chmod", "chown", "chgrp", "ln"],
+        &[('r', "recursive"), ('R', "recursive"), ('f', "force")],
+    ),
+    (
+        &["sed", "gsed"],
+        &[('i', "in-place"), ('f', "file"), ('e', "expression")],
+    ),
+    (
+        &["curl"],
+        &[
+            ('X', "request"),
+            ('o', "output"),
+            ('d', "data"),
+            ('T', "upload-file"),
+            ('F', "form"),
+            ('H', "header"),
+            ('k', "insecure"),
+            ('K', "config"),
+        ],
+    ),
+    (
+        &["docker", "podman", "nerdctl"],
+        &[
+            ('i', "interactive"),
+            ('t', "tty"),
+            ('d', "detach"),
+            ('v', "volume"),
+            ('p', "publish"),
+            ('e', "env"),
+        ],
+    ),
+    (&["npm", "pnpm"], &[('g', "global"), ('f', "force")]),
+];
+
+/// Other names of subcommands.
+const NAMES: [(&str, &str, &[&str]); 13] = [
+    ("npm", "install", &["i", "in", "add", "isntall"]),
+    ("npm", "uninstall", &["un", "unlink", "remove", "rm", "r"]),
+    ("npm", "exec", &["x"]),
+    ("npm", "run", &["run-script", "rum", "urn"]),
+    ("npm", "test", &["t", "tst"]),
+    ("pnpm", "install", &["i"]),
+    ("pnpm", "remove", &["rm", "un", "uninstall"]),
+    ("cargo", "build", &["b"]),
+    ("cargo", "check", &["c"]),
+    ("cargo", "test", &["t"]),
+    ("cargo", "run", &["r"]),
+    ("cargo", "doc", &["d"]),
+    ("cargo", "remove", &["rm"]),
+];
+
+/// The fewest characters of an abbreviation, without dashes.
+const SHORTEST: usize = 2;
+
+/// Whether a word of a deny rule is an option, which may stand anywhere.
+pub fn is_option(wanted: &str) -> bool {
+    wanted.len() > 1 && wanted.starts_with('-') && wanted != "--"
+}
+
+/// Programs whose options may stand behind their operands, and that have no subcommands.
+const MIXED: [&str; 13] = [
+    "rm", "cp", "mv", "chmod", "chown", "chgrp", "ln", "sed", "gsed", "curl", "wget", "tar", "find",
+];
+
+/// The words among which an option of a deny rule is looked for, of those behind the program: behind the subcommand that
+/// the rule names before it; else only in front of operands, since what stands behind them is another program's or a
+/// subcommand's (`git -c`, `bash -c`).
+pub fn place_of_options<'a, 'b>(program: &str, words: &'a [Option<&'b str>], at: usize) -> &'a [Option<&'b str>] {
+    if at > 0 || MIXED.contains(&program) {
+        return words.get(at..).unwrap_or_default();
+    }
+    let dashed =
+        |word: Option<&Option<&str>>| word.is_some_and(|word| word.is_none_or(|word| word.starts_with(['-', '+'])));
+    let leads = |at: usize| dashed(words.get(at)) || at > 0 && dashed(words.get(at - 1));
+    let end = (0..words.len()).take_while(|at| leads(*at)).count();
+    words.get(..end).unwrap_or_default()
+}
+
+/// Whether a command ends here, as the `$` of a rule demands. Options of the rule were found wherever they stand.
+pub fn is_end(has_options: bool, words: &[Option<&str>]) -> bool {
+    words.is_empty() || has_options && words.iter().all(|word| word.is_some_and(|word| word.starts_with('-')))
+}
+
+/// Whether a word is this subcommand of the program: also by another name, or where the program takes abbreviations.
+pub fn is_subcommand(program: &str, wanted: &str, word: &str) -> bool {
+    let named =
+        |(of, name, others): &(&str, &str, &[&str])| *of == program && *name == wanted && others.contains(&word);
+    let short = matches!(program, "npm") && word.len() > SHORTEST && wanted.starts_with(word);
+    word == wanted || short || NAMES.iter().any(named)
+}
+
+/// Whether some word before `--` may be this option. `None` stands for a word that is not known, which may be any.
+pub fn has_option(program: &str, words: &[Option<&str>], wanted: &str, unknown: bool) -> bool {
+    let words: Vec<Option<&str>> = words.iter().copied().take_while(|word| *word != Some("--")).collect();
+    if words.iter().any(Option::is_none) && unknown {
+        return true;
+    }
+    let words: Vec<&str> = words.into_iter().flatten().collect();
+    if words.iter().any(|word| is_same(word, wanted)) {
+        return true;
+    }
+    if let Some(name) = wanted.strip_prefix("--") {
+        let name = name.split('=').next().unwrap_or_default();
+        return forms(program).any(|(letter, long)| long == name && has_letter(&words, letter));
+    }
+    let letters: Vec<char> = wanted.chars().skip(1).collect();
+    // Of three letters or fewer they are a group; longer ones are long options with one dash.
+    if letters.len() > 3 || !letters.iter().all(char::is_ascii_alphanumeric) {
+        return false;
+    }
+    // The long name, and other letters for it, as `rm -R`.
+    let long = |letter: char| {
+        let mut names = forms(program)
+            .filter(|(short, _)| *short == letter)
+            .map(|(_, name)| name);
+        names.any(|name| {
+            let mut letters = forms(program).filter(|(_, long)| *long == name);
+            words.iter().any(|word| is_same(word, &format!("--{name}")))
+                || letters.any(|(short, _)| has_letter(&words, short))
+        })
+    };
+    let either = |letter: char| has_letter(&words, letter) || long(letter);
+    match (program, letters.as_slice()) {
+        // `git branch -D` is `git branch -d -f`.
+        ("git", ['D']) => either('D') || (either('d') && either('f')),
+        (_, letters) => letters.iter().all(|letter| either(*letter)),
+    }
+}
+
+fn forms(program: &str) -> impl Iterator<Item = (char, &'static str)> {
+    let known = FORMS.iter().filter(move |(programs, _)| programs.contains(&program));
+    known.flat_map(|(_, forms)| forms.iter().copied())
+}
+
+/// The option itself, with an attached value, abbreviated, or with another number of dashes.
+fn is_same(word: &str, wanted: &str) -> bool {
+    if word == wanted || word.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('=')) {
+        return true;
+    }
+    let bare = |text: &str| text.split('=').next().unwrap_or_default().to_owned();
+    match wanted.strip_prefix("--") {
+        Some(name) => {
+            let given = word.strip_prefix("--").map(bare).unwrap_or_default();
+            let value = wanted.contains('=');
+            !value && given.len() >= SHORTEST && name.starts_with(&given)
+        }
+        None => wanted.len() > 2 && word.starts_with("--") && bare(word).strip_prefix('-') == Some(wanted),
+    }
+}
+
+/// Whether a group of short options has this letter. What follows a character that is none is a value.
+fn has_letter(words: &[&str], letter: char) -> bool {
+    let group = |word: &&str| word.len() > 1 && word.starts_with('-') && !word.starts_with("--");
+    words.iter().filter(|word| group(word)).any(|word| {
+        let mut letters = word.chars().skip(1).take_while(char::is_ascii_alphanumeric);
+        letters.any(|c| c == letter)
+    })
+}
+
+/// The module that Python is told to run, with the words behind it: `-m pip`, `-mpip`, `-Im pip`.
+pub fn modules(program: &str, words: &[Option<&str>]) -> Vec<(String, usize)> {
+    if !program.starts_with("python") && !program.starts_with("pypy") {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (at, word) in words.iter().enumerate().skip(1) {
+        let Some(group) = word.filter(|word| word.len() > 1 && !word.starts_with("--")) else {
+            continue;
+        };
+        let Some((before, name)) = group.strip_prefix('-').and_then(|letters| letters.split_once('m')) else {
+            continue;
+        };
+        if !before.chars().all(|c| c.is_ascii_alphabetic()) {
+            continue;
+        }
+        let (name, behind) = match name {
+            "" => (words.get(at + 1).copied().flatten().unwrap_or_default(), at + 2),
+            name => (name, at + 1),
+        };
+        let first = name.split('.').next().unwrap_or_default();
+        if !first.is_empty() {
+            found.push((first.to_owned(), behind));
+        }
+    }
+    found
+}
