@@ -1,7 +1,7 @@
 //! A fleet: manifests, plans, outputs, budgets, shards and comparisons, through the real program on real repositories.
 
 use super::gemini::{self, Gemini};
-use super::harness::{Done, World, git_in, have, says, script, writes};
+use super::harness::{Done, GIT_IDENTITY, World, git_in, have, says, script, writes};
 use super::service::{Answer, Service};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -96,7 +96,10 @@ fn a_batch_is_delivered_to_the_directory_that_it_names() {
             "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: ['script:{model}']\ntargets: [{{ path: r0 }}]\n"
         ),
     );
-    let beside = |args: &[&str]| Done::of(world.command(args).current_dir(world.path()).output().unwrap());
+    let beside = |args: &[&str]| {
+        let mut command = world.command(args);
+        Done::of(command.envs(GIT_IDENTITY).current_dir(world.path()).output().unwrap())
+    };
     beside(&["batch", "m.yaml", "--out", "out"]).exits(0);
     let done = beside(&["deliver", "out", "--to", "branch", "--format", "json"]).exits(0);
     assert_eq!(done.json()["outcome"], "opened", "{}", done.stdout);
