@@ -71,13 +71,13 @@ pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &s
         return Meaning::Shallow;
     }
     match ends_line {
-        true => of_line(line_start..at, end, (blanks, style), (old, new)),
+        true => of_line(line_start..at, end, blanks, (old, new)),
         false => Meaning::Literal,
     }
 }
 
 /// As [`meaning`], for a match of one line up to its end.
-fn of_line(lost: Range<usize>, end: usize, (blanks, style): (&str, Style), (old, new): (&str, &str)) -> Meaning {
+fn of_line(lost: Range<usize>, end: usize, blanks: &str, (old, new): (&str, &str)) -> Meaning {
     let solid: Vec<&str> = new.lines().filter(|line| !line.trim().is_empty()).collect();
     let Some((first, rest)) = solid.split_first() else {
         return Meaning::Literal;
