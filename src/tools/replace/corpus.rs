@@ -86,7 +86,13 @@ fn spelled(text: &str, form: &str) -> Vec<u8> {
     for (index, line) in text.split_inclusive('\n').enumerate() {
         spelled.push_str(line.trim_end_matches('\n'));
         if line.ends_with('\n') {
-            spelled.push_str(ends[index % ends.len()]);
+            // An LF for an empty line would be one end with the CR before it.
+            let end = if form == "mixed" && line == "\n" {
+                "\r\n"
+            } else {
+                ends[index % ends.len()]
+            };
+            spelled.push_str(end);
         }
     }
     let wide16 = |order: fn(u16) -> [u8; 2]| spelled.encode_utf16().flat_map(order).collect();

@@ -1,7 +1,7 @@
 //! Handles exact matches: those where `old_string` lacks the indentation of its first line, and those whose new text is
 //! indented with tabs where the file uses spaces, or the reverse.
 
-use super::indent::{self, Style};
+use super::indent::{self, Map, Style};
 use super::merge::align;
 use super::tokens::{ALIKE, key, likeness};
 use std::ops::Range;
@@ -19,13 +19,14 @@ pub(super) fn overlapping(text: &str, part: &str) -> Vec<usize> {
 }
 
 /// The edit that an exact match of `old` at `at` asks for.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// Exactly what was written.
     Literal,
     /// This text in place of this range.
     Instead(Range<usize>, String),
     /// It is ambiguous. The reason for the model.
-    Unclear(&'static str),
+    Unclear(String),
     /// `old_string` is indented less than the file: match its lines as whole lines instead.
     Shallow,
 }
@@ -41,11 +42,15 @@ pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &s
     let end = at + old.len();
     let tail = content.get(end..).unwrap_or_default();
     if doubles(tail, old, new) {
-        return Meaning::Unclear(TWICE);
+        return Meaning::Unclear(TWICE.to_owned());
     }
     let head = content.get(..at).unwrap_or_default();
     let line_start = head.rfind('\n').map_or(0, |end| end + 1);
     let blanks = head.get(line_start..).unwrap_or_default();
+    let ends_line = old.ends_with('\n') || tail.is_empty() || tail.starts_with('\n');
+    if blanks.is_empty() && ends_line {
+        return of_lines(content, style, at..end, old, new);
+    }
     if old.starts_with('\n') && !blanks.trim().is_empty() {
         return of_line_above(at..end, tail, old, new);
     }
@@ -53,11 +58,7 @@ pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &s
         return Meaning::Literal;
     }
     if old.starts_with(char::is_whitespace) {
-        // Lines added next to the first one are indented relative to `old_string`, which is indented less than the
-        // file.
-        let kept = |line: &str| line.trim().is_empty() || old.lines().skip(1).any(|old| old == line);
-        let literal = indent::of(new) == indent::of(old) && new.lines().skip(1).all(kept);
-        return if literal { Meaning::Literal } else { Meaning::Shallow };
+        return Meaning::Shallow;
     }
     if new.is_empty() {
         // The line is deleted; its indentation must not remain in front of the next line.
@@ -69,15 +70,14 @@ pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &s
     if old.trim_end_matches('\n').contains('\n') {
         return Meaning::Shallow;
     }
-    let ends_line = old.ends_with('\n') || tail.is_empty() || tail.starts_with('\n');
     match ends_line {
-        true => of_line(line_start..at, end, (blanks, style), (old, new)),
+        true => of_line(line_start..at, end, blanks, (old, new)),
         false => Meaning::Literal,
     }
 }
 
 /// As [`meaning`], for a match of one line up to its end.
-fn of_line(lost: Range<usize>, end: usize, (blanks, style): (&str, Style), (old, new): (&str, &str)) -> Meaning {
+fn of_line(lost: Range<usize>, end: usize, blanks: &str, (old, new): (&str, &str)) -> Meaning {
     let solid: Vec<&str> = new.lines().filter(|line| !line.trim().is_empty()).collect();
     let Some((first, rest)) = solid.split_first() else {
         return Meaning::Literal;
@@ -88,9 +88,9 @@ fn of_line(lost: Range<usize>, end: usize, (blanks, style): (&str, Style), (old,
         let beside = rest.is_empty() || indent::opens(first) || rest.iter().any(|line| indent::of(line) == blanks);
         return match key(first) == key(old) {
             true if rest.is_empty() => Meaning::Literal,
-            true if !beside => Meaning::Unclear(DEPTH),
+            true if !beside => Meaning::Unclear(DEPTH.to_owned()),
             _ if own == blanks && rest.iter().all(deep) => Meaning::Instead(lost.start..end, new.to_owned()),
-            _ => Meaning::Unclear(DEPTH),
+            _ => Meaning::Unclear(DEPTH.to_owned()),
         };
     }
     // A line after one that opens a block or continues is deeper. If its indentation only equals that of the file's
@@ -102,10 +102,8 @@ fn of_line(lost: Range<usize>, end: usize, (blanks, style): (&str, Style), (old,
     if rest.is_empty() || rest.iter().all(deep) && inside {
         return Meaning::Literal;
     }
-    let one_step = opens && blanks.len() == style.step && rest.first().is_some_and(|line| indent::of(line) == blanks);
-    let apart = new.trim_end().contains("\n\n") || !indent::is_balanced(new);
-    if rest.iter().any(deep) && !one_step || is_flat(&solid) || apart {
-        return Meaning::Unclear(DEPTH);
+    if is_flat(&solid) || new.trim_end().contains("\n\n") || !indent::is_balanced(new) {
+        return Meaning::Unclear(DEPTH.to_owned());
     }
     let lines = new.split('\n').enumerate();
     let deepened = lines.map(|(index, line)| match line.trim().is_empty() || index == 0 {
@@ -131,7 +129,7 @@ fn of_line_above(hit: Range<usize>, after: &str, old: &str, new: &str) -> Meanin
     }
     match fresh.starts_with([' ', '\t', ',', ';']) {
         true => Meaning::Literal,
-        false => Meaning::Unclear(JOINED),
+        false => Meaning::Unclear(JOINED.to_owned()),
     }
 }
 
@@ -142,17 +140,11 @@ fn doubles(rest: &str, old: &str, new: &str) -> bool {
     matches!(left, ";" | ",") && new.ends_with(left) && !old.ends_with(left)
 }
 
-/// Whether a block is not indented, so that the indentation of its lines is unknown. `case` labels and list items may
-/// have the indentation of their parent.
+/// Whether a block is not indented, so that the indentation of its lines is unknown.
 fn is_flat(lines: &[&str]) -> bool {
-    let item = |line: &str| {
-        ["- ", "case ", "default:"]
-            .iter()
-            .any(|mark| line.trim_start().starts_with(mark))
-    };
     let pairs = lines.iter().zip(lines.iter().skip(1));
     pairs.into_iter().any(|(line, next)| {
-        let inside = indent::opens(line) && !indent::closes(next) && !item(next);
+        let inside = indent::opens(line) && !indent::closes(next);
         inside && indent::of(next).len() <= indent::of(line).len()
     })
 }
@@ -160,105 +152,58 @@ fn is_flat(lines: &[&str]) -> bool {
 /// Number of indented lines that show how a file is indented.
 const SHOWN: usize = 3;
 
-/// The new text for an exact match of whole lines.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Blanks {
-    /// As written: whole lines that match exactly are replaced byte by byte.
-    Literal,
-    /// The same lines with the file's kind of indentation.
-    OfFile(String),
-    /// It mixes tabs and spaces, and no unchanged line shows how to convert them. The reason for the model.
-    Doubt(String),
-}
-
-/// Decides about `new`, which replaces the whole lines `old` of the file.
-pub(super) fn blanks(file: &str, old: &str, new: &str, style: Style) -> Blanks {
+/// As [`meaning`], for whole lines. They are replaced byte by byte, unless the new ones are indented with tabs and the file
+/// with blanks only, or the reverse: then they are converted as the first line that stays shows it.
+fn of_lines(content: &str, style: Style, hit: Range<usize>, old: &str, new: &str) -> Meaning {
+    let uses = |text: &str, sign: &str| {
+        let solid = text.lines().filter(|line| !line.trim().is_empty());
+        solid.filter(|line| indent::of(line).contains(sign)).count()
+    };
+    let signs = [("tabs", "\t", "blanks", "  "), ("blanks", "  ", "tabs", "\t")];
+    let strange = |(_, own, _, other): &(&str, &str, &str, &str)| {
+        uses(new, other) > 0 && uses(old, other) == 0 && uses(content, other) == 0 && uses(content, own) >= SHOWN
+    };
+    let Some((own, _, other, sign)) = signs.into_iter().find(strange) else {
+        return Meaning::Literal;
+    };
     let (olds, news): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
-    let Some((file, other)) = strange(file, &olds, &news) else {
-        return Blanks::Literal;
-    };
-    if is_reindented(&olds, &news) {
-        return Blanks::Literal;
-    }
-    translated(&olds, &news, other, style).map_or_else(
-        || {
-            let line = news.iter().find(|line| indent::of(line).starts_with(other));
-            Blanks::Doubt(format!(
-                "the file indents with {} only and the new line `{}` with {}: write it with {0}",
-                named(file),
-                line.map_or("", |line| line.trim()),
-                named(other),
-            ))
-        },
-        Blanks::OfFile,
-    )
-}
-
-fn named(blank: char) -> &'static str {
-    if blank == '\t' { "tabs" } else { "blanks" }
-}
-
-/// The file's indentation character and the other one, if the new lines use the other one and the old lines do not.
-fn strange(file: &str, olds: &[&str], news: &[&str]) -> Option<(char, char)> {
-    let (mut tabs, mut blanks) = (0, 0);
-    for line in file.lines().filter(|line| !line.trim().is_empty()) {
-        let indent = indent::of(line);
-        tabs += usize::from(indent.contains('\t'));
-        // A single space is the margin of a block comment.
-        blanks += usize::from(indent.len() > 1 && indent.contains(' '));
-    }
-    let (file, other, sign) = match (tabs, blanks) {
-        (0, SHOWN..) => (' ', '\t', "\t"),
-        (SHOWN.., 0) => ('\t', ' ', "  "),
-        _ => return None,
-    };
-    let has = |lines: &[&str]| {
-        let mut solid = lines.iter().filter(|line| !line.trim().is_empty());
-        solid.any(|line| indent::of(line).contains(sign))
-    };
-    (has(news) && !has(olds)).then_some((file, other))
-}
-
-/// Whether the edit changes nothing but whitespace, which is then its purpose.
-fn is_reindented(olds: &[&str], news: &[&str]) -> bool {
     let keys = |lines: &[&str]| {
-        let all = lines.iter().map(|line| key(line));
-        all.filter(|key| !key.is_empty()).collect::<Vec<_>>()
+        lines
+            .iter()
+            .map(|line| key(line))
+            .filter(|key| !key.is_empty())
+            .collect::<Vec<_>>()
     };
-    keys(olds) == keys(news)
-}
-
-/// The new lines with the file's indentation, converted at the ratio that unchanged lines show.
-fn translated(olds: &[&str], news: &[&str], other: char, style: Style) -> Option<String> {
-    let solid = || news.iter().filter(|line| !line.trim().is_empty());
-    let pure = solid().all(|line| indent::of(line).chars().all(|c| c == other));
-    let pairs: Vec<(usize, usize)> = news
-        .iter()
-        .zip(align(olds, news))
+    // An edit of nothing but blanks is meant as one.
+    if keys(&olds) == keys(&news) {
+        return Meaning::Literal;
+    }
+    let partners = news.iter().zip(align(&olds, &news));
+    let mut pairs: Vec<(&str, &str)> = partners
         .filter_map(|(new, partner)| Some((*new, *olds.get(partner?)?)))
         .filter(|(new, old)| !indent::of(new).is_empty() && likeness(new, old) >= ALIKE)
-        .map(|(new, old)| (indent::of(new).len(), indent::of(old).len()))
+        .map(|(new, old)| (indent::of(new), indent::of(old)))
+        .take(1)
         .collect();
-    let blanks: &[usize] = if other == '\t' { &[style.step] } else { &[2, 3, 4, 8] };
-    let image = |count: usize, step: usize| match other {
-        '\t' => Some(" ".repeat(count * step)),
-        _ => count.is_multiple_of(step).then(|| "\t".repeat(count / step)),
+    pairs.push(("", ""));
+    let solid = news.iter().filter(|line| !line.trim().is_empty());
+    let map = Map::learn(&pairs, &solid.map(|line| indent::of(line)).collect::<Vec<_>>(), style);
+    let line = |line: &&str| match line.trim().is_empty() {
+        true => Some((*line).to_owned()),
+        false => Some(map.image(indent::of(line))? + line.trim_start_matches([' ', '\t'])),
     };
-    let shown = |step: &usize| {
-        let same = |&(new, old): &(usize, usize)| image(new, *step).is_some_and(|image| image.len() == old);
-        pairs.iter().any(same)
-    };
-    let mut steps = blanks.iter().copied().filter(shown);
-    let step = steps.next().filter(|_| pure && steps.next().is_none())?;
-    let line = |line: &&str| {
-        let indent = indent::of(line);
-        Some(image(indent.len(), step)? + line.get(indent.len()..)?)
-    };
-    let lines = news.iter().map(|text| match text.trim().is_empty() {
-        true => Some((*text).to_owned()),
-        false => line(text),
-    });
-    Some(lines.collect::<Option<Vec<_>>>()?.join("\n"))
+    match news.iter().map(line).collect::<Option<Vec<_>>>() {
+        Some(lines) if pairs.len() > 1 => Meaning::Instead(hit, lines.join("\n")),
+        _ => {
+            let line = news
+                .iter()
+                .find(|line| indent::of(line).contains(sign))
+                .map_or("", |line| line.trim());
+            Meaning::Unclear(format!(
+                "the file indents with {own} only and the new line `{line}` with {other}: write it with {own}"
+            ))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -343,9 +288,8 @@ mod tests {
         }
     }
 
-    fn judged(file: &str, old: &str, new: &str) -> Blanks {
-        assert!(file.contains(old));
-        blanks(file, old, new, Style::of(file))
+    fn judged(file: &str, old: &str, new: &str) -> Meaning {
+        meaning(file, Style::of(file), file.find(old).unwrap(), old, new)
     }
 
     const RUST: &str = "fn f() {\n    if a {\n        b();\n        c();\n    }\n    e();\n}\n";
@@ -359,16 +303,16 @@ mod tests {
             ("        c();\n", "        if x {\n          c();\n        }\n"),
             ("        c();\n", "\t\tc();\n"),
         ] {
-            assert_eq!(judged(RUST, old, new), Blanks::Literal, "{new:?}");
+            assert_eq!(judged(RUST, old, new), Meaning::Literal, "{new:?}");
         }
-        assert_eq!(judged("a:\n\tb\n", "\tb\n", "    c\n"), Blanks::Literal);
-        assert_eq!(judged(GO, "\t\tb()\n", "\t\t// * a\n"), Blanks::Literal);
+        assert_eq!(judged("a:\n\tb\n", "\tb\n", "    c\n"), Meaning::Literal);
+        assert_eq!(judged(GO, "\t\tb()\n", "\t\t// * a\n"), Meaning::Literal);
     }
 
     #[test]
     fn the_other_kind_of_blanks_becomes_that_of_the_file() {
         let ours = |file, old, new| match judged(file, old, new) {
-            Blanks::OfFile(text) => text,
+            Meaning::Instead(_, text) => text,
             other => panic!("{other:?}"),
         };
         let new = "\tif a {\n\t\tb(1);\n\t\tif d {\n\t\t\tc();\n";
@@ -381,7 +325,7 @@ mod tests {
             (GO, "\tif a {\n\t\tb()\n", "  if x {\n\t\tb(1)\n"),
             (RUST, "        b();\n", "\t\tif d {\n\t\t\tb();\n\t\t}\n"),
         ] {
-            assert!(matches!(judged(file, old, new), Blanks::Doubt(_)), "{new:?}");
+            assert!(matches!(judged(file, old, new), Meaning::Unclear(_)), "{new:?}");
         }
     }
 }

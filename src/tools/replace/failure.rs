@@ -3,7 +3,6 @@
 use super::tokens::{plain, tokens};
 use crate::tools::diff::shorten;
 use std::collections::HashSet;
-use std::fmt::Write;
 use std::ops::Range;
 
 /// Why nothing was changed.
@@ -52,10 +51,8 @@ impl EditFailure {
                 )
             }
             Self::Many { lines } => {
-                let mut named = String::new();
-                for line in lines.iter().take(NAMED) {
-                    let _ = write!(named, "{}{line}", if named.is_empty() { "" } else { ", " });
-                }
+                let named: Vec<String> = lines.iter().take(NAMED).map(ToString::to_string).collect();
+                let named = named.join(", ");
                 let more = if lines.len() > NAMED { ", …" } else { "" };
                 format!(
                     "old_string fits {} places in {path}, at lines {named}{more}; nothing was changed. Add lines around it until it fits one place, or set allow_multiple to true to replace all",

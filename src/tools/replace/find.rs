@@ -1,33 +1,15 @@
 //! Finds the model's copy in a file by its words and signs, whatever blanks and line breaks are between them.
 
 use super::indent;
-use super::tokens::{Pairs, Token, gap, key, pair, tokens};
+use super::matcher::Strategy;
+use super::tokens::{Pairs, Token, gap, pair, tokens};
 use std::collections::HashSet;
 use std::ops::Range;
-
-/// How the place differs from the copy, from the least to the most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Tolerance {
-    /// In trailing blanks.
-    Ends,
-    /// In leading and trailing blanks.
-    Indent,
-    /// In the width of gaps, and in the form of quotes, dashes and entities.
-    Blanks,
-    /// In gaps next to signs.
-    Gaps,
-    /// In blank lines.
-    BlankLines,
-    /// In where lines break.
-    Breaks,
-    /// In spelling.
-    Spelling,
-}
 
 /// A place that the copy fits.
 #[derive(Clone, Debug)]
 pub(super) struct Hit {
-    pub(super) tolerance: Tolerance,
+    pub(super) strategy: Strategy,
     /// Whether it begins or ends inside a line.
     pub(super) part: bool,
     /// Bytes of the text.
@@ -42,7 +24,7 @@ pub(super) struct Hit {
 pub(super) struct Tokens<'a> {
     text: &'a str,
     all: Vec<Token<'a>>,
-    words: HashSet<&'a str>,
+    pub(super) words: HashSet<&'a str>,
 }
 
 /// Allowed differences in spelling: one character in this many.
@@ -57,10 +39,6 @@ impl<'a> Tokens<'a> {
         Self { text, all, words }
     }
 
-    pub(super) fn words(&self) -> &HashSet<&'a str> {
-        &self.words
-    }
-
     /// The places with the same tokens as the copy, in lines that correspond to its lines.
     pub(super) fn places(&self, copy: &str) -> Vec<Hit> {
         let copied = tokens(copy);
@@ -68,7 +46,7 @@ impl<'a> Tokens<'a> {
         let mut hits = self.runs(&copied, &after);
         hits.retain_mut(|hit| {
             self.judge(copy, hit);
-            hit.tolerance < Tolerance::Breaks && self.may_start(copy, hit)
+            self.may_end(copy, hit)
         });
         hits
     }
@@ -88,7 +66,7 @@ impl<'a> Tokens<'a> {
         hits.retain_mut(|hit| {
             self.widen(hit);
             hit.folded = true;
-            self.may_start(copy, hit)
+            self.may_end(copy, hit)
         });
         hits
     }
@@ -105,11 +83,8 @@ impl<'a> Tokens<'a> {
         let Some(first) = copied.first() else {
             return Vec::new();
         };
-        let starts = self
-            .all
-            .iter()
-            .enumerate()
-            .filter(|(_, token)| first.is_copied_from(token));
+        let all = self.all.iter().enumerate();
+        let starts = all.filter(|(_, token)| first.is_copied_from(token));
         let hit = |(at, token): (usize, &Token<'_>)| {
             let mut file = after(at);
             let mut end = token.at;
@@ -117,7 +92,7 @@ impl<'a> Tokens<'a> {
                 end = file.next().filter(|token| copy.is_copied_from(token))?.end();
             }
             Some(Hit {
-                tolerance: Tolerance::Breaks,
+                strategy: Strategy::LineBreaks,
                 part: false,
                 range: token.at..end,
                 pairs: Pairs {
@@ -143,27 +118,11 @@ impl<'a> Tokens<'a> {
                     .zip(place.split('\n'))
                     .all(|(copy, file)| same(copy, file))
         };
-        let count = |line: &str| tokens(line).len();
-        hit.tolerance = if !hit.part && all(&|copy, file| copy.trim_end() == file.trim_end()) {
-            Tolerance::Ends
-        } else if all(&|copy, file| copy.trim() == file.trim()) {
-            Tolerance::Indent
-        } else if all(&|copy, file| key(copy) == key(file)) {
-            Tolerance::Blanks
-        } else if all(&|copy, file| count(copy) == count(file)) {
-            Tolerance::Gaps
-        } else {
-            let solid = |text: &str| {
-                text.split('\n')
-                    .map(count)
-                    .filter(|count| *count > 0)
-                    .collect::<Vec<_>>()
-            };
-            if solid(copy) == solid(place) {
-                Tolerance::BlankLines
-            } else {
-                Tolerance::Breaks
-            }
+        hit.strategy = match () {
+            () if copy == place => Strategy::Exact,
+            () if all(&|copy, file| copy.trim_start() == file.trim_start()) => Strategy::Indentation,
+            () if all(&|copy, file| tokens(copy).len() == tokens(file).len()) => Strategy::Whitespace,
+            () => Strategy::LineBreaks,
         };
     }
 
@@ -183,11 +142,10 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Whether the copy may begin and end there: one that begins with blanks begins a line, one with a line end ends one.
-    fn may_start(&self, copy: &str, hit: &Hit) -> bool {
-        let starts = hit.range.start == 0 || self.text[..hit.range.start].ends_with('\n');
-        let ends = self.text[hit.range.end..].is_empty() || self.text[hit.range.end..].starts_with('\n');
-        (starts || !copy.trim_start_matches('\n').starts_with([' ', '\t'])) && (ends || !copy.ends_with('\n'))
+    /// Whether the copy may end there: one with a line end ends a line.
+    fn may_end(&self, copy: &str, hit: &Hit) -> bool {
+        let rest = &self.text[hit.range.end..];
+        rest.is_empty() || rest.starts_with('\n') || !copy.ends_with('\n')
     }
 
     /// The places of whole lines where only the spelling differs; if there are several, all that are about as near. The
@@ -215,13 +173,8 @@ impl<'a> Tokens<'a> {
                 (end, pairs.cost) = (end + 1, pairs.cost + 1);
             }
             if ends(end) && end > at {
-                let tolerance = if pairs.cost == 0 {
-                    Tolerance::Breaks
-                } else {
-                    Tolerance::Spelling
-                };
                 let mut hit = Hit {
-                    tolerance,
+                    strategy: Strategy::Fuzzy,
                     part: false,
                     range: token.at..self.all[end - 1].end(),
                     pairs,
@@ -231,12 +184,8 @@ impl<'a> Tokens<'a> {
                 hits.push(hit);
             }
         }
-        let Some(best) = hits
-            .iter()
-            .map(|hit| hit.pairs.cost)
-            .min()
-            .filter(|best| *best <= allowed)
-        else {
+        let best = hits.iter().map(|hit| hit.pairs.cost).min();
+        let Some(best) = best.filter(|best| *best <= allowed) else {
             return Vec::new();
         };
         let other = hits.iter().any(|hit| hit.pairs.cost == best && hit.pairs.other);

@@ -7,47 +7,35 @@ use super::tokens::{ALIKE, key, likeness};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Style {
     pub(super) blank: char,
-    pub(super) step: usize,
-    /// Whether the indentation of every line is a multiple of the step.
-    pub(super) even: bool,
+    pub(super) step: i64,
 }
 
 impl Style {
     /// Detected from lines that are indented more than the line before; four spaces if there are none.
     pub(super) fn of(text: &str) -> Self {
         let mut tabs = 0;
-        let mut widths = Vec::new();
         let mut steps = [0_usize; 9];
         let mut before = 0;
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             let indent = of(line);
             tabs += usize::from(indent.starts_with('\t'));
             let width = if indent.starts_with('\t') { 0 } else { indent.len() };
-            if let Some(count) = width
-                .checked_sub(before)
-                .filter(|&step| step > 1)
-                .and_then(|step| steps.get_mut(step))
-            {
+            if let Some(count) = steps.get_mut(width.saturating_sub(before)) {
                 *count += 1;
             }
             before = width;
-            widths.push(width);
         }
-        let spaced: usize = steps.iter().sum();
-        if tabs > spaced {
-            return Self {
-                blank: '\t',
-                step: 1,
-                even: widths.iter().all(|width| *width == 0),
-            };
+        // A single blank is the margin of a comment.
+        if tabs > steps[2..].iter().sum() {
+            return Self { blank: '\t', step: 1 };
         }
-        let most = steps.iter().enumerate().rev().max_by_key(|(_, count)| **count);
-        let step = most.filter(|(_, count)| **count > 0).map_or(4, |(step, _)| step);
-        Self {
-            blank: ' ',
-            step,
-            even: tabs == 0 && widths.iter().all(|width| width % step == 0),
-        }
+        let most = steps
+            .iter()
+            .zip(0..)
+            .skip(2)
+            .max_by_key(|(count, step)| (**count, -*step));
+        let step = most.filter(|(count, _)| **count > 0).map_or(4, |(_, step)| step);
+        Self { blank: ' ', step }
     }
 }
 
@@ -80,10 +68,8 @@ impl Map {
         if pairs.iter().all(|(snippet, file)| snippet == file) {
             return Self::Same;
         }
-        if let Some(scale) = by_count(pairs, others, style) {
-            return scale;
-        }
-        table(pairs).unwrap_or(Self::Unknown)
+        let scale = by_count(pairs, others, style).or_else(|| table(pairs));
+        scale.unwrap_or(Self::Unknown)
     }
 
     /// The file's indentation for one of the snippet. `None` if it is unknown.
@@ -119,37 +105,30 @@ fn by_count(pairs: &[(&str, &str)], others: &[&str], style: Style) -> Option<Map
     let snippets = || pairs.iter().map(|(snippet, _)| *snippet).chain(others.iter().copied());
     let to = only_blank(pairs.iter().map(|(_, file)| *file))?.unwrap_or(style.blank);
     let from = only_blank(snippets())?.unwrap_or(to);
+    let width = |indent: &str| i64::try_from(indent.len()).unwrap_or(i64::from(u16::MAX));
     let counts: Vec<(i64, i64)> = pairs
         .iter()
-        .map(|(snippet, file)| Some((i64::try_from(snippet.len()).ok()?, i64::try_from(file.len()).ok()?)))
-        .collect::<Option<_>>()?;
-    let &(first, image) = counts.first()?;
-    let scale = |num: i64, den: i64| {
-        let base = (first * num % den == 0).then(|| image - first * num / den)?;
-        // If one line has the same indentation in both, the others are not scaled.
-        if (num, den) != (1, 1) && base != 0 && to == from && counts.iter().any(|(n, f)| n == f && *n > 0) {
-            return None;
-        }
-        let fits = |(n, f): &(i64, i64)| n * num % den == 0 && n * num / den + base == *f;
-        counts.iter().all(fits).then_some(Map::Scale { num, den, base, to })
-    };
-    if let Some(&(second, other)) = counts.iter().find(|(n, _)| *n != first) {
-        let (run, rise) = (second - first, other - image);
-        let (num, den) = reduced(rise, run)?;
-        let plain = num > 0 && (num == 1 || den == 1) && num.max(den) <= 8;
-        return if plain { scale(num, den) } else { None };
-    }
-    if counts.iter().any(|(_, f)| *f != image) {
-        return None;
-    }
-    let widths: Vec<i64> = snippets()
-        .filter_map(|indent| i64::try_from(indent.len()).ok())
+        .map(|(snippet, file)| (width(snippet), width(file)))
         .collect();
-    let step = widths.iter().fold(0, |step, width| gcd(step, (width - first).abs()));
-    match one_level(first, image, step, (from, to), style) {
-        Some((num, den)) => scale(num, den),
-        None => table(pairs),
-    }
+    let &(first, image) = counts.first()?;
+    let step = snippets().fold(0, |step, indent| gcd(step, (width(indent) - first).abs()));
+    let (num, den) = match counts.iter().find(|(n, _)| *n != first) {
+        Some(&(second, other)) => (other - image, second - first),
+        // All known lines have the same indentation.
+        None if (from, to) == ('\t', ' ') => (style.step, 1),
+        None if (from, to) == (' ', '\t') => {
+            let width = if first > 0 { first.checked_div(image)? } else { step };
+            (1, Some(width).filter(|width| matches!(width, 2..=4 | 8))?)
+        }
+        None if first > 0 && step > 0 && first * style.step == image * step => (style.step, step),
+        None => (1, 1),
+    };
+    let plain = num * den > 0 && (num % den == 0 || den % num == 0);
+    let base = image - (first * num).checked_div(den)?;
+    // Steps of another width and a shift at once are more likely a coincidence.
+    let shifted = num == den || base == 0 || from != to;
+    let fits = |(n, f): &(i64, i64)| n * num % den == 0 && n * num / den + base == *f;
+    (plain && shifted && counts.iter().all(fits)).then_some(Map::Scale { num, den, base, to })
 }
 
 /// A mapping for exactly these pairs; `None` if one indentation stands for two, or two for one.
@@ -162,41 +141,6 @@ fn table(pairs: &[(&str, &str)]) -> Option<Map> {
         table.push(((*snippet).to_owned(), (*file).to_owned()));
     }
     Some(Map::Table(table))
-}
-
-/// The factor if all known lines have the same indentation. `step`: how much the snippet's other lines differ from it,
-/// 0 if there are none.
-fn one_level(first: i64, image: i64, step: i64, blanks: (char, char), style: Style) -> Option<(i64, i64)> {
-    let usual = |count: i64| matches!(count, 2 | 3 | 4 | 8);
-    let file_step = i64::try_from(style.step).ok()?;
-    match blanks {
-        _ if step == 0 && (blanks.0 == blanks.1 || first == 0) => Some((1, 1)),
-        (' ', '\t') if first > 0 && image > 0 && first % image == 0 && usual(first / image) => {
-            let step_fits = step == 0 && first / image != 3 || step % (first / image) == 0 && step != 0;
-            step_fits.then_some((1, first / image))
-        }
-        (' ', '\t') => usual(step).then_some((1, step)),
-        ('\t', ' ') if style.even || first == 0 || image == first * file_step => Some((file_step, 1)),
-        ('\t', ' ') => None,
-        // The file itself has lines at half steps.
-        (' ', ' ') if step >= 2 && step < file_step && file_step % step == 0 && !style.even => None,
-        (' ', ' ') if step >= 2 && step < file_step && file_step % step == 0 => {
-            let same_level = first == 0 || (first % step == 0 && first * file_step == image * step);
-            Some(if same_level { (file_step / step, 1) } else { (1, 1) })
-        }
-        // One level in both, with a wider step in the snippet. (Twice the step may also be a continuation line.)
-        (' ', ' ') if file_step > 1 && step > file_step && step % file_step == 0 && first > 0 => {
-            let same_level = first % step == 0 && first * file_step == image * step;
-            Some(if same_level { (1, step / file_step) } else { (1, 1) })
-        }
-        _ => Some((1, 1)),
-    }
-}
-
-fn reduced(a: i64, b: i64) -> Option<(i64, i64)> {
-    let divisor = gcd(a.abs(), b.abs());
-    let sign = if b < 0 { -1 } else { 1 };
-    (divisor > 0).then(|| (sign * a / divisor, sign * b / divisor))
 }
 
 fn gcd(a: i64, b: i64) -> i64 {
@@ -219,31 +163,31 @@ pub(super) fn is_balanced(line: &str) -> bool {
     count(['(', '[', '{']) == count([')', ']', '}'])
 }
 
-/// Whether `new_string` is indented like the file or like `old_string`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Terms {
-    Copy,
-    File,
+/// How the indentation of the new text relates to that of the file.
+#[derive(Debug, PartialEq)]
+enum How {
+    /// It is indented like the file, although `old_string` is not.
+    AsWritten,
     /// The lines are contradictory.
     Unclear,
+    /// It is indented like `old_string`.
+    Mapped(Map),
+    /// As `old_string`, of which only the first line lost its indentation.
+    FirstApart,
 }
 
 /// Whether the new text is indented like the file although the old text is not. Lines that the edit keeps in their block
 /// decide, then those that it changes, then the first line.
-fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
+fn how(parts: &Parts<'_>, partners: &[Option<usize>]) -> How {
     if parts.cut {
-        return Terms::Copy;
+        return of_pairs(parts);
     }
     let indents = |lines: &[&'_ str]| -> Vec<String> {
         let solid = lines.iter().filter(|line| !line.trim().is_empty());
         solid.map(|line| of(line).to_owned()).collect()
     };
     let (file, old, new) = (indents(parts.file), indents(parts.old), indents(parts.new));
-    let least = |all: &[String]| all.iter().map(String::len).min().unwrap_or(0);
-    let blank = |all: &[String]| only_blank(all.iter().map(String::as_str)).flatten();
     let (mut as_copied, mut as_filed, mut elsewhere, mut stays, mut like_copy) = (false, false, false, false, false);
-    // An old text without any indentation cannot be what the new one is indented like.
-    let mut flat = old.iter().all(String::is_empty) && least(&file) < file.iter().map(String::len).max().unwrap_or(0);
     for (index, now) in parts.new.iter().enumerate() {
         let Some(at) = partners[index].filter(|_| !now.trim().is_empty()) else {
             continue;
@@ -262,42 +206,33 @@ fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
         as_filed |= same && inside && in_file;
         stays |= inside && in_file && likeness(now, parts.old[at]) >= ALIKE;
         like_copy |= in_copy;
-        flat &= !same || in_file;
     }
+    let begins = !like_copy
+        && new.first() == file.first()
+        && old.first().is_some_and(String::is_empty)
+        && new.first() != old.first();
+    // An old text without any indentation cannot be what the new one is indented like.
+    let flat = old.iter().all(String::is_empty) && file.iter().any(|indent| Some(indent) != file.first());
     let of_file = new.iter().any(|indent| file.contains(indent) && !old.contains(indent));
-    let begins_as_file = new.first() == file.first() && new.first() != old.first();
     match (as_copied, as_filed) {
-        (true, true) => Terms::Unclear,
-        (false, _)
-            if blank(&new).is_some()
-                && blank(&new) == blank(&file)
-                && blank(&old).is_some_and(|old| Some(old) != blank(&new)) =>
-        {
-            Terms::File
-        }
-        (true, false) => Terms::Copy,
-        (false, _) if elsewhere => Terms::Unclear,
-        (false, true) if least(&new) < least(&file) => Terms::Unclear,
-        (false, true) => Terms::File,
-        (false, false) if flat && of_file && !like_copy => Terms::File,
-        (false, false) if !like_copy && (stays || begins_as_file && least(&old) == 0) => Terms::File,
-        (false, false) if new.first() == old.first() && !of_file => Terms::Copy,
-        (false, false) => Terms::Unclear,
+        (true, true) => How::Unclear,
+        (true, false) => of_pairs(parts),
+        (false, _) if elsewhere => How::Unclear,
+        (false, true) => How::AsWritten,
+        (false, false) if stays || begins || flat && of_file && !like_copy => How::AsWritten,
+        (false, false) if new.first() == old.first() => of_pairs(parts),
+        (false, false) => How::Unclear,
     }
 }
 
 /// Whether the line has other parent lines than its old line had. The old lines are indented as in the file, because
 /// the old text may have lost its indentation.
 fn is_rewrapped(parts: &Parts<'_>, partners: &[Option<usize>], (new, old): (usize, usize)) -> bool {
-    // A first line that alone lost its indentation is no parent.
-    let lost = |lines: &[&str]| lines.first().is_some_and(|line| of(line).is_empty());
-    let alone = parts.old.iter().any(|line| !of(line).is_empty());
-    let begin = usize::from(alone && lost(parts.new) && lost(parts.old) && !lost(parts.file));
     let above = |lines: &[&str], at: usize, alone: &dyn Fn(usize) -> bool| {
         let depth = |at: usize| lines.get(at).map_or(0, |line| of(line).len());
         let mut least = depth(at);
         let mut count = 0;
-        for above in (begin..at).rev() {
+        for above in (0..at).rev() {
             let blank = lines.get(above).is_none_or(|line| line.trim().is_empty());
             if !blank && depth(above) < least {
                 least = depth(above);
@@ -311,18 +246,6 @@ fn is_rewrapped(parts: &Parts<'_>, partners: &[Option<usize>], (new, old): (usiz
     above(parts.new, new, &fresh) != above(parts.file, old, &gone)
 }
 
-/// How the indentation in `old_string` relates to that of the file.
-#[derive(Debug, PartialEq)]
-enum How {
-    /// The new text is indented like the file, although `old_string` is not.
-    AsWritten,
-    /// It is ambiguous which of the two the new text is indented like.
-    Unclear,
-    Mapped(Map),
-    /// Only the first line of `old_string` lost its indentation.
-    FirstApart,
-}
-
 /// The indentation mapping of one edit. `partners`: for each new line the old line that it is aligned with.
 pub(super) struct Depths<'a> {
     parts: &'a Parts<'a>,
@@ -332,31 +255,13 @@ pub(super) struct Depths<'a> {
 
 impl<'a> Depths<'a> {
     pub(super) fn learn(parts: &'a Parts<'a>, partners: &'a [Option<usize>]) -> Self {
-        let how = match terms(parts, partners) {
-            Terms::Unclear => How::Unclear,
-            Terms::File => How::AsWritten,
-            Terms::Copy => of_pairs(parts),
-        };
+        let how = how(parts, partners);
         Self { parts, partners, how }
-    }
-
-    /// Whether `old_string` is indented like the file.
-    pub(super) fn is_same(&self) -> bool {
-        matches!(self.how, How::AsWritten | How::Mapped(Map::Same) | How::FirstApart)
     }
 
     /// The indentation of an old line in `old_string` and in the file.
     fn known(&self, old: usize) -> Option<(&'a str, &'a str)> {
         Some((of(self.parts.old.get(old)?), of(self.parts.file.get(old)?)))
-    }
-
-    /// Whether only the first line of `old_string` has lost its indentation.
-    fn is_first_lost(&self) -> bool {
-        let same = |old| self.known(old).is_some_and(|(old, file)| old == file);
-        self.known(0).is_some_and(|(old, _)| old.is_empty())
-            && !same(0)
-            && self.parts.old.len() > 1
-            && (1..self.parts.old.len()).all(same)
     }
 
     fn partner(&self, new: usize) -> Option<usize> {
@@ -366,23 +271,12 @@ impl<'a> Depths<'a> {
     /// The indentation in the file for the new line at `index`.
     pub(super) fn image(&self, index: usize, line: &str) -> Result<String, Doubt> {
         let asked = of(line);
-        if self.how == How::AsWritten || self.parts.cut && index == 0 {
-            let lost = (index == 0 && asked.is_empty() && self.is_first_lost())
-                .then(|| self.known(0))
-                .flatten();
-            return Ok(lost.map_or(asked, |(_, file)| file).to_owned());
-        }
-        let first_apart = matches!(self.how, How::FirstApart);
-        let own = match self.partner(index) {
-            partner if first_apart && index == 0 => self.agrees(asked, partner).then_some(0),
-            partner => partner.filter(|&old| !(self.parts.cut && old == 0)),
+        let own = match index {
+            0 if asked.is_empty() && is_first_apart(self.parts) => Some(0),
+            _ => self.partner(index),
         };
-        let found = match own.and_then(|old| self.known(old)) {
-            Some((old, file)) if old == asked => match self.how {
-                How::Unclear => (old == file).then(|| file.to_owned()),
-                _ => own.filter(|&old| self.is_certain(index, old)).map(|_| file.to_owned()),
-            },
-            None if first_apart && index == 0 => None,
+        let found = match own.and_then(|old| Some((old, self.known(old)?))) {
+            Some((old, (copied, file))) if copied == asked => self.is_certain(index, old).then(|| file.to_owned()),
             _ => self.mapped(index, asked),
         };
         found.ok_or_else(|| Doubt::Indentation(line.trim().to_owned()))
@@ -394,25 +288,9 @@ impl<'a> Depths<'a> {
             How::AsWritten => Some(asked.to_owned()),
             How::Unclear => None,
             How::FirstApart if index > 0 && asked.is_empty() && !self.at_margin(index) => None,
-            How::FirstApart if !asked.is_empty() && self.is_first_alone(asked) => None,
             How::FirstApart => Some(asked.to_owned()),
             How::Mapped(map) => map.image(asked),
         }
-    }
-
-    /// For a first line without indentation that is aligned with another old line: whether both have the same
-    /// indentation in the file.
-    fn agrees(&self, asked: &str, own: Option<usize>) -> bool {
-        match (own.and_then(|old| self.known(old)), self.known(0)) {
-            (Some((_, own)), Some((lost, first))) if asked == lost => own == first,
-            _ => true,
-        }
-    }
-
-    /// Whether only the first line of `old_string` has this indentation.
-    fn is_first_alone(&self, asked: &str) -> bool {
-        let deep = |old: usize| self.known(old).is_some_and(|(depth, _)| depth == asked);
-        deep(0) && !(1..self.parts.old.len()).any(deep)
     }
 
     /// Whether the last aligned line before this one, not counting the first, has no indentation.
@@ -424,15 +302,17 @@ impl<'a> Depths<'a> {
     /// If one indentation of `old_string` stands for several in the file, only a line that stays in its block can be
     /// placed.
     fn is_certain(&self, new: usize, old: usize) -> bool {
-        let alike = || likeness(self.parts.new[new], self.parts.old[old]) >= ALIKE;
-        !matches!(self.how, How::Mapped(Map::Unknown))
-            || alike() && !is_rewrapped(self.parts, self.partners, (new, old))
+        match self.how {
+            How::Unclear => self.known(old).is_some_and(|(copied, file)| copied == file),
+            How::Mapped(Map::Unknown) => !is_rewrapped(self.parts, self.partners, (new, old)),
+            _ => true,
+        }
     }
 
     /// If `old_string` is indented less than the file, refuses a new line that opens a block without a deeper line
     /// after it: the indentation of the block was lost and cannot be inferred.
     pub(super) fn refuse_flat(&self) -> Result<(), Doubt> {
-        if self.is_same() || matches!(self.how, How::FirstApart) {
+        if matches!(self.how, How::AsWritten | How::Mapped(Map::Same)) {
             return Ok(());
         }
         let lines = self.parts.new.iter().zip(self.partners);
@@ -452,6 +332,9 @@ impl<'a> Depths<'a> {
 
 /// Learns the mapping from the aligned lines, if the new text is indented like `old_string`.
 fn of_pairs(parts: &Parts<'_>) -> How {
+    if is_first_apart(parts) {
+        return How::FirstApart;
+    }
     let pairs: Vec<(&str, &str)> = parts
         .old
         .iter()
@@ -460,40 +343,26 @@ fn of_pairs(parts: &Parts<'_>) -> How {
         .filter(|(old, file)| !old.trim().is_empty() && !file.trim().is_empty())
         .map(|(old, file)| (of(old), of(file)))
         .collect();
-    if pairs.is_empty() {
-        return How::AsWritten;
-    }
     let solid = parts.new.iter().filter(|line| !line.trim().is_empty());
     let news: Vec<&str> = solid.map(|line| of(line)).collect();
-    let map = Map::learn(&pairs, &news, parts.style);
-    match pairs.split_first() {
-        Some(((old, file), rest))
-            if !parts.cut
-                && old.is_empty()
-                && !file.is_empty()
-                && !rest.is_empty()
-                && rest.iter().all(|(old, file)| old == file) =>
-        {
-            How::FirstApart
-        }
-        _ => How::Mapped(map),
-    }
+    How::Mapped(Map::learn(&pairs, &news, parts.style))
+}
+
+/// Whether only the first line of `old_string` lost its indentation.
+fn is_first_apart(parts: &Parts<'_>) -> bool {
+    let mut pairs = parts.old.iter().zip(parts.file).map(|(old, file)| (of(old), of(file)));
+    let lost = pairs
+        .next()
+        .is_some_and(|(old, file)| old.is_empty() && !file.is_empty());
+    lost && parts.old.len() > 1 && pairs.all(|(old, file)| old == file)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const FOUR: Style = Style {
-        blank: ' ',
-        step: 4,
-        even: true,
-    };
-    const TABS: Style = Style {
-        blank: '\t',
-        step: 1,
-        even: true,
-    };
+    const FOUR: Style = Style { blank: ' ', step: 4 };
+    const TABS: Style = Style { blank: '\t', step: 1 };
 
     fn image(pairs: &[(&str, &str)], others: &[&str], style: Style, asked: &str) -> Option<String> {
         Map::learn(pairs, others, style).image(asked)
@@ -533,10 +402,9 @@ mod tests {
         assert_eq!(Style::of("a\n    b\n        c\n"), FOUR);
         assert_eq!(Style::of("a:\n\tb\n"), TABS);
         assert_eq!(Style::of("a:\n  b:\n    c\n"), Style { step: 2, ..FOUR });
-        assert!(!Style::of("a:\n    b:\n      c\nd:\n    e\n").even);
     }
 
-    fn told(file: &[&str], old: &[&str], new: &[&str]) -> Terms {
+    fn told(file: &[&str], old: &[&str], new: &[&str]) -> &'static str {
         let style = Style::of(&file.join("\n"));
         let parts = Parts {
             file,
@@ -545,28 +413,29 @@ mod tests {
             cut: false,
             style,
         };
-        terms(&parts, &crate::tools::replace::merge::align(old, new))
+        match how(&parts, &crate::tools::replace::merge::align(old, new)) {
+            How::AsWritten => "file",
+            How::Mapped(_) | How::FirstApart => "copy",
+            How::Unclear => "unclear",
+        }
     }
 
     #[test]
     fn lines_that_stay_speak_first() {
         let file = ["    if a {", "        b();", "    }"];
         let old = ["if a {", "    b();", "}"];
-        assert_eq!(told(&file, &old, &["if a {", "    c(); d();", "}"]), Terms::Copy);
-        assert_eq!(
-            told(&file, &old, &["    if a {", "        c(); d();", "    }"]),
-            Terms::File
-        );
-        assert_eq!(told(&file, &old, &["if a {", "    c();", "    }"]), Terms::Unclear);
+        assert_eq!(told(&file, &old, &["if a {", "    c(); d();", "}"]), "copy");
+        assert_eq!(told(&file, &old, &["    if a {", "        c(); d();", "    }"]), "file");
+        assert_eq!(told(&file, &old, &["if a {", "    c();", "    }"]), "unclear");
         // A line that was moved out of its block happens to have the indentation that both readings give.
-        assert_eq!(told(&file, &old, &["    b();"]), Terms::Unclear);
+        assert_eq!(told(&file, &old, &["    b();"]), "unclear");
         assert_eq!(
             told(&["  a();"], &["    a();"], &["    if x {", "      a();", "    }"]),
-            Terms::Copy
+            "copy"
         );
         assert_eq!(
             told(&["  a();"], &["    a();"], &["  if x {", "    a();", "  }"]),
-            Terms::Unclear
+            "unclear"
         );
     }
 
@@ -575,15 +444,12 @@ mod tests {
         let file = ["def f():", "    a = 1", "    b = 2"];
         assert_eq!(
             told(&file[1..], &["\ta = 1", "\tb = 2"], &["    if x:", "        a = 1"]),
-            Terms::File
+            "unclear"
         );
         assert_eq!(
             told(&file, &["def f():", "a = 1", "b = 2"], &["def f():", "    a = 3"]),
-            Terms::File
+            "file"
         );
-        assert_eq!(
-            told(&file[1..], &["      a = 1"], &["    other(thing)"]),
-            Terms::Unclear
-        );
+        assert_eq!(told(&file[1..], &["      a = 1"], &["    other(thing)"]), "unclear");
     }
 }

@@ -2,12 +2,11 @@
 //! I/O.
 
 use super::correct::{Correction, Reading, plain_margins, readings};
-use super::exact::{self, Blanks, Meaning};
+use super::exact::{self, Meaning};
 use super::failure::{self, EditFailure};
-use super::find::{Hit, Tokens, Tolerance};
+use super::find::{Hit, Tokens};
 use super::indent::Style;
 use super::merge::{self, Doubt, Parts};
-use super::rewrap;
 use super::tokens::{repeated, tokens};
 use crate::tools::placeholder;
 use crate::workspace::text::{Text, plain_line_ends};
@@ -16,7 +15,7 @@ use std::fmt;
 use std::ops::Range;
 
 /// The method that found the old text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Strategy {
     Exact,
     Indentation,
@@ -135,62 +134,25 @@ impl<'a> Attempt<'a> {
         };
         // Text with line numbers comes from a listing, which shows whole lines.
         if reading.corrections.contains(&Correction::LineNumbers) {
-            starts.retain(|&at| {
-                content
-                    .get(..at)
-                    .is_some_and(|head| head.is_empty() || head.ends_with('\n'))
-            });
+            starts.retain(|at| self.begins_line(*at));
         }
         if starts.len() > 1 && !self.multiple {
-            return Err(self.many(starts.iter().map(|&at| self.file.line_of(at) - 1)));
+            return Err(self.many(starts.iter()));
         }
         let mut edits = Vec::new();
-        let (mut strategy, mut blanks) = (Strategy::Exact, None);
+        let mut strategy = Strategy::Exact;
         for at in starts {
-            edits.push(
-                match exact::meaning(content, self.style, at, &reading.old, &reading.new) {
-                    Meaning::Literal => {
-                        let hit = at..at + reading.old.len();
-                        let text = self.in_blanks_of_file(&hit, reading, &mut blanks)?;
-                        strategy = if text == reading.new {
-                            strategy
-                        } else {
-                            Strategy::Indentation
-                        };
-                        (hit, text)
-                    }
-                    Meaning::Instead(range, text) => (range, text),
-                    Meaning::Shallow => return Ok(None),
-                    Meaning::Unclear(why) => {
-                        return Err(self.unsure(self.file.line_of(at) - 1, why.to_owned()));
-                    }
-                },
-            );
+            match exact::meaning(content, self.style, at, &reading.old, &reading.new) {
+                Meaning::Literal => edits.push((at..at + reading.old.len(), reading.new.clone())),
+                Meaning::Instead(range, text) => {
+                    strategy = Strategy::Indentation;
+                    edits.push((range, text));
+                }
+                Meaning::Shallow => return Ok(None),
+                Meaning::Unclear(why) => return Err(self.unsure(at, why)),
+            }
         }
         self.finish(reading, strategy, edits)
-    }
-
-    /// The new text of an exact match. If the new lines are indented with tabs where the file uses spaces, or the
-    /// reverse, they are converted.
-    fn in_blanks_of_file(
-        &self,
-        hit: &Range<usize>,
-        reading: &Reading,
-        known: &mut Option<Blanks>,
-    ) -> Result<String, EditFailure> {
-        let content = self.file.as_str();
-        let head = content.get(..hit.start).unwrap_or_default();
-        let tail = content.get(hit.end..).unwrap_or_default();
-        let starts = head.is_empty() || head.ends_with('\n');
-        if !starts || !(reading.old.ends_with('\n') || tail.is_empty() || tail.starts_with('\n')) {
-            return Ok(reading.new.clone());
-        }
-        // The result is the same for every place.
-        match known.get_or_insert_with(|| exact::blanks(content, &reading.old, &reading.new, self.style)) {
-            Blanks::Literal => Ok(reading.new.clone()),
-            Blanks::OfFile(text) => Ok(text.clone()),
-            Blanks::Doubt(why) => Err(self.unsure(self.file.line_of(hit.start) - 1, why.clone())),
-        }
     }
 
     /// Edits the places that a search finds, those that differ least from the request.
@@ -198,91 +160,60 @@ impl<'a> Attempt<'a> {
         let content = self.file.as_str();
         let (old, new) = trimmed(&reading.old, &reading.new);
         let mut hits = search(self.tokens(), old);
-        let Some(best) = hits.iter().map(|hit| (hit.tolerance, hit.part)).min() else {
+        let Some(best) = hits.iter().map(|hit| (hit.strategy, hit.part)).min() else {
             return Ok(None);
         };
-        hits.retain(|hit| best == (hit.tolerance, hit.part));
-        if self.multiple {
-            let mut next = 0;
-            hits.retain(|hit| {
-                hit.range.start >= next && {
-                    next = hit.range.end;
-                    true
-                }
-            });
-        } else if hits.len() > 1 {
-            return Err(self.many(hits.iter().map(|hit| self.line(hit.range.start))));
+        hits.retain(|hit| best == (hit.strategy, hit.part));
+        if !self.multiple && hits.len() > 1 {
+            return Err(self.many(hits.iter().map(|hit| &hit.range.start)));
         }
-        let (tolerance, _) = best;
-        let mut same = true;
         let mut edits = Vec::new();
         for hit in &hits {
-            let line = self.line(hit.range.start);
+            let at = hit.range.start;
             if hit.pairs.other {
-                return Err(self.unsure(
-                    line,
-                    "the nearest place has other names, numbers or signs than the old text".to_owned(),
-                ));
+                let why = "the nearest place has other names, numbers or signs than the old text";
+                return Err(self.unsure(at, why.to_owned()));
             }
             let file = &content[hit.range.clone()];
             let woven = self
                 .woven(hit, old, new, file)
-                .map_err(|doubt| self.unsure(line, doubt.to_string()))?;
-            if let Some(word) =
-                repeated(self.tokens().words(), &tokens(old), &woven).filter(|_| tolerance == Tolerance::Spelling)
-            {
-                return Err(self.unsure(
-                    line,
-                    format!("the new text repeats `{word}`, which the file does not have"),
-                ));
+                .map_err(|doubt| self.unsure(at, doubt.to_string()))?;
+            if let Some(word) = repeated(&self.tokens().words, &tokens(old), &woven) {
+                let why = format!("the new text repeats `{word}`, which the file does not have");
+                return Err(self.unsure(at, why));
             }
-            same &= file == old.trim_end_matches('\n');
             edits.push(self.joined((old, new), hit.range.clone(), &woven));
         }
-        let strategy = match tolerance {
-            // Only an additional final line end differed.
-            _ if same => Strategy::Exact,
-            Tolerance::Indent => Strategy::Indentation,
-            Tolerance::Ends | Tolerance::Blanks | Tolerance::Gaps | Tolerance::BlankLines => Strategy::Whitespace,
-            Tolerance::Breaks => Strategy::LineBreaks,
-            Tolerance::Spelling => Strategy::Fuzzy,
-        };
-        self.finish(reading, strategy, edits)
+        self.finish(reading, best.0, edits)
     }
 
     /// The lines that replace a place.
     fn woven(&self, hit: &Hit, old: &str, new: &str, file: &str) -> Result<Vec<String>, Doubt> {
-        let (old, new) = match hit.tolerance {
-            Tolerance::BlankLines | Tolerance::Breaks | Tolerance::Spelling => rewrap::like_file(old, new, file, hit)?,
+        let (old, new) = match hit.strategy {
+            Strategy::LineBreaks | Strategy::Fuzzy => merge::like_file(old, new, file, hit)?,
             _ => (old.to_owned(), new.to_owned()),
         };
         let file: Vec<&str> = file.split('\n').collect();
         let old: Vec<&str> = old.split_terminator('\n').collect();
         let new: Vec<&str> = new.split_terminator('\n').collect();
-        let cut = hit.range.start > 0 && !self.file.as_str()[..hit.range.start].ends_with('\n');
         merge::weave(&Parts {
             file: &file,
             old: &old,
             new: &new,
-            cut,
+            cut: !self.begins_line(hit.range.start),
             style: self.style,
         })
     }
 
-    /// The index of the line with an offset.
-    fn line(&self, at: usize) -> usize {
-        self.file.line_of(at).saturating_sub(1)
+    fn begins_line(&self, at: usize) -> bool {
+        at == 0 || self.file.as_str()[..at].ends_with('\n')
     }
 
     /// Builds an edit of whole lines. A final line end that both texts have is left out, so that the file's own is
     /// kept.
     fn joined(&self, (old, new): (&str, &str), range: Range<usize>, lines: &[String]) -> (Range<usize>, String) {
         let text = lines.join("\n");
-        let has_end = self
-            .file
-            .as_str()
-            .get(range.end..)
-            .is_some_and(|rest| rest.starts_with('\n'));
+        let has_end = self.file.as_str()[range.end..].starts_with('\n');
         match (old.ends_with('\n'), new.ends_with('\n')) {
             (true, false) if new.is_empty() && has_end => (range.start..range.end + 1, text),
             (false, true) => (range, text + "\n"),
@@ -291,12 +222,11 @@ impl<'a> Attempt<'a> {
     }
 
     fn finish(&self, reading: &Reading, strategy: Strategy, edits: Vec<(Range<usize>, String)>) -> Outcome {
-        let Some(first) = edits.first() else {
+        let Some(&(Range { start, .. }, _)) = edits.first() else {
             return Ok(None);
         };
-        let line = self.file.line_of(first.0.start).saturating_sub(1);
         if let Some(doubt) = reading.doubt {
-            return Err(self.unsure(line, doubt.to_owned()));
+            return Err(self.unsure(start, doubt.to_owned()));
         }
         if reading.old == reading.new {
             return Err(EditFailure::Same);
@@ -304,7 +234,7 @@ impl<'a> Attempt<'a> {
         let bytes = self
             .file
             .with_replacements(&edits)
-            .map_err(|error| self.unsure(line, error.to_string()))?;
+            .map_err(|error| self.unsure(start, error.to_string()))?;
         Ok(Some(Match {
             strategy,
             corrections: reading.corrections.clone(),
@@ -313,18 +243,15 @@ impl<'a> Attempt<'a> {
         }))
     }
 
-    fn many(&self, lines: impl Iterator<Item = usize>) -> EditFailure {
-        EditFailure::Many {
-            lines: lines.map(|line| line + 1).collect(),
-        }
+    fn many<'x>(&self, places: impl Iterator<Item = &'x usize>) -> EditFailure {
+        let lines = places.map(|at| self.file.line_of(*at)).collect();
+        EditFailure::Many { lines }
     }
 
-    fn unsure(&self, line: usize, why: String) -> EditFailure {
-        EditFailure::Unsure {
-            line: line + 1,
-            why,
-            closest: failure::shown(self.file.as_str(), line..line + 6),
-        }
+    fn unsure(&self, at: usize, why: String) -> EditFailure {
+        let line = self.file.line_of(at);
+        let closest = failure::shown(self.file.as_str(), line - 1..line + 5);
+        EditFailure::Unsure { line, why, closest }
     }
 }
 

@@ -1,9 +1,12 @@
 //! Merges an edit into the file: computes the new lines from the file's lines, `old_string` and `new_string`. Lines
-//! that the edit does not change stay as they are in the file.
+//! that the edit does not change stay as they are in the file; where the copy breaks lines elsewhere, the request gets
+//! the file's line breaks first.
 
+use super::find::{Hit, folded};
 use super::indent::{self, Depths, Style};
-use super::tokens::{ALIKE, Token, gap, is_word, key, likeness, merge, pair, plain, tokens};
+use super::tokens::{ALIKE, Pairs, Token, changes, gap, key, likeness, merge, pair, tokens};
 use similar::{Algorithm, DiffTag, capture_diff_slices};
+use std::ops::Range;
 
 /// Why the new lines are ambiguous.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,40 +48,28 @@ pub(super) fn weave(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
     for (index, (line, partner)) in parts.new.iter().zip(&partners).enumerate() {
         let pair = partner.and_then(|old| Some((*parts.old.get(old)?, *parts.file.get(old)?)));
         if line.trim().is_empty() {
-            match pair.filter(|(_, file)| file.trim().is_empty()) {
-                Some((old, file)) if old == *line || file.is_empty() || line.is_empty() => out.push(file.to_owned()),
-                _ if depths.is_same() && !manners.no_trailing => out.push((*line).to_owned()),
-                _ => out.push(String::new()),
-            }
+            out.push(
+                pair.filter(|(_, file)| file.trim().is_empty())
+                    .map_or(String::new(), |(_, file)| file.to_owned()),
+            );
             continue;
         }
         let indent = depths.image(index, line)?;
         let asked = manners.plain(body(line));
         let content = match pair {
-            // Closing brackets look alike; only their indentation distinguishes them.
-            Some((old, file))
-                if is_bare(line)
-                    && indent::of(old) != indent::of(line)
-                    && plain(&tokens(old)) != plain(&tokens(file)) =>
-            {
-                return Err(Doubt::Conflict(old.trim().to_owned()));
-            }
-            Some((old, file)) if key(old) == key(line) => {
-                merge(&manners.plain(body(old)), body(file), &asked).unwrap_or_else(|| body(file).to_owned())
-            }
-            Some((old, file)) if body(old) != body(file) && likeness(old, line) >= ALIKE => {
+            Some((old, file)) if likeness(old, line) >= ALIKE => {
                 merge(&manners.plain(body(old)), body(file), &asked)
                     .ok_or_else(|| Doubt::Conflict(old.trim().to_owned()))?
             }
             _ => moved(line, parts, &partners).map_or(asked, |file| body(file).to_owned()),
         };
-        out.push(indent + &content);
+        let trailing = match pair {
+            Some((old, file)) if tail(old) == tail(line) => tail(file),
+            _ => tail(&content),
+        };
+        out.push(indent + content.trim_end() + trailing);
     }
     Ok(out)
-}
-
-fn is_bare(line: &str) -> bool {
-    !line.contains(is_word)
 }
 
 /// The file's version of a line that the edit moves.
@@ -88,6 +79,11 @@ fn moved<'a>(line: &str, parts: &Parts<'a>, partners: &[Option<usize>]) -> Optio
     let mut found = (0..parts.old.len()).filter(same).filter(left);
     let at = found.next().filter(|_| found.next().is_none())?;
     parts.file.get(at).copied()
+}
+
+/// The blanks at the end of a line.
+fn tail(line: &str) -> &str {
+    line.get(line.trim_end().len()..).unwrap_or_default()
 }
 
 fn body(line: &str) -> &str {
@@ -102,73 +98,47 @@ fn is_wide(c: char) -> bool {
 /// Differences between `old_string` and the file that new lines must not bring into the file.
 struct Manners<'a> {
     no_trailing: bool,
-    /// Typographic spaces in `old_string` that are ordinary ones in the file.
-    no_wide: bool,
     /// Signs as `old_string` and as the file writes them, where one of them writes them in a special way.
     signs: Vec<(Token<'a>, &'a str)>,
 }
 
 impl<'a> Manners<'a> {
     fn learn(parts: &Parts<'a>) -> Result<Self, Doubt> {
-        let trailing = |line: &str| line.len() - line.trim_end().len();
-        let pairs = || {
-            let all = parts.old.iter().zip(parts.file);
-            all.filter(|(old, _)| trailing(old) > 0 && !old.trim().is_empty())
-        };
-        let sent = |line: &&str| pairs().any(|(old, _)| trailing(old) == trailing(line));
-        let no_trailing = pairs().all(|(old, file)| trailing(old) != trailing(file)) && parts.new.iter().any(sent);
-        let no_wide = !parts.file.iter().any(|line| line.contains(is_wide));
-        let mut manners = Self {
-            no_trailing,
-            no_wide,
-            signs: Vec::new(),
-        };
+        let mut pairs = parts
+            .old
+            .iter()
+            .zip(parts.file)
+            .filter(|(old, _)| !old.trim().is_empty());
+        let no_trailing = pairs.any(|(old, file)| !tail(old).is_empty() && tail(old) != tail(file));
+        let mut signs = Vec::new();
         for (old, file) in parts.old.iter().zip(parts.file) {
             let (copied, real) = (tokens(old), tokens(file));
             let pairs = pair(&copied, &real, usize::MAX, &|_| false).unwrap_or_default();
-            let both = copied
-                .iter()
-                .zip(&pairs.of)
-                .filter_map(|(copy, real_at)| Some((*copy, (*real_at)?)));
-            let signs = both
-                .map(|(copy, at)| (copy, real[at].raw))
+            let both = copied.iter().zip(&pairs.of);
+            let special = both
+                .filter_map(|(copy, at)| Some((*copy, real[(*at)?].raw)))
                 .filter(|(copy, real)| copy.raw != copy.plain || *real != copy.plain);
-            manners.signs.extend(signs);
+            signs.extend(special);
         }
-        manners.refuse_unclear(parts).map(|()| manners)
-    }
-
-    /// Refuses new signs of which it is not known how the file would write them.
-    fn refuse_unclear(&self, parts: &Parts<'_>) -> Result<(), Doubt> {
         let count = |lines: &[&str], raw: &str| {
-            lines
-                .iter()
-                .flat_map(|line| tokens(line))
-                .filter(|token| token.raw == raw)
-                .count()
+            let all = lines.iter().flat_map(|line| tokens(line));
+            all.filter(|token| token.raw == raw).count()
         };
-        for (copy, real) in &self.signs {
-            let several = self
-                .signs
-                .iter()
-                .any(|(other, as_in_file)| other.raw == copy.raw && as_in_file != real);
-            let unclear = several || copy.raw == copy.plain && real.starts_with('&');
+        for (copy, real) in &signs {
+            // It is not known whether the file would write a new one so.
+            let unclear = copy.raw == copy.plain && real.starts_with('&');
             if unclear && count(parts.new, copy.raw) > count(parts.old, copy.raw) {
                 return Err(Doubt::Spelling(copy.raw.to_owned()));
             }
         }
-        Ok(())
+        Ok(Self { no_trailing, signs })
     }
 
     /// A sign as the file writes it.
     fn sign<'x>(&'x self, token: &Token<'x>) -> &'x str {
         let mut same = self.signs.iter().filter(|(copy, _)| copy.raw == token.raw);
         // Quotes come in pairs: if one of them is wrong, so is the other.
-        let kin = |copy: &Token<'_>| {
-            copy.raw != copy.plain
-                && copy.raw.starts_with('&') == token.raw.starts_with('&')
-                && (copy.raw.starts_with('&') || copy.plain == token.plain)
-        };
+        let kin = |copy: &Token<'_>| copy.raw != copy.plain && copy.raw.starts_with('&') == token.raw.starts_with('&');
         match same.next() {
             _ if token.raw == token.plain => token.raw,
             Some((_, real)) if same.all(|(_, other)| other == real) => real,
@@ -187,18 +157,10 @@ impl<'a> Manners<'a> {
         let all = tokens(text);
         let mut out = String::with_capacity(text.len());
         for (at, token) in all.iter().enumerate() {
-            out.push_str(&self.blanks(gap(text, &all, at)));
+            out.push_str(&gap(text, &all, at).replace(is_wide, " "));
             out.push_str(self.sign(token));
         }
-        out + &self.blanks(gap(text, &all, all.len()))
-    }
-
-    fn blanks(&self, gap: &str) -> String {
-        if self.no_wide {
-            gap.replace(is_wide, " ")
-        } else {
-            gap.to_owned()
-        }
+        out + &gap(text, &all, all.len()).replace(is_wide, " ")
     }
 }
 
@@ -206,34 +168,204 @@ impl<'a> Manners<'a> {
 pub(super) fn align(old: &[&str], new: &[&str]) -> Vec<Option<usize>> {
     let keys = |lines: &[&str]| lines.iter().map(|line| key(line)).collect::<Vec<_>>();
     let mut partners = vec![None; new.len()];
-    let mut set = |new: usize, old: usize| {
-        if let Some(partner) = partners.get_mut(new) {
-            *partner = Some(old);
-        }
-    };
     for op in capture_diff_slices(Algorithm::Myers, &keys(old), &keys(new)) {
         let (tag, olds, news) = op.as_tag_tuple();
         match tag {
-            DiffTag::Equal => olds.zip(news).for_each(|(old, new)| set(new, old)),
-            DiffTag::Replace if olds.len() == news.len() => olds.zip(news).for_each(|(old, new)| set(new, old)),
+            _ if olds.len() == news.len() => olds.zip(news).for_each(|(old, new)| partners[new] = Some(old)),
             DiffTag::Replace => {
                 let mut next = olds.start;
-                for new_index in news {
-                    let line = new.get(new_index).copied().unwrap_or_default();
-                    let alike = |&at: &usize| {
-                        old.get(at)
-                            .is_some_and(|old| !line.trim().is_empty() && likeness(old, line) >= ALIKE)
-                    };
-                    if let Some(found) = (next..olds.end).find(alike) {
-                        set(new_index, found);
-                        next = found + 1;
-                    }
+                for at in news.filter(|at| !new[*at].trim().is_empty()) {
+                    let found = (next..olds.end).find(|from| likeness(old[*from], new[at]) >= ALIKE);
+                    partners[at] = found;
+                    next = found.map_or(next, |found| found + 1);
                 }
             }
-            DiffTag::Delete | DiffTag::Insert => {}
+            _ => {}
         }
     }
     partners
+}
+
+/// How often lines break in a gap.
+fn breaks(gap: &str) -> usize {
+    gap.matches('\n').count()
+}
+
+/// The texts of a request with the line breaks of `file`, the place that `old` was found at, in what the edit keeps.
+///
+/// # Errors
+/// The edit changes something next to a line break that the copy does not have, or one ends a comment.
+pub(super) fn like_file(old: &str, new: &str, file: &str, hit: &Hit) -> Result<(String, String), Doubt> {
+    let split = |text| if hit.folded { folded(text) } else { tokens(text) };
+    let (copied, fresh, real) = (split(old), split(new), split(file));
+    let gaps = Gaps::of((old, &copied), (file, &real), &hit.pairs)?;
+    let mut out = String::with_capacity(file.len());
+    for (at, token) in copied.iter().enumerate() {
+        out.push_str(&gaps.in_file(at, None));
+        out.push_str(token.raw);
+    }
+    out.push_str(gap(old, &copied, copied.len()));
+    let mut asked = String::with_capacity(new.len());
+    // Whether the gap before the next token is one of the copy, and which.
+    let mut kept = Some(0);
+    for (tag, olds, news) in changes(&copied, &fresh) {
+        let own = |to: usize| gap(new, &fresh, to);
+        if tag != DiffTag::Equal
+            && let Some(at) = gaps.comments.iter().find(|at| gaps.beside(**at, &olds))
+        {
+            return Err(gaps.doubt(*at));
+        }
+        if tag != DiffTag::Equal && (olds.is_empty() || news.is_empty()) {
+            // What is added or deleted may as well be so some tokens before or after, if these are the same.
+            let (all, part) = if news.is_empty() {
+                (&copied, &olds)
+            } else {
+                (&fresh, &news)
+            };
+            let same = |a: usize, b: usize| all.get(a).zip(all.get(b)).is_some_and(|(a, b)| a.plain == b.plain);
+            let before = (1..=part.start)
+                .take_while(|by| same(part.start - by, part.end - by))
+                .count();
+            let after = (0..).take_while(|by| same(part.start + by, part.end + by)).count();
+            let here = olds.start.saturating_sub(before)..olds.end + after + 1;
+            let mut written =
+                (news.start.saturating_sub(before)..=(news.end + after).min(fresh.len())).map(|to| breaks(own(to)));
+            let as_in_file = |count: usize| here.clone().any(|at| gaps.differs(at) && gaps.count(at) == count);
+            if here.clone().any(|at| gaps.differs(at)) && !written.any(as_in_file) {
+                return Err(gaps.doubt(olds.start));
+            }
+        }
+        for to in news.clone() {
+            let at = match tag {
+                DiffTag::Equal if to > news.start => Some(olds.start + to - news.start),
+                _ if to == news.start => kept.filter(|at| *at == olds.start && !(olds.is_empty() || news.is_empty())),
+                _ => None,
+            };
+            match at {
+                Some(at) if to > 0 => asked.push_str(&gaps.in_file(at, Some(own(to)))),
+                // The words of a kept gap may be aligned with others that are the same.
+                _ => match gaps.same(to, &fresh, own(to)) {
+                    Some(at) => return Err(gaps.doubt(at)),
+                    None => asked.push_str(own(to)),
+                },
+            }
+            asked.push_str(fresh[to].raw);
+        }
+        kept = (!olds.is_empty() && !news.is_empty()).then_some(olds.end);
+    }
+    asked.push_str(gap(new, &fresh, fresh.len()));
+    Ok((out, asked))
+}
+
+/// The gaps of a copy and of the place that it was found at.
+#[derive(Default)]
+struct Gaps<'a> {
+    copied: Vec<&'a str>,
+    real: Vec<&'a str>,
+    words: Vec<&'a str>,
+    /// The gaps at which a comment ends in one of the texts only.
+    comments: Vec<usize>,
+}
+
+impl<'a> Gaps<'a> {
+    fn of(old: (&'a str, &[Token<'a>]), file: (&'a str, &[Token<'a>]), pairs: &Pairs) -> Result<Self, Doubt> {
+        let mut gaps = Self::default();
+        let mut before = None;
+        for (at, token) in old.1.iter().enumerate() {
+            let copied = gap(old.0, old.1, at);
+            let here = pairs.of[at];
+            let real = match (before, here) {
+                (Some(before), Some(here)) if before + 1 == here => gap(file.0, file.1, here),
+                // The beginning, and gaps with a comma that only one of the texts has.
+                _ => copied,
+            };
+            gaps.copied.push(copied);
+            gaps.real.push(real);
+            gaps.words.push(token.raw);
+            before = here.or(before);
+        }
+        let shifted = indent::of(old.0) != indent::of(file.0);
+        for at in 0..gaps.copied.len() {
+            let (copied, real) = (breaks(gaps.copied[at]), breaks(gaps.real[at]));
+            // A line of its own needs the file's indentation, which the copy's other lines must have too.
+            if copied == 0 && real > 0 && shifted {
+                return Err(gaps.doubt(at));
+            }
+            if gaps.differs(at) && (copied == 0 || real == 0) && gaps.ends_comment(old, file, at, pairs) {
+                gaps.comments.push(at);
+            }
+        }
+        Ok(gaps)
+    }
+
+    fn differs(&self, at: usize) -> bool {
+        let count = |gaps: &[&str]| gaps.get(at).map_or(0, |gap| breaks(gap));
+        count(&self.copied) != count(&self.real)
+    }
+
+    fn count(&self, at: usize) -> usize {
+        self.real.get(at).map_or(0, |gap| breaks(gap))
+    }
+
+    /// Whether a change of these tokens is in one of the lines before and after a gap.
+    fn beside(&self, at: usize, tokens: &Range<usize>) -> bool {
+        let breaks = |at: usize| breaks(self.copied[at]).min(breaks(self.real[at])) > 0;
+        let from = (0..at).rev().find(|at| breaks(*at)).unwrap_or(0);
+        let end = (at + 1..self.copied.len())
+            .find(|at| breaks(*at))
+            .unwrap_or(self.copied.len());
+        tokens.start < end && from < tokens.end
+    }
+
+    /// The gap between these words that the copy writes so and the file with other line breaks.
+    fn same(&self, to: usize, fresh: &[Token<'_>], own: &str) -> Option<usize> {
+        let before = to.checked_sub(1)?;
+        (1..self.words.len()).find(|at| {
+            self.differs(*at)
+                && breaks(self.copied[*at]) == breaks(own)
+                && self.words[*at] == fresh[to].raw
+                && self.words[*at - 1] == fresh[before].raw
+        })
+    }
+
+    fn doubt(&self, at: usize) -> Doubt {
+        Doubt::Breaks(self.words.get(at).copied().unwrap_or_default().to_owned())
+    }
+
+    /// Whether a comment ends at a line break that only one of the texts has, so that its neighbour would become a part
+    /// of it.
+    fn ends_comment(&self, old: (&str, &[Token<'_>]), file: (&str, &[Token<'_>]), at: usize, pairs: &Pairs) -> bool {
+        let ((text, tokens), at) = match breaks(self.copied[at]) {
+            0 => (file, pairs.of[at].unwrap_or(0)),
+            _ => (old, at),
+        };
+        let gap = gap(text, tokens, at);
+        let (head, rest) = (&text[..tokens[at].at - gap.len()], &text[tokens[at].at..]);
+        let line = head.rsplit('\n').next().unwrap_or_default();
+        let comment =
+            |mark: &&str| line.trim_start().starts_with(mark.trim_end()) || line.contains(&format!(" {mark}"));
+        let mut marks = ["//", "# ", "-- "].into_iter();
+        gap.trim().is_empty() && marks.find(comment).is_some_and(|mark| !rest.starts_with(mark))
+    }
+
+    /// The gap of the copy before a token, or `own` in its place, with the file's line breaks.
+    fn in_file(&self, at: usize, own: Option<&str>) -> String {
+        let (copied, real) = (self.copied[at], self.real[at]);
+        let own = own.unwrap_or(copied);
+        if !self.differs(at) || breaks(own) != breaks(copied) {
+            return own.to_owned();
+        }
+        match (breaks(copied), real.rfind('\n')) {
+            // Blank lines: the indentation of the next line stays as it was sent.
+            (1.., Some(end)) => real[..=end].to_owned() + last(own),
+            _ => real.to_owned(),
+        }
+    }
+}
+
+/// What stands in a gap after its last line break.
+fn last(gap: &str) -> &str {
+    gap.rsplit('\n').next().unwrap_or_default()
 }
 
 #[cfg(test)]

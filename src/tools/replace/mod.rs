@@ -14,7 +14,6 @@ mod find;
 mod indent;
 mod matcher;
 mod merge;
-mod rewrap;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -120,11 +119,8 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
             .map(|change| change.diff(&place)),
         _ => None,
     };
-    let verb = if place.found == PathStatus::Nothing && request.old.is_empty() {
-        "create"
-    } else {
-        "edit"
-    };
+    let creates = place.found == PathStatus::Nothing && request.old.is_empty();
+    let verb = if creates { "create" } else { "edit" };
     Ok(PreparedCall {
         title: format!("{verb} {}", shown(&place)),
         access: Access::write(place.clone()),
@@ -217,14 +213,15 @@ fn counted(landing: Match, expected: Option<u64>) -> Result<Match, EditFailure> 
     }
 }
 
+fn told(miss: &EditFailure, path: &str) -> ToolError {
+    ToolError::model(miss.kind(), miss.message(path))
+}
+
 fn refuse_placeholder(path: &str, request: &Request) -> Result<(), ToolError> {
-    match placeholder::first(&request.new, "") {
-        Some(line) => {
-            let miss = EditFailure::Placeholder(line.to_owned());
-            Err(ToolError::model(miss.kind(), miss.message(path)))
-        }
-        None => Ok(()),
-    }
+    let line = placeholder::first(&request.new, "");
+    line.map_or(Ok(()), |line| {
+        Err(told(&EditFailure::Placeholder(line.to_owned()), path))
+    })
 }
 
 fn edit(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
@@ -234,10 +231,7 @@ fn edit(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Resul
         Err(error) => return already_made(place, request, workspace, error),
     };
     if change.before.is_some() && change.landing.is_none() && request.new.is_empty() {
-        return Err(ToolError::model(
-            EditFailure::Same.kind(),
-            EditFailure::Same.message(path),
-        ));
+        return Err(told(&EditFailure::Same, path));
     }
     workspace
         .write(place, &change.bytes)
@@ -267,10 +261,7 @@ fn edit(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Resul
             (told, format!("wrote {path} ({counts})"), None)
         }
     };
-    let told = match change.reread {
-        true => format!("{told}{REREAD}"),
-        false => told,
-    };
+    let told = told + if change.reread { REREAD } else { "" };
     Ok(ToolOutput {
         display: Display::Diff(diff),
         locations: vec![Location {
@@ -283,14 +274,12 @@ fn edit(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Resul
 
 /// How the place was found, for the model.
 fn how(landing: &Match) -> String {
-    let mut words = match landing.edits.len() {
-        1 => format!("{} match", landing.strategy),
-        places => format!("{} match at {places} places", landing.strategy),
+    let places = match landing.edits.len() {
+        1 => String::new(),
+        places => format!(" at {places} places"),
     };
-    for correction in &landing.corrections {
-        words.push_str(&format!(", {correction}"));
-    }
-    words
+    let corrections = landing.corrections.iter().map(|correction| format!(", {correction}"));
+    format!("{} match{places}{}", landing.strategy, corrections.collect::<String>())
 }
 
 /// Shortest new text, in characters without blanks, that is recognised: shorter ones (`}`, `else`) occur in many files.
@@ -305,10 +294,11 @@ fn already_made(
     error: ToolError,
 ) -> Result<ToolOutput, ToolError> {
     let nowhere = EditFailure::Nothing { closest: String::new() };
-    if !matches!(&error, ToolError::Model { kind, .. } if *kind == nowhere.kind()) {
-        return Err(error);
-    }
-    let Some(line) = line_of_new(place, request, workspace) else {
+    let line = match &error {
+        ToolError::Model { kind, .. } if *kind == nowhere.kind() => line_of_new(place, request, workspace),
+        _ => None,
+    };
+    let Some(line) = line else {
         return Err(error);
     };
     let path = shown(place);
@@ -327,8 +317,6 @@ fn line_of_new(place: &ResolvedPath, request: &Request, workspace: &Workspace) -
     if signs < RECOGNISED || plain_line_ends(&request.old).contains(new) {
         return None;
     }
-    let bytes = workspace.read(place, MAX_FILE).ok()?;
-    let text = decode(&bytes).ok()?;
-    let at = text.as_str().find(new)?;
-    Some(text.as_str()[..at].matches('\n').count() + 1)
+    let text = decode(&workspace.read(place, MAX_FILE).ok()?).ok()?;
+    Some(text.line_of(text.as_str().find(new)?))
 }

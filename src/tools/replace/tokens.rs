@@ -157,15 +157,10 @@ pub(super) fn pair(
         let next = file.get(at + 1);
         let fits = next.is_some_and(|next| token.is_copied_from(next));
         if let Some(real) = file.get(at).filter(|real| index > 0 && !token.is_copied_from(real)) {
-            // A token that the copy does not have.
-            let both = || {
-                copy.get(index + 1)
-                    .is_none_or(|after| file.get(at + 2).is_some_and(|file| after.is_copied_from(file)))
-            };
-            if real.is_comma() && (fits || token.is_word() && next.is_some_and(Token::is_word)) || fits && both() {
+            // A comma that the copy does not have.
+            if real.is_comma() && (fits || token.is_word() && next.is_some_and(Token::is_word)) {
                 at += 1;
                 pairs.cost += real.raw.len();
-                pairs.other |= !real.is_comma();
             }
         }
         match file.get(at) {
@@ -188,10 +183,6 @@ pub(super) fn pair(
                 pairs.cost += 1;
                 pairs.of.push(None);
                 continue;
-            }
-            Some(real) if index > 0 && !token.is_word() && !real.is_word() => {
-                pairs.cost += 1;
-                pairs.other = true;
             }
             _ => return None,
         }
