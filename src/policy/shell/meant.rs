@@ -1,8 +1,11 @@
 //! Under how many spellings a word that a deny rule names may stand in a command: as an abbreviation, in a group of short
 //! options, as the other form of an option or subcommand, behind operands. Errs on the side of the denial.
 
-/// Other forms of options, by program: the short letter and the long name.
-const FORMS: [(&[&str], &[(char, &str)]); 6] = [
+/// Programs, and the short letter and long name of their options.
+type OptionForms = (&'static [&'static str], &'static [(char, &'static str)]);
+
+/// Other forms of options, by program.
+const FORMS: [OptionForms; 6] = [
     (
         &["git"],
         &[
