@@ -277,9 +277,9 @@ mod tests {
 
     #[test]
     fn an_empty_alternative_of_a_pattern_matches() {
-        let bounds = Changed {
+        let bounds = ChangeLimits {
             never: vec!["**/{.,}rc.*".to_owned(), "**/{*.,}test.js".to_owned()],
-            ..Changed::default()
+            ..ChangeLimits::default()
         };
         for path in ["rc.json", "a/.rc.json", "test.js", "a/b.test.js"] {
             let told = changed(&bounds, Some(&patch(&[(path, None, 1)])));
