@@ -30,11 +30,18 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Whether the addresses are those of a program without address space randomisation: the stack is in the last 16
-    /// MiB of the address space (47, 48 or 39 bits). A randomised program matches with a probability of one in a
-    /// thousand.
+    /// Whether the addresses may be those of a program without address space randomisation: the stack is in the last 16
+    /// MiB of the address space (47, 48 or 39 bits), and the code where nothing was added to its base. The stack alone
+    /// would be there in one of a thousand randomised programs, and those would be denied what they may.
     fn is_fixed(&self) -> bool {
-        matches!(self.stack >> 24, 0x7f_ffff | 0xff_ffff | 0x7fff)
+        matches!(self.stack >> 24, 0x7f_ffff | 0xff_ffff | 0x7fff) && !self.has_random_code()
+    }
+
+    /// Whether the code lies in a range from which the kernel draws addresses (x86-64 with 47 bits, aarch64 with 48), and
+    /// not in the 256 MiB in which such a range begins or ends.
+    fn has_random_code(&self) -> bool {
+        let drawn = matches!(self.code >> 40, 0x55 | 0x56 | 0x7e | 0x7f | 0xaa | 0xab | 0xfe | 0xff);
+        drawn && !matches!(self.code >> 28, 0x5_5555 | 0x7_ffff | 0xa_aaaa | 0xf_ffff)
     }
 }
 

@@ -162,3 +162,24 @@ fn the_own_process_is_read() {
     assert_eq!((thread.process, thread.image), (own.process, own.image));
     assert!(Caller::read(i32::MAX).is_none());
 }
+
+#[test]
+fn a_stack_at_the_end_of_the_addresses_alone_is_chance() {
+    let image = |code, stack| Image {
+        code,
+        ..caller(1, stack).image.unwrap()
+    };
+    for code in [
+        0x5555_5555_4000,
+        0x5555_5558_3000,
+        0x7fff_f7fc_5000,
+        0x40_1000,
+        0xaaaa_aaaa_0000,
+    ] {
+        assert!(image(code, 0x7fff_ffff_e000).is_fixed(), "{code:x}");
+        assert!(!image(code, 0x7ffd_1234_5000).is_fixed(), "{code:x}");
+    }
+    for code in [0x55d8_f7f8_c000, 0x5612_3456_7000, 0x7f3a_0000_1000] {
+        assert!(!image(code, 0x7fff_ffff_e000).is_fixed(), "{code:x}");
+    }
+}
