@@ -444,7 +444,7 @@ fn copy_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<CopiedRows, BatchErro
     Ok(copied)
 }
 
-/// Where the patch of a job lies in a batch directory.
+/// The path of a job's patch in its batch directory.
 pub fn patch_of(job: &str) -> String {
     format!("patches/{job}.patch")
 }

@@ -210,7 +210,7 @@ fn what_a_program_may_start() {
     );
 }
 
-/// A deny rule holds under every name by which a program is told what to do.
+/// A deny rule applies whichever of its names a program is called by.
 #[test]
 fn parts_of_a_program_are_known_by_each_of_their_names() {
     let policy = "version: 1\nrules:\n  - { allow: run_shell_command, commands: [make] }\n  - { deny: run_shell_command, commands: [git push, rm] }\n";

@@ -241,10 +241,7 @@ fn may_match_words(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
     let program = base(program);
     let texts: Vec<Option<&str>> = words.iter().map(ShellWord::exact).collect();
     let exact = has_dashes(rest);
-    let rest_options = !exact
-        && rest
-            .iter()
-            .any(|word| matches!(word, PrefixWord::Text(text) if meant::is_option(text)));
+    let rest_options = !exact && has_options(rest);
     let mut at = 0;
     for wanted in rest {
         let PrefixWord::Text(wanted) = wanted else {
@@ -279,6 +276,12 @@ fn has_dashes(prefix: &[PrefixWord]) -> bool {
     prefix
         .iter()
         .any(|word| matches!(word, PrefixWord::Text(text) if text == "--"))
+}
+
+fn has_options(prefix: &[PrefixWord]) -> bool {
+    prefix
+        .iter()
+        .any(|word| matches!(word, PrefixWord::Text(text) if meant::is_option(text)))
 }
 
 fn may_be(word: &ShellWord, program: &str, wanted: &str) -> bool {
@@ -320,10 +323,7 @@ fn surely_matches_words(prefix: &[PrefixWord], texts: &[Option<&str>]) -> bool {
         return false;
     }
     let exact = has_dashes(rest);
-    let rest_options = !exact
-        && rest
-            .iter()
-            .any(|word| matches!(word, PrefixWord::Text(text) if meant::is_option(text)));
+    let rest_options = !exact && has_options(rest);
     let mut at = 1;
     for wanted in rest {
         let PrefixWord::Text(wanted) = wanted else {

@@ -37,7 +37,7 @@ impl Image {
         matches!(self.stack >> 24, 0x7f_ffff | 0xff_ffff | 0x7fff) && !self.has_random_code()
     }
 
-    /// Whether the code lies in a range from which the kernel draws addresses (x86-64 with 47 bits, aarch64 with 48), and
+    /// Whether the code lies in a range of addresses that the kernel randomises (x86-64 with 47 bits, aarch64 with 48), and
     /// not in the 256 MiB in which such a range begins or ends.
     fn has_random_code(&self) -> bool {
         let drawn = matches!(self.code >> 40, 0x55 | 0x56 | 0x7e | 0x7f | 0xaa | 0xab | 0xfe | 0xff);
