@@ -597,9 +597,12 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     }
 
     /// Another call ended the same job first: its record stands.
-    fn concluded_elsewhere(&mut self, attempt: &Attempt, row: RunRow) -> Result<(), BatchError> {
-        let note = format!("{} has ended in another call, and that result stands", row.job);
-        self.progress.note(&self.call.redactor.redact(&note));
+    fn concluded_elsewhere(&mut self, attempt: &Attempt, mut row: RunRow) -> Result<(), BatchError> {
+        row.message = self.call.redactor.redact(&row.message).into_owned();
+        self.progress.note(&format!(
+            "{} has ended in another call, and that result stands",
+            row.job
+        ));
         self.concluded(attempt, row)
     }
 
@@ -620,7 +623,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         self.clean(job, attempt);
         let is_closed = row.verdict == "provider" && matches!(row.reason.as_str(), "auth" | "quota");
         if is_closed {
-            let reason = self.call.redactor.redact(&row.message).into_owned();
+            let reason = row.message.clone();
             let service = job.planned.service().to_owned();
             self.progress
                 .note(&format!("no more jobs are started for {service}: {reason}"));

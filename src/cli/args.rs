@@ -230,6 +230,7 @@ impl RunFlags {
 
 /// `overnight run`.
 #[derive(Clone, Debug, Args)]
+#[command(override_usage = "overnight run [OPTIONS] <RECIPE>\n       overnight run [OPTIONS] -p <PROMPT>")]
 pub struct RunArgs {
     /// Recipe: a file, `builtin:NAME`, `git:REV:PATH`, or `-` for stdin
     #[arg(required_unless_present = "prompt", add = candidates::recipes())]
@@ -442,8 +443,11 @@ pub enum FailOn {
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
     /// Run directory or run id
-    #[arg(add = candidates::runs())]
-    pub run: String,
+    #[arg(required_unless_present = "last", add = candidates::runs())]
+    pub run: Option<String>,
+    /// The newest run of the workspace
+    #[arg(long, conflicts_with = "run")]
+    pub last: bool,
     /// What to make; without it, all files of the run directory are made again
     #[arg(long, value_parser = output)]
     pub format: Option<Output>,
@@ -589,6 +593,7 @@ pub enum PolicyCommand {
     },
     /// The smallest rules that would have allowed what runs did
     Suggest {
+        /// Run directories or run ids, or directories of batches: all runs in them
         #[arg(required = true, add = candidates::runs())]
         runs: Vec<String>,
         #[arg(long, value_name = "DIR", default_value = ".")]

@@ -6,6 +6,7 @@ use super::environment;
 use super::refusal::Refusal;
 use crate::report::inert::inert;
 use rustix::fs::{FileType, fstat};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -31,9 +32,37 @@ fn is_shown(stream: &(impl AsFd + IsTerminal)) -> bool {
     stream.is_terminal() || (is_ci() && !to_file())
 }
 
-/// Writes to stdout. A broken pipe is not an error; any other is.
+/// Writes to stdout, without the secrets of this environment. A broken pipe is not an error; any other is.
 pub fn stdout(text: &str) -> io::Result<()> {
-    stdout_bytes(text.as_bytes())
+    stdout_bytes(without_secrets(text).as_bytes())
+}
+
+/// JSON stays JSON: a secret of digits in place of a number would break it, so only its strings are redacted.
+fn without_secrets(text: &str) -> Cow<'_, str> {
+    let redactor = environment::redactor();
+    if redactor.find(text.as_bytes()).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let of_json = |text: &str| {
+        let mut value: Value = serde_json::from_str(text).ok()?;
+        redactor.redact_json(&mut value);
+        match text.trim_end().contains('\n') {
+            true => serde_json::to_string_pretty(&value).ok(),
+            false => serde_json::to_string(&value).ok(),
+        }
+    };
+    let end = if text.ends_with('\n') { "\n" } else { "" };
+    if let Some(whole) = of_json(text) {
+        return Cow::Owned(whole + end);
+    }
+    let is_lines = text.lines().all(|line| line.starts_with('{') && line.ends_with('}'));
+    if let Some(lines) = is_lines
+        .then(|| text.lines().map(of_json).collect::<Option<Vec<_>>>())
+        .flatten()
+    {
+        return Cow::Owned(lines.join("\n") + end);
+    }
+    redactor.redact(text)
 }
 
 /// Like [`stdout`], for text that a model or a file of the tree may contain.

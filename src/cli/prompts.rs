@@ -80,7 +80,6 @@ async fn ask(
     redactor: &Redactor,
 ) -> Result<GivenPrompt, Refusal> {
     let wrong = |why: String| {
-        let why = redactor.redact(&why).into_owned();
         Refusal::Invalid(format!(
             "{}:1:1: error[mcp-prompt]: step {}: {why}\nhelp: `overnight tools list --recipe FILE --format json` shows a \
              server's prompts and their arguments as `SERVER__prompt_NAME`",
@@ -109,12 +108,9 @@ async fn ask(
             content,
         }),
         Err(Missing::Wrong(why)) => Err(wrong(format!("MCP server {}: {why}", wanted.server))),
-        Err(Missing::Failed(why)) => {
-            let why = redactor.redact(&why).into_owned();
-            Err(Refusal::Environment(format!(
-                "step {}: MCP server {}: {why}",
-                step.id, wanted.server
-            )))
-        }
+        Err(Missing::Failed(why)) => Err(Refusal::Environment(format!(
+            "step {}: MCP server {}: {why}",
+            step.id, wanted.server
+        ))),
     }
 }

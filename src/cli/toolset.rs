@@ -202,10 +202,7 @@ async fn serve(equipment: &mut Toolset, plan: &Plan, ground: &ServerContext<'_>)
                 equipment.status.push(status);
             }
             Err(why) => {
-                let message = ground
-                    .redactor
-                    .redact(&format!("MCP server {}: {why}", one.name))
-                    .into_owned();
+                let message = format!("MCP server {}: {why}", one.name);
                 if one.required && refusal.is_none() {
                     refusal = Some(Refusal::Environment(format!(
                         "a required server did not start: {message}"
@@ -217,7 +214,7 @@ async fn serve(equipment: &mut Toolset, plan: &Plan, ground: &ServerContext<'_>)
                 equipment.status.push(ServerStatus {
                     name: one.name,
                     status: "failed".to_owned(),
-                    message: ground.redactor.redact(&why).into_owned(),
+                    message: why,
                     tools: Vec::new(),
                 });
             }

@@ -37,28 +37,35 @@ pub struct Refused {
 pub struct RequestContext {
     specs: Vec<ToolSpec>,
     digests: Digests,
+    system: String,
     /// Bytes of the system prompt, and of the tool declarations as JSON.
     frame: (u64, u64),
 }
 
 impl RequestContext {
-    /// Builds them from the tools and prompts of this run.
+    /// Builds them from the tools and prompts of this run, without secrets: files of the repository are part of the
+    /// system prompt, and servers and discovery commands, which know the secrets passed to them, describe their tools.
     pub fn new(deps: &Deps) -> Self {
         let mut specs: Vec<ToolSpec> = deps.tools.declared();
-        // Servers and discovery commands write these descriptions, and may include secrets that were passed to them.
+        let system = deps.redactor.redact(&deps.system).into_owned();
         for spec in &mut specs {
             if let Cow::Owned(redacted) = deps.redactor.redact(&spec.description) {
                 spec.description = redacted;
             }
             deps.redactor.redact_json(&mut spec.parameters);
         }
-        let digests = Digests::new(&deps.system, &specs, deps.plan.response.as_ref());
+        let digests = Digests::new(&system, &specs, deps.plan.response.as_ref());
         let declared: usize = specs
             .iter()
             .map(|spec| spec.name.len() + spec.description.len() + spec.parameters.to_string().len())
             .sum();
-        let frame = (deps.system.len() as u64, declared as u64);
-        Self { specs, digests, frame }
+        let frame = (system.len() as u64, declared as u64);
+        Self {
+            specs,
+            digests,
+            system,
+            frame,
+        }
     }
 
     /// Sends one request and records the reply. Returns the calls whose arguments hold a secret, or none when the
@@ -69,7 +76,7 @@ impl RequestContext {
         let digest = self.digests.of(&history, ledger.state.epoch);
         let request = ModelRequest {
             turn: ledger.state.spent.turns + 1,
-            system: &deps.system,
+            system: &self.system,
             tools: &self.specs,
             messages: &history,
             epoch: ledger.state.epoch,

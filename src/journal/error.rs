@@ -6,6 +6,9 @@ pub enum JournalError {
     /// It does not exist or is not a run directory: exit code 8.
     #[error("no journal in {0}")]
     Missing(String),
+    /// A workspace has no runs: exit code 8.
+    #[error("{0} has no runs")]
+    NoRuns(String),
     /// Another process holds its lock: exit code 8.
     #[error("another process holds the run in {0}")]
     Held(String),

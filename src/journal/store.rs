@@ -70,6 +70,17 @@ pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
     known.ok_or_else(|| JournalError::Missing(run.to_owned()))
 }
 
+/// The directory of the newest run of a workspace.
+///
+/// # Errors
+/// The workspace has no runs, or they cannot be listed.
+pub fn newest(workspace: &Path) -> Result<String, JournalError> {
+    let newest = list(workspace)?.pop();
+    newest
+        .map(|run| run.dir.to_string_lossy().into_owned())
+        .ok_or_else(|| JournalError::NoRuns(workspace.display().to_string()))
+}
+
 /// Moves the journal of a run that is not active, and the private files beside it.
 pub fn move_run(from: &Path, to: &Path) -> Result<(), JournalError> {
     let path = from.join(format::FILE);

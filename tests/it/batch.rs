@@ -857,6 +857,25 @@ fn a_bundle_says_nothing_of_the_jobs_of_another() {
 }
 
 /// With a key set, a delivery takes only rows that the record or a bundle vouches for.
+fn opened(delivered: &Done) -> usize {
+    delivered.stdout.matches("\"outcome\":\"opened\"").count()
+}
+
+#[test]
+fn rules_are_suggested_for_all_runs_of_a_batch() {
+    let world = fleet(2);
+    world.beside("policy.yaml", "version: 1\nextends: [builtin:read-only]\n");
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\ntargets: [{ path: r0 }, { path: r1 }]\n";
+    batch(&world, manifest, &[]);
+    assert_eq!(verdicts(&world), ["denied", "denied"]);
+    let done = call(&world, &["policy", "suggest", "out"]).exits(0);
+    assert!(
+        done.stdout.contains("write_file") && done.stdout.contains("hello.txt"),
+        "{}",
+        done.stdout
+    );
+}
+
 #[test]
 fn rows_of_a_batch_are_held_against_what_vouches_for_them() {
     const KEY: &str = "a key of thirty-two bytes or more, at least";
@@ -900,12 +919,7 @@ fn rows_of_a_batch_are_held_against_what_vouches_for_them() {
     });
     keyed(&["merge", &shards[0], &shards[1], "--out", "out"]).exits(0);
     let done = deliver("out").exits(0);
-    assert_eq!(
-        done.stdout.matches("\"outcome\":\"opened\"").count(),
-        2,
-        "{}",
-        done.stdout
-    );
+    assert_eq!(opened(&done), 2, "{}", done.stdout);
     let path = world.path().join("out/runs.jsonl");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(
@@ -922,12 +936,7 @@ fn rows_of_a_batch_are_held_against_what_vouches_for_them() {
     keyed(&["batch", "m.yaml", "--out", "one"]).exits(0);
     std::fs::write(world.path().join("one/runs.jsonl"), "").unwrap();
     let done = deliver("one").exits(0);
-    assert_eq!(
-        done.stdout.matches("\"outcome\":\"opened\"").count(),
-        2,
-        "{}",
-        done.stdout
-    );
+    assert_eq!(opened(&done), 2, "{}", done.stdout);
     let record = world.path().join("one/batch.jsonl");
     let text = std::fs::read_to_string(&record).unwrap();
     let cut: String = text

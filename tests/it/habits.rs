@@ -244,6 +244,11 @@ fn another_directory_and_the_newest_run() {
         .exits(0)
         .json();
     assert_eq!(again["run"], listed[0]["run"]);
+    let report = run(&["-C", &there, "report", "--last", "--format", "result"])
+        .exits(0)
+        .json();
+    assert_eq!(report["run"], listed[0]["run"]);
+    run(&["-C", &there, "report"]).exits(2);
     run(&["-C", "/does/not/exist", "runs"]).exits(8);
     let verified = run(&["-C", &there, "runs", "verify", "--format", "json"])
         .exits(0)
@@ -253,6 +258,8 @@ fn another_directory_and_the_newest_run() {
         .exits(0)
         .json();
     assert_eq!(pruned["removed"], json!([listed[0]["run"]]));
+    let none = run(&["-C", &there, "report", "--last"]).exits(8);
+    assert!(none.stderr.contains("has no runs"), "{}", none.stderr);
 }
 
 #[test]

@@ -179,3 +179,59 @@ steps: [{ id: one, prompt: 'Use {{ with }}.' }]
         assert!(!body.contains(text.as_str()), "{text} in {body}");
     }
 }
+
+#[test]
+fn what_is_printed_holds_no_secret() {
+    let value = canary(3);
+    let number = "20417735";
+    let world = World::repo(&[("README.md", "# R\n")])
+        .env("DEPLOY_TOKEN", &value)
+        .env("PIN_SECRET", number);
+    let printed = |args: &[&str]| {
+        let done = world.call(args);
+        for text in encodings(&value) {
+            assert!(
+                !done.stdout.contains(&text),
+                "{args:?}: {text} on stdout: {}",
+                done.stdout
+            );
+            assert!(
+                !done.stderr.contains(&text),
+                "{args:?}: {text} on stderr: {}",
+                done.stderr
+            );
+        }
+        done
+    };
+    let missing = format!("recipes/{value}.yaml");
+    let refused = printed(&["recipe", "check", &missing]);
+    assert!(refused.stderr.contains("[redacted:DEPLOY_TOKEN]"), "{}", refused.stderr);
+    let command = format!("echo {value} {number}");
+    let told = printed(&["policy", "explain", "builtin:read-only", "--command", &command]);
+    assert!(told.stdout.contains("[redacted:DEPLOY_TOKEN]"), "{}", told.stdout);
+    let told = printed(&[
+        "policy",
+        "explain",
+        "builtin:read-only",
+        "--command",
+        &command,
+        "--format",
+        "json",
+    ]);
+    let parsed: Value = serde_json::from_str(told.stdout.trim()).unwrap();
+    assert!(parsed.to_string().contains("[redacted:PIN_SECRET]"), "{parsed}");
+    let told = printed(&[
+        "run",
+        "--dry-run",
+        "-p",
+        &format!("Use {value}."),
+        "--model",
+        "gemini/gemini-2.5-pro",
+    ]);
+    assert!(
+        told.stdout.contains("[redacted:DEPLOY_TOKEN]"),
+        "{}{}",
+        told.stdout,
+        told.stderr
+    );
+}

@@ -76,7 +76,7 @@ fn ended(done: Result<u8, Refusal>, format: ListFormat) -> u8 {
             "schema": result::SCHEMA,
             "verdict": if refusal.code() == exit::USAGE { "usage" } else { result::verdict_of(refusal.code()) },
             "exit_code": refusal.code(),
-            "message": environment::redactor().redact(&refusal.to_string()),
+            "message": refusal.to_string(),
         });
         // If stdout fails, the exit code still reports the error.
         let _ = out::line(&object.to_string());
@@ -650,7 +650,7 @@ async fn dry_run(call: &BatchCall<'_>, format: ListFormat) -> Result<u8, Refusal
         count(JobStanding::UpToDate),
         count(JobStanding::Skipped)
     ));
-    printed(&environment::redactor().redact(&text))
+    printed(&text)
 }
 
 /// Checks the plan against that of the last invocation, and stores it.

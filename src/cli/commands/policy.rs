@@ -6,6 +6,7 @@ use crate::base::access::Access;
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::{Event, EventKind};
 use crate::base::ruling::{PolicyInput, Ruling};
+use crate::batch::rows;
 use crate::cli::args::{ExplainArgs, ImportMode, PolicyCommand, ProblemFormat, ReportFormat};
 use crate::cli::policy_sources;
 use crate::cli::problems::{self, Checked};
@@ -21,7 +22,8 @@ use crate::report::summary::RunSummary;
 use crate::tools::Registry;
 use crate::workspace::Workspace;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Runs the command.
@@ -313,10 +315,32 @@ fn import(name: &str, mode: ImportMode, format: ReportFormat) -> Result<u8, Refu
     printed(&policy)
 }
 
+/// The directories of the runs that are named, and of the runs of the batches that are named.
+fn run_dirs(names: &[String], workspace: &Path) -> Result<Vec<PathBuf>, Refusal> {
+    let mut dirs = Vec::new();
+    for name in names {
+        let rows_path = Path::new(name).join(rows::FILE);
+        if !rows_path.is_file() {
+            dirs.push(store::locate(name, workspace)?);
+            continue;
+        }
+        // Runs of the last attempt of each job; a job whose target could not be read has none.
+        let mut of_batch = BTreeMap::new();
+        rows::each(&rows_path, |row| {
+            of_batch.insert(row.job, row.run);
+        })?;
+        for run in of_batch.into_values().flatten() {
+            let run = Path::new(name).join(run);
+            dirs.push(store::locate(&run.to_string_lossy(), workspace)?);
+        }
+    }
+    Ok(dirs)
+}
+
 fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
     let (mut seen, mut shown) = (Vec::new(), suggest::Shown::default());
-    for run in runs {
-        let events = journal::read(&store::locate(run, workspace)?)?.events;
+    for dir in run_dirs(runs, workspace)? {
+        let events = journal::read(&dir)?.events;
         for event in &events {
             if let EventKind::Executed { execs, .. } = &event.kind {
                 shown.execs.extend(execs.iter().cloned());

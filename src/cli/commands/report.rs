@@ -13,7 +13,11 @@ use crate::report::summary::RunSummary;
 
 /// Writes one output to stdout, or all files to the run directory.
 pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
-    let dir = store::locate(&args.run, &args.workspace)?;
+    let run = match &args.run {
+        Some(run) => run.clone(),
+        None => store::newest(&args.workspace)?,
+    };
+    let dir = store::locate(&run, &args.workspace)?;
     let step = match variables::github(args.github)? {
         true => Some(github::files()?),
         false => None,

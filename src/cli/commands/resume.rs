@@ -49,7 +49,7 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
     let here = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
     let name = match &args.run {
         Some(name) => name.clone(),
-        None => newest(&here)?,
+        None => store::newest(&here)?,
     };
     let dir = settled(&store::locate(&name, &here)?);
     let journal = journal::read_strictly(&dir)?;
@@ -94,14 +94,6 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
         made.remove().await;
     }
     ended
-}
-
-/// The newest run of a workspace.
-fn newest(workspace: &Path) -> Result<String, Refusal> {
-    let newest = store::list(workspace)?.pop();
-    newest
-        .map(|run| run.dir.to_string_lossy().into_owned())
-        .ok_or_else(|| Refusal::Environment(format!("{} has no runs", workspace.display())))
 }
 
 /// Whether the run has ended for good.

@@ -339,7 +339,7 @@ fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
             text.push_str(&format!("  {line}\n"));
         }
     }
-    printed(&environment::redactor().redact(&text))?;
+    printed(&text)?;
     match &settings.refused {
         Some(refusal) => Err(refusal.clone()),
         None => Ok(exit::PASSED),

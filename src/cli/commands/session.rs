@@ -177,11 +177,8 @@ async fn drive(
     let own = Arc::new(own);
     let (context, mut warnings) = bootstrap::context_blocks(&session.plan, &session.workspace, &session.policies);
     required_context(&session)?;
-    // Context files belong to the repository, so secrets in them are redacted like in any text for the model.
     let allowed = session.policies.brief();
-    let system = redactor
-        .redact(&prompt::system(&session.plan, &allowed, &context))
-        .into_owned();
+    let system = prompt::system(&session.plan, &allowed, &context);
     let wall = session.plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
     let deadline = session.started + wall;
     signals::watch(interrupt, deadline)
