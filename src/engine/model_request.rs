@@ -129,9 +129,9 @@ impl RequestContext {
             return None;
         }
         Some(format!(
-            "the service counted {told} prompt tokens for a request of {bytes} bytes, about {} tokens: it cuts long requests without \
-             saying so, or counts only what it had not cached. Give the model a larger context (Ollama: OLLAMA_CONTEXT_LENGTH or \
-             `num_ctx`) and name it as `window` in the file of OVERNIGHT_PRICES",
+            "the service counted {told} prompt tokens for a request of {bytes} bytes, about {} tokens: either it cuts long requests \
+             without saying so, or it counts only tokens that were not cached. Give the model a larger context (Ollama: \
+             OLLAMA_CONTEXT_LENGTH or `num_ctx`) and set it as `window` in the OVERNIGHT_PRICES file",
             compact::estimate(bytes, None)
         ))
     }
@@ -182,7 +182,7 @@ impl RequestContext {
                 EventKind::Compacted {
                     history: compact::shrunk(older),
                     keep_from: *from,
-                    why: format!("{} old results shrank to head and tail", whole.len()),
+                    why: format!("{} old results were shortened to head and tail", whole.len()),
                     summary: None,
                     overflow,
                     window,
@@ -200,7 +200,7 @@ impl RequestContext {
                 EventKind::Compacted {
                     history: vec![compact::summarised(&older, task.as_ref(), &summary.reply.text())],
                     keep_from: *from,
-                    why: format!("{from} older messages gave way to a summary"),
+                    why: format!("{from} older messages were replaced by a summary"),
                     summary: Some(Box::new(summary)),
                     overflow,
                     window,

@@ -570,7 +570,7 @@ steps:
                 assert_eq!(messages.len(), 2, "system prompt and task: {messages:?}");
                 has(
                     &ran.told(2),
-                    &["write it", "There was an attempt at this task before", "## out"],
+                    &["write it", "There was an earlier attempt at this task", "## out"],
                 );
                 tree_is_good(ran);
             },

@@ -90,7 +90,7 @@ impl Replies {
         self.attempt.said = sha256_hex(&[said.as_bytes()]);
     }
 
-    /// Whether the current attempt has said the same as the previous one, and the tree is unchanged since.
+    /// Whether the current attempt gave the same replies as the previous one, and the tree is unchanged since.
     pub fn repeats(&self, tree: Option<&str>) -> bool {
         let before = self.before.as_ref();
         before.is_some_and(|before| before.said == self.attempt.said && before.tree.as_deref() == tree)
