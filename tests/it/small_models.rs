@@ -439,7 +439,7 @@ fn limits() -> Vec<Case> {
             answers: vec![Answer::Silence, says("ok")],
             ends: (0, "no_change", "", 2),
             holds: |ran| {
-                has(&ran.journal(), &["no first byte of an answer within 1 s", "--first-byte-timeout"]);
+                has(&ran.journal(), &["no first byte of a response within 1 s", "--first-byte-timeout"]);
             },
         },
         Case {
