@@ -136,7 +136,7 @@ impl Scratch {
             lay_out(dir.path(), sha256)?;
             Ok(Self { dir })
         };
-        made().map_err(|error| format!("cannot write a temporary directory: {error}"))
+        made().map_err(|error| format!("no temporary directory: {error}"))
     }
 
     /// The git directory.
@@ -149,8 +149,7 @@ impl Scratch {
     /// # Errors
     /// One sentence, if the temporary directory cannot be written.
     pub fn set_shallow(&self, commits: &str) -> Result<(), String> {
-        std::fs::write(self.path().join("shallow"), commits)
-            .map_err(|error| format!("cannot write a temporary directory: {error}"))
+        std::fs::write(self.path().join("shallow"), commits).map_err(|error| format!("no temporary directory: {error}"))
     }
 
     /// The environment that makes git use it.
