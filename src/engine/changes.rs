@@ -83,7 +83,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
             format!("the changes contain the value of {name}; the patch is withheld"),
         )));
     }
-    // A pipe or socket has no content to lose. A changed regular file that the patch cannot hold makes the patch
+    // A pipe or socket has no content to lose. A changed regular file that the patch cannot contain makes the patch
     // incomplete, so the run fails.
     match unpatched.iter().find(|one| one.why.starts_with("a file")) {
         Some(one) => Err(RunError::Ended(RunOutcome::new(

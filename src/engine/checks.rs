@@ -1,4 +1,5 @@
-//! Runs the checks of a step: commands, bounds on the changes, and files. No model takes part.
+//! Runs the checks of a step: commands, bounds on the changes, files, and the answer's schema. Sends no request to a
+//! model.
 
 use super::deps::Deps;
 use super::ledger::Ledger;

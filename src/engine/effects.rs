@@ -312,7 +312,7 @@ pub fn interrupted(ledger: &mut Ledger, call: CallId) -> Result<(), RunError> {
     })?)
 }
 
-/// Records the notices that tools made beside their results.
+/// Records the notices that tools made in addition to their results.
 pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
     for notice in deps.scope.notices.take() {
         ledger.record(EventKind::Warned {

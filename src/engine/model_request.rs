@@ -61,7 +61,7 @@ impl RequestContext {
         Self { specs, digests, frame }
     }
 
-    /// Sends one request and records the reply. Returns the calls whose arguments hold a secret, or none when the
+    /// Sends one request and records the reply. Returns the calls whose arguments contain a secret, or none when the
     /// history had to be shortened instead.
     pub async fn ask(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<BTreeSet<CallId>, RunError> {
         // The ledger is borrowed mutably while the request is under way, to show progress events.
@@ -144,7 +144,7 @@ impl RequestContext {
         let (system, declared) = self.frame;
         let window = error.window.or(state.window);
         let window = window
-            .map(|window| format!(" The model's window holds {window}."))
+            .map(|window| format!(" The model's context window is {window} tokens."))
             .unwrap_or_default();
         let message = format!(
             "{}. The request has about {} tokens: {} of system prompt, {} of {} tool declarations, {} of messages.{window} Declare \

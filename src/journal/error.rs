@@ -6,8 +6,8 @@ pub enum JournalError {
     /// It does not exist or is not a run directory: exit code 8.
     #[error("no journal in {0}")]
     Missing(String),
-    /// Another process holds its lock: exit code 8.
-    #[error("another process holds the run in {0}")]
+    /// Another process has locked it, or a new run finds a journal there: exit code 8.
+    #[error("{0} is in use by another process")]
     Held(String),
     /// The journal needs a key or another key, or the key is invalid: exit code 8.
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! Probes which sandbox levels this machine supports, and tests that the chosen one holds.
+//! Probes which sandbox levels this machine supports, and tests that the chosen one works.
 
 use super::confine::spec::{ChildMessage, Task, Trial, WorkspaceReach};
 use super::confined_command;

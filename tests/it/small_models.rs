@@ -468,7 +468,7 @@ fn limits() -> Vec<Case> {
             holds: |ran| {
                 has(
                     &ran.done.stderr,
-                    &["of system prompt", "tool declarations", "The model's window holds 1024", "tools.include", "--tools"],
+                    &["of system prompt", "tool declarations", "The model's context window is 1024 tokens", "tools.include", "--tools"],
                 );
             },
         },

@@ -181,7 +181,7 @@ impl Images {
         self.known.retain(|image, _| images.contains(image));
         self.let_go.retain(|process, _| processes.contains(process));
         if self.known.len() + self.let_go.len() > MOST {
-            return Err("more programs run at once than can be told apart".to_owned());
+            return Err("more programs run at once than can be distinguished".to_owned());
         }
         Ok(())
     }
@@ -232,7 +232,7 @@ impl Images {
                 return starts.clone();
             }
         }
-        // It is an orphan, or its parent runs another program by now.
+        // It is an orphan, or its parent now runs another program.
         self.look(false);
         if let Some(starts) = self.known.get(&image) {
             return starts.clone();

@@ -23,7 +23,7 @@ const LIST_BYTES: usize = 64 << 10;
 /// The depth to which a tree is removed in place; deeper parts are moved up first, so that few handles are open at the
 /// same time.
 const DEEPEST: usize = 64;
-/// How often removing a directory is retried while somebody keeps adding entries.
+/// How often removing a directory is retried while another process keeps adding entries.
 const REMOVE_TRIES: usize = 100;
 
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH

@@ -121,7 +121,7 @@ impl Scan<'_> {
         })
     }
 
-    /// Examines one name, whatever its type is by now.
+    /// Examines one name, even if its type has changed since it was listed.
     fn look(
         &self,
         place: &WalkedDirectory<'_>,

@@ -94,7 +94,7 @@ fn at_fixed_addresses_the_strictest_of_a_file_holds() {
     images.let_go(&caller(4, 3), None, Starts::Anything);
     images.class(&caller(4, fixed));
     images.let_go(&caller(5, 2), file, Starts::Nothing);
-    // A fork of the second program, whose own exec nobody has seen.
+    // A fork of the second program, whose own exec was not observed.
     assert_eq!(images.class(&caller(6, fixed)), AskerClass::Known(Starts::Nothing));
     assert_eq!(images.class(&caller(4, 3)), AskerClass::Known(Starts::Anything));
 }
