@@ -468,7 +468,13 @@ fn limits() -> Vec<Case> {
             holds: |ran| {
                 has(
                     &ran.done.stderr,
-                    &["of system prompt", "tool declarations", "The model's context window is 1024 tokens", "tools.include", "--tools"],
+                    &[
+                        "of system prompt",
+                        "tool declarations",
+                        "The model's context window is 1024 tokens",
+                        "tools.include",
+                        "--tools",
+                    ],
                 );
             },
         },
