@@ -5,7 +5,7 @@ use serde_json::Value;
 /// The JSON of an answer: bare, in one fenced code block, or with text before or after it.
 ///
 /// # Errors
-/// The answer holds no JSON; the error is that of the whole text.
+/// The answer contains no JSON; the error is that of parsing the whole text.
 pub fn json_of(answer: &str) -> Result<Value, serde_json::Error> {
     let answer = answer.trim();
     let whole = serde_json::from_str(answer);

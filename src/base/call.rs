@@ -65,7 +65,7 @@ pub enum ToolOrigin {
     Mcp(String),
 }
 
-/// What the arguments of a built-in tool name, and so which narrowing of a policy rule can apply to it.
+/// What the arguments of a built-in tool name, which determines how a policy rule can narrow it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Touches {
     /// Nothing that a rule can narrow.
@@ -104,14 +104,15 @@ pub enum Replayed {
     Recorded,
 }
 
-/// What policy, secrets and replay must know of a tool. The default is that of tools that others wrote.
+/// What policy, secret detection and replay must know about a tool. The default is for tools that are not built in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToolEffects {
     pub touches: Touches,
-    /// Whether the arguments leave the run: into files, commands or requests. Such a call is denied if they hold a secret.
+    /// Whether the arguments leave the run, in files, commands or requests. Such a call is denied if they contain a
+    /// secret.
     pub sends_arguments: bool,
     pub replayed: Replayed,
-    /// It shows only commands that this run started itself: no rule is needed, and it is declared where commands are.
+    /// It only shows commands that this run started itself: it needs no rule, and it is declared whenever commands are.
     pub follows_commands: bool,
 }
 

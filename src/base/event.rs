@@ -378,7 +378,7 @@ pub enum PromptReason {
     Feedback,
     /// The answer did not match the response schema.
     Repair,
-    /// The model asked a question, repeated itself or changed nothing.
+    /// The model repeated itself, or asked a question without having changed anything.
     Nudge,
     /// The model's reply was cut off or could not be parsed.
     Retry,

@@ -94,15 +94,15 @@ fn rank(code: u8) -> usize {
     place.unwrap_or(PRECEDENCE.len())
 }
 
-/// The code with precedence if both apply. Every path that joins two endings calls this function: a run with two reasons
-/// to end (`RunOutcome::and`), outputs that could not be written, a batch with its jobs, a delivery with its runs.
+/// The code with precedence if both apply: for outputs that could not be written, the jobs of a batch, and a delivery
+/// and its runs. [`RunOutcome::and`] joins two outcomes of one run in the same order.
 pub fn stronger(a: u8, b: u8) -> u8 {
     if rank(b) < rank(a) { b } else { a }
 }
 
 impl RunOutcome {
-    /// The outcome of a run for which both apply: the one with precedence, and of two equals `other`. A failure that does
-    /// not decide is named in the message.
+    /// The outcome with precedence if both apply, or `other` if they rank equally. If the remaining one is a failure,
+    /// its message is appended.
     pub fn and(self, other: RunOutcome) -> RunOutcome {
         let (mut first, second) = match rank(code(&self)) < rank(code(&other)) {
             true => (self, other),
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn every_code_has_its_stated_place() {
-        // The order that is promised to scripts, with the codes of signals and of the command line in their places.
+        // The documented order, which scripts rely on, including the signal codes and the usage error.
         let order = [70, 9, 130, 3, 8, 10, 5, 7, 6, 4, 1, 2, 0];
         for (place, strong) in order.iter().enumerate() {
             for weak in &order[place..] {
@@ -132,7 +132,7 @@ mod tests {
         }
         assert_eq!(stronger(143, 3), 143);
         assert_eq!(stronger(9, 143), 9);
-        // Each verdict has a code of the table, and each code but 0 has one verdict.
+        // Each verdict has a code in the table, and each code except 0 belongs to exactly one verdict.
         let mut codes: Vec<u8> = Verdict::ALL
             .into_iter()
             .map(|verdict| code(&RunOutcome::new(verdict, "", "")))

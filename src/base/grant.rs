@@ -54,7 +54,7 @@ impl Writes {
 }
 
 impl Writes {
-    /// The union of both grants.
+    /// Only the places that both grants name exactly; a place below a directory of the other grant is left out.
     #[must_use]
     pub fn intersection(self, other: Writes) -> Writes {
         match (self, other) {

@@ -1,6 +1,6 @@
 //! Names of MCP servers with which `SERVER__TOOL` is unambiguous.
 
-/// Highest length of a server name.
+/// The longest server name, in bytes.
 const MAX_LENGTH: usize = 40;
 
 /// Whether a server may have this name: letters, digits, `-` and single `_`, not ending in `_`.

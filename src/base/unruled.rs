@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Unruled {
-    /// Relative to the workspace. If a great many new files were found, their directory, with a trailing `/`.
+    /// Relative to the workspace. If there are too many new files to list, their top-level directory, with a trailing
+    /// `/`.
     pub path: String,
     pub change: PathChange,
     /// The rule that forbids it; `None` when no rule allows it.
@@ -16,7 +17,7 @@ pub struct Unruled {
     /// Whether a deny rule or a protected path forbids it; this ends the run.
     #[serde(default, skip_serializing_if = "is_false")]
     pub denied: bool,
-    /// Whether it is a new file that stays in the tree: leaving it loses nothing of the run's base.
+    /// Whether it is a new file that stays in the tree, because keeping it overwrites nothing of the run's base.
     #[serde(default, skip_serializing_if = "is_false")]
     pub left: bool,
     /// Whether the previous state was restored.

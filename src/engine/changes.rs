@@ -48,7 +48,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
         ledger.record(EventKind::Warned {
             code: "unpatched".to_owned(),
             message: format!(
-                "changed, and no patch can hold it: {}",
+                "changed, but a patch cannot contain it: {}",
                 first_names(told.iter().map(String::as_str))
             ),
         })?;
@@ -80,16 +80,19 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
         return Err(RunError::Ended(RunOutcome::new(
             Verdict::Denied,
             "secret_hit",
-            format!("the changes hold the value of {name}; the patch is withheld"),
+            format!("the changes contain the value of {name}; the patch is withheld"),
         )));
     }
-    // A pipe or socket has no content to lose. A changed regular file that the patch cannot hold makes the patch
+    // A pipe or socket has no content to lose. A changed regular file that the patch cannot contain makes the patch
     // incomplete, so the run fails.
     match unpatched.iter().find(|one| one.why.starts_with("a file")) {
         Some(one) => Err(RunError::Ended(RunOutcome::new(
             Verdict::Failed,
             "unpatched",
-            format!("{} was changed and is {}, which no patch holds", one.path, one.why),
+            format!(
+                "{} was changed and is {}, which a patch cannot contain",
+                one.path, one.why
+            ),
         ))),
         None => Ok(()),
     }
@@ -120,8 +123,8 @@ pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> 
     Ok(ledger.sync_behind()?)
 }
 
-/// At the end of the run: restores what is not allowed and takes the final patch. `wrote`: something may have written
-/// to the tree that the record does not show.
+/// At the end of the run: restores what is not allowed and takes the final patch. `wrote`: something that the record
+/// does not show may have written to the tree.
 pub async fn settle(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, wrote: bool) -> Result<(), RunError> {
     if ledger.state.due().next().is_some() {
         put_back(deps, ledger).await?;
@@ -188,7 +191,7 @@ pub async fn warn_left_out_of_patch(
         .unwrap_or_default();
     if !left.is_empty() {
         let message = format!(
-            "checks changed what the run did not, and the patch leaves it out: {}",
+            "files that only checks changed are left out of the patch: {}",
             first_names(left.iter().map(String::as_str))
         );
         ledger.record(EventKind::Warned {
@@ -200,7 +203,7 @@ pub async fn warn_left_out_of_patch(
     let ignored = deps.shadow.ignored(&ledger.state.edited).await.unwrap_or_default();
     if !ignored.is_empty() {
         let message = format!(
-            "git ignores what the run wrote, and the patch leaves it out: {}",
+            "files that the run wrote but git ignores are left out of the patch: {}",
             first_names(ignored.iter().map(String::as_str))
         );
         outcome.message.push_str("; ");

@@ -1,4 +1,5 @@
-//! Runs the checks of a step: commands, bounds on the changes, and files. No model takes part.
+//! Runs the checks of a step: commands, bounds on the changes, files, and the answer's schema. Sends no request to a
+//! model.
 
 use super::deps::Deps;
 use super::ledger::Ledger;
@@ -84,7 +85,7 @@ pub fn look(
         CheckWhat::File { path, contains } => (format!("file {path}"), file(path, contains.as_deref(), workspace)),
         CheckWhat::AnswerSchema { schema } => ("the answer fits its schema".to_owned(), fits(answer, schema)),
         CheckWhat::Run { command, .. } | CheckWhat::AnswerRun { command, .. } => {
-            (command.clone(), Err("a command is not looked at".to_owned()))
+            (command.clone(), Err("a check by command must be run".to_owned()))
         }
     };
     CheckResult {
@@ -238,7 +239,9 @@ fn file(path: &str, contains: Option<&str>, workspace: &Workspace) -> Result<Str
     let place = workspace.locate(path);
     let bytes = workspace.read(&place, FILE_BYTES).map_err(|error| error.to_string())?;
     match contains {
-        Some(text) if !String::from_utf8_lossy(&bytes).contains(text) => Err(format!("{path} does not hold {text:?}")),
+        Some(text) if !String::from_utf8_lossy(&bytes).contains(text) => {
+            Err(format!("{path} does not contain {text:?}"))
+        }
         _ => Ok(format!("{} bytes", bytes.len())),
     }
 }

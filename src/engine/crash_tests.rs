@@ -78,7 +78,7 @@ impl World {
     }
 }
 
-/// The journal, and the event after which the process is to die.
+/// The journal, and the event after which the process dies.
 struct Record {
     events: Vec<EventKind>,
     state: RunState,

@@ -3,7 +3,7 @@
 use crate::base::ruling::{Decision, Ruling};
 
 /// The result of a call that a reviewer refused.
-pub const REFUSED: &str = "Denied (not_approved): a reviewer refused this call.\nGo another way, or say in your final answer \
+pub const REFUSED: &str = "Denied (not_approved): a reviewer refused this call.\nTry another way, or say in your final answer \
      what could not be done.";
 
 /// The result of a denied call: rule, code, reason, and what would be allowed. It names the policy file without its
@@ -33,7 +33,7 @@ pub fn secret() -> Ruling {
         decision: Decision::Deny,
         rule: None,
         code: "secret_hit".to_owned(),
-        reason: "the arguments hold a secret value of this run's environment".to_owned(),
+        reason: "the arguments contain a secret value of this run's environment".to_owned(),
         fix: "keep secret values out of files, commands and requests".to_owned(),
         considered: Vec::new(),
         words: Vec::new(),

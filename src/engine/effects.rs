@@ -93,7 +93,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondi
     let goes_on = *allow_failure || finished.exit.code == Some(0);
     let printed = match step.checks_answer() && goes_on {
         true => finished.stdout.text.clone(),
-        // A step that fails tells all that was printed.
+        // A failed step reports everything that was printed.
         false => format!("{}{}", finished.stdout.text, finished.stderr.text),
     };
     let (output, differs) = replayed_results::step_output(deps.provider.recorded(), &step.id, printed);
@@ -128,7 +128,7 @@ fn stop_if_missing(deps: &Deps, what: &str, finished: &process::Finished) -> Res
         return Ok(());
     };
     let message = format!(
-        "{what} could not run: {program} is not there for commands, or cannot be executed; install it on this machine, name its \
+        "{what} could not run: {program} is not available to commands, or cannot be executed; install it on this machine, name its \
          toolchain under `sandbox.toolchains` in the policy, or for an isolated run its directory under `isolate.keep` in the recipe"
     );
     Err(RunError::Ended(RunOutcome::new(
@@ -227,7 +227,7 @@ fn task(deps: &Deps, ledger: &mut Ledger, mut parts: Vec<Part>, author: &str) ->
     })?)
 }
 
-/// Records a warning where a replay printed something else than the recording.
+/// Records a warning if the output in a replay differs from the recording.
 fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), RunError> {
     let Some(message) = differs else { return Ok(()) };
     Ok(ledger.record(EventKind::Warned {
@@ -303,7 +303,7 @@ pub fn judge(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
 /// Settles a call that was running when the process ended: the model receives an error, and the call is never run
 /// again.
 pub fn interrupted(ledger: &mut Ledger, call: CallId) -> Result<(), RunError> {
-    let message = "interrupted; effect unknown. Look at the state of things before you do it again.";
+    let message = "interrupted; effect unknown. Check the current state before you repeat the call.";
     Ok(ledger.record(EventKind::CallFinished {
         call,
         state: crate::base::call::CallState::Error,
@@ -312,7 +312,7 @@ pub fn interrupted(ledger: &mut Ledger, call: CallId) -> Result<(), RunError> {
     })?)
 }
 
-/// Records the notices that tools made beside their results.
+/// Records the notices that tools made in addition to their results.
 pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
     for notice in deps.scope.notices.take() {
         ledger.record(EventKind::Warned {
@@ -323,7 +323,7 @@ pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Ends the run: kills its background commands and measures its changes a last time.
+/// Ends the run: kills its background commands and measures its changes one last time.
 pub async fn finish(
     deps: &Deps,
     ledger: &mut Ledger,
@@ -334,7 +334,7 @@ pub async fn finish(
     deps.scope.servers.close().await;
     notice(deps, ledger)?;
     let mut outcome = outcome;
-    // A background command may have written since the last measurement, even if it has ended by now.
+    // A background command may have written since the last measurement, even if it has already ended.
     let wrote = !deps.scope.jobs.list().is_empty() || deps.plan.tools.starts_programs();
     match changes::settle(deps, ledger, ground, wrote).await {
         Ok(()) => {}

@@ -19,7 +19,7 @@ pub struct Bounds {
 }
 
 /// The limits for an allowed call: what the ruling granted, and a judge for its programs if programs can be judged in
-/// this run. A call that is no command of the built-in shell is limited by the check of the patch alone.
+/// this run. Any call other than a command of the built-in shell is limited only by the check of the patch.
 pub fn bounds(deps: &Deps, decided: &Decided, asked: &PolicyInput<'_>) -> Bounds {
     let commands = !decided.access.commands.is_empty() && *asked.origin == ToolOrigin::Builtin;
     let confinement = deps.scope.confinement.get().filter(|_| commands);
@@ -67,7 +67,8 @@ pub fn record(ledger: &mut Ledger, call: &CallId, output: &ToolOutput) -> Result
 }
 
 /// Records changes that were not granted, made by a call's command or by a command of the step, which may be a check.
-/// Denied changes and those that could not be undone come first, so that the limit does not cut them.
+/// Changes that could not be undone come first, then those that a deny rule forbids, so that the limit does not cut
+/// them.
 pub fn record_undone(
     ledger: &mut Ledger,
     (call, step, check): (Option<&CallId>, Option<&StepId>, bool),

@@ -15,7 +15,7 @@ pub struct Reported {
     pub input: u64,
 }
 
-/// Bytes that a message is counted as.
+/// The size of a message in bytes, as counted for the context window.
 pub fn size(message: &Message) -> u64 {
     let parts = message.parts.iter().map(|part| match part {
         Part::Text { text } => text.len() as u64,

@@ -44,7 +44,7 @@ pub fn check_state(confinement: &Confinement) -> Result<(), String> {
     let inside = places.into_iter().find(|place| settled.starts_with(place));
     match inside.filter(|_| confinement.level != SandboxLevel::None) {
         Some(place) => Err(format!(
-            "the state directory {} lies in {}, where the commands of a run may write: set XDG_STATE_HOME to a directory outside of it",
+            "the state directory {} is inside {}, where the commands of a run may write: set XDG_STATE_HOME to a directory outside of it",
             dir.display(),
             place.display()
         )),
@@ -64,7 +64,7 @@ pub fn elsewhere(
     }
     state::directory_of(run, dir).map(Some).map_err(|why| {
         format!(
-            "at sandbox level `{}` commands could write the run directory {}, and its journal cannot be kept elsewhere: {why}; name \
+            "at sandbox level `{}` commands could write the run directory {}, and its journal cannot be kept elsewhere: {why}; choose \
              an --out outside the workspace, or set XDG_STATE_HOME to a directory that can be written",
             confinement.level.as_str(),
             dir.display()

@@ -85,7 +85,7 @@ impl Ledger {
             kind,
         };
         let mut entry = serialized(&event)?;
-        // The JSON is made once for both uses, because most events hold no secret and are written unchanged.
+        // Serialized once for both uses, because most events contain no secret and are written unchanged.
         let event = if self.redactor.is_empty() || self.redactor.find(entry.as_bytes()).is_none() {
             event
         } else {
@@ -108,7 +108,7 @@ impl Ledger {
         self.writer.move_to(dir)
     }
 
-    /// Why this machine will not recognise the journal later, if it will not.
+    /// Why this machine will not recognise the journal later; `None` if it will.
     pub fn headless(&self) -> Option<&str> {
         self.writer.headless()
     }
@@ -156,7 +156,7 @@ impl Ledger {
         }
     }
 
-    /// Closes the sinks. The error is the first one that any of them had.
+    /// Closes the sinks. Returns the final state, and the first error of any sink.
     pub fn finish(mut self) -> (RunState, Result<(), std::io::Error>) {
         self.writer.tidy();
         for sink in &mut self.sinks {

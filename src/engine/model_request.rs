@@ -68,7 +68,7 @@ impl RequestContext {
         }
     }
 
-    /// Sends one request and records the reply. Returns the calls whose arguments hold a secret, or none when the
+    /// Sends one request and records the reply. Returns the calls whose arguments contain a secret, or none when the
     /// history had to be shortened instead.
     pub async fn ask(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<BTreeSet<CallId>, RunError> {
         // The ledger is borrowed mutably while the request is under way, to show progress events.
@@ -136,9 +136,9 @@ impl RequestContext {
             return None;
         }
         Some(format!(
-            "the service counted {told} prompt tokens for a request of {bytes} bytes, about {} tokens: it cuts long requests without \
-             saying so, or counts only what it had not cached. Give the model a larger context (Ollama: OLLAMA_CONTEXT_LENGTH or \
-             `num_ctx`) and name it as `window` in the file of OVERNIGHT_PRICES",
+            "the service counted {told} prompt tokens for a request of {bytes} bytes, about {} tokens: either it cuts long requests \
+             without saying so, or it counts only tokens that were not cached. Give the model a larger context (Ollama: \
+             OLLAMA_CONTEXT_LENGTH or `num_ctx`) and set it as `window` in the OVERNIGHT_PRICES file",
             compact::estimate(bytes, None)
         ))
     }
@@ -151,7 +151,7 @@ impl RequestContext {
         let (system, declared) = self.frame;
         let window = error.window.or(state.window);
         let window = window
-            .map(|window| format!(" The model's window holds {window}."))
+            .map(|window| format!(" The model's context window is {window} tokens."))
             .unwrap_or_default();
         let message = format!(
             "{}. The request has about {} tokens: {} of system prompt, {} of {} tool declarations, {} of messages.{window} Declare \
@@ -189,7 +189,7 @@ impl RequestContext {
                 EventKind::Compacted {
                     history: compact::shrunk(older),
                     keep_from: *from,
-                    why: format!("{} old results shrank to head and tail", whole.len()),
+                    why: format!("{} old results were shortened to head and tail", whole.len()),
                     summary: None,
                     overflow,
                     window,
@@ -207,7 +207,7 @@ impl RequestContext {
                 EventKind::Compacted {
                     history: vec![compact::summarised(&older, task.as_ref(), &summary.reply.text())],
                     keep_from: *from,
-                    why: format!("{from} older messages gave way to a summary"),
+                    why: format!("{from} older messages were replaced by a summary"),
                     summary: Some(Box::new(summary)),
                     overflow,
                     window,

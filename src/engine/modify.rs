@@ -58,7 +58,7 @@ impl<'a> Pipe<'a> {
         };
         let output = self.run(program, &input).await?;
         if !is_edit {
-            return serde_json::from_str(&output).map_err(|error| format!("the program gave no JSON: {error}"));
+            return serde_json::from_str(&output).map_err(|error| format!("the program did not print JSON: {error}"));
         }
         if output == input {
             return Ok(args.clone());
@@ -89,7 +89,7 @@ impl<'a> Pipe<'a> {
             return Err(format!("`{program}` ended with {}", ended(finished.exit.code)));
         }
         if finished.stdout.cut {
-            return Err(format!("`{program}` gave more than {SIZE} bytes"));
+            return Err(format!("`{program}` printed more than {SIZE} bytes"));
         }
         Ok(finished.stdout.text)
     }
@@ -118,8 +118,8 @@ pub fn failed(ruling: Ruling, why: &str) -> Ruling {
     Ruling {
         decision: Decision::Deny,
         code: "modify_failed".to_owned(),
-        reason: format!("the rewriting program did not work: {why}"),
-        fix: "mend the content so that the program accepts it, or mend the rule".to_owned(),
+        reason: format!("the rewriting program failed: {why}"),
+        fix: "change the content so that the program accepts it, or fix the rule".to_owned(),
         ..ruling
     }
 }

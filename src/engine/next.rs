@@ -196,8 +196,8 @@ fn ask(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
         .and_then(|budget| state.progress.spent.exhausted(budget));
     let capped = plan.budget.cost_micros.is_some() || step.budget.as_ref().is_some_and(|b| b.cost_micros.is_some());
     if capped && state.spent.unpriced {
-        let message = "budget reached: a model without a known price answered, and the cost is limited; name its price in \
-                       the file of OVERNIGHT_PRICES";
+        let message = "budget reached: a model without a known price answered, and the cost is limited; add its price to \
+                       the OVERNIGHT_PRICES file";
         return Next::Finish(RunOutcome::new(Verdict::Budget, "limit:cost", message));
     }
     match state.spent.exhausted(&plan.budget).or(own) {
@@ -219,7 +219,7 @@ fn stuck(state: &RunState, plan: &Plan, step: &PlanStep) -> Option<Next> {
         return Some(Next::Prompt(PromptReason::Nudge));
     }
     if state.echoes >= ECHOES_ENDED {
-        return end(format!("{} replies in a row said the same over and over", state.echoes));
+        return end(format!("{} replies in a row only repeated the same text", state.echoes));
     }
     if !must_change(state, plan, step) || state.progress.idle < IDLE_NOTED {
         return None;
@@ -294,7 +294,7 @@ fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
         }
         Some(StopReason::Length { call }) => {
             let message = format!(
-                "{} again after it was told; raise the limit with --max-output-tokens, or `model_settings: {{ max_output_tokens: … }}` \
+                "{} again after a warning; raise the limit with --max-output-tokens, or `model_settings: {{ max_output_tokens: … }}` \
                  in the recipe, or at the server",
                 prompt::cut(call.as_deref(), state.progress.replies.output_tokens)
             );
@@ -338,8 +338,8 @@ fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
     checked(state, step)
 }
 
-/// What follows a reply that is no answer: a call written as text, or an empty reply. The model is told once. If it
-/// happens again, the turn is over: the checks decide, and without checks the changes stand.
+/// What follows a reply that is no answer: a call written as text, or an empty reply. The model is warned once. If it
+/// happens again, the attempt ends: its checks decide, and without checks its changes are kept.
 fn no_answer(state: &RunState, step: &PlanStep, printed: bool) -> Option<Next> {
     if printed {
         return Some(Next::Prompt(PromptReason::Printed));

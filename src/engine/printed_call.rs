@@ -1,5 +1,5 @@
 //! Detects a tool call that a model wrote as plain text, in the formats of common chat templates. Pure: such a call is
-//! never run; the model is only told.
+//! never run; the model only gets a warning.
 //!
 //! The formats are those that the tool parsers of vLLM ("Tool Calling": hermes, llama3_json, mistral, pythonic,
 //! qwen3_xml) and of llama.cpp (`docs/function-calling.md`) accept: JSON with a name and arguments, bare, in a list, in
@@ -71,7 +71,7 @@ fn written(text: &str, tools: &BTreeSet<String>) -> Option<String> {
     let name = name.rsplit(['.', ' ']).next()?;
     let args = rest.trim_end_matches(';').strip_suffix(')')?.trim();
     let is_object = args.is_empty() || serde_json::from_str::<Value>(args).is_ok_and(|value| value.is_object());
-    // The line must hold nothing but the call: `use read_file()` is a sentence.
+    // The line must contain nothing but the call: `use read_file()` is a sentence.
     let alone = line.split_whitespace().next()?.contains('(');
     (is_object && alone && tools.contains(name)).then(|| name.to_owned())
 }
@@ -142,7 +142,7 @@ fn call(value: &Value, tools: &BTreeSet<String>) -> Option<String> {
                 Some(Value::String(text)) => serde_json::from_str::<Value>(text).is_ok_and(|value| value.is_object()),
                 _ => false,
             });
-            // An object without arguments is a call only if it holds nothing but the name.
+            // An object without arguments is a call only if it contains nothing but the name.
             (tools.contains(name) && (has_arguments || object.len() == 1)).then(|| name.to_owned())
         }
         _ => None,

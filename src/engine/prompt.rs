@@ -54,7 +54,7 @@ pub fn task(mcp: Option<&McpPrompt>, given: Option<&GivenPrompt>, text: String) 
         (None, _) => Ok(vec![Part::text(text)]),
         (Some(_), Some(given)) => Ok(below(&given.content, &text)),
         (Some(mcp), None) => Err(format!(
-            "what the MCP server {} gave as the prompt `{}` is not in the record",
+            "the record has nothing from the MCP server {} for the prompt `{}`",
             mcp.server, mcp.name
         )),
     }
@@ -77,8 +77,8 @@ fn below(given: &[ToolContent], text: &str) -> Vec<Part> {
     parts
 }
 
-/// What the task of a step says of the form of its answer: the JSON Schemas that its checks hold against it. Empty where
-/// there are none.
+/// What the task of a step says about the format of its answer: the JSON Schemas that its checks validate it against.
+/// Empty if there are none.
 pub fn answer_schemas(step: &PlanStep) -> String {
     let schemas = step.checks.iter().filter_map(|check| match &check.what {
         CheckWhat::AnswerSchema { schema } => Some(schema),
@@ -95,9 +95,9 @@ pub fn answer_schemas(step: &PlanStep) -> String {
 /// called no tool.
 pub fn feedback(checks: &[CheckResult], put_back: &[&str], before: Option<&Attempt>, fresh: bool) -> String {
     let mut text = match fresh {
-        false => "The work is not done yet. These checks, made by the runner itself, failed:\n".to_owned(),
-        true => "There was an attempt at this task before; what was said in it is left out, what it changed in the files is there. \
-                 After it these checks, made by the runner itself, failed:\n"
+        false => "The work is not done yet. These checks, run by the runner itself, failed:\n".to_owned(),
+        true => "There was an earlier attempt at this task. Its messages are left out; its changes to the files are still there. \
+                 After it these checks, run by the runner itself, failed:\n"
             .to_owned(),
     };
     let about_answer = checks.iter().all(|check| check.passed || check.of_answer);
@@ -110,7 +110,7 @@ pub fn feedback(checks: &[CheckResult], put_back: &[&str], before: Option<&Attem
     if !put_back.is_empty() {
         let names = first_names(put_back.iter().copied());
         text.push_str(&format!(
-            "\nThe policy allows no change of these files; what was changed in them was put back: {names}\n"
+            "\nThe policy allows no changes to these files; the changes in them were undone: {names}\n"
         ));
     }
     match before {
@@ -123,8 +123,8 @@ pub fn feedback(checks: &[CheckResult], put_back: &[&str], before: Option<&Attem
         _ => {}
     }
     text.push_str(match about_answer {
-        true => "\nYour answer is what these checks are about: give the whole answer again, corrected. They are made again then.",
-        false => "\nFix the cause. The checks are made again when you are done.",
+        true => "\nThese checks are about your answer: give the whole answer again, corrected. They run again then.",
+        false => "\nFix the cause. The checks run again when you are done.",
     });
     text
 }
@@ -134,34 +134,33 @@ pub fn nudge(state: &RunState) -> String {
     if state.repeats > 1 {
         return format!(
             "You made the same call {} times and it gave the same result each time. Doing it again changes nothing: \
-             take another way, or give your final answer and say what is missing.",
+             try another way, or give your final answer and say what is missing.",
             state.repeats
         );
     }
-    "Nobody can answer questions here, and nothing has been changed yet. Decide by yourself and carry the task out \
+    "Nobody can answer questions here, and nothing has been changed yet. Decide by yourself and carry out the task \
      now."
         .to_owned()
 }
 
 /// The message for a model whose reply repeated itself.
-pub const ECHO: &str = "Your last reply said the same over and over until it was cut. Stop, and do the next thing that is \
+pub const ECHO: &str = "Your last reply repeated the same text until it was cut. Stop, and do the next thing that is \
      needed for the task, in few words.";
 
 /// The message for a model that wrote a call as text.
 pub fn printed(tool: &str, wants_json: bool) -> String {
     let answer = match wants_json {
         true => "the final answer is the JSON document of the schema",
-        false => "a final answer is given in plain words, without such a text",
+        false => "give the final answer in plain words, without such a call",
     };
     format!(
-        "Your reply wrote a call of `{tool}` as text. A text is not executed: nothing was called. Make the call through the tool \
+        "Your reply wrote a call of `{tool}` as text. Text is not executed: nothing was called. Make the call through the tool \
          interface. If you are done, {answer}."
     )
 }
 
 /// The message for a model that sent an empty reply.
-pub const EMPTY: &str =
-    "Your reply was empty. If the task is done, give the final answer; if not, go on with the next call.";
+pub const EMPTY: &str = "Your reply was empty. If the task is done, give the final answer; if not, make the next call.";
 
 /// How a reply was cut: after how many tokens (0: unknown), and in which call.
 pub fn cut(call: Option<&str>, tokens: u64) -> String {
@@ -183,7 +182,7 @@ pub fn shorter(call: Option<&str>, tokens: u64) -> String {
         }
         None => "Say less: make the next call at once, or give a shorter answer.",
     };
-    format!("Note of the runner: {}. {hint}", cut(call, tokens))
+    format!("Note from the runner: {}. {hint}", cut(call, tokens))
 }
 
 /// The message for a model that was expected to change files and has not done so for `turns` turns.

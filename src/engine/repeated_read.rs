@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Results up to this many bytes are given in full again.
 const SHORT: usize = 1_000;
 
-/// `output`, or a note that it is unchanged if the history holds the same call of the same tool with the same full
+/// `output`, or a note that it is unchanged if the history contains the same call of the same tool with the same full
 /// text. Depends on the history alone, so that resume and replay give the same result.
 pub fn shortened(state: &RunState, id: &CallId, output: ToolOutput) -> ToolOutput {
     let (Some(record), [ToolContent::Text { text }]) = (state.calls.get(id), output.content.as_slice()) else {
@@ -41,7 +41,7 @@ pub fn shortened(state: &RunState, id: &CallId, output: ToolOutput) -> ToolOutpu
     };
     let lines = text.lines().count();
     let told = format!(
-        "[unchanged since {before}: this {} call gives the same {lines} lines as your earlier one, which stand above]",
+        "[unchanged since {before}: this {} call gives the same {lines} lines as your earlier one above]",
         record.call.tool
     );
     ToolOutput {

@@ -37,7 +37,7 @@ enum Answer {
     Soft,
 }
 
-/// Code of the warning that a replay printed something else than the recording.
+/// Code of the warning for output in a replay that differs from the recording.
 pub const WARNING: &str = "replay";
 
 /// `prepared`, with the recorded result in place of its work where a second run could not reproduce it.
@@ -164,7 +164,7 @@ pub fn check(
 
 fn differs(what: &str, old: &str, new: &str) -> String {
     format!(
-        "{what} printed something else than in the recording; the recorded reply is used all the same\n{}",
+        "{what} printed something different from the recording; the recorded output is used anyway\n{}",
         diff(old, new)
     )
 }
@@ -172,7 +172,7 @@ fn differs(what: &str, old: &str, new: &str) -> String {
 fn missing() -> ToolError {
     ToolError::model(
         "replay",
-        "a replay does not do this again, and the recording has no result of it",
+        "a replay does not repeat this call, and the recording has no result for it",
     )
 }
 

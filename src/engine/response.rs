@@ -11,7 +11,7 @@ const ERRORS_TOLD: usize = 10;
 /// The answer may be bare JSON, JSON in one fenced code block, or JSON with text before or after it.
 ///
 /// # Errors
-/// The schema errors, or one error if the answer holds no JSON.
+/// The schema errors, or one error if the answer contains no JSON.
 pub fn judge(answer: &str, schema: &Value) -> Result<Value, Vec<String>> {
     let value = json_of(answer).map_err(|error| vec![format!("the answer is not JSON: {error}")])?;
     let validator =

@@ -45,7 +45,7 @@ pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Preconditions) ->
 /// Data that lasts from one turn to the next and is not recorded.
 struct Turn {
     asking: RequestContext,
-    /// Calls of the last reply whose arguments hold a secret; in the record they are redacted.
+    /// Calls of the last reply whose arguments contain a secret. Kept here because the record has them redacted.
     secret: BTreeSet<CallId>,
 }
 

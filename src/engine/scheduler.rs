@@ -294,7 +294,7 @@ async fn one(prepared: PreparedCall, context: ToolContext) -> Result<ToolOutput,
         done = work => results::fit(done?, &fitted),
         () = cancelled_for_long(&cancel) => Err(ToolError::model("cancelled", "the run was cancelled")),
         () = tokio::time::sleep_until(deadline.into()) => {
-            Err(ToolError::model("timeout", "the call took too long and was given up"))
+            Err(ToolError::model("timeout", "the call took too long and was abandoned"))
         }
     }
 }

@@ -27,7 +27,7 @@ pub enum Phase {
     /// Before the first step or between two steps.
     #[default]
     Between,
-    /// A step began; its command, or the check whether it passes already, comes next.
+    /// A step began; next is its command, or the check whether it already passes.
     Opened,
     /// An attempt began; the model has not received its prompt yet.
     Prompting,
@@ -88,7 +88,7 @@ pub struct ApprovedFailure {
 /// The progress of the current step. A new step begins with a new value.
 #[derive(Clone, Debug, Default)]
 pub struct StepProgress {
-    /// Attempt of the step, from 1; 0 during the check whether the step passes already.
+    /// Attempt of the step, from 1; 0 while checking whether the step already passes.
     pub attempt: u32,
     /// What the step has used of its budget.
     pub spent: Spent,
@@ -98,7 +98,7 @@ pub struct StepProgress {
     pub judged: Option<Vec<String>>,
     /// How often the answer was sent back because it does not match its schema.
     pub repairs: u32,
-    /// Whether the model got a nudge: it repeats itself, or asks what nobody can answer.
+    /// Whether the model was nudged because it repeated itself or asked a question.
     pub nudged: bool,
     /// Properties of the model's replies other than the answer.
     pub replies: Replies,
@@ -124,7 +124,7 @@ pub struct RunState {
     pub progress: StepProgress,
     /// Shared with the request that is under way.
     pub history: Arc<Vec<Message>>,
-    /// Bytes that the history is counted as.
+    /// Size of the history in bytes, as `history_size` counts it.
     pub bytes: u64,
     /// Index of the step's task in the history.
     pub task_at: Option<usize>,
@@ -154,7 +154,7 @@ pub struct RunState {
     pub prompts: Vec<GivenPrompt>,
     pub results: Vec<(StepId, StepResult)>,
     pub denials: Vec<DeniedCall>,
-    /// Approved calls that failed, and no step's checks have passed since.
+    /// Approved calls that failed, if no step's checks have passed since.
     pub approved_failures: Vec<ApprovedFailure>,
     /// Number of uses of each rule with `times`.
     pub uses: BTreeMap<String, u64>,
@@ -191,7 +191,7 @@ impl RunState {
         state
     }
 
-    /// Applies one event. Accepts every event: one that does not fit the state changes nothing that it should not.
+    /// Applies one event. Accepts any event in any state: one that does not fit does no harm.
     pub fn apply(&mut self, event: &EventKind) {
         match event {
             EventKind::RunStarted(started) => self.started = Some(started.clone()),
@@ -254,7 +254,7 @@ impl RunState {
                 self.touched = false;
                 self.littered = false;
                 self.author = None;
-                // Files that still have a denied change are in the new list, and restoring them is tried again.
+                // Files that still have a denied change are in the new list, and are restored again.
                 self.not_put_back.clear();
             }
             EventKind::PutBack(done) => self.put_back(done),
@@ -443,7 +443,7 @@ impl RunState {
             .or(self.baseline.as_deref())
     }
 
-    /// As [`RunState::tree`], without the changes that checks left behind.
+    /// Like [`RunState::tree`], without the changes that checks left behind.
     pub fn own_tree(&self) -> Option<&str> {
         self.patch
             .as_ref()

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 const CYCLE: usize = 3;
 /// The longest repeated passage that is detected, in bytes.
 const PERIOD: usize = 400;
-/// How often in a row a passage must stand at the end of a reply.
+/// How many times in a row the passage must occur at the end of a reply.
 const TIMES: usize = 12;
 /// Shortest reply, in bytes, that is searched for repetition; tables and progress bars are usually shorter.
 const LENGTH: usize = 1_200;

@@ -115,8 +115,8 @@ pub fn outcome(state: &RunState, plan: &Plan) -> RunOutcome {
         let failed = RunOutcome::new(Verdict::Failed, result.reason.clone(), what.clone());
         return refused(&what).unwrap_or(failed);
     }
-    // An answer is the model's own word: a check of it does not show that a denied action was not needed. Neither does a
-    // check of a step that was skipped.
+    // An answer is only a claim of the model: a check of it does not show that a denied action was not needed. Neither
+    // does a check of a step that was skipped.
     let made = plan.steps.iter().filter(|step| !was_skipped(state, step));
     let mut checks = made.flat_map(|step| &step.checks);
     let has_checks = checks.any(|check| !check.what.is_of_answer());

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub fn keep_blob(dir: &Path, bytes: &[u8]) -> Result<BlobId, JournalError> {
     let id = BlobId::of(bytes);
     let path = blob_path(dir, &id);
-    // A file of this name with other content is replaced.
+    // A file with this name and different content is replaced.
     if read_blob(dir, &id).is_err() {
         replace(&path, bytes)?;
     }

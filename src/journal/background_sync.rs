@@ -58,7 +58,7 @@ impl Behind {
         Ok(())
     }
 
-    /// Returns when no sync is pending.
+    /// Waits until no sync is pending.
     pub fn settle(&mut self) -> io::Result<()> {
         while self.open > 0 {
             self.wait_for_one()?;

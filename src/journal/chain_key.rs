@@ -26,12 +26,12 @@ impl JournalKey {
     /// Reads the key from the value of [`KEY_VARIABLE`].
     ///
     /// # Errors
-    /// A sentence: an empty or short value is a mistake (a secret that this job does not get) and does not mean "no
-    /// key".
+    /// A sentence, for an empty or short value: it is a mistake (such as a secret that this job is not given) and does
+    /// not mean "no key".
     pub fn new(value: &str) -> Result<Self, String> {
         if value.len() < KEY_BYTES {
             return Err(format!(
-                "{KEY_VARIABLE} is set and has {} bytes: give it at least {KEY_BYTES}, or unset it",
+                "{KEY_VARIABLE} is set and has {} bytes: set it to at least {KEY_BYTES} bytes, or unset it",
                 value.len()
             ));
         }

@@ -9,8 +9,11 @@ pub enum JournalError {
     /// A workspace has no runs: exit code 8.
     #[error("{0} has no runs")]
     NoRuns(String),
-    /// Another process holds its lock: exit code 8.
-    #[error("another process holds the run in {0}")]
+    /// A new run finds a journal there: exit code 8.
+    #[error("{0} already holds a run")]
+    Taken(String),
+    /// Another process has locked it: exit code 8.
+    #[error("{0} is in use by another process")]
     Held(String),
     /// The journal needs a key or another key, or the key is invalid: exit code 8.
     #[error("{0}")]

@@ -81,7 +81,7 @@ pub fn decode(previous: &str, line: &str, key: Option<&JournalKey>) -> Result<De
     })
 }
 
-/// As [`decode`], for a record whose entries are not events of a run.
+/// Like [`decode`], for a record whose entries are not events of a run.
 ///
 /// # Errors
 /// The line was changed, is not in this format, or needs a key.
@@ -104,7 +104,7 @@ pub fn decode_line<'a>(
     };
     if !holds {
         let other = if keyed {
-            ", or it was written under another key"
+            ", or it was written with another key"
         } else {
             ""
         };

@@ -1,5 +1,5 @@
 //! Locks output files named by flags, so that two runs never write the same file. The locks are in the user's state
-//! directory, because the outputs are replaced by rename, and a lock on a file does not survive that.
+//! directory, because outputs are replaced by rename, which a lock on the file itself would not survive.
 
 use super::{JournalError, chain_key, place};
 use crate::base::ids::sha256_hex;
@@ -53,7 +53,8 @@ pub fn hold(output: &Path) -> Result<File, JournalError> {
     Err(JournalError::Held(output.display().to_string()))
 }
 
-/// In the state directory; without one, in a directory of this user in the temporary directory.
+/// The directory of the locks: in the state directory, or if there is none, in a directory of this user below the
+/// temporary directory.
 fn directory() -> io::Result<PathBuf> {
     let base = match chain_key::state() {
         Ok(state) => {

@@ -41,11 +41,11 @@ impl Journal {
         match link {
             Some(link) if *link == head.head => None,
             Some(_) => Some(format!(
-                "event {} is another one than was written",
+                "event {} differs from the one that was written",
                 count.saturating_sub(1)
             )),
             None => Some(format!(
-                "it was cut: {count} events were written, {} are there",
+                "it was truncated: {count} events were written, {} are left",
                 self.events.len()
             )),
         }
@@ -67,19 +67,19 @@ pub fn read(dir: &Path) -> Result<Journal, JournalError> {
         return Err(JournalError::Damaged {
             path: dir.join(format::FILE).display().to_string(),
             line: journal.events.len(),
-            why: format!("{why}, as the state directory of this user knows"),
+            why: format!("{why}, according to the state directory of this user"),
         });
     }
     Ok(journal)
 }
 
-/// As [`read`], but when a key is set, the journal must have been written with it: for commands that verify.
+/// Like [`read`], but when a key is set, the journal must have been written with it. For commands that verify.
 pub fn read_strictly(dir: &Path) -> Result<Journal, JournalError> {
     let journal = read(dir)?;
     match chain_key::key()? {
         Some(_) if !journal.keyed => Err(JournalError::Key(format!(
             "{} is set, and the journal in {} was written without a key: anybody could have written it. Unset the variable to \
-             take it all the same",
+             accept it anyway",
             chain_key::KEY_VARIABLE,
             dir.display()
         ))),
@@ -121,7 +121,7 @@ pub fn read_alone(dir: &Path, key: Option<&JournalKey>) -> Result<Journal, Journ
         let decoded = format::decode(&journal.chain, text, key).map_err(|refused| match refused {
             LineRefused::Damaged(why) => damaged(why),
             LineRefused::NoKey => JournalError::Key(format!(
-                "the journal {} was written under a key: set {} to it",
+                "the journal {} was written with a key: set {} to that key",
                 path.display(),
                 chain_key::KEY_VARIABLE
             )),
@@ -130,9 +130,7 @@ pub fn read_alone(dir: &Path, key: Option<&JournalKey>) -> Result<Journal, Journ
             return Err(damaged(format!("event {} is missing", journal.events.len())));
         }
         if index > 0 && decoded.keyed != journal.keyed {
-            return Err(damaged(
-                "some lines are written under a key and some are not".to_owned(),
-            ));
+            return Err(damaged("some lines are written with a key and some are not".to_owned()));
         }
         journal.keyed = decoded.keyed;
         journal.events.push(decoded.event);

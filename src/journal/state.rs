@@ -273,7 +273,10 @@ fn copy(old: &Path, new: &Path) -> io::Result<()> {
         return Ok(());
     }
     if !data.is_file() {
-        return Err(io::Error::other(format!("{} is no file of ours", old.display())));
+        return Err(io::Error::other(format!(
+            "{} is neither a directory nor a regular file",
+            old.display()
+        )));
     }
     std::fs::copy(old, new).map(|_| ())
 }

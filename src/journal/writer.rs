@@ -45,7 +45,7 @@ impl JournalWriter {
         };
         std::fs::create_dir_all(dir).map_err(wrap)?;
         if path.exists() {
-            return Err(JournalError::Held(dir.display().to_string()));
+            return Err(JournalError::Taken(dir.display().to_string()));
         }
         refuse_links(dir)?;
         place::write_new(&dir.join(".gitignore"), b"*\n").map_err(wrap)?;
@@ -233,8 +233,8 @@ fn refuse_links(dir: &Path) -> Result<(), JournalError> {
 
 /// Locks a directory or a run for this process; closing the file releases the lock.
 ///
-/// A process that was killed while forking leaves the lock to the child until that has executed its program, so taking
-/// a held lock is retried for a tenth of a second.
+/// If a process is killed while forking, the child holds the lock until it executes its program, so taking a held lock
+/// is retried for a tenth of a second.
 pub fn lock(file: &File, dir: &Path) -> Result<(), JournalError> {
     for _ in 0..LOCK_TRIES {
         match file.try_lock() {

@@ -45,13 +45,13 @@ pub struct Until<'a> {
 /// Why an exchange failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
-    #[error("ended from outside")]
+    #[error("cancelled, or the deadline was reached")]
     Ended(Pause),
     /// No connection was established: refused, no such host, TLS.
     #[error("cannot connect: {0}")]
     Connect(String),
     /// The first byte of a response did not arrive in time.
-    #[error("no first byte of an answer within {}", seconds(*.0))]
+    #[error("no first byte of a response within {}", seconds(*.0))]
     Late(Duration),
     /// The connection was lost or idle for too long.
     #[error("{0}")]
@@ -195,14 +195,14 @@ impl ResponseHead {
             .map_err(HttpError::Ended)?
             .map_err(|_| match first {
                 Some(_) => HttpError::Late(self.limits.first_byte),
-                None => HttpError::Broken(format!("the answer fell silent for {}", seconds(patience))),
+                None => HttpError::Broken(format!("the response stalled for {}", seconds(patience))),
             })?
             .map_err(|error| trouble(&error))?;
         let Some(piece) = piece else { return Ok(None) };
         self.taken = self.taken.saturating_add(piece.len());
         if self.taken > self.limits.body {
             return Err(HttpError::Broken(format!(
-                "the answer is longer than {} bytes",
+                "the response is longer than {} bytes",
                 self.limits.body
             )));
         }
@@ -273,7 +273,7 @@ fn header_map(headers: &[RequestHeader<'_>]) -> Result<HeaderMap, HttpError> {
     Ok(map)
 }
 
-/// The innermost cause says what happened; the outer ones repeat the address.
+/// Reports the innermost cause, which says what happened; the outer ones repeat the address.
 fn trouble(error: &reqwest::Error) -> HttpError {
     let mut cause = error.source();
     let mut said = None;
@@ -284,7 +284,7 @@ fn trouble(error: &reqwest::Error) -> HttpError {
     let said = said.unwrap_or_else(|| "the connection failed".to_owned());
     if error.is_connect() {
         let said = if error.is_timeout() {
-            "no connection in time".to_owned()
+            "connecting timed out".to_owned()
         } else {
             said
         };
@@ -292,7 +292,7 @@ fn trouble(error: &reqwest::Error) -> HttpError {
     } else if error.is_builder() {
         HttpError::Unusable(said)
     } else {
-        HttpError::Broken(format!("the connection broke: {said}"))
+        HttpError::Broken(format!("the connection was lost: {said}"))
     }
 }
 
@@ -302,7 +302,8 @@ fn build(url: &reqwest::Url, limits: Limits) -> Result<reqwest::Client, HttpErro
     builder.build().map_err(|error| HttpError::Unusable(error.to_string()))
 }
 
-/// A builder with everything that all clients share; `system` adds the roots of the machine.
+/// A builder with the settings that all clients share; `system` adds the bundled root certificates and those of this
+/// machine.
 fn builder(loopback: bool, system: bool, limits: Limits) -> Result<reqwest::ClientBuilder, HttpError> {
     let tls = tls(system)?;
     let mut builder = reqwest::Client::builder()
@@ -324,15 +325,15 @@ fn builder(loopback: bool, system: bool, limits: Limits) -> Result<reqwest::Clie
     Ok(builder)
 }
 
-/// Time limit for a part of a file to be sent, and between two chunks of one that is received.
+/// Time limit for sending one part of a file, and between two received chunks.
 #[cfg(feature = "cloud")]
 const STORE_SILENCE: Duration = Duration::from_secs(300);
-/// Connections to an object store that stay open for the next request.
+/// Idle connections to an object store that are kept for the next request.
 #[cfg(feature = "cloud")]
 const STORE_CONNECTIONS: usize = 16;
 
-/// A client as the library for object stores needs it. `endpoint` is the server if it is not the vendor's own; plain
-/// HTTP is for servers on this machine, and where `allows_http` is set.
+/// A client for the object store library. `endpoint` is the server if it is not the vendor's own. Plain HTTP is allowed
+/// to servers on this machine, and if `allows_http` is set.
 ///
 /// # Errors
 /// As [`plain`].
@@ -340,17 +341,18 @@ const STORE_CONNECTIONS: usize = 16;
 pub fn for_objects(endpoint: Option<&str>, allows_http: bool) -> Result<reqwest::Client, HttpError> {
     let parse = |url: &str| reqwest::Url::parse(url);
     let url = endpoint.map(parse).transpose();
-    let url = url.map_err(|error| HttpError::Unusable(format!("the endpoint is no URL: {error}")))?;
+    let url = url.map_err(|error| HttpError::Unusable(format!("the endpoint is not a URL: {error}")))?;
     let loopback = url.as_ref().and_then(reqwest::Url::host_str).is_some_and(is_loopback);
-    let builder = builder(loopback, !loopback, Limits::default())?
+    let is_plain = url.as_ref().is_some_and(|url| url.scheme() == "http");
+    let builder = builder(loopback, !(loopback && is_plain), Limits::default())?
         .read_timeout(STORE_SILENCE)
         .pool_max_idle_per_host(STORE_CONNECTIONS)
         .https_only(!allows_http && !loopback);
     builder.build().map_err(|error| HttpError::Unusable(error.to_string()))
 }
 
-/// A client as the MCP library needs it: our TLS settings, no redirects, and no time limit except for connecting,
-/// because its streams stay open. Reads the system's certificates.
+/// A client for the MCP library: with the TLS settings of this program, no redirects, and no time limit except for
+/// connecting, because its streams stay open. Reads the system's certificates.
 ///
 /// # Errors
 /// [`HttpError::Unusable`]: the address is not a URL, or is not `http` or `https`.
@@ -376,7 +378,7 @@ pub fn checked_base(text: &str) -> Result<String, String> {
         return Err(format!("`{text}` must begin with http:// or https:// and a host"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("credentials do not belong into a base URL; set the key's variable".to_owned());
+        return Err("a base URL must not contain credentials; set the key's variable".to_owned());
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err(format!("`{text}` must have no `?` and no `#`"));
@@ -390,8 +392,8 @@ pub fn is_loopback(host: &str) -> bool {
     bare == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Whether the host of a base URL is this machine or in a private network: an address that is not public, or a name
-/// without a dot, which no public server has.
+/// Whether the host of a base URL is this machine or in a private network: an address that is not public, a name
+/// without a dot, which no public server has, or a name that ends in `.localhost`.
 pub fn is_nearby(base: &str) -> bool {
     let url = reqwest::Url::parse(base).ok();
     let Some(host) = url.as_ref().and_then(reqwest::Url::host_str) else {
@@ -404,7 +406,8 @@ pub fn is_nearby(base: &str) -> bool {
     }
 }
 
-/// TLS with the bundled roots and, with `system`, those of the machine (`SSL_CERT_FILE` and `SSL_CERT_DIR` honoured).
+/// TLS settings. With `system`, they trust the bundled root certificates and those of the machine (`SSL_CERT_FILE` and
+/// `SSL_CERT_DIR` are honoured); without it, none.
 ///
 /// # Errors
 /// [`HttpError::Unusable`] when the TLS library refuses its own defaults.

@@ -69,9 +69,9 @@ pub struct FetchedDocument {
 pub enum FetchError {
     #[error("the run is ending")]
     Cancelled,
-    #[error("no whole answer within {} s", TIME.as_secs())]
+    #[error("no complete response within {} s", TIME.as_secs())]
     TimedOut,
-    #[error("{host} was asked {PER_HOST} times within {} s; ask it again later", SPAN.as_secs())]
+    #[error("{host} received {PER_HOST} requests within {} s; try again later", SPAN.as_secs())]
     RateLimited { host: String },
     /// The URL, or the target of a redirect, is refused.
     #[error("{0}")]
@@ -202,7 +202,7 @@ impl Fetcher {
     }
 }
 
-/// Parses a URL and checks what holds for every request: http or https, a host name, no credentials. The fragment is
+/// Parses a URL and checks what every request requires: http or https, a host name, no credentials. The fragment is
 /// dropped.
 fn parse(text: &str) -> Result<Url, FetchError> {
     let refused = |why: &str| FetchError::Refused(format!("{text}: {why}"));
@@ -211,10 +211,10 @@ fn parse(text: &str) -> Result<Url, FetchError> {
     }
     let mut url = Url::parse(text).map_err(|error| refused(&error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(refused("only https and http are asked for"));
+        return Err(refused("only https and http URLs are fetched"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(refused("the URL holds credentials"));
+        return Err(refused("the URL contains credentials"));
     }
     if url.domain().is_none_or(str::is_empty) {
         return Err(refused("the host must be a name"));
@@ -223,8 +223,8 @@ fn parse(text: &str) -> Result<Url, FetchError> {
     Ok(url)
 }
 
-/// Whether the policy names this very machine. A rule for every host covers https on port 443 only, so that `localhost`
-/// on another port, or by http, is only allowed by name.
+/// Whether the policy names this machine. A rule for every host covers https on port 443 only, so that `localhost` on
+/// another port, or by http, is only allowed by name.
 fn names_this_machine(url: &Url, judge: Option<&UrlCheck>) -> bool {
     let by_name = url.host_str() == Some("localhost") && url.port_or_known_default() != Some(443);
     by_name && judge.is_some_and(|judge| judge(url.as_str()).is_ok())
@@ -233,7 +233,7 @@ fn names_this_machine(url: &Url, judge: Option<&UrlCheck>) -> bool {
 /// The judged target of a redirect.
 fn next(from: &Url, response: &Response, judge: Option<&UrlCheck>) -> Result<Url, FetchError> {
     let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
-    let location = location.ok_or_else(|| FetchError::Failed(format!("{from} redirects to nowhere")))?;
+    let location = location.ok_or_else(|| FetchError::Failed(format!("{from} redirects without a target")))?;
     let joined = from.join(location);
     let joined = joined.map_err(|error| FetchError::Refused(format!("{from} redirects to a bad URL: {error}")))?;
     let to = parse(joined.as_str())?;

@@ -22,22 +22,23 @@ pub enum ObjectError {
     /// The address cannot be used; says what to write instead.
     #[error("{0}")]
     Address(String),
-    /// The store or the disk did not do it, after retries.
+    /// The store or the disk failed, after retries.
     #[error("{0}")]
     Failed(String),
 }
 
-/// An object that was asked for as a file.
+/// The result of fetching an object into a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FetchedObject {
     /// It is in its place, with the expected size and digest.
     Whole,
     Missing,
-    /// Its size or digest is another; nothing was written. Holds its size as far as it was read.
+    /// Its size or digest differs from the expected one; nothing was written. The value is its size, as far as it was
+    /// read.
     Other(u64),
 }
 
-/// What a file should hold.
+/// The expected content of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     pub bytes: u64,
@@ -82,7 +83,9 @@ impl Objects {
                 "{why}: write a directory, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///DIRECTORY"
             ))
         };
-        let (scheme, rest) = address.split_once("://").ok_or_else(|| wrong("this is no address"))?;
+        let (scheme, rest) = address
+            .split_once("://")
+            .ok_or_else(|| wrong("this is not an address"))?;
         // A signature or password in the address would be in every message.
         if rest.contains(['?', '#', '@']) {
             return Err(wrong(
@@ -105,7 +108,7 @@ impl Objects {
             });
         }
         if !SCHEMES.contains(&scheme) {
-            return Err(wrong(&format!("{scheme}:// is no known object store")));
+            return Err(wrong(&format!("{scheme}:// is not a known object store")));
         }
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
@@ -139,7 +142,7 @@ impl Objects {
         _environment: &[(String, String)],
     ) -> Result<Self, ObjectError> {
         Err(ObjectError::Address(format!(
-            "{scheme}:// needs a build with the cargo feature `cloud`, and this one has none (`overnight --version --verbose` \
+            "{scheme}:// needs a build with the cargo feature `cloud`, and this one lacks it (`overnight --version --verbose` \
              lists the features): build it with `--features cloud`, or name a directory or file:///DIRECTORY"
         )))
     }
@@ -309,7 +312,7 @@ impl Objects {
         Ok(names)
     }
 
-    /// Removes an object; none of this name is no error.
+    /// Removes an object; a missing one is no error.
     ///
     /// # Errors
     /// [`ObjectError::Failed`].
@@ -324,7 +327,7 @@ impl Objects {
     }
 }
 
-/// A file that is received: written beside its place, and moved there when it is whole.
+/// A file that is being received: written under a temporary name, and renamed when it is complete.
 struct Draft {
     file: tempfile::NamedTempFile,
     digest: sha2::Sha256,
@@ -343,7 +346,7 @@ impl Draft {
         })
     }
 
-    /// Whether the object is still within its expected size.
+    /// Adds a chunk. `false` if the object exceeds its expected size.
     fn add(&mut self, piece: &[u8], expected: Expected<'_>) -> Result<bool, String> {
         self.bytes += piece.len() as u64;
         if self.bytes > expected.bytes {

@@ -22,7 +22,7 @@ pub enum OtlpEncoding {
 }
 
 /// Sends all spans in batches, each with the retries that OTLP prescribes. Endpoint, headers, compression and resource
-/// come from the usual `OTEL_*` variables; `endpoint` repeats the endpoint to choose the proxy.
+/// come from the usual `OTEL_*` variables; `endpoint` must be the same endpoint, and only determines the proxy.
 ///
 /// # Errors
 /// A sentence: the configuration is invalid, or the collector did not accept a batch. Earlier batches were sent.

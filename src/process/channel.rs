@@ -57,7 +57,8 @@ enum Watching {
 }
 
 impl Channel {
-    /// A channel to a child that is about to be started. `hosts` makes it serve the proxy, `witness` judge execs.
+    /// A channel to a child that is about to be started. With `hosts` it serves the proxy; with `witness` it judges
+    /// execs.
     pub fn new(order: OwnedFd, hosts: Option<(Vec<String>, ProxyRules)>, witness: Option<Order>) -> io::Result<Self> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -165,7 +166,8 @@ impl Channel {
     /// How the command ended, as the child reported it; the helper's own exit status matters only if it was killed.
     ///
     /// # Errors
-    /// [`SpawnError`], if the sandbox could not be built, the program could not be executed, or no witness could judge it.
+    /// [`SpawnError`], if the sandbox could not be built, the program could not be executed, or no witness could judge
+    /// it.
     pub fn judge(mut self, program: &str, exit: &mut ExitInfo) -> Result<(), SpawnError> {
         self.judged(exit).map_err(|error| match error {
             SpawnError::NotFound { .. } => SpawnError::NotFound {
@@ -217,7 +219,7 @@ impl Channel {
             }
         }
         if self.waits_for_listener() {
-            let why = "programs cannot be judged at exec: the listener did not come";
+            let why = "programs cannot be judged at exec: the listener did not arrive";
             return Err(SpawnError::Sandbox(why.to_owned()));
         }
         if self.halt.is_cancelled() {
@@ -228,7 +230,7 @@ impl Channel {
             Ok(())
         } else {
             Err(SpawnError::Sandbox(
-                "the confined child ended without a word".to_owned(),
+                "the confined child ended without a report".to_owned(),
             ))
         }
     }

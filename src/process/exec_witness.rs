@@ -234,7 +234,7 @@ impl Work<'_> {
                 return Ok(self.deny(&exec, without_interpreter(&exec.path)));
             }
             if !lock(&self.guard.record).grant(writes) {
-                return Ok(self.deny(&exec, limit("its programs write more places than can be remembered")));
+                return Ok(self.deny(&exec, limit("its programs write more places than can be recorded")));
             }
             lock(&self.guard.record).push(judged(&exec, self.workspace, None));
             self.images.let_go(caller, Some(image), given);
@@ -266,8 +266,8 @@ impl Work<'_> {
         }
         let reason = match why {
             Unread::Memory => "its arguments cannot be read",
-            Unread::TooLong => "its arguments are more than can be judged",
-            Unread::Shared => "its arguments lie in memory that other processes can change",
+            Unread::TooLong => "its arguments are longer than can be judged",
+            Unread::Shared => "its arguments are in memory that other processes can change",
         };
         let exec = Exec {
             caller,

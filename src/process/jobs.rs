@@ -55,7 +55,7 @@ struct Shared {
 pub enum JobEnd {
     Exited {
         exit: ExitInfo,
-        /// Protected paths that it changed; each was restored.
+        /// Changes without a grant, as in [`super::Finished`].
         undone: Vec<Undone>,
         /// Programs that were judged at their exec, as in [`super::Finished`].
         execs: Vec<JudgedExec>,
@@ -89,8 +89,8 @@ impl JobState {
 }
 
 impl Jobs {
-    /// Starts a command and waits `delay` for its first output or its end. `spawn.on_output`, `spawn.keep` and
-    /// `spawn.cancel` are not used: a job outlives the call that started it.
+    /// Starts a command, and returns its state after `delay`, or earlier if it ends. `spawn.on_output`, `spawn.keep`,
+    /// `spawn.shown` and `spawn.cancel` are not used: a job outlives the call that started it.
     ///
     /// Errors if 100 jobs were started already, or the command failed to start within `delay`.
     pub async fn start(
@@ -184,8 +184,8 @@ impl Jobs {
         lock(&self.list).iter().any(|job| lock(&job.shared).end.is_none())
     }
 
-    /// Kills all running jobs and waits for their end, at most one second. Returns how many were running. No job can be
-    /// started afterwards.
+    /// Kills all running jobs and waits for their end, at most three seconds. Returns how many were running. A job that
+    /// is started afterwards is killed at once.
     pub async fn kill_all(&self) -> usize {
         self.closing.0.0.cancel();
         let (tasks, running) = {
@@ -234,7 +234,7 @@ fn state(number: usize, job: &Job) -> JobState {
     }
 }
 
-/// After a panic in another thread that held the lock, the output is at worst shorter; so the poison is ignored.
+/// Ignores a poisoned lock: if another thread panicked while holding it, the output is at worst shorter.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -148,7 +148,7 @@ impl Drop for Frozen {
 }
 
 /// Stops every process of every command of this process that may write the workspace: background commands, servers, and
-/// parallel commands. Free when there is none, otherwise some milliseconds.
+/// parallel commands. Costs nothing when there is none, otherwise some milliseconds.
 #[must_use]
 pub fn freeze() -> Frozen {
     hold(|_| true)
@@ -169,7 +169,7 @@ fn hold(which: impl Fn(&Command) -> bool) -> Frozen {
     Frozen { held, all }
 }
 
-/// Repeats until no new process appears and none runs. Processes stopped by somebody else are left alone.
+/// Repeats until no new process appears and none runs. Processes that something else has stopped are left alone.
 fn stop(trees: &[Signs], ours: &BTreeMap<i32, usize>) -> (Vec<i32>, bool) {
     let mut held: Vec<i32> = Vec::new();
     if trees.is_empty() {

@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "this is the door that the lint keeps others from"
+    reason = "this module is the only one that may make the calls that the lint forbids"
 )]
 
 mod capture;

@@ -1,5 +1,5 @@
-//! Runs git on data that others may have written, with Landlock and a seccomp filter as far as the kernel has them, at
-//! every sandbox level: git may read, or also write only below named directories.
+//! Runs git on data that others may have written, with Landlock and a seccomp filter as far as the kernel supports
+//! them, at every sandbox level: git may only read, or also write below named directories.
 
 use super::unsandboxed::{GIT_TIME, Printed, neutral_and, run_git};
 use landlock::{ABI, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr};
@@ -52,8 +52,8 @@ pub async fn git(
 /// Makes the child that `command` starts restrict itself before its exec.
 #[expect(unsafe_code, reason = "only a hook between fork and exec can bound the child alone")]
 pub(super) fn hold(command: &mut Command, may: May<'_>) -> Result<(), String> {
-    let rules = rules(may).map_err(|error| format!("git cannot be held: {error}"))?;
-    let filter = filter(may).map_err(|error| format!("git cannot be held: {error}"))?;
+    let rules = rules(may).map_err(|error| format!("git cannot be restricted: {error}"))?;
+    let filter = filter(may).map_err(|error| format!("git cannot be restricted: {error}"))?;
     // Ruleset and filter must live as long as the command.
     let held = Arc::new((rules, filter));
     let hook = move || {
@@ -251,7 +251,7 @@ impl Batch {
                 let line = names.get(asked).map(|name| format!("{name}\n")).unwrap_or_default();
                 self.requests
                     .write_all(line.as_bytes())
-                    .map_err(|error| format!("git cat-file takes no request: {error}"))?;
+                    .map_err(|error| format!("cannot write to git cat-file: {error}"))?;
                 asked += 1;
             }
             self.answer(done, take)?;

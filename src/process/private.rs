@@ -48,7 +48,7 @@ pub struct Private {
     pub brought: Vec<Brought>,
     /// The tree that an isolated workspace was made from.
     pub origin: Option<PathBuf>,
-    /// The git directory of the workspace where it lies outside of it; commands may read it.
+    /// The git directory of the workspace, if it is outside the workspace; commands may read it.
     pub git_dir: Option<PathBuf>,
     /// The variables that name what commands are given read-only, each with its path below [`Private::given`].
     given: Vec<(&'static str, String)>,
@@ -149,8 +149,8 @@ impl Private {
         self.dir.join("given")
     }
 
-    /// Writes the files beside the recipe (path, content, whether it is executable) and the input (name, content), which
-    /// commands then find under [`RECIPE_VARIABLE`] and [`INPUT_VARIABLE`] and cannot write.
+    /// Writes the files beside the recipe (path, content, whether it is executable) and the input (name, content).
+    /// Commands find them under [`RECIPE_VARIABLE`] and [`INPUT_VARIABLE`], and cannot write them.
     ///
     /// # Errors
     /// I/O errors; a path that leads out of the directory.

@@ -85,7 +85,7 @@ pub(super) async fn serve(listener: OwnedFd, hosts: Vec<String>, rules: ProxyRul
 async fn talk(mut client: TcpStream, hosts: &[String], rules: ProxyRules) -> io::Result<()> {
     let (head, early) = match timeout(PATIENCE, read_head(&mut client)).await {
         Ok(Ok(Some(request))) => request,
-        _ => return refuse(&mut client, "400 Bad Request", "not a request that can be read").await,
+        _ => return refuse(&mut client, "400 Bad Request", "not a valid request").await,
     };
     let (host, port) = match target(&head) {
         Ok(target) => target,
@@ -129,7 +129,7 @@ fn target(head: &str) -> Result<(String, u16), &'static str> {
     let mut words = head.lines().next().unwrap_or_default().split(' ');
     let (method, authority, version) = (words.next(), words.next(), words.next());
     if method != Some("CONNECT") {
-        return Err("only https goes through this proxy");
+        return Err("this proxy accepts only CONNECT requests, for https");
     }
     let fits = version.is_some_and(|version| version.starts_with("HTTP/1.")) && words.next().is_none();
     let (host, port) = authority

@@ -1,4 +1,4 @@
-//! Probes which sandbox levels this machine supports, and tests that the chosen one holds.
+//! Probes which sandbox levels this machine supports, and tests that the chosen one works.
 
 use super::confine::spec::{ChildMessage, Task, Trial, WorkspaceReach};
 use super::confined_command;
@@ -56,7 +56,7 @@ pub async fn probe() -> &'static Probe {
             let landlock = match abi {
                 0 => Err(missing()),
                 old @ 1..=3 => Err(format!(
-                    "landlock ABI {old} cannot hold back the network; 4 (Linux 6.7) is needed"
+                    "landlock ABI {old} cannot restrict the network; ABI 4 (Linux 6.7) is needed"
                 )),
                 _ => try_level(SandboxLevel::Landlock).await,
             };
@@ -81,13 +81,13 @@ pub fn choose(probe: &Probe, wanted: Option<SandboxLevel>, network: &Network) ->
     let hosts = matches!(network, Network::Hosts(_));
     let cannot = |level: &str, why: &str| {
         format!(
-            "sandbox level `{level}` cannot be had here: {why}; change the machine, or name another `sandbox.level` in the policy"
+            "sandbox level `{level}` is not available here: {why}; change the machine, or name another `sandbox.level` in the policy"
         )
     };
     match (wanted, &probe.full, &probe.landlock) {
         (Some(SandboxLevel::None), ..) => Ok(SandboxLevel::None),
         (Some(SandboxLevel::Landlock), ..) | (None, Err(_), Ok(_)) if hosts => Err(format!(
-            "network hosts need sandbox level `full`, since `landlock` knows ports and no hosts{}",
+            "network hosts need sandbox level `full`, because `landlock` can restrict ports but not hosts{}",
             probe
                 .full
                 .as_ref()
@@ -110,7 +110,7 @@ pub fn choose(probe: &Probe, wanted: Option<SandboxLevel>, network: &Network) ->
     reason = "the version is asked for by a system call without a safe form"
 )]
 fn landlock_abi() -> i64 {
-    // SAFETY: with a null pointer, size 0 and the version flag the call only answers with a number.
+    // SAFETY: with a null pointer, size 0 and the version flag the call only returns a number.
     unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,
@@ -135,7 +135,7 @@ async fn try_level(level: SandboxLevel) -> Result<Result<(), String>, String> {
         ChildMessage::Witnessed(tried) => Some(tried),
         _ => None,
     });
-    Ok(witness.unwrap_or_else(|| Err("the trial gave no answer".to_owned())))
+    Ok(witness.unwrap_or_else(|| Err("the trial did not answer".to_owned())))
 }
 
 /// Lets a confined child try six forbidden acts. An error names those that succeeded, or why they could not be tried;
@@ -165,10 +165,10 @@ pub async fn self_test(confinement: &Confinement) -> Result<(), String> {
     match tried {
         Some(worked) if worked.is_empty() => Ok(()),
         Some(worked) => Err(format!(
-            "the sandbox does not hold: it was possible to {}",
+            "the sandbox does not confine commands: it was possible to {}",
             worked.join(", to ")
         )),
-        None => Err("the self-test gave no answer".to_owned()),
+        None => Err("the self-test did not answer".to_owned()),
     }
 }
 

@@ -4,7 +4,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io;
 
 /// Makes this process undumpable (`PR_SET_DUMPABLE`), so that other processes of the same user cannot trace it or read
-/// its `/proc/PID/environ` and `/proc/PID/mem`, which hold keys of model services. An exec resets this.
+/// its `/proc/PID/environ` and `/proc/PID/mem`, which contain keys of model services. An exec resets this.
 ///
 /// # Errors
 /// The kernel refused the call.

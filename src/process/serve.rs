@@ -47,7 +47,7 @@ pub struct ServerExit {
     pub exit: ExitInfo,
     /// Head and tail of its stderr, redacted.
     pub stderr: String,
-    /// Protected paths that it changed; each was restored.
+    /// Changes without a grant, as in [`super::Finished`].
     pub undone: Vec<Undone>,
     /// Why it never ran.
     pub failed: Option<String>,
@@ -126,7 +126,7 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
     let (tell, end) = hold::channel(None);
     tokio::spawn(async move {
         let ended = supervise(spawn, guard, running, stderr).await;
-        // It is no error if nobody waits any more.
+        // It is not an error if nothing waits for it any more.
         let _ = tell.send(Some(ended));
     });
     let served = Served {

@@ -29,7 +29,8 @@ const PIPE_GRACE: Duration = Duration::from_millis(200);
 /// Runs a command to completion. When this returns or the future is dropped, no process of its tree is alive.
 ///
 /// # Errors
-/// [`SpawnError`], if the command did not start or its sandbox failed. A command that fails, times out or is killed is no error.
+/// [`SpawnError`], if the command did not start or its sandbox failed. It is not an error if the command fails, times
+/// out or is killed.
 pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, SpawnError> {
     let started = Instant::now();
     if !spawn.dir.is_dir() {
@@ -286,7 +287,7 @@ pub(super) async fn watch(
     tree.settle().await;
     exit.leftovers = u32::try_from(tree.end().await).unwrap_or(u32::MAX);
     if !pumped {
-        // The writers are dead: what is left in the pipe is read at once, and nothing can keep it open.
+        // The writers are dead: the rest of the pipe is read at once, and nothing can keep it open.
         let _ = tokio::time::timeout(PIPE_GRACE, pump.as_mut()).await;
     }
     set_status(&mut exit, status);

@@ -2,9 +2,9 @@
 //!
 //! Three marks identify a tree, since a process can lose any one of them: descent from the process that was started,
 //! its session, and a random number in the soft limit `RLIMIT_LOCKS` (which only Linux 2.4.0 to 2.4.24 enforced; see
-//! getrlimit(2)). The number survives `fork`, `exec` and `setsid` and does not show in the environment. This program is a
-//! subreaper (`PR_SET_CHILD_SUBREAPER`), so a process whose parent has died becomes its child: it stays visible and can
-//! be reaped.
+//! getrlimit(2)). The number survives `fork`, `exec` and `setsid` and does not appear in the environment. This program
+//! is a subreaper (`PR_SET_CHILD_SUBREAPER`), so a process whose parent has died becomes its child: it stays visible
+//! and can be reaped.
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use std::collections::BTreeSet;
@@ -70,7 +70,8 @@ pub(crate) fn below(table: &[ProcessEntry], roots: impl IntoIterator<Item = i32>
         .collect()
 }
 
-/// The live processes of the tree of `root` with this mark, without its first `helpers` generations.
+/// The live processes of the tree of `root` with this mark, without the helper processes in its first `helpers`
+/// generations.
 pub(crate) fn living_below(root: i32, mark: u64, helpers: u8) -> Vec<i32> {
     let me = getpid().as_raw_nonzero().get();
     let table = table();
@@ -219,7 +220,8 @@ impl ProcessTree {
         child.wait().await.ok()
     }
 
-    /// Kills what is left and waits until it is gone, at most two seconds. Returns how many processes were found first.
+    /// Kills what is left and waits until it is gone; gives up after 400 attempts, 3 ms apart. Returns how many
+    /// processes were found first.
     pub async fn end(&mut self) -> usize {
         if self.is_gone() {
             self.ended = true;

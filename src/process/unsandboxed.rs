@@ -28,7 +28,8 @@ impl From<Output> for Printed {
     }
 }
 
-/// Runs `git` with `args` in `dir` with an environment of only `PATH`, the settings of [`neutral`], and `env`.
+/// Runs `git` with `args` in `dir`, with an environment of only `PATH`, `GIT_NO_LAZY_FETCH=1`, `LC_ALL=C`, the settings
+/// of [`neutral`] and `env`.
 ///
 /// # Errors
 /// One sentence, if git cannot be started or takes longer than [`GIT_TIME`]; it is killed then.
@@ -36,8 +37,8 @@ pub async fn git(args: &[&str], dir: &Path, env: &[(String, String)], stdin: Opt
     run_git(std::process::Command::new("git"), args, dir, &neutral_and(env), stdin).await
 }
 
-/// Like [`git`], with a prepared command and an environment of only `env`, `PATH` and the variable that keeps git's
-/// messages in English.
+/// Like [`git`], with a prepared command and an environment of only `env`, `PATH`, `GIT_NO_LAZY_FETCH=1` and
+/// `LC_ALL=C`, which keeps git's messages in English.
 pub(super) async fn run_git(
     command: std::process::Command,
     args: &[&str],
@@ -69,7 +70,7 @@ pub(super) async fn run_git(
     let ended = tokio::time::timeout(GIT_TIME, async { tokio::join!(feed, child.wait_with_output()).1 }).await;
     let output = ended
         .map_err(|_| format!("git {} took longer than {} s", args.join(" "), GIT_TIME.as_secs()))?
-        .map_err(|error| format!("git cannot be waited for: {error}"))?;
+        .map_err(|error| format!("waiting for git failed: {error}"))?;
     Ok(output.into())
 }
 
@@ -158,7 +159,7 @@ pub async fn git_as_user(args: &[&str], time: Duration) -> Result<Printed, Strin
     let output = tokio::time::timeout(time, child.wait_with_output())
         .await
         .map_err(|_| format!("git took longer than {} s", time.as_secs()))?
-        .map_err(|error| format!("git cannot be waited for: {error}"))?;
+        .map_err(|error| format!("waiting for git failed: {error}"))?;
     Ok(output.into())
 }
 
@@ -194,6 +195,6 @@ pub async fn own_command_in(dir: &Path, text: &str, input: &[u8], time: Duration
     let ended = tokio::time::timeout(time, async { tokio::join!(feed, child.wait_with_output()).1 }).await;
     let output = ended
         .map_err(|_| format!("the command took longer than {} s", time.as_secs()))?
-        .map_err(|error| format!("the command cannot be waited for: {error}"))?;
+        .map_err(|error| format!("waiting for the command failed: {error}"))?;
     Ok(output.into())
 }

@@ -47,7 +47,8 @@ const OURS: [(&str, &str); 18] = [
 ];
 
 /// The environment for git under the user's configuration. `vars` is the user's complete environment; `settings` come
-/// last and so win. Variables for which `secret` returns true and the keys of model services are left out.
+/// last and so win. Left out are variables for which `secret` returns true, the keys of model services, and `PATH`,
+/// which [`git`] sets.
 pub fn environment(
     vars: &[(String, String)],
     settings: &[(String, String)],
@@ -84,8 +85,9 @@ pub fn environment(
     env
 }
 
-/// Runs `git` with exactly this environment. `may` restricts it; `None` where git needs what the user's signing program
-/// needs (agents, key files) and reads nothing that others wrote.
+/// Runs `git` with this environment and `PATH`, `GIT_NO_LAZY_FETCH=1` and `LC_ALL=C`. `may` restricts it; `None` is for
+/// calls that run the user's signing program, which needs agents and key files, and that read nothing that others
+/// wrote.
 ///
 /// # Errors
 /// One sentence, if it cannot be started or restricted, or takes longer than [`super::unsandboxed::GIT_TIME`].

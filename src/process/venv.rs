@@ -93,7 +93,7 @@ fn installation(program: &Path) -> Option<PathBuf> {
         named && entry.path().join("os.py").is_file()
     });
     let is_python = name.starts_with("python") && program.is_file();
-    // A home directory with a library in it is no installation.
+    // A home directory that contains a library is not an installation.
     (is_python && library && prefix.components().count() > 2).then_some(prefix)
 }
 

@@ -137,7 +137,8 @@ impl Guarded {
         }
     }
 
-    /// Compares and restores. `at_exec` holds grants that were added at exec. Call it when the tree is dead.
+    /// Compares and restores. `at_exec`: grants that were added at exec. Call it when all processes of the command have
+    /// ended.
     pub fn compare(&mut self, at_exec: &[WritePath]) -> Vec<Undone> {
         self.0.take().map(|guard| guard.compare(at_exec)).unwrap_or_default()
     }
@@ -207,7 +208,7 @@ fn limit_message(over: &Over) -> String {
             "run in a smaller directory",
         ),
         "limit:guard_time" => (
-            "looking at the workspace took more than 60 seconds",
+            "searching the workspace took more than 60 seconds",
             "run in a smaller directory",
         ),
         "limit:guard_path" => ("a path is longer than 4,000 bytes", "remove it"),
@@ -216,7 +217,7 @@ fn limit_message(over: &Over) -> String {
             "write below a smaller directory, or grant `writes: tree`",
         ),
         "limit:guard_bytes" => (
-            "more than 512 MiB would have to be held for comparing",
+            "more than 512 MiB would have to be kept for comparing",
             "write below a smaller directory, or grant `writes: tree`",
         ),
         _ => ("a directory cannot be read", "make it readable or remove it"),

@@ -34,7 +34,7 @@ impl Fallback {
         let mut last = ProviderError::new(ProviderClass::Rejected, "no model is named");
         for (index, model) in self.models.iter().enumerate().skip(start) {
             if index > start {
-                let next = format!("{}; going on with {}", last.message, model.info().id);
+                let next = format!("{}; continuing with {}", last.message, model.info().id);
                 (cx.retried)(0, last.class.as_str(), &next, 0);
             }
             match model.ask(request, cx).await {

@@ -42,7 +42,7 @@ impl Fault {
     pub fn cut() -> Self {
         Self {
             again: Some(Pace::Service),
-            ..Self::fatal(ProviderClass::Transport, "the answer broke off before its end")
+            ..Self::fatal(ProviderClass::Transport, "the response ended before it was complete")
         }
     }
 }
@@ -76,10 +76,10 @@ pub fn from_answer<'a>(status: u16, header: impl Fn(&str) -> Option<&'a str>, bo
         message => format!("HTTP {status}: {message}"),
     };
     if (300..400).contains(&status) {
-        let to = header("location").unwrap_or("somewhere else");
+        let to = header("location").unwrap_or("another address");
         return Fault::fatal(
             ProviderClass::Rejected,
-            format!("HTTP {status}: the service redirects to {to}; set the base URL to where it really is"),
+            format!("HTTP {status}: the service redirects to {to}; set the base URL to that address"),
         );
     }
     let mut fault = judge(status, said, asked);
@@ -139,7 +139,7 @@ fn judge(status: u16, said: Said, asked: Option<Duration>) -> Fault {
     }
 }
 
-/// Whether the history exceeds the model's context window, in each vendor's words.
+/// Phrases that say that the history exceeds the model's context window, in each vendor's words.
 const OVERFLOW: &[&str] = &[
     "context_length_exceeded",
     "exceed_context_size",
@@ -172,7 +172,7 @@ const SERVERS: &[(&str, &str)] = &[
     ("requires --jinja", "start llama-server with `--jinja`"),
     (
         "does not support tools",
-        "take a model that has tools (`ollama show MODEL` lists its capabilities)",
+        "use a model that supports tools (`ollama show MODEL` lists its capabilities)",
     ),
 ];
 

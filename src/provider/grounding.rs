@@ -112,9 +112,7 @@ async fn once(
     }
     match serde_json::from_str(&text) {
         Ok(value) => Ok(Ok(read(&value))),
-        Err(_) => Ok(Err(Fault::unusable(
-            "the search answered with something that is not JSON",
-        ))),
+        Err(_) => Ok(Err(Fault::unusable("the response to the search is not JSON"))),
     }
 }
 

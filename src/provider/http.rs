@@ -185,14 +185,14 @@ impl Http {
         }
     }
 
-    /// Tells the other runs of a batch to wait too, when the service asks this one to slow down.
+    /// Makes the other runs of a batch wait too, when the service asks this one to slow down.
     fn share_pause(&self, wait: &Wait) {
         if let Some(gate) = RequestGate::of_process().filter(|_| wait.class == ProviderClass::Quota) {
             gate.slow_down(&self.service.base, &self.info.id, wait.length);
         }
     }
 
-    /// Tells the other runs of a batch to stop asking, when the key was refused or the quota is used up.
+    /// Stops the requests of all runs of a batch, when the key was refused or the quota is used up.
     fn share_end(&self, fault: &Fault) {
         let over = matches!(fault.class, ProviderClass::Auth | ProviderClass::Quota);
         if let Some(gate) = RequestGate::of_process().filter(|_| over) {
@@ -210,7 +210,7 @@ impl Http {
             Err(Barred::Ended(end)) => Err(Failed::Ended(end)),
             Err(Barred::Closed(reason)) => Err(Failed::Fault(Fault::fatal(
                 ProviderClass::Quota,
-                format!("not asked, because the service told another job of the batch: {reason}"),
+                format!("not sent, because the service refused another job of the batch: {reason}"),
             ))),
         }
     }
@@ -301,8 +301,8 @@ impl Provider for Http {
 
 fn ended(end: Pause) -> ProviderError {
     let message = match end {
-        Pause::Cancelled | Pause::Over => "cancelled while the model was awaited",
-        Pause::Deadline => "the run's time ended while the model was awaited",
+        Pause::Cancelled | Pause::Over => "cancelled while waiting for the model",
+        Pause::Deadline => "the run's time ended while waiting for the model",
     };
     ProviderError::new(ProviderClass::Cancelled, message)
 }
@@ -380,7 +380,7 @@ fn declared(content_type: &str) -> Result<Option<Form>, Fault> {
         Ok(Some(Form::Document))
     } else if kind.contains("html") {
         Err(Fault::unusable(
-            "the service answered with a web page; is the base URL right?",
+            "the service answered with a web page; is the base URL correct?",
         ))
     } else {
         Ok(None)

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 pub trait Provider: Send + Sync {
     /// Properties of the model that are known before the first request.
     fn info(&self) -> &ModelInfo;
-    /// The recorded data beside the replies; `None` unless a recording is replayed.
+    /// The recorded data besides the replies; `None` unless a recording is replayed.
     fn recorded(&self) -> Option<&RecordedRun> {
         None
     }
@@ -81,7 +81,7 @@ pub struct ModelRequest<'a> {
     /// Only the final answer is wanted now. Servers that constrain output by a grammar cannot call tools at the same
     /// time, so a wire may omit the tools to be able to send the schema.
     pub answer_only: bool,
-    /// SHA-256 over all fields above except `turn`, in hex.
+    /// SHA-256 over `system`, `tools`, `messages` and `response`, in hex.
     pub digest: &'a str,
 }
 
@@ -117,7 +117,7 @@ impl ProviderError {
     }
 }
 
-/// Classes of failure. All but the first three end a run with exit code 7.
+/// Classes of failure. All except the first three end a run with exit code 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderClass {
     /// The recorded run has no such request: exit code 1. The message contains the diff.

@@ -44,7 +44,7 @@ pub enum OpenError {
     Invalid(String),
 }
 
-/// Opens `PROVIDER/NAME` or `script:FILE`. (`replay:RUN` needs a folded journal: see `replay`.)
+/// Opens `PROVIDER/NAME` or `script:FILE`. (`replay:RUN` needs the run's journal: see `replay`.)
 ///
 /// # Errors
 /// [`OpenError`], which names the variable, provider or file.
@@ -182,7 +182,7 @@ fn key(wire: Wire, base: &Base, model: &str, with: &OpenWith<'_>) -> Result<Opti
     });
     match found {
         Some((name, key)) if key.chars().any(|c| !c.is_ascii_graphic()) => Err(OpenError::Environment(format!(
-            "{name} holds characters that no key has"
+            "{name} contains characters that a key cannot have"
         ))),
         Some((_, key)) => Ok(Some(key.into())),
         None if base.named && wire.service().may_lack_key => Ok(None),

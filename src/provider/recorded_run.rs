@@ -1,4 +1,4 @@
-//! What a recording holds beside the replies of the model.
+//! What a recording contains besides the replies of the model.
 
 use crate::base::call::ToolOutput;
 use crate::base::event::GivenPrompt;
@@ -7,7 +7,7 @@ use crate::base::outcome::CheckResult;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The recorded data beside the replies.
+/// The recorded data besides the replies.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedRun {
     /// The model that was asked, `PROVIDER/NAME`.

@@ -93,7 +93,7 @@ impl Replay {
     fn difference(&self, request: &ModelRequest<'_>) -> String {
         let turn = request.turn;
         let Some(recorded) = (self.recall)(turn) else {
-            return format!("turn {turn}: the request is not the recorded one, and the recorded one cannot be told");
+            return format!("turn {turn}: the request is not the recorded one, which cannot be shown");
         };
         if recorded.system != request.system {
             let shown = diff(&recorded.system, request.system);
@@ -171,7 +171,7 @@ fn diff_messages(old: Option<&Message>, new: Option<&Message>) -> String {
     if before != after {
         return diff(&before, &after);
     }
-    // The difference is in no text that people read, for example in a signature, so everything is shown.
+    // The difference is not in readable text (but for example in a signature), so everything is shown.
     let whole = |message: Option<&Message>| {
         message
             .and_then(|message| serde_json::to_string_pretty(message).ok())
@@ -205,7 +205,7 @@ pub fn diff(old: &str, new: &str) -> String {
     let more = out.len().saturating_sub(LINES);
     out.truncate(LINES);
     if more > 0 {
-        out.push(format!("  … {more} lines more"));
+        out.push(format!("  … {more} more lines"));
     }
     out.join("\n")
 }

@@ -82,7 +82,7 @@ impl Scripted {
             delay => pause(delay, cx.deadline, cx.cancel).await,
         };
         if end != Pause::Over {
-            let message = "cancelled while the reply was awaited";
+            let message = "cancelled while waiting for the reply";
             return Err(ProviderError::new(ProviderClass::Cancelled, message));
         }
         if let Some(wanted) = &line.expect {

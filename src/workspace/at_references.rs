@@ -135,7 +135,7 @@ pub struct Attached {
 
 /// Reads the files that a prompt refers to: paths, directories (all files in them that are not ignored) and globs.
 /// `may_read` is called for every file. A file that a search must not show is not read even if it is named, because a
-/// prompt may contain text of strangers.
+/// prompt may contain untrusted text.
 pub fn attach(workspace: &Workspace, prompt: &str, may_read: MayRead<'_>) -> Attached {
     let mut out = Attached::default();
     let mut patterns = Vec::new();
@@ -162,7 +162,7 @@ pub fn attach(workspace: &Workspace, prompt: &str, may_read: MayRead<'_>) -> Att
         &|| false,
     );
     for missing in &collection.missing {
-        out.warnings.push(format!("`@{missing}` fits no file"));
+        out.warnings.push(format!("`@{missing}` matches no file"));
     }
     if collection.cut {
         out.warnings.push(format!("only {MAX_FILES} files are attached"));
@@ -173,7 +173,7 @@ pub fn attach(workspace: &Workspace, prompt: &str, may_read: MayRead<'_>) -> Att
             blocks.add(workspace, item, &mut out);
         } else {
             out.warnings
-                .push(format!("`@{}`: the policy does not allow to read it", item.place.path));
+                .push(format!("`@{}`: the policy does not allow reading it", item.place.path));
         }
     }
     blocks.finish(&mut out);
@@ -211,9 +211,9 @@ impl Blocks {
         let room = MAX_FILE.min(MAX_TOTAL.saturating_sub(self.text.len()));
         match classify(path, &bytes) {
             FileContent::Text(_) if room < 1_000 => {
-                return out
-                    .warnings
-                    .push(format!("`@{path}`: no room, {MAX_TOTAL} bytes are the limit"));
+                return out.warnings.push(format!(
+                    "`@{path}`: not attached, because the limit is {MAX_TOTAL} bytes"
+                ));
             }
             FileContent::Text(text) => {
                 workspace.note_read(path, &bytes);

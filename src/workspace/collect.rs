@@ -19,7 +19,7 @@ pub struct FileQuery<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     pub place: ResolvedPath,
-    /// Whether the file was named itself, and not found by a glob or in a directory.
+    /// Whether the file was named itself, rather than found by a glob or in a directory.
     pub named: bool,
 }
 

@@ -94,11 +94,11 @@ impl Gather<'_> {
         }
         if self.seen.len() >= MAX_FILES || self.total >= MAX_TOTAL {
             return self.warn(format!(
-                "context `{path}`: no room; {MAX_FILES} files or {MAX_TOTAL} bytes are the limit"
+                "context `{path}`: left out, because the limit is {MAX_FILES} files and {MAX_TOTAL} bytes"
             ));
         }
         if !self.workspace.may_search(&path) || !(self.may_read)(place) {
-            return self.warn(format!("context `{path}`: the policy does not allow to read it"));
+            return self.warn(format!("context `{path}`: the policy does not allow reading it"));
         }
         self.seen.insert(path.clone());
         let text = match self
@@ -107,7 +107,7 @@ impl Gather<'_> {
             .map(|bytes| classify(&path, &bytes))
         {
             Ok(FileContent::Text(text)) => text.as_str().to_owned(),
-            Ok(_) => return self.warn(format!("context `{path}`: not a text")),
+            Ok(_) => return self.warn(format!("context `{path}`: not a text file")),
             Err(error) => return self.warn(format!("context `{path}`: {error}")),
         };
         let room = MAX_FILE.min(MAX_TOTAL - self.total);

@@ -25,7 +25,7 @@ pub enum FsError {
     #[error("it is neither a file nor a directory")]
     Special,
     /// A component became a link after the path was ruled on.
-    #[error("a part of the path turned into a link while it was opened")]
+    #[error("a part of the path became a link while it was opened")]
     Moved,
     #[error("it has {size} bytes, more than the {limit} that may be read")]
     TooLarge { size: u64, limit: u64 },
@@ -244,7 +244,7 @@ fn temp_name() -> String {
     format!("{TEMP_PREFIX}{}-{n}", std::process::id())
 }
 
-/// The components of a relative path; refuses any that could lead out or be misread.
+/// The components of a relative path; rejects any that could lead outside or be misread.
 fn names(path: &str) -> Result<Vec<&str>, FsError> {
     if path.is_empty() {
         return Ok(Vec::new());

@@ -24,7 +24,7 @@ pub struct Isolated {
 pub async fn make(workspace: &Path) -> Result<Isolated, String> {
     let root = std::fs::canonicalize(workspace).map_err(|error| format!("{}: {error}", workspace.display()))?;
     let repository =
-        patch::repository(&root).ok_or("--isolate needs a git repository, and the workspace is in none")?;
+        patch::repository(&root).ok_or("--isolate needs a git repository, and the workspace is not in one")?;
     let dir = tempfile::Builder::new()
         .prefix("overnight-worktree-")
         .tempdir()
@@ -50,7 +50,7 @@ pub async fn make(workspace: &Path) -> Result<Isolated, String> {
     let places = [common, dir.path().to_owned()];
     let made = own_git::git(&args, Path::new("/"), &[], None, May::WriteAndStart(&places)).await?;
     if !made.ok {
-        return Err(format!("no worktree could be made: {}", made.stderr));
+        return Err(format!("cannot create a worktree: {}", made.stderr));
     }
     let mut isolated = Isolated {
         workspace: tree.join(root.strip_prefix(&repository.top).unwrap_or_else(|_| Path::new(""))),
@@ -67,7 +67,7 @@ pub async fn make(workspace: &Path) -> Result<Isolated, String> {
         }
         Err(why) => {
             isolated.remove().await;
-            Err(format!("no worktree could be made: {why}"))
+            Err(format!("cannot create a worktree: {why}"))
         }
     }
 }
@@ -77,7 +77,7 @@ impl Isolated {
         let repository = self.repository.clone();
         let filled = tokio::task::spawn_blocking(move || {
             let checkout = patch::checkout(&repository, &commit, &tree)?;
-            let own = patch::repository(&tree).ok_or("git made no worktree")?;
+            let own = patch::repository(&tree).ok_or("git created no worktree")?;
             let index = own.git_dir.join("index");
             std::fs::write(&index, checkout.index).map_err(|error| format!("{}: {error}", index.display()))?;
             Ok(checkout.pointers)
@@ -85,8 +85,8 @@ impl Isolated {
         filled.await.map_err(|error| error.to_string())?
     }
 
-    /// Refuses a workspace that the commit has as a link or not at all: what is a directory in the user's tree may be a
-    /// link in the commit, and the run would work where it leads.
+    /// Rejects a workspace that is missing from the commit or is a symbolic link in it, even if it is a directory in
+    /// the user's tree: the run would work in the target of the link.
     fn is_inside(&self, tree: &Path) -> Result<(), String> {
         let below = self.workspace.strip_prefix(tree).unwrap_or(&self.workspace);
         let mut place = tree.to_owned();
@@ -100,7 +100,7 @@ impl Isolated {
                         "{shown} is a symbolic link in the commit: commit the directory, or name it"
                     ));
                 }
-                _ => return Err(format!("{shown} is no directory in the commit: commit it first")),
+                _ => return Err(format!("{shown} is not a directory in the commit: commit it first")),
             }
         }
         Ok(())
@@ -111,11 +111,11 @@ impl Isolated {
         &self.workspace
     }
 
-    /// A note for people about missing content: filters do not run, so Git LFS files are pointers.
+    /// A note for people about missing content: filters do not run, so Git LFS files remain pointers.
     pub fn lacks(&self) -> Option<String> {
         (self.pointers > 0).then(|| {
             format!(
-                "{} files of the worktree are pointers of Git LFS: filters of the repository do not run for --isolate",
+                "{} files of the worktree are Git LFS pointers: filters of the repository do not run for --isolate",
                 self.pointers
             )
         })

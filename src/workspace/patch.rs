@@ -148,7 +148,7 @@ impl Shadow {
         match ours && found.is_dir() {
             true => std::fs::remove_dir_all(dir),
             false => Err(std::io::Error::other(format!(
-                "{} is there already and is no store of ours",
+                "{} already exists and was not created by this program",
                 dir.display()
             ))),
         }
@@ -168,10 +168,10 @@ impl Shadow {
             std::thread::scope(|scope| {
                 let work = || work(&shadow, state);
                 let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
-                let thread = thread.map_err(|error| format!("no thread: {error}"))?;
+                let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
                 thread
                     .join()
-                    .unwrap_or_else(|_| Err("the work on the tree failed".to_owned()))
+                    .unwrap_or_else(|_| Err("the thread that works on the tree panicked".to_owned()))
             })
         });
         done.await.map_err(|error| error.to_string())?
@@ -183,7 +183,7 @@ impl Shadow {
 
     fn id(&self, snapshot: &Snapshot) -> Result<Id, String> {
         let id = self.format.parse(&snapshot.tree);
-        id.ok_or_else(|| format!("`{}` is no id of a tree", snapshot.tree))
+        id.ok_or_else(|| format!("`{}` is not the id of a tree", snapshot.tree))
     }
 
     /// Takes the first snapshot. Uses the repository's index where that is safe, so that unchanged files are not read.

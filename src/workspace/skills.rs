@@ -1,5 +1,5 @@
-//! Finds the Agent Skills that a recipe names: files `SKILL.md` whose front matter says what they are for. The model is
-//! told name and description; it reads the file itself when it needs it.
+//! Finds the Agent Skills that a recipe names: files `SKILL.md` whose front matter says what they are for. The model
+//! gets name and description; it reads the file itself when it needs it.
 
 use super::content::{FileContent, classify};
 use super::context::named;
@@ -32,7 +32,7 @@ pub struct Skill {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skills {
     pub found: Vec<Skill>,
-    /// Warnings for people: skills that do not exist, must not be read or say nothing about themselves.
+    /// Warnings for people: skills that do not exist, must not be read, or lack a name or description.
     pub warnings: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ pub fn gather(workspace: &Workspace, names: &[String], may_read: MayRead<'_>) ->
             }
             if skills.found.len() >= MAX_SKILLS {
                 skills.warnings.push(format!(
-                    "skill `{}`: no room; {MAX_SKILLS} skills are the limit",
+                    "skill `{}`: left out, because the limit is {MAX_SKILLS} skills",
                     place.path
                 ));
                 continue;
@@ -90,11 +90,11 @@ pub fn gather(workspace: &Workspace, names: &[String], may_read: MayRead<'_>) ->
 
 fn read(workspace: &Workspace, place: &ResolvedPath, may_read: MayRead<'_>) -> Result<(Skill, Vec<String>), String> {
     if !workspace.may_search(&place.path) || !may_read(place) {
-        return Err("the policy does not allow to read it".to_owned());
+        return Err("the policy does not allow reading it".to_owned());
     }
     let bytes = workspace.read(place, MAX_FILE).map_err(|error| error.to_string())?;
     let FileContent::Text(text) = classify(&place.path, &bytes) else {
-        return Err("not a text".to_owned());
+        return Err("not a text file".to_owned());
     };
     let parts =
         front_matter(text.as_str()).ok_or("it has no front matter: begin it with `---`, `name` and `description`")?;
@@ -102,7 +102,7 @@ fn read(workspace: &Workspace, place: &ResolvedPath, may_read: MayRead<'_>) -> R
     let file = files.add(place.path.clone(), parts.head);
     let head = parse(&files, file).map_err(|problems| {
         let first = problems.into_iter().next().map(|problem| problem.message);
-        format!("its front matter is no YAML: {}", first.unwrap_or_default())
+        format!("its front matter is not valid YAML: {}", first.unwrap_or_default())
     })?;
     let text = |key: &str| match head.get(key).map(|node| (&node.shape, node)) {
         Some((Shape::Scalar(scalar), _)) if !scalar.is_null() => Some(one_line(&scalar.text)),
@@ -164,7 +164,7 @@ fn cut(text: &str, limit: usize) -> String {
     }
 }
 
-/// The workspace paths that belong to the skills under these names, as named and as resolved: nobody writes there.
+/// The workspace paths that belong to the skills under these names, as named and as resolved. No call may write them.
 pub fn places(workspace: &Workspace, names: &[String]) -> Vec<String> {
     let mut all = BTreeSet::new();
     for name in names {

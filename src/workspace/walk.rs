@@ -53,7 +53,7 @@ impl Workspace {
         self.gather(start, filter, cap, &|_| true, stop)
     }
 
-    /// As above, all files that match a pattern, without a limit.
+    /// Like [`Workspace::files`], for all files that match a pattern, without a limit.
     pub fn files_like(&self, pattern: &WorkspacePattern, filter: Filter, stop: &(dyn Fn() -> bool + Sync)) -> Walked {
         self.gather(
             &pattern.start.path,
@@ -107,8 +107,8 @@ impl Workspace {
     /// Calls a visitor (one per thread) with each regular file below `start`, in no particular order; a visitor that
     /// returns `false` ends the walk. Returns the number of names that could not be read.
     ///
-    /// The ignore files between the root and `start` apply. If `start` itself is ignored, it is walked nevertheless,
-    /// because it was named explicitly.
+    /// The ignore files between the root and `start` apply. If `start` itself is ignored, it is walked anyway, because
+    /// it was named explicitly.
     pub fn each_file<'v>(&self, start: &str, filter: Filter, visitors: &(dyn Fn() -> Visitor<'v> + Sync)) -> usize {
         if self.is_hidden(start) || start.split('/').any(|name| name == ".git") {
             return 0;

@@ -11,7 +11,8 @@ const LOCKED: &str = "in use by overnight batch\n";
 /// Creates a worktree of `commit` in `tree`, which must not exist. Blocks.
 ///
 /// # Errors
-/// A sentence: the commit cannot be read, or a file cannot be written. What was written stays; [`remove`] removes it.
+/// A sentence: the commit cannot be read, or a file cannot be written. What was already written stays; [`remove`]
+/// removes it.
 pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Option<String>, String> {
     let said = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
     std::fs::create_dir_all(tree).map_err(|error| said(tree, error))?;
@@ -38,7 +39,7 @@ pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Opti
     std::fs::write(&index, checkout.index).map_err(|error| said(&index, error))?;
     Ok((checkout.pointers > 0).then(|| {
         format!(
-            "{} files of the worktree are pointers of Git LFS: filters do not run for a batch",
+            "{} files of the worktree are Git LFS pointers: filters do not run for a batch",
             checkout.pointers
         )
     }))

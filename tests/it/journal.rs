@@ -203,7 +203,7 @@ fn a_torn_last_line_is_dropped() {
         let out = copied.to_string_lossy().into_owned();
         // A machine that knows how far the journal had come is not deceived.
         let done = base.call(&["resume", &out, "--max-turns", "9"]).exits(8);
-        assert!(done.stderr.contains("it was cut"), "{}", done.stderr);
+        assert!(done.stderr.contains("it was truncated"), "{}", done.stderr);
         // A process that died in mid-write leaves no result, and the state directory behind the journal.
         std::fs::remove_file(copied.join("result.json")).unwrap();
         std::fs::remove_dir_all(base.path().join("home/.local/state")).unwrap();

@@ -352,7 +352,7 @@ fn find(dir: &Path, end: &str) -> PathBuf {
 fn addresses_that_cannot_be_used_say_what_to_write() {
     let world = greeting(fleet(1), 1);
     for (address, told) in [
-        ("ftp://host/x", "no known object store"),
+        ("ftp://host/x", "not a known object store"),
         ("s3://bucket", "needs a bucket or container and a prefix"),
         ("file://relative", "three slashes"),
         ("az://box/p?sig=0123456789", "credentials come from the environment"),

@@ -313,7 +313,7 @@ fn what_commands_checks_and_steps_print_is_compared_softly() {
     let both = |text: &String| text.contains("\n- ") && text.contains("\n+ ");
     assert!(warnings.iter().all(both), "both texts, a line each: {warnings:?}");
     assert!(
-        done.stderr.contains("printed something else than in the recording"),
+        done.stderr.contains("printed something different from the recording"),
         "{}",
         done.stderr
     );

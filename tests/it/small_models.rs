@@ -439,7 +439,7 @@ fn limits() -> Vec<Case> {
             answers: vec![Answer::Silence, says("ok")],
             ends: (0, "no_change", "", 2),
             holds: |ran| {
-                has(&ran.journal(), &["no first byte of an answer within 1 s", "--first-byte-timeout"]);
+                has(&ran.journal(), &["no first byte of a response within 1 s", "--first-byte-timeout"]);
             },
         },
         Case {
@@ -468,7 +468,13 @@ fn limits() -> Vec<Case> {
             holds: |ran| {
                 has(
                     &ran.done.stderr,
-                    &["of system prompt", "tool declarations", "The model's window holds 1024", "tools.include", "--tools"],
+                    &[
+                        "of system prompt",
+                        "tool declarations",
+                        "The model's context window is 1024 tokens",
+                        "tools.include",
+                        "--tools",
+                    ],
                 );
             },
         },
@@ -570,7 +576,7 @@ steps:
                 assert_eq!(messages.len(), 2, "system prompt and task: {messages:?}");
                 has(
                     &ran.told(2),
-                    &["write it", "There was an attempt at this task before", "## out"],
+                    &["write it", "There was an earlier attempt at this task", "## out"],
                 );
                 tree_is_good(ran);
             },

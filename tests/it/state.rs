@@ -42,7 +42,7 @@ fn run(world: &World, level: &str, text: &str, more: &[&str]) -> Option<Done> {
         "run", "-p", "x", "--model", &model, "--policy", &policy, "--format", "json",
     ];
     let done = world.call(&[&args[..], more].concat());
-    let missing = done.code == 8 && done.stderr.contains("cannot be had here");
+    let missing = done.code == 8 && done.stderr.contains("is not available here");
     have(&format!("sandbox level {level}"), !missing).then_some(done)
 }
 
@@ -144,7 +144,7 @@ fn a_killed_run_goes_on_from_where_its_journal_was_moved_to() {
         "json",
     ];
     let done = world.call(&args);
-    if !have("sandbox level landlock", !done.stderr.contains("cannot be had here")) {
+    if !have("sandbox level landlock", !done.stderr.contains("is not available here")) {
         return;
     }
     let object = done.exits(6).json();

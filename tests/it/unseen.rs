@@ -96,7 +96,7 @@ fn files_that_git_ignores_are_told_when_the_run_writes_them() {
         result["message"]
             .as_str()
             .unwrap()
-            .ends_with("leaves it out: out/report.md"),
+            .ends_with("left out of the patch: out/report.md"),
         "{result}"
     );
     assert!(result["warnings"].to_string().contains("out/report.md"));
@@ -115,7 +115,7 @@ fn a_subdirectory_knows_its_own_ignored_files() {
         world.result()["message"]
             .as_str()
             .unwrap()
-            .ends_with("leaves it out: out/report.md")
+            .ends_with("left out of the patch: out/report.md")
     );
     apply(&base.join("sub"), &world.out().join("changes.patch"));
     assert!(tree(&base).contains_key("sub/b.txt"));

@@ -50,7 +50,7 @@ fn build(world: &World, level: &str, toolchains: &str, command: &str) -> Option<
     let done = world.recipe(&recipe(command), "replies: []\n", &policy(level, toolchains, ""), &[]);
     if !have(
         &format!("sandbox level {level}"),
-        !done.stderr.contains("cannot be had here"),
+        !done.stderr.contains("is not available here"),
     ) {
         return None;
     }
@@ -278,7 +278,7 @@ fn what_a_run_adds_to_a_cache_is_kept_on_request_and_never_in_the_users_own() {
     let write = "cat ~/.npm/users && echo mine > ~/.npm/added && echo changed > ~/.npm/users";
     let read = "grep mine ~/.npm/added && grep changed ~/.npm/users";
     let (code, stderr) = run(&sandbox(""), write);
-    if !have("sandbox level full", !stderr.contains("cannot be had here")) {
+    if !have("sandbox level full", !stderr.contains("is not available here")) {
         return;
     }
     assert_eq!(code, 0, "{stderr}");
@@ -320,7 +320,7 @@ fn commands_at_the_same_time_have_caches_too() {
     ]);
     let policy = "version: 1\nrules:\n  - { allow: run_shell_command, commands: [python3], args: any }\nsandbox: { level: full, toolchains: [node] }\n";
     let done = world.run(&replies, policy, &["-p", "x"]);
-    if !have("sandbox level full", !done.stderr.contains("cannot be had here")) {
+    if !have("sandbox level full", !done.stderr.contains("is not available here")) {
         return;
     }
     let done = done.exits(0);
@@ -367,7 +367,7 @@ fn an_activated_environment_of_the_workspace_holds_for_commands_and_is_not_writt
         let done = world.recipe(recipe, &replies, &policy, &[]);
         if !have(
             &format!("sandbox level {level}"),
-            !done.stderr.contains("cannot be had here"),
+            !done.stderr.contains("is not available here"),
         ) {
             continue;
         }
@@ -407,7 +407,7 @@ fn commands_of_git_find_the_repository_outside_of_the_workspace() {
         ] {
             let _ = std::fs::remove_dir_all(world.out());
             let done = world.recipe(&recipe(uses), "replies: []\n", &policy, more);
-            let there = !done.stderr.contains("cannot be had here");
+            let there = !done.stderr.contains("is not available here");
             if have(&format!("sandbox level {level}"), there) {
                 assert_eq!(done.code, 0, "{level} {more:?}: {}", done.stderr);
             }
@@ -419,7 +419,7 @@ fn commands_of_git_find_the_repository_outside_of_the_workspace() {
         let more = ["--workspace", &at("stranger")];
         let _ = std::fs::remove_dir_all(world.out());
         let done = world.recipe(&recipe(&peeks), "replies: []\n", &policy, &more);
-        if !done.stderr.contains("cannot be had here") {
+        if !done.stderr.contains("is not available here") {
             assert_eq!(done.code, 0, "{level}: {}", done.stderr);
         }
     }
@@ -442,7 +442,7 @@ fn an_isolated_run_has_what_its_recipe_keeps() {
         let done = world.recipe(recipe, "replies: []\n", &policy(level, "node", ""), &["--isolate"]);
         if !have(
             &format!("sandbox level {level}"),
-            !done.stderr.contains("cannot be had here"),
+            !done.stderr.contains("is not available here"),
         ) {
             continue;
         }
@@ -516,7 +516,7 @@ fn nothing_waits_for_a_network_that_is_not_there() {
             let done = world.recipe(&text, "replies: []\n", &policy(level, toolchain, ""), &[]);
             if !have(
                 &format!("sandbox level {level}"),
-                !done.stderr.contains("cannot be had here"),
+                !done.stderr.contains("is not available here"),
             ) {
                 break;
             }
@@ -654,7 +654,7 @@ fn looking_with_git_leaves_the_index_alone_at_every_level() {
         let done = world.run(&replies, &policy, &["-p", "x"]);
         if !have(
             &format!("sandbox level {level}"),
-            !done.stderr.contains("cannot be had here"),
+            !done.stderr.contains("is not available here"),
         ) {
             continue;
         }

@@ -83,7 +83,7 @@ fn beginning(text: &[u8]) -> Option<u64> {
     text.first_chunk::<BEGINNING>().map(|bytes| u64::from_be_bytes(*bytes))
 }
 
-/// A fast test with which bytes patterns begin.
+/// A fast test whether a pattern may begin with given bytes.
 pub(super) struct Starts {
     /// One bit for each possible first byte.
     singles: [u64; 4],

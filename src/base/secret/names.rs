@@ -16,13 +16,14 @@ const ANYWHERE: [&str; 7] = [
 const WHOLE: [&str; 7] = ["AUTH", "PAT", "PASS", "PWD", "JWT", "COOKIE", "BEARER"];
 /// Suffixes of variables that name a place, not a secret.
 const PLACES: [&str; 5] = ["_FILE", "_PATH", "_DIR", "_SOCK", "_CREDENTIALS"];
-/// The API keys of model services, as the services' own clients name them. Only this program may use them.
+/// The API keys of model services, as the services' own clients name them, and the journal key. Only this program may
+/// use them.
 pub const MODEL_KEYS: [&str; 5] = [
     "GEMINI_API_KEY",
     "GOOGLE_API_KEY",
     "OPENAI_API_KEY",
     "ANTHROPIC_API_KEY",
-    // Not a service's key, but equally secret: with it somebody could forge a journal.
+    // With this key somebody could forge a journal.
     "OVERNIGHT_JOURNAL_KEY",
 ];
 /// Values that are settings even in a variable with a secret name.
@@ -37,7 +38,7 @@ pub fn is_secret_name(name: &str) -> bool {
     ANYWHERE.iter().any(|word| name.contains(word)) || name.split('_').any(|part| WHOLE.contains(&part))
 }
 
-/// Whether a variable is one that holds the key of a model service.
+/// Whether a variable is one of [`MODEL_KEYS`].
 pub fn is_model_key(name: &str) -> bool {
     MODEL_KEYS.contains(&name)
 }

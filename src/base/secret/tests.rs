@@ -1,4 +1,4 @@
-//! Tests of redaction: many canaries in every encoding, wrapped and streamed; nothing else is touched.
+//! Tests of redaction: many canaries in every encoding, wrapped and streamed. Other text must stay unchanged.
 
 use super::*;
 use base64::Engine as _;
@@ -54,7 +54,7 @@ fn inner_json(text: &str) -> String {
 }
 
 fn base32(text: &str, hex: bool) -> String {
-    // Five bytes are eight digits of a number with 40 bits.
+    // Five bytes (40 bits) make eight base32 digits.
     let digits: &[u8] = match hex {
         true => b"0123456789ABCDEFGHIJKLMNOPQRSTUV",
         false => b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567",
@@ -248,7 +248,7 @@ fn json_values_and_keys() {
     );
 }
 
-/// Hits that touch are one or several, as they happen to arrive.
+/// Adjacent hits are reported as one or as several, depending on how the stream was cut.
 fn once(text: &str) -> String {
     let mut text = text.to_owned();
     while text.contains("[redacted:C][redacted:C]") {

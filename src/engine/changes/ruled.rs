@@ -147,7 +147,7 @@ fn clear_the_way(unruled: &mut [Unruled]) {
 }
 
 impl RuledPatch {
-    /// Fails if the patch contains a path that must stay out. A name that is not UTF-8 cannot be excluded by name.
+    /// Fails if the patch contains a path that must stay out. A path that is not UTF-8 cannot be excluded by name.
     pub fn check(&self, deps: &Deps, delta: &Delta) -> Result<(), RunError> {
         let is_out = |path: &String| path.contains('\u{fffd}') && self.out.contains(&deps.shadow.at_top(path));
         let names = delta.files.iter().flat_map(|file| file.from.iter().chain([&file.path]));
@@ -156,7 +156,9 @@ impl RuledPatch {
             Some(path) => Err(RunError::Ended(RunOutcome::new(
                 Verdict::Denied,
                 "deceptive_name",
-                format!("the run changed {path}, whose name is not UTF-8: it can be put back and left out by no name"),
+                format!(
+                    "the run changed {path}, whose name is not UTF-8: it cannot be undone or left out of the patch by name"
+                ),
             ))),
         }
     }

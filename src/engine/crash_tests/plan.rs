@@ -1,4 +1,4 @@
-//! Plans of prompts with a check and commands in turn, and worlds for them.
+//! Plans in which prompts with a check alternate with commands, and simulated worlds for them.
 
 use super::{Act, World};
 use crate::base::budget::Budget;
@@ -9,11 +9,11 @@ use crate::recipe::plan::{Check, CheckWhat, Expect, OnDeny, PlanStep, StepWork, 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// So many steps, the even ones prompts; the first has a check that may be red for some attempts.
+/// A plan with this many steps, the even ones prompts; the first has a check that may fail for some attempts.
 pub fn plan(steps: usize, retries: u32) -> Plan {
     let step = |n: usize| PlanStep {
         id: StepId(format!("s{n}")),
-        // The last of many is left out by its condition.
+        // The fourth step is skipped by its condition.
         when: (n == 3).then(|| "steps.s0.status == \"skipped\"".to_owned()),
         findings: false,
         work: if n % 2 == 1 {
@@ -40,7 +40,7 @@ pub fn plan(steps: usize, retries: u32) -> Plan {
             Vec::new()
         },
         retries,
-        // Every second number of retries is tried with attempts that begin anew.
+        // With an odd number of retries, attempts are fresh.
         fresh: retries % 2 == 1,
         expect: Expect::Any,
         skip_if_green: false,
@@ -87,7 +87,7 @@ pub fn stray() -> Unruled {
     }
 }
 
-/// What models and checks may do.
+/// Worlds with random acts of the model and a random number of failing checks.
 pub fn worlds() -> impl Strategy<Value = World> {
     let act = prop_oneof![
         4 => Just(Act::Read),
@@ -109,7 +109,7 @@ pub fn worlds() -> impl Strategy<Value = World> {
     })
 }
 
-/// The act that a tool of the model stands for.
+/// The act that a tool name stands for.
 pub fn act(tool: &str) -> Act {
     [Act::Read, Act::Write, Act::Stray, Act::Denied, Act::Suspended]
         .into_iter()

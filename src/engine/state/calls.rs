@@ -149,7 +149,7 @@ impl RunState {
                 "failed: {}",
                 failure.message.lines().next().unwrap_or_default()
             )),
-            _ if record.state != CallState::Success => Some("did not come to its end".to_owned()),
+            _ if record.state != CallState::Success => Some("did not finish".to_owned()),
             _ => None,
         };
         if let Some(how) = how {

@@ -21,10 +21,10 @@ pub struct Replies {
     pub output_tokens: u64,
     /// Whether the last request only asks the model to correct its answer.
     pub repairing: bool,
-    /// Whether the model was told about an empty reply since its last call.
+    /// Whether the model was warned about an empty reply since its last call.
     pub empty_told: bool,
     pub printed_told: bool,
-    /// Whether the model was told that its reply was cut, since the last reply that was not.
+    /// Whether the model was warned that its reply was cut, since the last reply that was not.
     pub cut_told: bool,
     /// The current attempt and the previous one.
     pub attempt: Attempt,
@@ -90,7 +90,7 @@ impl Replies {
         self.attempt.said = sha256_hex(&[said.as_bytes()]);
     }
 
-    /// Whether the current attempt has said the same as the previous one, and the tree is unchanged since.
+    /// Whether the current attempt gave the same replies as the previous one, and the tree is unchanged since.
     pub fn repeats(&self, tree: Option<&str>) -> bool {
         let before = self.before.as_ref();
         before.is_some_and(|before| before.said == self.attempt.said && before.tree.as_deref() == tree)

@@ -1,10 +1,10 @@
-//! Fetches from a server on loopback, through a resolver of the test.
+//! Fetches from a server on loopback, through a resolver that the test provides.
 
 use super::*;
 use wiremock::matchers::path;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
-/// Every name leads to the server; every address will do.
+/// Resolves every name to the server, and admits every address.
 fn anywhere(server: &MockServer) -> Fetcher {
     let address = *server.address();
     Fetcher::new(NetworkReach {

@@ -16,15 +16,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
-/// A file that is larger goes up in parts of this size. S3 needs at least 5 MiB.
+/// A larger file is uploaded in parts of this many bytes. S3 needs at least 5 MiB.
 const PART: u64 = 8 << 20;
 /// Limit of parts of a file, below that of S3.
 const MAX_PARTS: u64 = 9_000;
-/// Repetitions of a request that failed for a moment.
+/// Retries of a request that failed temporarily.
 const RETRIES: usize = 6;
-/// Time after which a failing request is not repeated any more.
+/// Time after which a failing request is not retried any more.
 const RETRIED_FOR: Duration = Duration::from_secs(90);
-/// The longest pause between two repetitions.
+/// The longest pause between two retries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 /// The longest error message of a service that is shown, in characters.
 const MAX_SAID: usize = 600;
@@ -46,14 +46,14 @@ pub(super) struct Bucket {
     store: Arc<dyn ObjectStore>,
 }
 
-/// Without the settings of the library, which hold credentials.
+/// Omits the settings of the library, which contain credentials.
 impl std::fmt::Debug for Bucket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.store)
     }
 }
 
-/// Makes the clients of the library from our own: our TLS settings and proxies.
+/// Gives the library this program's HTTP client, with its TLS settings and proxies.
 #[derive(Debug)]
 struct OurClient {
     /// The server that the environment names.
@@ -197,7 +197,8 @@ impl Bucket {
         }
         .await;
         if let Err(why) = sent {
-            // The parts would be paid for until the bucket's own rule removes them. The first error is the one to tell.
+            // Uploaded parts would be billed until a lifecycle rule of the bucket removes them. The first error is the
+            // one to report.
             let _ = upload.abort().await;
             return Err(why);
         }
@@ -282,7 +283,7 @@ impl Bucket {
     }
 }
 
-/// The message of an error in one line, without queries of URLs: they may hold signatures.
+/// The message of an error in one line, without queries of URLs, which may contain signatures.
 fn said(error: &Error) -> String {
     use std::error::Error as _;
     let mut text = error.to_string();

@@ -1,12 +1,12 @@
-//! Objects as files below a directory, on this machine or a network file system. A file is written under a name of its
-//! own and then renamed or linked, so that nobody sees a part of it.
+//! Objects as files below a directory, on this machine or a network file system. A file is written under a temporary
+//! name and then renamed or linked, so that nobody sees a part of it.
 
 use super::{Draft, Expected, FetchedObject, MAX_LISTED};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// How names of files that are being written begin.
+/// Prefix of the names of files that are being written.
 const DRAFT: &str = ".draft-";
 /// Depth limit of a listing.
 const MAX_DEPTH: usize = 64;
@@ -23,7 +23,7 @@ fn said(error: &std::io::Error) -> String {
     error.to_string()
 }
 
-/// A file beside the place of an object, written by `fill` and on the disk.
+/// A temporary file in the directory of an object, filled by `fill` and synced to disk.
 fn draft(path: &Path, fill: impl FnOnce(&mut File) -> std::io::Result<()>) -> std::io::Result<tempfile::NamedTempFile> {
     let parent = path.parent().unwrap_or_else(|| Path::new("."));
     std::fs::create_dir_all(parent)?;
@@ -56,7 +56,7 @@ pub(super) async fn put_file(dir: &Path, key: String, from: PathBuf) -> Result<(
     .await
 }
 
-/// A hard link fails where the name is taken, also on network file systems.
+/// Uses a hard link, which fails if the name exists, also on network file systems.
 pub(super) async fn create(dir: &Path, key: String, bytes: Vec<u8>) -> Result<bool, String> {
     let path = dir.join(key);
     blocking(move || {

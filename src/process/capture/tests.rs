@@ -1,4 +1,4 @@
-//! Tests of the bounded output.
+//! Tests of bounded output.
 
 use super::*;
 use std::sync::Mutex;

@@ -123,7 +123,7 @@ pub(super) fn apply(spec: &Spec) -> Result<(), String> {
     Ok(())
 }
 
-/// `unix` says whether the command may create Unix sockets at `full`.
+/// `unix`: whether the command may create Unix sockets at `full`.
 fn build(level: SandboxLevel, unix: bool) -> Result<Vec<BpfProgram>, seccompiler::Error> {
     let mut rules: Rules = REFUSED
         .iter()
@@ -133,7 +133,7 @@ fn build(level: SandboxLevel, unix: bool) -> Result<Vec<BpfProgram>, seccompiler
     rules.insert(libc::SYS_clone, masks(0, NEW_NAMESPACES)?);
     // These two ioctls can inject terminal input.
     rules.insert(libc::SYS_ioctl, vec![low(1, libc::TIOCSTI)?, low(1, libc::TIOCLINUX)?]);
-    // The soft limit that carries the mark of a tree.
+    // This soft limit carries the mark of a tree.
     let locks = low(0, u64::from(libc::RLIMIT_LOCKS))?;
     rules.insert(libc::SYS_setrlimit, vec![locks]);
     let sets = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;

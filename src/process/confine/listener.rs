@@ -129,7 +129,7 @@ fn program(action: u32) -> Vec<libc::sock_filter> {
 }
 
 /// Installs a filter in this process. Returns the listener if one was requested.
-#[expect(unsafe_code, reason = "the crate that knows filters knows no listeners")]
+#[expect(unsafe_code, reason = "the crate for filters does not support listeners")]
 fn set(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<Option<OwnedFd>> {
     let order = libc::sock_fprog {
         len: u16::try_from(program.len()).unwrap_or(u16::MAX),
@@ -146,7 +146,7 @@ fn set(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<Option
     };
     match i32::try_from(done) {
         Ok(fd) if fd > 0 => {
-            // SAFETY: the kernel has just opened it for us.
+            // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
             Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))
         }
         Ok(0) => Ok(None),

@@ -88,7 +88,7 @@ impl Places {
         Self { writable, hidden }
     }
 
-    /// Whether the file of a handle is in one of them now.
+    /// Whether the file of a handle is now in one of these places.
     fn hold(&self, handle: &OwnedFd) -> bool {
         let Ok(place) = readlink(own_link(handle), Vec::new()) else {
             return false;

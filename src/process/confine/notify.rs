@@ -65,12 +65,15 @@ pub(super) fn trial(level: SandboxLevel, channel: &OwnedFd) -> Result<(), String
         return Err("the parent cannot read the arguments of a confined process".to_owned());
     }
     if answer != TRIAL_READ {
-        return Err(format!("no answer came: {}", io::Error::from_raw_os_error(answer)));
+        return Err(format!(
+            "the parent did not answer: {}",
+            io::Error::from_raw_os_error(answer)
+        ));
     }
     match exec_nothing() {
         libc::ENOENT => Ok(()),
         other => Err(format!(
-            "an exec cannot be passed on: {}",
+            "an exec cannot be continued: {}",
             io::Error::from_raw_os_error(other)
         )),
     }
@@ -100,12 +103,12 @@ fn listen(mediated: &[i64]) -> io::Result<OwnedFd> {
         }
     });
     let number = number.map_err(|error| match error.raw_os_error() {
-        Some(libc::EBUSY) => io::Error::other("another supervisor judges the system calls of this process already"),
-        Some(libc::EINVAL) => io::Error::other("this kernel cannot ask about system calls"),
+        Some(libc::EBUSY) => io::Error::other("another supervisor already handles the system calls of this process"),
+        Some(libc::EINVAL) => io::Error::other("this kernel does not support seccomp user notification"),
         _ => error,
     })?;
     let number = i32::try_from(number).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just made this descriptor for us.
+    // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 

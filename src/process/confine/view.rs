@@ -320,7 +320,7 @@ fn seal_root() -> io::Result<()> {
 }
 
 /// Adds attributes to a mount, and with `recursive` to the mounts below it.
-#[expect(unsafe_code, reason = "the crate that knows mounts lacks this call")]
+#[expect(unsafe_code, reason = "the crate for mounts lacks this call")]
 fn set_attributes(tree: &OwnedFd, attributes: u64, recursive: bool) -> io::Result<()> {
     #[repr(C)]
     struct MountAttr {

@@ -32,13 +32,13 @@ pub(super) struct Image {
 impl Image {
     /// Whether the addresses may be those of a program without address space randomisation: the stack is in the last 16
     /// MiB of the address space (47, 48 or 39 bits), and the code where nothing was added to its base. The stack alone
-    /// would be there in one of a thousand randomised programs, and those would be denied what they may.
+    /// would be there in one of a thousand randomised programs, which would then be denied what they may execute.
     fn is_fixed(&self) -> bool {
         matches!(self.stack >> 24, 0x7f_ffff | 0xff_ffff | 0x7fff) && !self.has_random_code()
     }
 
-    /// Whether the code lies in a range of addresses that the kernel randomises (x86-64 with 47 bits, aarch64 with 48), and
-    /// not in the 256 MiB in which such a range begins or ends.
+    /// Whether the code is in a range of addresses that the kernel randomises (x86-64 with 47 bits, aarch64 with 48),
+    /// and not in the first or last 256 MiB of such a range.
     fn has_random_code(&self) -> bool {
         let drawn = matches!(self.code >> 40, 0x55 | 0x56 | 0x7e | 0x7f | 0xaa | 0xab | 0xfe | 0xff);
         drawn && !matches!(self.code >> 28, 0x5_5555 | 0x7_ffff | 0xa_aaaa | 0xf_ffff)
@@ -181,7 +181,7 @@ impl Images {
         self.known.retain(|image, _| images.contains(image));
         self.let_go.retain(|process, _| processes.contains(process));
         if self.known.len() + self.let_go.len() > MOST {
-            return Err("more programs run at once than can be told apart".to_owned());
+            return Err("more programs run at once than can be distinguished".to_owned());
         }
         Ok(())
     }
@@ -193,7 +193,7 @@ impl Images {
         self.fresh.retain(|fresh| *fresh != process);
     }
 
-    /// `asks`: the process is making an exec right now, so its previous exec is over in one way or another.
+    /// `asks`: the process is making an exec right now, so its previous exec has happened or failed.
     fn note(&mut self, process: Process, image: Image, asks: bool) {
         let Some(gone) = self.let_go.get(&process) else { return };
         let starts = match gone.file {
@@ -232,7 +232,7 @@ impl Images {
                 return starts.clone();
             }
         }
-        // It is an orphan, or its parent runs another program by now.
+        // It is an orphan, or its parent now runs another program.
         self.look(false);
         if let Some(starts) = self.known.get(&image) {
             return starts.clone();

@@ -41,7 +41,9 @@ impl ExecListener {
         let (question, answer) = sizes()?;
         let most = ROOM * size_of::<u64>();
         if question > most || answer > most {
-            return Err(io::Error::other("this kernel's questions are longer than any we know"));
+            return Err(io::Error::other(
+                "this kernel's seccomp notifications are longer than supported",
+            ));
         }
         let (stop, stopper) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         Ok((Self { fd, stop }, stopper))
@@ -79,7 +81,7 @@ impl ExecListener {
     }
 
     /// `None` when the caller was killed meanwhile.
-    #[expect(unsafe_code, reason = "questions are taken by ioctl")]
+    #[expect(unsafe_code, reason = "notifications are received by ioctl")]
     fn receive(&self) -> io::Result<Option<ExecNotification>> {
         let mut space = [0_u64; ROOM];
         // SAFETY: the kernel writes its structure, which fits as was checked at the start, into zeroed memory that
@@ -110,7 +112,7 @@ impl ExecListener {
 
     /// Whether the caller is still suspended. If so, what was read of it in `/proc` did not belong to a later process
     /// with the same PID.
-    #[expect(unsafe_code, reason = "questions are asked after by ioctl")]
+    #[expect(unsafe_code, reason = "notifications are checked by ioctl")]
     pub fn waits(&self, asked: &ExecNotification) -> bool {
         // SAFETY: the call only reads the number.
         unsafe {
@@ -137,7 +139,7 @@ impl ExecListener {
         self.answer(asked, -errno.abs().max(1), 0)
     }
 
-    #[expect(unsafe_code, reason = "questions are answered by ioctl")]
+    #[expect(unsafe_code, reason = "notifications are answered by ioctl")]
     fn answer(&self, asked: &ExecNotification, error: i32, flags: libc::c_ulong) -> io::Result<()> {
         let mut space = [0_u64; ROOM];
         let answer = space.as_mut_ptr().cast::<libc::seccomp_notif_resp>();
@@ -163,7 +165,7 @@ impl ExecListener {
 }
 
 /// Sizes in bytes of the kernel's notification and response structures.
-#[expect(unsafe_code, reason = "sizes are asked for by a system call")]
+#[expect(unsafe_code, reason = "sizes are queried by a system call")]
 fn sizes() -> io::Result<(usize, usize)> {
     let mut sizes = libc::seccomp_notif_sizes {
         seccomp_notif: 0,

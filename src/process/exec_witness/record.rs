@@ -49,7 +49,7 @@ impl ExecRecord {
     /// later one succeeded.
     pub fn into_finished(self, finished: &mut Finished) -> Result<(), SpawnError> {
         if let Some(why) = self.failed {
-            let why = format!("programs could not be judged at exec any more ({why}); the command was ended");
+            let why = format!("programs could no longer be judged at exec ({why}); the command was killed");
             return Err(SpawnError::Sandbox(why));
         }
         finished.execs = self.execs;

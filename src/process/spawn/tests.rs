@@ -37,7 +37,7 @@ async fn ran(text: &str) -> Finished {
     run(shell(dir.path(), text), &confinement).await.unwrap()
 }
 
-/// Whether a process with exactly these words lives.
+/// Whether a process with exactly this argument list is alive.
 fn lives(word: &str) -> bool {
     crate::process::tree::table().iter().any(|entry| {
         let words = std::fs::read(format!("/proc/{}/cmdline", entry.pid)).unwrap_or_default();

@@ -23,7 +23,7 @@ const LIST_BYTES: usize = 64 << 10;
 /// The depth to which a tree is removed in place; deeper parts are moved up first, so that few handles are open at the
 /// same time.
 const DEEPEST: usize = 64;
-/// How often removing a directory is retried while somebody keeps adding entries.
+/// How often removing a directory is retried while another process keeps adding entries.
 const REMOVE_TRIES: usize = 100;
 
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
@@ -70,7 +70,7 @@ pub(crate) fn parent<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OwnedFd, &'a
     Ok((dir(root, path.parent().unwrap_or(Path::new("")))?, name))
 }
 
-/// Like [`parent`], but creates missing directories, and removes any entry on the way that is not a directory.
+/// Like [`parent`], but creates missing directories, and removes any entry in the path that is not a directory.
 pub(crate) fn parent_made<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OwnedFd, &'a OsStr)> {
     let name = path.file_name().ok_or(Errno::INVAL)?;
     let mut at = dir(root, Path::new(""))?;

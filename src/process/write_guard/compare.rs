@@ -76,8 +76,8 @@ impl WriteGuard {
         paths.any(|granted| granted.kind == WriteKind::Entry && path.starts_with(&granted.path))
     }
 
-    /// Restores a file's modification time if nothing else changed: not reported as a change, but builds would start
-    /// over.
+    /// Restores a file's modification time if nothing else changed. This is not reported as a change, but without it
+    /// builds would start over.
     fn keep_time(&self, path: &Path, node: &TreeNode, now: Option<Print>) {
         let moved = now.is_some_and(|now| now.modified != node.print.modified);
         if moved && matches!(node.kind, NodeKind::File(_)) && matches!(self.word(path, false), Word::Not(..)) {
@@ -95,7 +95,7 @@ impl WriteGuard {
         );
         let named_anew = now.is_some_and(|now| now.links > node.print.links);
         if held && named_anew && self.closed.closed(&path.to_string_lossy(), false) {
-            // If this fails, the content is right nevertheless, and the next comparison tries again.
+            // If this fails, the content is still right, and the next comparison tries again.
             let _ = self.put_back(path, node);
         }
     }
@@ -181,8 +181,8 @@ impl WriteGuard {
         self.limits(found.over, undone);
     }
 
-    /// Reports limits that were reached. Removes a new directory that could not be searched: before the command every
-    /// directory could be.
+    /// Reports limits that were reached. Removes a new directory that cannot be searched: before the command every
+    /// directory could be searched.
     fn limits(&self, over: Vec<walk::Over>, undone: &mut Undo) {
         for over in over {
             let gone = !over.path.as_os_str().is_empty()

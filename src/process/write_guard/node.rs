@@ -242,8 +242,8 @@ impl TreeNode {
         }
     }
 
-    /// Whether the entry is unchanged. A new modification time with the same content is no change, nor is a further
-    /// hard link.
+    /// Whether the entry is unchanged. A new modification time with the same content does not count as a change, nor
+    /// does a further hard link.
     pub fn is_unchanged(&self, root: &OwnedFd, path: &Path, held: &HeldContents, taken: SystemTime) -> bool {
         let Ok(data) = at::stat_below(root, path) else {
             return false;

@@ -217,8 +217,8 @@ impl WriteGuard {
         None
     }
 
-    /// Makes a directory writable, and everything in it that is not granted read-only. `false` if that would take too
-    /// many mounts.
+    /// Mounts a directory writable, and every ungranted entry in it read-only. `false` if that would take too many
+    /// mounts.
     fn shut_in(&mut self, dir: &Path, reach: &mut WorkspaceReach) -> Result<bool, Over> {
         let listed = self.listed(dir)?;
         let granted = |entry: &Listed| {
@@ -235,7 +235,7 @@ impl WriteGuard {
         if reach.read_only.len() + mounted.len() > MOST_MOUNTS {
             return Ok(false);
         }
-        // Its mode could be changed through the mount that makes it writable.
+        // The mode of the directory itself could be changed through its writable mount.
         if let Ok(node) = TreeNode::take(&self.root, dir, &mut self.held, false) {
             self.before.insert(dir.to_path_buf(), node);
         }

@@ -49,7 +49,7 @@ fn take(confinement: &Confinement) -> Guarded {
     Guarded::take(confinement, &Writes::Tree).unwrap().0
 }
 
-/// The paths of changes; what could not be put back says so.
+/// The paths of the changes, marked if they could not be put back.
 fn compare(mut guard: Guarded) -> Vec<String> {
     guard
         .compare(&[])
@@ -63,7 +63,7 @@ fn compare(mut guard: Guarded) -> Vec<String> {
 
 const PROTECTED: [&str; 4] = [".git", "**/.npmrc", ".envrc", "new/thing"];
 
-/// Everything below, as text.
+/// Everything below a directory, as text.
 fn picture(dir: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     for entry in fs::read_dir(dir).unwrap().flatten() {
@@ -325,7 +325,8 @@ fn many_names_are_no_reason_to_stop() {
     );
 }
 
-/// A directory is swapped with a link to one outside for as long as putting back goes on. Nothing outside changes.
+/// While changes are put back, a directory is swapped with a link to one outside again and again. Nothing outside
+/// changes.
 #[test]
 fn a_directory_that_is_swapped_for_a_link_leads_nowhere() {
     for _ in 0..12 {

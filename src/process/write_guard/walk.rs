@@ -169,7 +169,7 @@ impl TreeWalk<'_> {
         let all: Vec<(&Vec<u8>, &Option<Stamp>)> = known.dirs.iter().collect();
         let changed = |part: &[(&Vec<u8>, &Option<Stamp>)]| -> Vec<Vec<u8>> {
             let is_same = |dir: &[u8], stamp: &Option<Stamp>| {
-                // A link on the way may be followed: its target is the same directory or has another inode number.
+                // A link in the path may be followed: its target is the same directory or has another inode number.
                 let path = if dir.is_empty() { b"." } else { dir };
                 let data = statat(self.root, path, AtFlags::SYMLINK_NOFOLLOW);
                 let now = data.ok().filter(|data| data.st_dev == known.device);
@@ -253,7 +253,7 @@ impl WalkResult {
     }
 }
 
-/// What to remember, and what is remembered already.
+/// What to remember for a second walk, and what a first walk remembered.
 #[derive(Clone, Copy)]
 struct Memory<'a> {
     exact: Option<&'a Exact>,
@@ -509,7 +509,7 @@ mod tests {
 
     fn there(root: &Path, found: &[PathBuf]) -> Vec<PathBuf> {
         let exists = |path: &&PathBuf| root.join(path).symlink_metadata().is_ok();
-        // A link that was put on the way can make a missing path seem to exist.
+        // A link that was put into the path can make a missing path seem to exist.
         let real = |path: &&PathBuf| {
             let parent = root.join(path.parent().unwrap());
             parent.canonicalize().is_ok_and(|real| real == parent)

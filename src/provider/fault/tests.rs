@@ -1,4 +1,4 @@
-//! The words and codes of each vendor's errors, and what they mean here.
+//! Tests of the classes for each vendor's error messages and codes.
 
 use super::*;
 use crate::provider::ProviderClass::*;
@@ -104,7 +104,7 @@ fn errors_inside_streams() {
     }
 }
 
-/// Refusals for length as each server words them, with the window that they tell.
+/// Refusals of too long requests in the words of each server, with the window that they name.
 #[test]
 fn windows_are_learnt_from_refusals() {
     for (status, body, window) in [

@@ -12,7 +12,7 @@ use server::{Act, End, Server};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Bounds short enough for tests.
+/// Limits short enough for tests.
 pub fn quick() -> (Limits, Schedule) {
     let steps = |attempts| Steps {
         attempts,
@@ -48,7 +48,7 @@ pub fn provider(wire: Wire, base: &str) -> Http {
     })
 }
 
-/// One question; gives the answer and the classes of the retries.
+/// Sends one request; returns the reply and the classes of the retries.
 pub async fn ask(provider: &Http, messages: &[Message]) -> (Result<Reply, ProviderError>, Vec<String>) {
     ask_until(provider, messages, &CancellationToken::new(), Duration::from_secs(10)).await
 }

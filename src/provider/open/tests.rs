@@ -36,7 +36,7 @@ fn opens_what_is_named() {
         assert_eq!(try_open(model, &keys, None).unwrap(), model);
     }
     assert_eq!(try_open("script:ok.yaml", &[], None).unwrap(), "script:ok.yaml");
-    // Servers of one's own often want no key; the vendor's own always does.
+    // Self-hosted servers often need no key; the vendor's own server always does.
     assert!(try_open("openai/llama", &[], Some("http://127.0.0.1:8080/v1")).is_ok());
     assert!(try_open("openai/llama", &[("OPENAI_BASE_URL", "http://ollama:11434/v1")], None).is_ok());
     assert!(try_open("openai/gpt-5", &[], None).is_err());

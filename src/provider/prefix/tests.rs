@@ -1,4 +1,5 @@
-//! Tests of the kept prefix: the same bytes as if all were encoded anew, at a cost that follows what is new.
+//! Tests of the reused prefix: the same bytes as if everything were encoded again, at a cost proportional to what is
+//! new.
 
 use super::*;
 use crate::base::call::ToolCall;
@@ -68,7 +69,7 @@ fn cost_of_a_turn_does_not_grow() {
             costs.push(prefix.encoded() - before);
         }
         assert!(costs[1..].iter().all(|cost| *cost == costs[1]), "{wire:?}: {costs:?}");
-        // Asking again costs nothing.
+        // Repeating a request encodes nothing.
         let before = prefix.encoded();
         prefix.body(wire, OPTIONS, &request(&messages, "s", 0));
         assert_eq!(prefix.encoded(), before);

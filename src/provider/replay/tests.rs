@@ -1,4 +1,4 @@
-//! Tests of replays: hits, and what a miss shows.
+//! Tests of replays: hits, and the message of a miss.
 
 use super::*;
 use crate::base::message::{Part, StopReason, Usage};

@@ -1,4 +1,4 @@
-//! Tests of scripts: what is read, what is refused, what is given out.
+//! Tests of scripts: what is parsed, what is rejected, and what is replied.
 
 use super::*;
 use crate::base::ids::CallId;

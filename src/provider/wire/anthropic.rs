@@ -204,7 +204,7 @@ fn tool_result(out: &mut Vec<u8>, result: &CallResult) {
     raw(out, "]}");
 }
 
-/// Ids of this vendor are legal; those of others may not be.
+/// Replaces characters that this vendor does not accept; ids of other vendors may contain them.
 fn legal_id(wire_id: Option<&str>, ours: &CallId) -> String {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let id = wire_id.unwrap_or(ours.as_str());

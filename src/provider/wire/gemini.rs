@@ -149,7 +149,7 @@ fn message(options: EncodeOptions<'_>, message: &Message, out: &mut Vec<u8>) {
             _ => {}
         }
     }
-    // What a result cannot contain is placed after the last result.
+    // Media that a result cannot contain are placed after the last result.
     for part in &message.parts {
         let Part::Result(result) = part else { continue };
         let beside = media_of(result).filter(|media| !(nests && may_nest(media)));

@@ -16,7 +16,7 @@ pub(super) fn received<'a>(vendor: &str, model: &str, message: &'a Message) -> O
     })
 }
 
-/// The text of a result; media are named in it, so that a result is not empty without a reason.
+/// The text of a result. It names attached media, so that a result with only media is not empty.
 pub(super) fn result_text(result: &CallResult) -> String {
     let mut texts: Vec<std::borrow::Cow<'_, str>> = Vec::new();
     for content in &result.content {
@@ -68,7 +68,7 @@ pub(super) struct Cut {
 }
 
 /// A reply from its parts. A reply without text and calls is accepted: repeating the request would most likely give the
-/// same, so the engine answers with a message instead.
+/// same, so the engine sends the model a message instead.
 pub(super) fn whole(parts: Vec<Part>, cut: Option<Cut>, usage: Usage, model: String) -> Reply {
     let calls = parts.iter().any(|part| matches!(part, Part::Call(_)));
     let stop = match (cut, calls) {

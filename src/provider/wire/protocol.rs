@@ -26,7 +26,7 @@ pub struct ServiceFacts {
     pub own_version: Option<&'static str>,
     /// Whether self-hosted servers of this wire usually need no key.
     pub may_lack_key: bool,
-    /// Name of the header that holds the key, and what stands before the key in it.
+    /// Name of the header for the key, and the prefix before the key in its value.
     pub key_header: (&'static str, &'static str),
     /// Further headers of each request.
     pub headers: &'static [(&'static str, &'static str)],

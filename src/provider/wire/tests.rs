@@ -1,5 +1,5 @@
-//! The wires against recorded pairs in `fixtures/wire`: what goes out for a request, what a response becomes,
-//! and that what came in goes out again as it was. `OVERNIGHT_BLESS=1` writes the expected files anew.
+//! Tests of the wires with recorded pairs in `fixtures/wire`: the encoded requests, the decoded responses, and that
+//! received content is sent back unchanged. `OVERNIGHT_BLESS=1` rewrites the expected files.
 
 use super::*;
 use crate::base::call::ToolSpec;
@@ -157,7 +157,7 @@ fn answered(reply: &Reply) -> Ask {
     }
 }
 
-/// What was received goes back as it was, and its result carries the vendor's id.
+/// Received content is sent back unchanged, and its result carries the vendor's id.
 #[test]
 fn received_content_goes_back_verbatim() {
     for wire in ALL {
@@ -186,7 +186,7 @@ fn received_content_goes_back_verbatim() {
                 "{wire:?}: {id} in {text}"
             );
         }
-        // Another model must not see what belongs to this one.
+        // Another model must not get what belongs to this one.
         let other = encode(wire, "another-model", &request(&ask)).to_string();
         assert!(!other.contains("SIGNATURE"), "{wire:?}: {other}");
     }
@@ -197,7 +197,7 @@ fn ask_named(name: &str) -> Ask {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// A response schema goes out in the vendor's form only where it does not get into the way of tools.
+/// A response schema is sent in the vendor's form only if it does not interfere with tools.
 #[test]
 fn response_schemas_by_model() {
     let (with_tools, alone) = (ask_named("first"), ask_named("answer-only"));
@@ -227,7 +227,7 @@ fn response_schemas_by_model() {
     }
 }
 
-/// Models before the third generation take media beside results and know no signatures.
+/// Models before the third generation accept media only beside results, and no signatures.
 #[test]
 fn older_gemini_models() {
     let sent = encode(
@@ -254,7 +254,7 @@ fn only_models_that_reason_are_asked_for_reasoning() {
 }
 
 proptest! {
-    /// Whatever a service sends, the decoders answer with a reply or a fault.
+    /// Whatever a service sends, the decoders return a reply or a fault.
     #[test]
     fn decoders_survive_anything(wire in 0usize..4, cut in 0usize..4_000, flip in prop::collection::vec((0usize..4_000, any::<u8>()), 0..4)) {
         let wire = ALL[wire];
@@ -268,7 +268,7 @@ proptest! {
         let _ = decode(wire, &bytes);
     }
 
-    /// A stream cut anywhere before the model has ended is never a reply.
+    /// A stream that is cut before the model has ended its reply never yields a reply.
     #[test]
     fn cut_streams_are_never_kept(wire in 0usize..4, share in 0.0f64..1.0) {
         let wire = ALL[wire];

@@ -86,7 +86,10 @@ fn a_page_cannot_end_its_own_frame() {
         form: "text/plain".to_owned(),
         text: said.to_owned(),
     };
-    let failed = Err(("timeout", "https://b.test/: no whole answer within 20 s".to_owned()));
+    let failed = Err((
+        "timeout",
+        "https://b.test/: no complete response within 20 s".to_owned(),
+    ));
     let output = shown(
         &["https://a.test/".to_owned(), "https://b.test/".to_owned()],
         vec![Ok((fetched, page)), failed],
@@ -94,7 +97,7 @@ fn a_page_cannot_end_its_own_frame() {
     let text = output.model_text();
     let mark = &sha256_hex(&[said.as_bytes()])[..12];
     assert!(
-        text.ends_with("Not fetched: https://b.test/: no whole answer within 20 s\n"),
+        text.ends_with("Not fetched: https://b.test/: no complete response within 20 s\n"),
         "{text}"
     );
     assert!(

@@ -35,7 +35,7 @@ pub enum Told {
 /// overlay on the original. Blocks.
 ///
 /// # Errors
-/// A path leads over a link or is no directory, or a limit was reached.
+/// A path contains a symbolic link or is not a directory, or a limit was reached.
 pub fn bring(origin: &Path, tree: &Path, keep: &[String], layers: bool) -> Result<(Standing, Vec<Told>), String> {
     let origin = origin
         .canonicalize()
@@ -56,12 +56,12 @@ pub fn bring(origin: &Path, tree: &Path, keep: &[String], layers: bool) -> Resul
         let real = from.canonicalize().is_ok_and(|real| real == from);
         if !data.is_dir() || !real {
             return Err(format!(
-                "isolate.keep: {name} is no directory, or a link is on the way to it"
+                "isolate.keep: {name} is not a directory, or its path contains a symbolic link"
             ));
         }
         if std::fs::symlink_metadata(&to).is_ok() {
             told.push(Told::Warning(format!(
-                "isolate.keep names {name}, which the commit has: it stays as it is there"
+                "isolate.keep names {name}, which is in the commit: the worktree has the content of the commit"
             )));
             continue;
         }
@@ -109,7 +109,7 @@ fn relative(path: &str) -> Result<PathBuf, String> {
     match plain && !own && path.components().next().is_some() {
         true => Ok(path),
         false => Err(format!(
-            "isolate.keep: {} is no directory of the workspace",
+            "isolate.keep: {} is not a directory of the workspace",
             path.display()
         )),
     }
@@ -126,7 +126,7 @@ impl How {
     fn words(self) -> &'static str {
         match self {
             How::Cloned => "cloned",
-            How::Layered => "seen by commands below a layer of their own",
+            How::Layered => "visible to commands under a private overlay",
             How::Copied => "copied",
         }
     }
@@ -148,7 +148,7 @@ fn one(from: &Path, to: &Path, layers: bool) -> Result<(How, Count), String> {
     let clones = clones(from, to);
     if layers && !clones {
         std::fs::create_dir(to).map_err(problem)?;
-        // Entries of `PATH` are recognised by directories that exist.
+        // An entry of `PATH` takes effect only if its directory exists.
         for name in ["bin", ".bin"] {
             if from.join(name).is_dir() {
                 std::fs::create_dir(to.join(name)).map_err(problem)?;
@@ -215,7 +215,7 @@ fn copy(from: &Path, to: &Path, clone: bool, count: &mut Count) -> Result<(), St
             count.bytes += data.len();
             if !clone && count.bytes > MOST_BYTES {
                 return Err(format!(
-                    "more than {} GiB would be copied; sandbox level `full` brings it along without a copy",
+                    "more than {} GiB would be copied; sandbox level `full` needs no copy",
                     MOST_BYTES >> 30
                 ));
             }
@@ -240,7 +240,7 @@ fn file(from: &Path, to: &Path, clone: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets the modification time, because build tools compare it. A failure is harmless: something is built again.
+/// Sets the times, because build tools compare them. A failure is harmless: something is built again.
 fn times(path: &Path, data: &std::fs::Metadata) {
     let time = |seconds: i64, nanos: i64| Timespec {
         tv_sec: seconds,
@@ -370,7 +370,7 @@ mod tests {
         let (_dir, origin, tree) = trees(&[".venv/bin/pytest", ".venv/lib/x.py"]);
         let (standing, told) = bring(&origin, &tree, &kept(&[".venv"]), true).unwrap();
         let brought = &standing.brought[0];
-        // With reflinks no overlay is needed.
+        // With reflinks, no overlay is needed.
         if brought.layered {
             assert!(tree.join(".venv/bin").is_dir() && !tree.join(".venv/lib").exists());
             assert!(

@@ -180,7 +180,7 @@ impl CachedDir {
         depth: usize,
     ) -> Result<Self, String> {
         let mut found = Vec::new();
-        let deeper = depth.checked_sub(1).ok_or("a tree nested too deep")?;
+        let deeper = depth.checked_sub(1).ok_or("a tree is nested too deeply")?;
         for entry in read(id)? {
             let below = match entry.is_dir() {
                 true => Some(Arc::new(Self::of_tree(read, &entry.id, deeper)?)),

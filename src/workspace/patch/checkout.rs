@@ -71,7 +71,7 @@ fn list(
     files: &mut Vec<(Vec<u8>, Leaf)>,
     depth: usize,
 ) -> Result<(), String> {
-    let depth = depth.checked_sub(1).ok_or("a tree nested too deep")?;
+    let depth = depth.checked_sub(1).ok_or("a tree is nested too deeply")?;
     for entry in objects.tree(tree)? {
         let length = path.len();
         path.extend_from_slice(&entry.name);

@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The difference between two snapshots.
 #[derive(Clone, Debug, Default)]
 pub struct Delta {
-    /// A patch for `git apply`; empty if nothing changed that a patch can hold.
+    /// A patch for `git apply`; empty if nothing changed that a patch can contain.
     pub patch: Vec<u8>,
-    /// All changes, including those that no patch can hold.
+    /// All changes, including those that a patch cannot contain.
     pub files: Vec<FileChange>,
     /// The changes that are not in the patch.
     pub unpatched: Vec<Unpatched>,
@@ -51,7 +51,7 @@ impl Shadow {
     /// The changes from one snapshot to another.
     ///
     /// # Errors
-    /// A sentence: an object is missing or was altered, or git cannot be run.
+    /// A sentence: an object is missing or was altered, or git failed.
     pub async fn delta(&self, from: &Snapshot, to: &Snapshot) -> Result<Delta, String> {
         if from == to {
             return Ok(Delta::default());
@@ -98,13 +98,13 @@ impl Shadow {
         if !printed.ok {
             return Err(format!("git diff-tree: {}", printed.stderr));
         }
-        let (raw, patch) = parts(&printed.stdout).ok_or("git diff-tree said something else than a patch")?;
+        let (raw, patch) = parts(&printed.stdout).ok_or("git diff-tree printed something other than a patch")?;
         delta.files.splice(0..0, changes(raw, &self.prefix));
         delta.patch = patch.to_vec();
         Ok(delta)
     }
 
-    /// Separates the changes that no patch can hold, and everything below them.
+    /// Separates the changes that a patch cannot contain, and everything below them.
     fn sort_out(
         &self,
         objects: &mut ObjectReader<'_>,
@@ -150,7 +150,7 @@ impl Shadow {
     }
 }
 
-/// A store with two trees that hold only what differs, and their ids.
+/// A store with two trees that contain only what differs, and their ids.
 fn reduced(
     format: ObjectFormat,
     objects: &mut ObjectReader<'_>,

@@ -23,7 +23,7 @@ pub(super) struct Hands {
 /// The components of a path; an error if it could lead elsewhere.
 fn parts(path: &[u8]) -> Result<Vec<CString>, String> {
     let part = |part: &[u8]| match part {
-        b"" | b"." | b".." | b".git" => Err("no path of a file".to_owned()),
+        b"" | b"." | b".." | b".git" => Err("not the path of a file".to_owned()),
         part => CString::new(part).map_err(|error| error.to_string()),
     };
     path.split(|byte| *byte == b'/').map(part).collect()
@@ -41,7 +41,7 @@ impl Hands {
     /// false.
     fn parent(&self, path: &[u8], make: bool) -> Result<Option<(OwnedFd, CString)>, String> {
         let mut parts = parts(path)?;
-        let name = parts.pop().ok_or("no path of a file")?;
+        let name = parts.pop().ok_or("not the path of a file")?;
         let mut here = self.top.try_clone().map_err(|error| error.to_string())?;
         for part in &parts {
             let mut below = open_dir(here.as_fd(), part);
@@ -57,7 +57,7 @@ impl Hands {
             here = match below {
                 Ok(below) => below,
                 Err(Errno::NOTDIR | Errno::LOOP) => {
-                    return Err(format!("`{}` on the way is a link or a file", part.to_string_lossy()));
+                    return Err(format!("`{}` in the path is a link or a file", part.to_string_lossy()));
                 }
                 Err(error) => return Err(error.to_string()),
             };
@@ -98,7 +98,7 @@ impl Hands {
         if let Some((FileType::Directory, _)) = &old {
             match rustix::fs::unlinkat(&dir, name.as_c_str(), AtFlags::REMOVEDIR) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(_) => return Err("a directory with other files stands there".to_owned()),
+                Err(_) => return Err("a directory with other files is in its place".to_owned()),
             }
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -141,7 +141,7 @@ fn write(dir: &OwnedFd, name: &CString, runs: bool, content: &[u8], old: Option<
             true => readable | (readable & 0o444) >> 2 | 0o100,
             false => readable & !0o111,
         };
-        // Only root may change the owner; for others the owner is right already.
+        // Only root may change the owner; for others the owner is already right.
         let _ = rustix::fs::fchown(&file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode)).map_err(|error| error.to_string())?;
     }

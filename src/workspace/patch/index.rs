@@ -72,7 +72,7 @@ impl GitIndex {
         }
         match index.is_sorted() {
             true => Ok(Some(index)),
-            false => Err(format!("{}: an index out of order", git_dir.join("index").display())),
+            false => Err(format!("{}: the index is not sorted", git_dir.join("index").display())),
         }
     }
 
@@ -84,7 +84,10 @@ impl GitIndex {
             Err(error) => return Err(format!("{}: {error}", path.display())),
         };
         if !data.is_file() || data.len() > MOST_INDEX {
-            return Err(format!("{}: no index of at most {MOST_INDEX} bytes", path.display()));
+            return Err(format!(
+                "{}: not a regular file of at most {MOST_INDEX} bytes",
+                path.display()
+            ));
         }
         let raw = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let written = data
@@ -94,7 +97,7 @@ impl GitIndex {
         let index = Self::parse(raw, format, written);
         index.map(Some).ok_or_else(|| {
             format!(
-                "{}: this program cannot read the index: `git update-index --index-version 2` writes another form",
+                "{}: this program cannot read the index: `git update-index --index-version 2` writes it in a form that it can",
                 path.display()
             )
         })
@@ -225,7 +228,8 @@ impl GitIndex {
         (id != [0; 32]).then(|| self.format.hex(&id))
     }
 
-    /// The names of both, without metadata. Entries of a split index that replace one of the shared index have no name.
+    /// The names of both, without metadata. An entry of a split index that replaces one of the shared index has no
+    /// name.
     fn joined(&self, base: &Self) -> Self {
         let mut all: Vec<&[u8]> = (0..self.len()).map(|i| self.name(i)).collect();
         all.extend((0..base.len()).map(|i| base.name(i)));

@@ -1,4 +1,4 @@
-//! Reads loose objects, one file each: the first snapshots of this program were kept in this form. Nothing writes them
+//! Reads loose objects, one file each, in which early versions of this program stored snapshots. Nothing writes them
 //! any more.
 
 use super::object::{Id, MOST_OBJECT, ObjectFormat, ObjectKind};

@@ -1,4 +1,4 @@
-//! Examines one name that is no directory: detects whether it changed, and reads its content if it did.
+//! Examines one name that is not a directory: detects whether it changed, and reads its content if it did.
 
 use super::cache::{CachedEntry, FileStat, What};
 use super::index::{GitIndex, IndexEntry};
@@ -32,7 +32,7 @@ pub(super) struct NameStatus<'a, 'b> {
 }
 
 impl NameStatus<'_, '_> {
-    /// `None`: it has changed its type meanwhile.
+    /// `None` if its type has changed meanwhile.
     pub fn at(&self, kind: FileType, refused: bool) -> Result<Option<Made>, String> {
         match kind {
             _ if refused => self.metadata("a name that git refuses"),

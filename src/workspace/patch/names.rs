@@ -22,7 +22,7 @@ pub(super) fn open_dir(at: BorrowedFd<'_>, name: &CString) -> Result<OwnedFd, Er
     rustix::fs::openat(at, name.as_c_str(), flags, Mode::empty())
 }
 
-/// Opens a file without blocking if it is a FIFO by now.
+/// Opens a file; does not block if it has become a FIFO.
 pub(super) fn open_file(at: BorrowedFd<'_>, name: &CString) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     rustix::fs::openat(at, name.as_c_str(), flags, Mode::empty()).map(File::from)

@@ -80,7 +80,7 @@ impl Digest {
             State::Sha1(digest) => {
                 let found = digest.try_finalize();
                 if found.has_collision() {
-                    return Err("a content made to collide with another one's SHA-1".to_owned());
+                    return Err("content that was crafted to have the same SHA-1 as other content".to_owned());
                 }
                 id[..20].copy_from_slice(found.hash());
             }
@@ -171,7 +171,7 @@ pub(super) fn push_entry(tree: &mut Vec<u8>, format: ObjectFormat, name: &[u8], 
 
 /// Parses the entries of a tree.
 pub(super) fn entries(format: ObjectFormat, mut bytes: &[u8]) -> Result<Vec<TreeEntry>, String> {
-    let broken = || "a tree that is not one".to_owned();
+    let broken = || "a malformed tree object".to_owned();
     let mut found = Vec::new();
     while !bytes.is_empty() {
         let blank = memchr::memchr(b' ', bytes).ok_or_else(broken)?;

@@ -163,7 +163,7 @@ impl Packer {
         self.bytes += bytes;
         match self.bytes > MOST_STORED {
             true => Err(format!(
-                "the tree has more than {} GiB that git does not know: let .gitignore name what is no source",
+                "more than {} GiB of the tree are not in git: name what is not source code in .gitignore",
                 MOST_STORED >> 30
             )),
             false => Ok(()),
@@ -177,7 +177,7 @@ impl Packer {
         };
         let done = self.seal(&path, file);
         if done.is_err() {
-            // Without its index, a file is not taken for a pack.
+            // A file without an index does not count as a pack.
             let _ = std::fs::remove_file(&path);
         }
         done.map(Some)

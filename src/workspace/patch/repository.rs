@@ -44,11 +44,11 @@ pub fn repository(workspace: &Path) -> Option<Repository> {
     None
 }
 
-/// The git directory of a workspace, where it lies outside of it: the workspace is a linked worktree (isolated runs and jobs of
-/// a batch are), or a directory further down in its repository. Commands of git find nothing without it.
+/// The git directory of a workspace, if it is outside the workspace: the workspace is a linked worktree (as for
+/// isolated runs and jobs of a batch), or a subdirectory of its repository. Git commands do not work without it.
 ///
-/// A tree can name any directory as its git directory, so one is believed only if it names the tree in turn. A repository
-/// that is the user's `home` is nobody's project.
+/// A tree can name any directory as its git directory, so that directory is accepted only if it names the tree in turn.
+/// A repository at the user's `home` does not count.
 pub fn outer_git_dir(workspace: &Path, home: &Path) -> Option<PathBuf> {
     let workspace = workspace.canonicalize().ok()?;
     let found = repository(&workspace)?;
@@ -114,7 +114,7 @@ pub async fn head(repository: &Repository) -> Result<Option<String>, String> {
 }
 
 /// The commit of a branch or a detached `HEAD`, read from git's files to save a process at every start. `None` if git
-/// itself must be asked (no commit yet, or another reference format).
+/// itself must be run (no commit yet, or another reference format).
 fn branch_head(repository: &Repository) -> Option<String> {
     let id = |text: &str| {
         let text = text.trim();

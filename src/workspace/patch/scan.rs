@@ -32,13 +32,13 @@ impl Scan<'_> {
         if place.depth > MOST_DEPTH {
             return Err(said(
                 &place.path,
-                format!("more than {MOST_DEPTH} directories within each other"),
+                format!("directories are nested more than {MOST_DEPTH} deep"),
             ));
         }
         if self.started.elapsed() > MOST_TIME {
             return Err(said(
                 &place.path,
-                format!("the tree was not read within {} s", MOST_TIME.as_secs()),
+                format!("reading the tree took more than {} s", MOST_TIME.as_secs()),
             ));
         }
         let mut names = match place.ignored {
@@ -121,7 +121,7 @@ impl Scan<'_> {
         })
     }
 
-    /// Examines one name, whatever its type is by now.
+    /// Examines one name, even if its type has changed since it was listed.
     fn look(
         &self,
         place: &WalkedDirectory<'_>,
@@ -168,7 +168,7 @@ impl Scan<'_> {
                 }));
             }
         }
-        Err(said("it keeps changing while it is looked at".to_owned()))
+        Err(said("it keeps changing while it is read".to_owned()))
     }
 
     fn enter(

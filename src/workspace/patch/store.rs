@@ -17,7 +17,7 @@ pub(super) struct Store {
     dir: PathBuf,
     format: ObjectFormat,
     packs: Vec<Pack>,
-    /// Whether the store has objects of a run of the first version, which had no packs.
+    /// Whether the store has loose objects, from an early version that had no packs.
     loose: bool,
 }
 
@@ -50,7 +50,7 @@ impl Store {
         {
             let bytes = std::fs::read(name).map_err(trouble(name))?;
             let objects =
-                read_index(format, &bytes).ok_or_else(|| format!("{}: no index of a pack", name.display()))?;
+                read_index(format, &bytes).ok_or_else(|| format!("{}: not the index of a pack", name.display()))?;
             let file = name.with_extension("pack");
             let file = File::open(&file).map_err(trouble(&file))?;
             store.packs.push(Pack { file, objects });

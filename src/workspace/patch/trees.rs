@@ -89,7 +89,7 @@ impl<'a> ObjectReader<'a> {
         let batch = match (&mut self.batch, &self.elsewhere) {
             (Some(batch), _) => batch,
             (none, Some(objects)) => none.insert(Batch::open(objects, format == ObjectFormat::Sha256)?),
-            (None, None) => return Err(format!("object {} is nowhere", names.join(" "))),
+            (None, None) => return Err(format!("object {} is missing", names.join(" "))),
         };
         batch.each(&names, &mut |number, header, content| {
             let name = names.get(number).map_or("", String::as_str);
@@ -107,7 +107,7 @@ impl<'a> ObjectReader<'a> {
 
     /// The tree id of a commit.
     pub fn tree_of(&mut self, commit: &str) -> Result<Id, String> {
-        let none = || format!("{commit} is no commit");
+        let none = || format!("{commit} is not a commit");
         let id = self.format.parse(commit).ok_or_else(none)?;
         let content = self.read(&id, ObjectKind::Commit)?;
         let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -160,7 +160,7 @@ impl<'a> ObjectReader<'a> {
         if from == to {
             return Ok(());
         }
-        let depth = depth.checked_sub(1).ok_or("a tree nested too deep")?;
+        let depth = depth.checked_sub(1).ok_or("a tree is nested too deeply")?;
         let mut names: BTreeMap<Vec<u8>, [Option<Leaf>; 2]> = BTreeMap::new();
         for (side, tree) in [from, to].into_iter().enumerate() {
             let Some(tree) = tree else { continue };

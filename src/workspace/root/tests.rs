@@ -1,4 +1,4 @@
-//! Tests of paths that try to leave the root, to loop or to be misread.
+//! Tests of paths that lead outside the root, loop, or could be misread.
 
 use super::*;
 use std::os::unix::fs::symlink;
@@ -143,7 +143,7 @@ fn changes_by_others_are_noticed() {
     );
 }
 
-/// A directory is swapped for a link that leads outside, over and over, while a file below it is read and written.
+/// A directory is repeatedly swapped for a link that leads outside, while a file below it is read and written.
 #[test]
 fn a_swap_between_judging_and_opening_wins_nothing() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -162,7 +162,7 @@ fn a_swap_between_judging_and_opening_wins_nothing() {
             }
         });
         let mut read = 0;
-        // On a busy machine the other thread may always be in the way for a while.
+        // On a busy machine the other thread may interfere every time for a while.
         for n in 0..200_000 {
             if n >= 2_000 && read > 0 {
                 break;

@@ -15,7 +15,7 @@ pub enum SpliceError {
     #[error(transparent)]
     Unrepresentable(#[from] Unrepresentable),
     /// Ranges overlap, are out of order, or split a character.
-    #[error("the parts to replace overlap or do not lie in the text")]
+    #[error("the parts to replace overlap or are not in the text")]
     BadRange,
 }
 
@@ -136,7 +136,7 @@ impl Text {
         }
     }
 
-    /// The invalid bytes behind every U+FFFD of a range.
+    /// The bytes that each U+FFFD of a range stands for.
     fn strays(&self, range: Range<usize>) -> Vec<&[u8]> {
         if self.encoding != TextEncoding::BrokenUtf8 {
             return Vec::new();
@@ -181,8 +181,8 @@ impl Text {
     }
 }
 
-/// For each new line of a changed part, the old line that it replaces: the one with the same text in another indentation,
-/// else the one at the same place among those that are left between two such lines.
+/// For each new line of a changed part, the old line that it replaces: the one with the same text apart from
+/// indentation, else the one at the same position among those between two such lines.
 fn owners(old: &[&str], new: &[&str]) -> Vec<Option<usize>> {
     if old.len() + new.len() > DIFF_LINES {
         return (0..new.len()).map(|at| (at < old.len()).then_some(at)).collect();
@@ -206,7 +206,7 @@ fn is_stray(c: char) -> bool {
     c == char::REPLACEMENT_CHARACTER
 }
 
-/// A group of lines that are kept, or that others replace.
+/// A group of lines that are kept or replaced.
 struct Piece {
     same: bool,
     old: Range<usize>,

@@ -1,4 +1,4 @@
-//! Cases of decoding, mapping back and splicing.
+//! Tests of decoding, mapping back and splicing.
 
 use super::*;
 use proptest::prelude::*;
@@ -197,7 +197,7 @@ proptest! {
         prop_assert!(out.ends_with(&bytes[raw.end..]));
         let mut plain = text.as_str().to_owned();
         plain.replace_range(range.clone(), &new);
-        // A CR that the new text ends with may meet an LF outside and become one line end.
+        // A CR at the end of the new text may be followed by an LF outside, and both become one line end.
         if !content.contains('\r') {
             let again = decode(&out).unwrap();
             prop_assert_eq!(again.as_str(), plain);

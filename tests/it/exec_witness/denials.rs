@@ -193,7 +193,7 @@ async fn more_words_than_can_be_judged_are_denied() {
             .await;
         let (_, denial) = got.denied.unwrap();
         assert!(
-            denial.reason.contains("more than can be judged"),
+            denial.reason.contains("longer than can be judged"),
             "{level:?}: {}",
             denial.reason
         );

@@ -1,4 +1,4 @@
-//! Classes without processes: what cannot be had at will from real ones.
+//! Tests of classes without real processes, for cases that cannot be produced at will.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn helpers(name: &str) -> Starts {
     Starts::Helpers(name.to_owned())
 }
 
-/// A process that exists nowhere: numbers above any limit.
+/// A process that does not exist: its numbers are above any limit.
 fn caller(number: i32, stack: u64) -> Caller {
     let file = image_of(rustix::process::getpid().as_raw_nonzero().get()).unwrap();
     Caller {
@@ -94,7 +94,7 @@ fn at_fixed_addresses_the_strictest_of_a_file_holds() {
     images.let_go(&caller(4, 3), None, Starts::Anything);
     images.class(&caller(4, fixed));
     images.let_go(&caller(5, 2), file, Starts::Nothing);
-    // A fork of the second program, whose own exec nobody has seen.
+    // A fork of the second program, whose own exec was not observed.
     assert_eq!(images.class(&caller(6, fixed)), AskerClass::Known(Starts::Nothing));
     assert_eq!(images.class(&caller(4, 3)), AskerClass::Known(Starts::Anything));
 }
@@ -156,7 +156,7 @@ fn the_own_process_is_read() {
     let own = Caller::read(me).unwrap();
     assert!(own.image.is_some());
     assert_eq!(own.process.number, me);
-    // A thread that does not lead belongs to the same process and has the same image.
+    // A thread that is not the leader belongs to the same process and has the same image.
     let thread = std::thread::spawn(|| Caller::read(rustix::thread::gettid().as_raw_nonzero().get()).unwrap());
     let thread = thread.join().unwrap();
     assert_eq!((thread.process, thread.image), (own.process, own.image));

@@ -1,4 +1,4 @@
-//! What single places that are granted mean for the comparison.
+//! Tests of the comparison under grants of single places.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn paths(paths: &[WritePath], maybe: &[&str]) -> Writes {
     }
 }
 
-/// What is undone of a change at a level under a grant, and whether the tree is as before.
+/// What is undone of a change, at this level and under this grant, and whether the tree is as before.
 fn granted(
     level: SandboxLevel,
     writes: &Writes,

@@ -1,10 +1,10 @@
-//! Answers in each wire's stream: good, half, failing, complete but of no use.
+//! Responses in each wire's stream format: good, incomplete, failing, and complete but unusable.
 
 use super::faults::Ends;
 use crate::provider::ProviderClass::{Blocked, Unusable};
 use crate::provider::wire::Wire;
 
-/// A whole good answer in each wire's stream.
+/// A complete good response in each wire's stream format.
 pub fn good(wire: Wire) -> String {
     match wire.vendor() {
         "gemini" => {
@@ -31,7 +31,7 @@ fn anthropic(block: &str, stop: &str) -> String {
     )
 }
 
-/// The beginning of an answer that says something and does not end.
+/// The beginning of a response that contains text and does not end.
 pub fn half(wire: Wire) -> String {
     match wire.vendor() {
         "gemini" => r#"data: {"candidates":[{"content":{"parts":[{"text":"half"}]}}]}"#.to_owned() + "\n\n",
@@ -44,7 +44,7 @@ pub fn half(wire: Wire) -> String {
     }
 }
 
-/// An error as this wire tells it inside a stream.
+/// An error as this wire reports it inside a stream.
 pub fn error_inside(wire: Wire) -> String {
     let error = match wire.vendor() {
         "gemini" => r#"{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}"#,
@@ -57,7 +57,7 @@ pub fn error_inside(wire: Wire) -> String {
     format!("data: {error}\n\n")
 }
 
-/// Answers that are complete but of no use.
+/// Responses that are complete but unusable.
 pub fn odd(wire: Wire) -> [(String, Ends); 4] {
     let gemini = |parts: &str, reason: &str| {
         format!("data: {{\"candidates\":[{{\"content\":{{\"parts\":[{parts}]}},\"finishReason\":\"{reason}\"}}]}}\n\n")

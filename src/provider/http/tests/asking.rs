@@ -1,5 +1,5 @@
-//! What the provider does around one answer: names mapped back, a refused schema, answers without a stream,
-//! models that stand in for others, waits that are shown.
+//! What the provider does around one response: maps names back, retries without a rejected schema, accepts responses
+//! without a stream, falls back to other models, shows waits.
 
 use super::server::{Act, End, Server};
 use super::{gemini_ok, provider, stream};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Asks with tools and a response schema; gives the answer and what was shown and told meanwhile.
+/// Sends a request with tools and a response schema; returns the reply, the progress events and the retries.
 async fn ask(
     provider: &dyn Provider,
     tools: &[ToolSpec],

@@ -1,4 +1,4 @@
-//! The fault table: what each way to fail ends in, for each wire, on a real socket.
+//! The fault table: the result of each kind of failure, for each wire, on a real socket.
 
 use super::answers::{error_inside, good, half, odd};
 use super::server::{Act, End, Server};
@@ -8,13 +8,13 @@ use crate::provider::ProviderClass::{self, *};
 use crate::provider::wire::{self, Wire};
 use std::time::{Duration, Instant};
 
-/// What a fault must end in: a class, or success after retries.
+/// The expected result of a fault: a class, or success after retries.
 #[derive(Clone, Copy, Debug)]
 pub enum Ends {
     In(ProviderClass),
     Well,
     Length,
-    /// A reply of nothing.
+    /// An empty reply.
     Empty,
 }
 
@@ -34,7 +34,7 @@ fn typed(kind: &str, body: &str) -> Act {
     Act::Say(200, vec![("content-type", kind.into())], body.into())
 }
 
-/// Name, what the server does, the end, how many requests it takes.
+/// Name, what the server does, the expected result, the number of requests.
 type Row = (&'static str, Vec<Act>, Ends, usize);
 
 fn refusals() -> Vec<Row> {
@@ -193,7 +193,7 @@ async fn check(name: String, wire: Wire, acts: Vec<Act>, ends: Ends, requests: u
             assert!(error.message.contains("m-1"), "{name} does not name the model: {error}");
             assert!(!error.message.contains("secret-key"), "{name}: {error}");
         }
-        // The same outcome as without the fault, nothing half in it.
+        // The same outcome as without the fault, with nothing of the failed attempt in it.
         (Ends::Well, Ok(reply)) => assert_eq!(
             (reply.text().as_str(), &reply.stop),
             ("fine", &StopReason::End),

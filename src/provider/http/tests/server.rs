@@ -1,4 +1,4 @@
-//! A server on a real socket that answers as badly as a test wants. One act for each request; the last one repeats.
+//! A server on a real socket that misbehaves as a test demands. One act for each request; the last one repeats.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,11 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 pub enum Act {
     /// Status, headers, body; the connection stays open.
     Say(u16, Vec<(&'static str, String)>, String),
-    /// A stream of pieces with a pause before each, ended as told.
+    /// A stream of chunks with a pause before each, ended in the given way.
     Stream(Vec<String>, Duration, End),
-    /// Closes the connection before a word.
+    /// Closes the connection without a response.
     Close,
-    /// Says nothing.
+    /// Sends nothing.
     Hang,
 }
 
@@ -23,13 +23,13 @@ pub enum Act {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum End {
     Clean,
-    /// The connection is closed in mid-body.
+    /// The connection is closed in the middle of the body.
     Cut,
-    /// Nothing more comes.
+    /// Nothing more is sent.
     Hang,
 }
 
-/// A running server and what it saw.
+/// A running server and the requests that it received.
 pub struct Server {
     pub base: String,
     pub requests: Arc<Mutex<Vec<String>>>,
@@ -66,7 +66,7 @@ impl Server {
         }
     }
 
-    /// How many requests came.
+    /// Number of requests received.
     pub fn asked(&self) -> usize {
         self.requests.lock().unwrap().len()
     }

@@ -159,7 +159,7 @@ impl DecodeReply for AnthropicDecoder {
                 }
             }
         }
-        // The service refuses white space alone when it is sent back.
+        // The service rejects text that is only white space when it is sent back.
         kept.retain(|block| {
             block.get("type") != Some(&json!("text"))
                 || block
@@ -239,7 +239,7 @@ impl Block {
             .is_some_and(|name| !name.is_empty());
         if is_call && (!named || !self.value.get("input").is_some_and(Value::is_object)) {
             return Err(Fault::unusable(
-                "the model sent a call without a name or with an input that is no object",
+                "the model sent a call without a name or with an input that is not an object",
             ));
         }
         Ok(Some(Value::Object(self.value)))

@@ -61,7 +61,7 @@ fn cycles_end() {
 
 #[test]
 fn wide_schemas_are_cut() {
-    // Each definition names the next one eight times: written out whole it would be 8^12 nodes.
+    // Each definition refers to the next one eight times: fully expanded, it would have 8^12 nodes.
     let mut definitions = Map::new();
     for n in 0..12 {
         let properties: Map<String, Value> = (0..8)
@@ -129,7 +129,7 @@ fn any_schema() -> impl Strategy<Value = Value> {
 /// Whether `check` holds for every schema object inside `value`.
 fn everywhere(value: &Value, check: &dyn Fn(&Map<String, Value>) -> bool) -> bool {
     match value {
-        // Below `default` and `enum` stands data, which may look like anything.
+        // Below `default` and `enum` there is data, which may look like anything.
         Value::Object(map) => {
             let data = |key: &str| matches!(key, "default" | "enum");
             check(map) && map.iter().all(|(key, value)| data(key) || everywhere(value, check))
@@ -146,7 +146,7 @@ proptest! {
         prop_assert_eq!(&object["type"], "object");
         let _ = is_strict(&schema);
         let clean = for_gemini(&schema);
-        // Properties may be called anything, so only keys that are never names here are looked for.
+        // Properties can have any name, so this searches only for keys that are never names here.
         prop_assert!(everywhere(&clean, &|map| !(map.contains_key("anyOf") && map.contains_key("default"))) || schema.to_string().contains("properties"));
     }
 }
