@@ -144,6 +144,11 @@ pub fn outcome(state: &RunState, plan: &Plan) -> RunOutcome {
     }
     match state.changed() {
         true => RunOutcome::new(Verdict::Passed, "", "every step and check passed"),
+        // Such a run has no answer, though its recipe may promise one.
+        false if nothing_was_wanted(state, plan) => {
+            let what = "no model was asked: the `when` of every step that asks one was false; nothing was changed";
+            RunOutcome::new(Verdict::NoChange, "when", what)
+        }
         false => RunOutcome::new(Verdict::NoChange, "", "passed; nothing was changed"),
     }
 }

@@ -275,13 +275,10 @@ fn header_map(headers: &[RequestHeader<'_>]) -> Result<HeaderMap, HttpError> {
 
 /// Reports the innermost cause, which says what happened; the outer ones repeat the address.
 fn trouble(error: &reqwest::Error) -> HttpError {
-    let mut cause = error.source();
-    let mut said = None;
-    while let Some(inner) = cause {
-        said = Some(inner.to_string());
-        cause = inner.source();
-    }
-    let said = said.unwrap_or_else(|| "the connection failed".to_owned());
+    let said = match error.source() {
+        Some(_) => innermost(error),
+        None => "the connection failed".to_owned(),
+    };
     if error.is_connect() {
         let said = if error.is_timeout() {
             "connecting timed out".to_owned()
@@ -294,6 +291,15 @@ fn trouble(error: &reqwest::Error) -> HttpError {
     } else {
         HttpError::Broken(format!("the connection was lost: {said}"))
     }
+}
+
+/// The innermost cause, which says what happened; the outer ones repeat the address.
+pub(super) fn innermost(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
 }
 
 fn build(url: &reqwest::Url, limits: Limits) -> Result<reqwest::Client, HttpError> {

@@ -2,7 +2,7 @@
 //! checked, and size and time are bounded.
 
 use super::addresses::address_is_public;
-use super::client::{HttpError, tls};
+use super::client::{HttpError, innermost, tls};
 use super::wait::{Pause, bounded};
 use futures_util::future::BoxFuture;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
@@ -279,15 +279,6 @@ async fn take(url: Url, mut response: Response) -> Result<FetchedDocument, Fetch
         body,
         cut,
     })
-}
-
-/// The innermost cause says what happened; the outer ones repeat the address.
-fn innermost(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub fn environment(
     let mut env: Vec<(String, String)> = vars
         .iter()
         .filter(|(name, _)| passed(name) && !secret(name) && !crate::base::secret::is_model_key(name))
-        .filter(|(name, _)| name != "OVERNIGHT_JOURNAL_KEY" && name != "PATH")
+        .filter(|(name, _)| name != "PATH")
         .cloned()
         .collect();
     env.push(("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned()));

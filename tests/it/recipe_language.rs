@@ -368,6 +368,7 @@ fn a_step_whose_condition_is_false_is_skipped_and_told_as_such() {
     assert_eq!(statuses(&world), ["passed", "skipped", "skipped", "passed"]);
     assert_eq!(world.result()["steps"][3]["output"], "skipped 0\n");
     assert_eq!(world.result()["verdict"], "no_change");
+    assert_eq!(world.result()["reason"], "when");
 
     let world = World::repo(&[]);
     world

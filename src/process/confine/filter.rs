@@ -8,6 +8,8 @@ use seccompiler::{
     TargetArch, apply_filter,
 };
 use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 /// Denied whatever their arguments: other processes' memory, mounts, namespaces, kernel settings, and interfaces with a
 /// large attack surface.
@@ -340,4 +342,31 @@ mod tests {
         assert_eq!(masks(0, SET_ID).unwrap().len(), 2);
         assert_eq!(masks(0, NEW_NAMESPACES).unwrap().len(), 8);
     }
+}
+
+/// Installs a filter program in this process. Returns the listener if `flags` ask for one.
+#[expect(unsafe_code, reason = "the crate for filters does not support listeners")]
+pub(super) fn install(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<Option<OwnedFd>> {
+    let order = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(io::Error::other)?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: `order` and the program that it points to live through the call, which only reads them.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags,
+            &raw const order,
+        )
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if flags & libc::SECCOMP_FILTER_FLAG_NEW_LISTENER == 0 {
+        return Ok(None);
+    }
+    let number = i32::try_from(done).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
+    Ok(Some(unsafe { OwnedFd::from_raw_fd(number) }))
 }

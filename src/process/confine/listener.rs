@@ -1,5 +1,6 @@
 //! The seccomp filter that suspends chosen system calls until they are answered, and the listener that answers them.
 
+use super::filter;
 use super::mediate::{self, Places};
 use super::report::step;
 use rustix::net::{
@@ -8,7 +9,7 @@ use rustix::net::{
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// The result of a suspended call where no listener is available.
 const REFUSED: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
@@ -38,9 +39,9 @@ impl Handover {
         let asking = program(libc::SECCOMP_RET_USER_NOTIF);
         let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
         let killable = flags | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-        match set(&asking, killable).or_else(|_| set(&asking, flags)) {
+        match filter::install(&asking, killable).or_else(|_| filter::install(&asking, flags)) {
             Ok(Some(listener)) => step("handing over the listener", self.send(&listener)),
-            Ok(None) | Err(_) => step("setting the filter", set(&program(REFUSED), 0).map(|_| ())),
+            Ok(None) | Err(_) => step("setting the filter", filter::install(&program(REFUSED), 0).map(|_| ())),
         }
     }
 
@@ -126,30 +127,4 @@ fn program(action: u32) -> Vec<libc::sock_filter> {
     program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
     program.push(statement(libc::BPF_RET | libc::BPF_K, action));
     program
-}
-
-/// Installs a filter in this process. Returns the listener if one was requested.
-#[expect(unsafe_code, reason = "the crate for filters does not support listeners")]
-fn set(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<Option<OwnedFd>> {
-    let order = libc::sock_fprog {
-        len: u16::try_from(program.len()).unwrap_or(u16::MAX),
-        filter: program.as_ptr().cast_mut(),
-    };
-    // SAFETY: `order` and the program that it points to live through the call, which only reads them.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            flags,
-            &raw const order,
-        )
-    };
-    match i32::try_from(done) {
-        Ok(fd) if fd > 0 => {
-            // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
-            Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))
-        }
-        Ok(0) => Ok(None),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

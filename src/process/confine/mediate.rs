@@ -14,7 +14,7 @@ use rustix::fs::{
     openat2, readlink, removexattr, setxattr, utimensat,
 };
 use rustix::io::{Errno, Result};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -90,7 +90,7 @@ impl Places {
 
     /// Whether the file of a handle is now in one of these places.
     fn hold(&self, handle: &OwnedFd) -> bool {
-        let Ok(place) = readlink(own_link(handle), Vec::new()) else {
+        let Ok(place) = readlink(at::own_link(handle), Vec::new()) else {
             return false;
         };
         let place = PathBuf::from(std::ffi::OsString::from_vec(place.into_bytes()));
@@ -314,7 +314,7 @@ impl Change {
     }
 
     fn make(self, handle: &OwnedFd) -> Result<()> {
-        let link = own_link(handle);
+        let link = at::own_link(handle);
         match self {
             Change::Mode(mode) => at::set_mode(handle, mode.as_raw_mode()).or_else(|_| {
                 // Lets the kernel report the reason of the failure.
@@ -333,9 +333,4 @@ fn attribute(name: u64, memory: &TracedMemory) -> Result<String> {
     let name = String::from_utf8(memory.text(name, MOST_NAME)?).map_err(|_| Errno::PERM)?;
     let allowed = name.starts_with("user.") || name.starts_with("system.posix_acl_");
     allowed.then_some(name).ok_or(Errno::PERM)
-}
-
-/// The `/proc/self/fd` link of a handle: it always refers to the handle's file.
-fn own_link(handle: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", handle.as_raw_fd())
 }

@@ -1,12 +1,13 @@
 //! The last seccomp filter of a confined command: suspends each `execve` and `execveat` until the parent has answered.
 
+use super::filter;
 use super::mediate;
 use super::report::{send_with_descriptor, step};
 use super::spec::ChildMessage;
 use crate::process::SandboxLevel;
-use std::ffi::{CStr, c_ulong};
+use std::ffi::CStr;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: u32 = 0xc000_003e;
@@ -42,7 +43,7 @@ pub(super) fn apply(level: SandboxLevel, asks: bool, channel: &OwnedFd) -> Resul
         return Ok(());
     }
     if !asks {
-        return step("setting the last filter", install(&program(false, &[]), 0)).map(|_| ());
+        return step("setting the last filter", filter::install(&program(false, &[]), 0)).map(|_| ());
     }
     let mediated: Vec<i64> = match level {
         SandboxLevel::Landlock => mediate::calls().collect(),
@@ -91,46 +92,22 @@ fn exec_nothing() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-#[expect(unsafe_code, reason = "the listener has no owner yet")]
 fn listen(mediated: &[i64]) -> io::Result<OwnedFd> {
     let program = program(true, mediated);
     let plain = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
     // Before Linux 5.19 (without this flag) a handled signal makes a suspended exec fail visibly.
-    let number = install(&program, plain | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|error| {
+    let listener = filter::install(&program, plain | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|error| {
         match error.raw_os_error() {
-            Some(libc::EINVAL) => install(&program, plain),
+            Some(libc::EINVAL) => filter::install(&program, plain),
             _ => Err(error),
         }
     });
-    let number = number.map_err(|error| match error.raw_os_error() {
+    let listener = listener.map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => io::Error::other("another supervisor already handles the system calls of this process"),
         Some(libc::EINVAL) => io::Error::other("this kernel does not support seccomp user notification"),
         _ => error,
     })?;
-    let number = i32::try_from(number).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(number) })
-}
-
-#[expect(unsafe_code, reason = "filters are set by a system call")]
-fn install(program: &[libc::sock_filter], flags: c_ulong) -> io::Result<i64> {
-    let order = libc::sock_fprog {
-        len: u16::try_from(program.len()).map_err(io::Error::other)?,
-        filter: program.as_ptr().cast_mut(),
-    };
-    // SAFETY: the order and the program that it points to live through the call, which only reads them.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            flags,
-            &raw const order,
-        )
-    };
-    if done < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(done)
+    listener.ok_or_else(|| io::Error::other("the kernel returned no listener"))
 }
 
 /// `mediated`: further calls that are suspended.

@@ -70,31 +70,21 @@ pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<Option<OwnedFd>, S
 /// All mounts by their place, sorted so that a place comes after the one that contains it.
 fn collect(spec: &Spec) -> Result<(BTreeMap<PathBuf, Piece>, Option<OwnedFd>), String> {
     let mut pieces = BTreeMap::new();
-    let mut take = |path: &Path, attributes: u64| {
-        if !std::fs::symlink_metadata(path).is_ok_and(|data| data.is_symlink()) {
-            take_along(&mut pieces, path, path, attributes);
-        }
-    };
     for path in SYSTEM.iter().chain(&["/etc", "/sys/devices/system/cpu"]) {
-        take(path.as_ref(), READ_ONLY);
+        take_at_place(&mut pieces, path.as_ref(), READ_ONLY);
     }
     for path in DEVICES {
-        take(path.as_ref(), DEVICE);
+        take_at_place(&mut pieces, path.as_ref(), DEVICE);
     }
     for path in &spec.readable {
-        take(path, READ_ONLY);
+        take_at_place(&mut pieces, path, READ_ONLY);
     }
     for (from, to) in &spec.placed.writable {
         take_along(&mut pieces, from, to, WRITABLE);
     }
     let held = layers::take(spec, &mut pieces);
-    let mut take = |path: &Path, attributes: u64| {
-        if !std::fs::symlink_metadata(path).is_ok_and(|data| data.is_symlink()) {
-            take_along(&mut pieces, path, path, attributes);
-        }
-    };
     for path in &spec.writable {
-        take(path, WRITABLE);
+        take_at_place(&mut pieces, path, WRITABLE);
     }
     if let Some(tmp) = &spec.tmp {
         take_along(&mut pieces, tmp, "/tmp".as_ref(), WRITABLE);
@@ -123,6 +113,13 @@ fn collect(spec: &Spec) -> Result<(BTreeMap<PathBuf, Piece>, Option<OwnedFd>), S
         Ok((pieces, held))
     } else {
         Err("the workspace cannot be mounted".to_owned())
+    }
+}
+
+/// Adds a mount of a path at its own place; a symbolic link is left out.
+fn take_at_place(pieces: &mut BTreeMap<PathBuf, Piece>, path: &Path, attributes: u64) {
+    if !std::fs::symlink_metadata(path).is_ok_and(|data| data.is_symlink()) {
+        take_along(pieces, path, path, attributes);
     }
 }
 

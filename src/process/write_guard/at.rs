@@ -203,7 +203,7 @@ fn may_be_changed(name: &str) -> bool {
 }
 
 /// The `/proc/self/fd` link of a handle: it always refers to the handle's file.
-fn own_link(handle: &OwnedFd) -> String {
+pub(crate) fn own_link(handle: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 
