@@ -1,4 +1,4 @@
-//! The tables themselves: they parse, no program has two, and they say what they seem to.
+//! Tests of the built-in tables: they parse, no program has two, and they mean what they say.
 
 use super::{Arity, ValueClass, builtin, parse, table};
 
