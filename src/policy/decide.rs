@@ -369,7 +369,7 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandRe
         if reading.commands.is_empty() && reading.writes.is_empty() {
             return Err(CommandRefusal {
                 code: "empty_command".to_owned(),
-                reason: "the command holds no program".to_owned(),
+                reason: "the command contains no program".to_owned(),
                 fix: "write a command".to_owned(),
             });
         }

@@ -16,7 +16,7 @@ pub fn is_bidi(character: char) -> bool {
     matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether a name contains characters that no ordinary name has: control, bidirectional or separator characters.
+/// Whether a name contains characters that can mislead a reader: control, bidirectional or separator characters.
 pub fn is_deceptive(name: &str) -> bool {
     name.chars()
         .any(|c| c.is_control() || is_bidi(c) || matches!(c, '\u{2028}' | '\u{2029}'))

@@ -4,7 +4,7 @@ use super::brief::limited;
 use super::model::PolicySet;
 use super::needs::{Need, line};
 
-/// The most entries that are named.
+/// The most entries in one suggestion.
 const NAMED: usize = 12;
 
 /// Command prefixes and what to do instead, whatever the policy. The longest matching prefix counts.

@@ -1,5 +1,5 @@
-//! Matches one rule against one access: strictly for allow rules (it must cover the access), generously for deny rules
-//! (it may match).
+//! Matches one rule against one access: strictly for allow rules (it must cover the access), broadly for deny rules (a
+//! possible match counts).
 
 use super::bounds::concerns;
 use super::hosts::{self, HostPattern, UrlRefused};
@@ -46,7 +46,7 @@ pub fn allows(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<(
     }
     arguments(rule, asked, false)?;
     match need {
-        Need::Tool if rule.is_narrowed() => miss("the call touches nothing that the rule could judge"),
+        Need::Tool if rule.is_narrowed() => miss("the call accesses nothing that the rule is narrowed to"),
         Need::Tool => Ok(()),
         Need::Read(place) => file(rule, place, false),
         Need::Write(place) => file(rule, place, true),
@@ -59,7 +59,7 @@ pub fn allows(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<(
 
 fn file(rule: &Rule, place: &ResolvedPath, writing: bool) -> Result<(), Mismatch> {
     if rule.paths.is_none() && rule.is_narrowed() {
-        return miss("narrowed to something else than paths");
+        return miss("narrowed to something other than paths");
     }
     path_fits(rule, place, writing)
 }
@@ -77,7 +77,7 @@ pub(super) fn path_fits(rule: &Rule, place: &ResolvedPath, writing: bool) -> Res
 
 fn url_fits(rule: &Rule, url: &str) -> Result<(), Mismatch> {
     if rule.hosts.is_none() && rule.is_narrowed() {
-        return miss("narrowed to something else than hosts");
+        return miss("narrowed to something other than hosts");
     }
     let all = [HostPattern::everywhere()];
     let patterns = rule.hosts.as_deref().unwrap_or(&all);
@@ -100,7 +100,7 @@ fn url_fits(rule: &Rule, url: &str) -> Result<(), Mismatch> {
 fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     let Some(prefixes) = &rule.commands else {
         if rule.is_narrowed() {
-            return miss("narrowed to something else than commands");
+            return miss("narrowed to something other than commands");
         }
         return if excepted(&rule.except, simple) {
             miss("excepted")
@@ -156,13 +156,13 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
         && let Some(at) = further_target(&found, simple)
     {
         let target = simple.words.get(at).map_or("", |word| word.text.as_str());
-        let reason = format!("the rule names a target, and `{target}` is another one");
+        let reason = format!("the rule names a target, and `{target}` is a different one");
         return Err(Mismatch {
             why: Cow::Owned(reason.clone()),
             near: Some(CommandRefusal {
                 code: "program_argument".to_owned(),
                 reason,
-                fix: "run one target at a time, each in a command of its own".to_owned(),
+                fix: "run one target at a time, each in a separate command".to_owned(),
             }),
         });
     }
@@ -213,7 +213,7 @@ fn may_not_start(rule: &Rule, simple: &Simple) -> Option<CommandRefusal> {
     (!granted).then(|| CommandRefusal {
         code: "program_argument".to_owned(),
         reason: format!(
-            "`{}` would start `{name}`, and the rule for `{name}` lets it start nothing",
+            "`{}` would start `{name}`, and the rule for `{name}` does not let it start programs",
             runner.program
         ),
         fix: format!("run `{name}` by its name or its path, or set `runs: anything` on the rule"),
@@ -303,7 +303,7 @@ fn allows_shell_write(
         return miss("does not allow `write_file`");
     }
     if !rule.with.is_empty() || rule.commands.is_some() || rule.hosts.is_some() {
-        return miss("narrowed to something else than paths");
+        return miss("narrowed to something other than paths");
     }
     path_fits(rule, place, true)
 }
@@ -334,7 +334,7 @@ fn allows_shell_host(
     }
 }
 
-/// Whether a deny or suspend rule matches an access. Generous: a possible match counts.
+/// Whether a deny or suspend rule matches an access. A possible match counts.
 ///
 /// # Errors
 /// Why it does not.
@@ -349,7 +349,7 @@ pub fn forbids(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<
     if about {
         arguments(rule, asked, true)?;
     } else if !rule.with.is_empty() {
-        return miss("speaks of the arguments of another tool");
+        return miss("is about the arguments of another tool");
     }
     if let Some(prefixes) = &rule.commands {
         return forbids_command(rule, prefixes, need);
