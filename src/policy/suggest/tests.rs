@@ -1,4 +1,4 @@
-//! What is suggested loads, allows what was done, and opens nothing that was closed for a reason.
+//! Suggested policies load, allow what was done, and open nothing that a rule or bound closes.
 
 use super::*;
 use crate::base::ruling::PolicyInput;
