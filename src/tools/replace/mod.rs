@@ -96,7 +96,7 @@ struct Change {
 }
 
 /// Added to errors if the file differs from what the model has read.
-const REREAD: &str = "\n[a command of yours had changed the file since you read it, so it was read again: this is about its present text]";
+const REREAD: &str = "\n[a command of yours had changed the file since you read it, so it was read again: this is about its current text]";
 
 fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
     let place = args.place("file_path", workspace)?;
@@ -303,7 +303,7 @@ fn already_made(
     };
     let path = shown(place);
     let message = format!(
-        "This edit is already made: old_string is not in {path} any more, and new_string stands at line {line}. Nothing was changed; \
+        "This edit is already made: old_string is not in {path} any more, and new_string is at line {line}. Nothing was changed; \
          go on."
     );
     Ok(ToolOutput::text(message, format!("already made in {path}")))
