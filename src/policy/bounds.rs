@@ -197,7 +197,7 @@ pub(super) fn protects(
     }
     if set.is_run_file(&place.path) {
         let reason = format!(
-            "{path} is the policy or recipe of this run, or lies in its PATH, where checks find programs by their names"
+            "{path} is the policy or recipe of this run, or is in its PATH, where checks find programs by name"
         );
         return Some(stop("protected_path", reason, "change it outside the run".to_owned()));
     }

@@ -581,7 +581,7 @@ impl Judge<'_> {
             let why = if matched {
                 format!("rewritten by `{pipe}`")
             } else {
-                "nothing fits".to_owned()
+                "nothing matches".to_owned()
             };
             considered.push(entry(rule, matched, why));
             if matched {

@@ -22,7 +22,7 @@ pub fn is_deceptive(name: &str) -> bool {
         .any(|c| c.is_control() || is_bidi(c) || matches!(c, '\u{2028}' | '\u{2029}'))
 }
 
-/// One component in its form for comparing: case-folded, NFKC, without invisible characters, trailing blanks and dots,
+/// One component in its form for comparing: case-folded, NFKC, without invisible characters, trailing spaces and dots,
 /// cut at an NTFS stream suffix (`.git::$INDEX_ALLOCATION`), and with short names (`git~1`) expanded.
 ///
 /// Two names that some file system treats as equal have the same form. The reverse does not hold: use it to deny, never

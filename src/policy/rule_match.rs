@@ -70,7 +70,7 @@ pub(super) fn path_fits(rule: &Rule, place: &ResolvedPath, writing: bool) -> Res
         return miss("excepted");
     }
     match &rule.paths {
-        Some(patterns) if !patterns.iter().any(|pattern| pattern.covers(place, writing)) => miss("no path fits"),
+        Some(patterns) if !patterns.iter().any(|pattern| pattern.covers(place, writing)) => miss("no path matches"),
         _ => Ok(()),
     }
 }
@@ -83,7 +83,7 @@ fn url_fits(rule: &Rule, url: &str) -> Result<(), Mismatch> {
     let patterns = rule.hosts.as_deref().unwrap_or(&all);
     let target = match hosts::judge(url, patterns) {
         Ok(target) => target,
-        Err(UrlRefused::NotListed) => return miss("no host fits"),
+        Err(UrlRefused::NotListed) => return miss("no host matches"),
         Err(why) => {
             return Err(Mismatch {
                 why: Cow::Owned(why.to_string()),
@@ -124,7 +124,9 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     if found.is_empty() {
         let near = prefixes.iter().find_map(|prefix| unvouched(&prefix.words, simple));
         return Err(Mismatch {
-            why: near.map_or(Cow::Borrowed("no command fits"), |near| Cow::Owned(near.reason.clone())),
+            why: near.map_or(Cow::Borrowed("no command matches"), |near| {
+                Cow::Owned(near.reason.clone())
+            }),
             near: near.cloned(),
         });
     }
@@ -145,7 +147,7 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
         && !fitting.any(|prefix| lifts(&prefix.words, simple))
     {
         return Err(Mismatch {
-            why: Cow::Owned(format!("the command fits, but {}", concern.reason)),
+            why: Cow::Owned(format!("the command matches, but {}", concern.reason)),
             near: Some(concern.clone()),
         });
     }
@@ -183,7 +185,7 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
         }
     }
     match &rule.hosts {
-        Some(patterns) if !simple.hosts.iter().all(|url| shell_url_fits(url, patterns)) => miss("no host fits"),
+        Some(patterns) if !simple.hosts.iter().all(|url| shell_url_fits(url, patterns)) => miss("no host matches"),
         _ => Ok(()),
     }
 }
@@ -326,7 +328,7 @@ fn allows_shell_host(
         about && arguments(rule, asked, false).is_ok() && (rule.commands.is_none() || command(rule, by).is_ok());
     let by_fetch = rule.is_about_builtin("web_fetch") && rule.commands.is_none() && rule.with.is_empty();
     if (!by_shell && !by_fetch) || !shell_url_fits(url, patterns) {
-        return miss("no host fits");
+        return miss("no host matches");
     }
     match hosts::target(&with_scheme(url)) {
         Ok(target) if !rule.except.hosts.iter().any(|pattern| pattern.touches(&target)) => Ok(()),
@@ -363,7 +365,7 @@ pub fn forbids(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<
         (Some((place, _)), Some(patterns)) if patterns.iter().any(|pattern| pattern.touches(place, writing)) => {
             path_not_excepted(rule, place, writing)
         }
-        (_, Some(_)) => miss("no path fits"),
+        (_, Some(_)) => miss("no path matches"),
         (Some((place, _)), None) => {
             path_not_excepted(rule, place, writing)?;
             unnarrowed(rule, need)
@@ -412,7 +414,7 @@ fn forbids_command(rule: &Rule, prefixes: &[CommandPrefix], need: &Need<'_>) -> 
         _ => may_be_meant(prefix, simple),
     };
     if !prefixes.iter().any(fits) {
-        return miss("no command fits");
+        return miss("no command matches");
     }
     if rule.except.commands.iter().any(|prefix| covers(&prefix.words, simple)) {
         return miss("excepted");
@@ -428,8 +430,8 @@ fn forbids_command(rule: &Rule, prefixes: &[CommandPrefix], need: &Need<'_>) -> 
         })
     };
     match (&rule.paths, &rule.hosts) {
-        (Some(patterns), _) if !touched(patterns) => miss("no path fits"),
-        (_, Some(patterns)) if !simple.hosts.iter().any(|url| host_touched(url, patterns)) => miss("no host fits"),
+        (Some(patterns), _) if !touched(patterns) => miss("no path matches"),
+        (_, Some(patterns)) if !simple.hosts.iter().any(|url| host_touched(url, patterns)) => miss("no host matches"),
         _ => Ok(()),
     }
 }
@@ -439,7 +441,7 @@ fn forbids_host(rule: &Rule, patterns: &[HostPattern], need: &Need<'_>) -> Resul
         return miss("narrowed to hosts");
     };
     if !host_touched(url, patterns) {
-        return miss("no host fits");
+        return miss("no host matches");
     }
     if shell_url_fits(url, &rule.except.hosts) {
         return miss("excepted");
@@ -472,7 +474,7 @@ fn arguments(rule: &Rule, asked: &PolicyInput<'_>, generous: bool) -> Result<(),
             Some(value) => fits(value),
         };
         if !fine {
-            return miss("an argument does not fit `with`");
+            return miss("an argument does not match `with`");
         }
     }
     Ok(())

@@ -209,7 +209,7 @@ impl Read {
         };
         note("did not fit here, read_file shows them", &self.unshown);
         note("not shown", &self.skipped);
-        note("nothing fits", &found.missing);
+        note("nothing matches", &found.missing);
         if found.cut {
             text.push_str(&format!("\n[more than {MAX_FILES} files; narrow the patterns]"));
         }

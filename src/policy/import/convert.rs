@@ -594,7 +594,7 @@ impl Conversion<'_> {
         }
     }
 
-    /// What Gemini CLI runs without the question of a rule for all commands.
+    /// Reports that Gemini CLI runs some commands without asking, although a rule asks about all commands.
     fn known_safe(&mut self, at: usize, span: Option<Span>) {
         let shell = ToolGroup::Builtin(SHELL.to_owned());
         let about = |entry: &Entry| entry.verdict == Verdict::Ask && entry.whole && entry.tool.covers(&shell);

@@ -226,7 +226,7 @@ fn spread(hir: &Hir) -> Option<Vec<Alternative>> {
             (min, None, HirKind::Class(class)) => match of_class(class, true) {
                 Piece::Blank(_) => one(Piece::Blank(min > 0)),
                 piece @ (Piece::Anything | Piece::Segment) if min == 0 => one(piece),
-                // At least one character: a part of it, and exact enough for a denial.
+                // At least one character. `Other` gives it up for allow rules, and matches any text for denials.
                 Piece::Anything => Some(vec![vec![Piece::Other, Piece::Anything]]),
                 Piece::Segment => Some(vec![vec![Piece::Other, Piece::Segment]]),
                 _ => one(Piece::Other),
@@ -272,7 +272,7 @@ fn of_class(class: &Class, many: bool) -> Piece {
         return Piece::Blank(true);
     }
     if many {
-        // Nearly all characters; `"`, `\` and line breaks do not stand unescaped in a JSON string.
+        // Nearly all characters; `"`, `\` and line breaks do not occur unescaped in a JSON string.
         let usual = (' '..='~').filter(|c| !matches!(c, '"' | '\\' | '/'));
         let wide = size > 1_000_000 && usual.into_iter().all(has);
         return match (wide, has('/')) {
@@ -577,7 +577,7 @@ fn paths(alternative: &ValueAlternative) -> Option<Vec<String>> {
         }
     }
     let plain = out.trim_start_matches("./").to_owned();
-    // A path from the root of the machine lies outside the workspace, wherever that is.
+    // An absolute path is outside the workspace, wherever that is.
     if plain.starts_with('/') || plain.is_empty() {
         return None;
     }

@@ -384,7 +384,7 @@ fn common(
         problems.push(Diagnostic::error("misplaced-key", span, message).help("keep one of them"));
     }
     let narrowing = match (prefixes, regex, args) {
-        // As there: an empty text is no condition.
+        // As in Gemini CLI, an empty string is no condition.
         (Some(list), ..) => match list.as_slice() {
             [only] if only.value.is_empty() => Narrowing::None,
             _ => Narrowing::Prefixes(list.into_iter().map(|prefix| prefix.value).collect()),

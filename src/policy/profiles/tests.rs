@@ -17,7 +17,7 @@ fn every_table_parses_and_no_program_has_two() {
     all.sort_unstable();
     all.dedup();
     assert_eq!(all.len(), count, "a program has two tables");
-    // The index is made without a parse.
+    // The index is built without parsing the tables.
     let indexed: Vec<&str> = super::names().collect();
     assert_eq!(all, indexed);
     assert!(count >= 200);

@@ -336,7 +336,7 @@ fn guarded(pass: &mut Pass<'_, '_>, word: &ShellWord) {
     place::add(&mut pass.used.writes, uses.into_iter().filter(held).collect());
 }
 
-/// A pattern of file names reads the secret-like names that it is made for; an excluding pattern reads nothing.
+/// A pattern of file names counts as a read of the secret-like names that it matches, unless it excludes names.
 fn name_pattern(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     let before = at
         .checked_sub(2)

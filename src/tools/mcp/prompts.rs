@@ -118,7 +118,7 @@ pub async fn given(
             known.join(", ")
         };
         return Err(Missing::Wrong(format!(
-            "its prompt `{name}` has no argument `{extra}`; it takes {takes}"
+            "its prompt `{name}` has no argument `{extra}`; it accepts {takes}"
         )));
     }
     let required = declared.iter().filter(|one| one.required == Some(true));
@@ -145,7 +145,7 @@ pub async fn given(
         } else {
             format!("{bytes} bytes; the limit is {MOST}")
         };
-        return Err(Missing::Failed(format!("its prompt `{name}` holds {why}")));
+        return Err(Missing::Failed(format!("its prompt `{name}` contains {why}")));
     }
     Ok(content)
 }

@@ -100,7 +100,7 @@ fn numbered(line: &str) -> Option<(u64, &str, &str)> {
             return Some((number, separator, text));
         }
     }
-    // A listing whose trailing blanks were stripped shows an empty line as a bare number.
+    // A listing whose trailing spaces were stripped shows an empty line as a bare number.
     after.is_empty().then_some((number, "", ""))
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Tokens<'a> {
 
 /// Allowed differences in spelling: one character in this many.
 const NEAR: usize = 10;
-/// Shortest copy, in characters without blanks, that may be misspelt.
+/// Shortest copy, in characters without whitespace, that may be misspelt.
 const SHORTEST: usize = 14;
 
 impl<'a> Tokens<'a> {
@@ -148,8 +148,8 @@ impl<'a> Tokens<'a> {
         rest.is_empty() || rest.starts_with('\n') || !copy.ends_with('\n')
     }
 
-    /// The places of whole lines where only the spelling differs; if there are several, all that are about as near. The
-    /// second-best place must be worse than the best by the whole allowance, or contain other names.
+    /// The places of whole lines where only the spelling differs: the best ones, and those that differ by up to the
+    /// allowance more and contain no other names, because then the choice is ambiguous.
     pub(super) fn misspelt(&self, copy: &str) -> Vec<Hit> {
         let copied = tokens(copy);
         let length: usize = copied.iter().map(|token| token.raw.len()).sum();

@@ -282,7 +282,8 @@ fn how(landing: &Match) -> String {
     format!("{} match{places}{}", landing.strategy, corrections.collect::<String>())
 }
 
-/// Shortest new text, in characters without blanks, that is recognised: shorter ones (`}`, `else`) occur in many files.
+/// Shortest new text, in characters without whitespace, that is recognised: shorter ones (`}`, `else`) occur in many
+/// files.
 const RECOGNISED: usize = 8;
 
 /// The answer if the old text is not in the file: the edit is made already if the new text is in the file, else `error`.
