@@ -169,7 +169,7 @@ fn what_showed_while_commands_ran_is_suggested() {
     }
     for comment in [
         "# - run_shell_command: `git push`",
-        "# - out.log: stayed out",
+        "# - out.log: was left out",
         "# - .env: was put back",
     ] {
         assert!(text.contains(comment), "{comment}\n{text}");
