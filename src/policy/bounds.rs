@@ -12,7 +12,7 @@ use super::shell::CommandRefusal;
 use crate::base::access::{FsView, PathStatus, ResolvedPath};
 use crate::base::ruling::PolicyInput;
 
-/// The bound that an access violates, whatever the rules say.
+/// Why the bounds refuse an access, whatever the rules say.
 pub fn refuse(
     need: &Need<'_>,
     policy: &Policy,
@@ -69,7 +69,10 @@ fn refuse_url(url: &str) -> Option<CommandRefusal> {
 fn plain_bounds(place: &ResolvedPath, writing: bool, set: &PolicySet) -> Option<CommandRefusal> {
     let path = shown(place);
     if is_deceptive(&place.path) || is_deceptive(&place.asked) {
-        let reason = format!("the name {:?} holds control or bidirectional characters", place.asked);
+        let reason = format!(
+            "the name {:?} contains control or bidirectional characters",
+            place.asked
+        );
         return Some(stop("deceptive_name", reason, "use a plain name".to_owned()));
     }
     if !place.inside {
@@ -93,8 +96,8 @@ fn plain_bounds(place: &ResolvedPath, writing: bool, set: &PolicySet) -> Option<
         return Some(stop("special_file", reason, "use a regular file".to_owned()));
     }
     if writing && place.found == PathStatus::HardLinked {
-        let reason = format!("{path} has a second name that may lie outside the workspace");
-        let fix = format!("remove {path} and create it anew");
+        let reason = format!("{path} has another hard link, which may be outside the workspace");
+        let fix = format!("delete {path} and create it again");
         return Some(stop("hard_link", reason, fix));
     }
     None
@@ -137,7 +140,7 @@ fn written(
     let path = shown(place);
     let last = place.path.rsplit('/').next().unwrap_or_default();
     if place.path.chars().any(|c| is_invisible(c) || c == '\u{fffd}') {
-        let reason = format!("the name {:?} holds characters that nobody sees", place.asked);
+        let reason = format!("the name {:?} contains invisible characters", place.asked);
         return Some(stop("deceptive_name", reason, "use a plain name".to_owned()));
     }
     if last.starts_with('-') {
@@ -155,7 +158,7 @@ fn written(
     } else {
         None
     }?;
-    let reason = format!("{path} holds {below}, which is protected");
+    let reason = format!("{path} contains {below}, which is protected");
     Some(stop(
         "protected_path",
         reason,
@@ -163,7 +166,7 @@ fn written(
     ))
 }
 
-/// Whether a written path is, or is below, a protected name that no rule opens, or is a file of the run itself.
+/// The refusal of a write to a protected name that no rule opens, anything below one, or a file of the run itself.
 pub(super) fn protects(
     place: &ResolvedPath,
     need: &Need<'_>,
@@ -194,14 +197,14 @@ pub(super) fn protects(
     }
     if set.is_run_file(&place.path) {
         let reason = format!(
-            "{path} is the policy or recipe of this run, or lies in its PATH, where checks find programs by their names"
+            "{path} is the policy or recipe of this run, or is in its PATH, where checks find programs by name"
         );
         return Some(stop("protected_path", reason, "change it outside the run".to_owned()));
     }
     None
 }
 
-/// Controls Python's tests from the same or a parent directory: protected where a rule freezes tests.
+/// pytest loads it for every test in its directory and below, so it is protected where a rule freezes tests.
 pub(super) const TEST_HOOK: &str = "conftest.py";
 /// Conventional paths of tests: a rule that denies writing one of them freezes tests.
 const TESTS: [&str; 6] = [

@@ -107,7 +107,8 @@ pub fn lexical(path: &str) -> ResolvedPath {
     }
 }
 
-/// A terrain without a tree: paths alone decide what is inside, nothing exists yet, and no glob matches anything.
+/// Calls `then` with a view of no file system: paths alone decide what is inside, nothing exists yet, and no glob
+/// matches anything.
 pub fn without_tree<T>(then: impl FnOnce(&FsView<'_>) -> T) -> T {
     let expand = |_: &str| Vec::new();
     let locate = |path: &str| ResolvedPath {

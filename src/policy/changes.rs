@@ -108,7 +108,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// The bound of some file that the write violates, whatever the rules say.
+    /// Why the bounds refuse the write under some policy file, whatever the rules say.
     fn refused(&self, set: &PolicySet) -> Option<CommandRefusal> {
         let locate = |path: &str| ResolvedPath {
             asked: path.to_owned(),

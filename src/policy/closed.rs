@@ -245,7 +245,8 @@ impl ClosedPaths for Closed {
     }
 }
 
-/// Passes on the folded form of a path. Most names equal their folded form; ASCII case is folded in a reused buffer.
+/// Calls `with` with the folded form of a path. Most names equal their folded form; ASCII case is folded in a reused
+/// buffer.
 fn folded<T>(path: &str, with: impl FnOnce(&str) -> T) -> T {
     match form(path) {
         Form::Folded => with(path),

@@ -61,7 +61,7 @@ pub const CODES: &[Code] = &[
     ),
     plain(
         "times_used_up",
-        "the only rules that cover it were used as often as their `times` says",
+        "the only rules that cover it have reached their `times`",
         "raise `times`",
     ),
     plain(
@@ -101,12 +101,12 @@ pub const CODES: &[Code] = &[
     ),
     plain(
         "hard_link",
-        "the file to be written has a second name that may lie elsewhere",
-        "copy the file and remove the old name first",
+        "the file to be written has another hard link, which may be outside the workspace",
+        "replace the file with a copy first",
     ),
     plain(
         "deceptive_name",
-        "the name holds control, bidirectional or invisible characters",
+        "the name contains control, bidirectional or invisible characters",
         "use a plain name",
     ),
     plain(
@@ -121,7 +121,7 @@ pub const CODES: &[Code] = &[
     ),
     detailed(
         "url_refused",
-        "the URL is not of the strict form",
+        "the URL is not in the accepted form",
         "use a plain https URL with a host name",
     ),
     plain(
@@ -129,10 +129,10 @@ pub const CODES: &[Code] = &[
         "no rule lists the host",
         "list the host under `hosts`",
     ),
-    plain("empty_command", "the command holds no program", "write a command"),
+    plain("empty_command", "the command contains no program", "write a command"),
     plain(
         "control_character",
-        "the command holds a character that shells and people read differently",
+        "the command contains a character that shells and people read differently",
         "use plain text",
     ),
     plain(
@@ -203,7 +203,7 @@ pub const CODES: &[Code] = &[
     plain(
         "exec_not_granted",
         "a program that may start no other was about to start one",
-        "run it as a command of its own, or add `runs: anything` to the rule",
+        "run it as a separate command, or add `runs: anything` to the rule",
     ),
     plain(
         "not_granted",
@@ -211,7 +211,7 @@ pub const CODES: &[Code] = &[
         "name the path as an operand, or add `writes: tree` to the rule",
     ),
     detailed("limit", "a limit was reached", "make it smaller, or raise the limit"),
-    plain("secret_hit", "outgoing data holds a secret", "leave the secret out"),
+    plain("secret_hit", "outgoing data contains a secret", "leave the secret out"),
 ];
 
 /// The entry for a code with or without its detail.

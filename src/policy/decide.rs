@@ -369,7 +369,7 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandRe
         if reading.commands.is_empty() && reading.writes.is_empty() {
             return Err(CommandRefusal {
                 code: "empty_command".to_owned(),
-                reason: "the command holds no program".to_owned(),
+                reason: "the command contains no program".to_owned(),
                 fix: "write a command".to_owned(),
             });
         }
@@ -581,7 +581,7 @@ impl Judge<'_> {
             let why = if matched {
                 format!("rewritten by `{pipe}`")
             } else {
-                "nothing fits".to_owned()
+                "nothing matches".to_owned()
             };
             considered.push(entry(rule, matched, why));
             if matched {

@@ -91,7 +91,7 @@ fn not_granted(exec: &Exec) -> ExecDenial {
         rule: None,
         code: "exec_not_granted".to_owned(),
         reason: format!("`{}` was started by a program that may start no other", shown(exec)),
-        fix: "run it as a command of its own, or add `runs: anything` to the rule of the program that starts it"
+        fix: "run it as a separate command, or add `runs: anything` to the rule of the program that starts it"
             .to_owned(),
     }
 }
@@ -252,8 +252,8 @@ fn loaded(exec: &Exec) -> Vec<usize> {
     named.map(|(at, _)| at).take(MOST_LOADED).collect()
 }
 
-/// What a program does that chooses by the name under which it is called: its part, with the words as if that part had
-/// been named. `git-push` is `git push`, whether a link, a path or only the first word says so; `busybox rm` is `rm`.
+/// The commands that an exec of git or of a multi-call binary may run, with the words as if each were called directly.
+/// `git-push` is `git push`, whether the name comes from a link, a path or `argv[0]`; `busybox rm` is `rm`.
 fn parts(exec: &Exec) -> Vec<(String, Vec<String>)> {
     let last = |text: &str| text.rsplit('/').next().unwrap_or_default().to_owned();
     let real = last(&exec.real.to_string_lossy());
@@ -375,7 +375,7 @@ fn judged(
     ExecAnswer::Deny(first.unwrap_or_else(|| not_granted(exec)))
 }
 
-/// Whether it is a program that an `activate` script starts.
+/// Whether it is a system program that an `activate` script starts.
 fn asks_of_system(exec: &Exec, names: &[String]) -> bool {
     const ASKED: [&str; 3] = ["uname", "basename", "dirname"];
     let system = exec.real.starts_with("/usr") || exec.real.starts_with("/bin");

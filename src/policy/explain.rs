@@ -22,10 +22,10 @@ pub fn call_line(line: &str) -> Result<CallLine, String> {
     let tool = value
         .get("tool")
         .and_then(Value::as_str)
-        .ok_or("`tool` is missing or no text")?;
+        .ok_or("`tool` is missing or not a string")?;
     let args = value.get("args").cloned().unwrap_or_else(|| json!({}));
     if !args.is_object() {
-        return Err("`args` is no object".to_owned());
+        return Err("`args` is not an object".to_owned());
     }
     Ok(CallLine {
         tool: tool.to_owned(),
@@ -120,7 +120,7 @@ pub fn render(title: &str, ruling: &Ruling) -> String {
 fn writes(writes: &Writes) -> String {
     match writes {
         Writes::Nothing => "nothing".to_owned(),
-        Writes::Tree => "the workspace, but for protected and denied paths".to_owned(),
+        Writes::Tree => "the workspace, except protected and denied paths".to_owned(),
         Writes::Paths { paths, maybe } => {
             let known = paths.iter().map(|path| path.path.clone());
             let later = maybe.iter().map(|dir| match dir.as_str() {
@@ -180,7 +180,7 @@ pub fn differs(calls: impl IntoIterator<Item = (String, String, Ruling, Ruling)>
 /// The differences for people, three lines each.
 pub fn render_differences(differences: &[RulingDifference]) -> String {
     if differences.is_empty() {
-        return "every call is ruled as it was\n".to_owned();
+        return "every call gets the same ruling\n".to_owned();
     }
     let mut out = String::new();
     for RulingDifference { call, title, was, now } in differences {
@@ -263,6 +263,6 @@ mod tests {
         let found = differs([call(&deny, &deny), call(&deny, &allow)]);
         assert_eq!(found.len(), 1);
         assert!(render_differences(&found).contains("  - deny (p.yaml:4, deny_rule)"));
-        assert_eq!(render_differences(&[]), "every call is ruled as it was\n");
+        assert_eq!(render_differences(&[]), "every call gets the same ruling\n");
     }
 }

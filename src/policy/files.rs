@@ -56,7 +56,7 @@ impl PathPattern {
             return Err(format!("the pattern has more than {MAX_BRACES} braces"));
         }
         if text.chars().any(char::is_control) {
-            return Err("the pattern holds a control character".to_owned());
+            return Err("the pattern contains a control character".to_owned());
         }
         let dir = text.ends_with('/');
         let text = match text.strip_suffix('/') {
@@ -151,7 +151,7 @@ impl PathPattern {
             || ancestors(folded).any(|above| fold.is_match(above))
     }
 
-    /// The globs of which a path or its folded form must match one, as a prefilter: as written, and folded.
+    /// Globs for a prefilter: every matching path matches one of the first list, or its folded form one of the second.
     pub(super) fn glob_texts(&self) -> (Vec<String>, Vec<String>) {
         let with_base = |text: &str| {
             let base = text.strip_suffix("/**").map(ToOwned::to_owned);

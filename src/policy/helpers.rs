@@ -109,8 +109,8 @@ pub fn of(name: &str) -> Option<&'static Helpers> {
 }
 
 impl Helpers {
-    /// Whether a file (its path with links followed) is one of the helpers. Only programs of the machine count; parts
-    /// of compilers are in toolchain directories.
+    /// Whether a file (its path with links followed) is one of the helpers. Only files in system directories count,
+    /// except parts of compilers, which are in toolchain directories.
     pub fn include(&self, real: &std::path::Path) -> bool {
         let name = real.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let system = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/gnu"];

@@ -64,14 +64,14 @@ impl fmt::Display for UrlRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             UrlRefused::TooLong => "the URL is longer than 2,048 bytes",
-            UrlRefused::Characters => "the URL holds a blank, a control character or a backslash",
+            UrlRefused::Characters => "the URL contains a blank, a control character or a backslash",
             UrlRefused::Shape => "the URL is not of the form https://HOST/PATH",
-            UrlRefused::Scheme => "only https is asked for",
-            UrlRefused::UserPart => "the URL holds a user part",
+            UrlRefused::Scheme => "only https is allowed",
+            UrlRefused::UserPart => "the URL contains a user part",
             UrlRefused::Host => "the host name has characters other than letters, digits, dashes and dots, or an empty or overlong label",
             UrlRefused::Address => "the host is an address, not a name",
             UrlRefused::NotAscii => "the host name is not ASCII",
-            UrlRefused::Port => "the port is no number from 1 to 65535",
+            UrlRefused::Port => "the port is not a number from 1 to 65535",
             UrlRefused::NotListed => "no rule lists the host",
         })
     }
@@ -161,10 +161,14 @@ impl HostPattern {
             None => (true, text),
             Some(("https", rest)) => (true, rest),
             Some(("http", rest)) => (false, rest),
-            Some((scheme, _)) => return Err(format!("`{scheme}` is not asked for; write a host, as `docs.rs`")),
+            Some((scheme, _)) => {
+                return Err(format!(
+                    "scheme `{scheme}` is not supported; give a host such as `docs.rs`"
+                ));
+            }
         };
         if rest.contains('/') {
-            return Err("a host has no path; write only the name, as `docs.rs`".to_owned());
+            return Err("a host has no path; write only the name, such as `docs.rs`".to_owned());
         }
         let (name, port) = split_port(rest, secure).map_err(|why| why.to_string())?;
         if name == "*" {
@@ -179,7 +183,7 @@ impl HostPattern {
             None => (false, name),
         };
         if name.contains('*') {
-            return Err("`*` stands only for the whole first part, as `*.example.org`".to_owned());
+            return Err("`*` may only replace the whole first label, as in `*.example.org`".to_owned());
         }
         let name = host_name(name).map_err(|why| match why {
             UrlRefused::NotAscii => "write the name in its ASCII form (`xn--…`)".to_owned(),
@@ -285,8 +289,8 @@ impl fmt::Display for HostPattern {
 /// Whether `patterns` grant `url`; returns its target if they do.
 ///
 /// # Errors
-/// The problem with the URL, or [`UrlRefused::NotListed`]. An `http` URL without an entry that says `http` is a wrong
-/// scheme.
+/// The problem with the URL, or [`UrlRefused::NotListed`]; [`UrlRefused::Scheme`] for an `http` URL if no entry
+/// says `http`.
 pub fn judge(url: &str, patterns: &[HostPattern]) -> Result<UrlTarget, UrlRefused> {
     let target = target(url)?;
     if patterns.iter().any(|pattern| pattern.fits(&target)) {

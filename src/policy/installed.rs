@@ -32,7 +32,7 @@ pub(super) fn refuse(need: &Need<'_>, policy: &Policy) -> Option<CommandRefusal>
     Some(CommandRefusal {
         code: "installed_path".to_owned(),
         reason: format!(
-            "{path} lies in {dir}, which package managers fill: programs there run under the rules for their names"
+            "{path} is in {dir}, which package managers fill: programs there run under the rules for their names"
         ),
         fix: format!("let the package manager install it; only a rule that spells `{dir}` out in `paths` opens {path}"),
     })
@@ -62,8 +62,8 @@ pub(super) fn replaceable(policy: &Policy, simple: &Simple) -> Option<CommandRef
     let name = &simple.program;
     Some(CommandRefusal {
         code: "program_argument".to_owned(),
-        reason: format!("`{path}` decides what `{started}` starts as `{name}`, and rule {rule} lets it be written"),
-        fix: format!("run `{name}` itself, or name the command in the rule as it is typed"),
+        reason: format!("`{path}` decides what `{started}` starts as `{name}`, and rule {rule} allows writing it"),
+        fix: format!("run `{name}` itself, or name the command in the rule exactly as typed"),
     })
 }
 

@@ -152,7 +152,7 @@ fn code_execution(rule: &Rule, found: &mut Vec<Diagnostic>) {
     }
     let Some(prefixes) = &rule.commands else {
         if !rule.is_narrowed() {
-            let message = "this rule allows every command: the same as no policy for commands".to_owned();
+            let message = "this rule allows every command, which is the same as no policy for commands".to_owned();
             warn(
                 found,
                 "code-execution",
@@ -172,7 +172,7 @@ fn code_execution(rule: &Rule, found: &mut Vec<Diagnostic>) {
                 "code-execution",
                 prefix.span,
                 message,
-                "allow what it shall run instead, with all its words",
+                "allow the exact commands that it should run, with all their words",
             );
         } else if let Some(command) = begins(prefix, BUILDERS) {
             let message = format!("`{command}` runs code of the repository: builds and tests are code");
@@ -206,7 +206,7 @@ fn network(rule: &Rule, found: &mut Vec<Diagnostic>) {
     }
     for prefix in rule.commands.iter().flatten() {
         if let Some(program) = begins(prefix, NETWORK) {
-            let message = format!("`{program}` talks to the network and can carry data out");
+            let message = format!("`{program}` uses the network and can send data out");
             warn(
                 found,
                 "network-program",
@@ -222,7 +222,7 @@ fn network(rule: &Rule, found: &mut Vec<Diagnostic>) {
         .is_some_and(|hosts| hosts.iter().any(super::hosts::HostPattern::is_all));
     let unnarrowed = !rule.is_narrowed() && names_tool(rule, "web_fetch");
     if all || unnarrowed {
-        let message = "this rule allows every host: a URL can carry data out".to_owned();
+        let message = "this rule allows every host: a URL can send data out".to_owned();
         warn(
             found,
             "every-host",
@@ -240,7 +240,7 @@ fn names_tool(rule: &Rule, tool: &str) -> bool {
 }
 
 fn never(rule: &Rule, found: &mut Vec<Diagnostic>) {
-    let help = "the narrowing fits no call of these tools; correct the tools or leave it out";
+    let help = "no call of these tools can match it; correct the tools or leave it out";
     let files = [
         "read_file",
         "read_many_files",
@@ -260,7 +260,7 @@ fn never(rule: &Rule, found: &mut Vec<Diagnostic>) {
             found,
             "never-matches",
             rule.span,
-            "`commands` fits only run_shell_command".to_owned(),
+            "`commands` applies only to run_shell_command".to_owned(),
             help,
         );
     }
@@ -269,7 +269,7 @@ fn never(rule: &Rule, found: &mut Vec<Diagnostic>) {
             found,
             "never-matches",
             rule.span,
-            "`hosts` fits only web_fetch and commands".to_owned(),
+            "`hosts` applies only to web_fetch and commands".to_owned(),
             help,
         );
     }
@@ -283,7 +283,7 @@ fn never(rule: &Rule, found: &mut Vec<Diagnostic>) {
             found,
             "never-matches",
             rule.span,
-            "`paths` fits no call of these tools".to_owned(),
+            "`paths` applies to no call of these tools".to_owned(),
             help,
         );
     }
@@ -299,13 +299,13 @@ fn patterns(rule: &Rule, found: &mut Vec<Diagnostic>) {
             && text != "**"
             && text != "*"
         {
-            let message = format!("`{text}` fits only at the top of the workspace");
+            let message = format!("`{text}` matches only at the top of the workspace");
             warn(
                 found,
                 "only-at-the-top",
                 rule.span,
                 message,
-                "write `**/` before it to mean any depth",
+                "write `**/` before it to match at any depth",
             );
         }
         let protected = super::protected::entry_of(text).is_some_and(|entry| pattern.names_protected(entry));
@@ -333,13 +333,14 @@ fn is_mcp(tool: &ToolPattern) -> bool {
 fn profile(rule: &Rule, found: &mut Vec<Diagnostic>) {
     if rule.any_args && rule.effect == RuleEffect::Allow {
         let message =
-            "`args: any` lifts the argument profile: options that write files or run programs pass".to_owned();
+            "`args: any` turns off the argument profile: options that write files or run programs are allowed"
+                .to_owned();
         warn(
             found,
             "any-arguments",
             rule.span,
             message,
-            "name the option in `commands` instead, as `git diff --stat`",
+            "name the option in `commands` instead, as in `git diff --stat`",
         );
     }
 }
@@ -358,18 +359,21 @@ fn programs(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
             if let Some(writer) = writes_to(policy, &path) {
                 let message =
                     format!("`{path}` may start and write anything, and rule {writer} lets the model write it");
-                let help = "except the script from the rule for writing, or run a program that the model cannot change";
+                let help =
+                    "exclude the script from the rule for writing, or run a program that the model cannot change";
                 warn(found, "writable-program", rule.span, message, help);
             }
         } else if super::profiles::of(policy.profiles.as_deref(), program).is_none() && !is_builtin(program) {
             let lifted = rule.writes.is_some() || rule.runs.is_some();
             let (message, help) = match (rule.spells_options, lifted) {
                 (true, _) if !rule.any_args => (
-                    format!("`{program}` has no profile: its options pass only where `commands` spells them out"),
+                    format!(
+                        "`{program}` has no profile: its options are allowed only where `commands` spells them out"
+                    ),
                     "spell the options out, or set `args: any`",
                 ),
                 (false, false) => (
-                    format!("`{program}` has no profile: it may read, and neither write nor start a program"),
+                    format!("`{program}` has no profile: it may read, but neither write nor start a program"),
                     "add `writes: paths` or `writes: tree`, and `runs: anything`, where it must do more",
                 ),
                 _ => continue,
@@ -451,7 +455,7 @@ fn profiles(policy: &Policy, found: &mut Vec<Diagnostic>) {
         }
         if super::profiles::builtin(name).is_some() {
             let message = format!("`{name}` has a built-in profile, which this one replaces");
-            let help = "keep it only if it says what the built-in one leaves out";
+            let help = "keep it only if it covers what the built-in one does not";
             warn(found, "replaces-profile", span, message, help);
         }
     }
@@ -484,7 +488,7 @@ fn environment(policy: &Policy, found: &mut Vec<Diagnostic>) {
                 found,
                 "risky-variable",
                 span,
-                format!("`env.pass` hands `{name}` to commands: it {why}"),
+                format!("`env.pass` passes `{name}` to commands: it {why}"),
                 "leave it out unless a command must have it",
             );
         }
@@ -499,7 +503,7 @@ fn unconfined(policy: &Policy, found: &mut Vec<Diagnostic>) {
             found,
             "no-sandbox",
             span,
-            "without a sandbox a command that may start can do whatever this user can, with the network".to_owned(),
+            "without a sandbox, an allowed command can do whatever this user can, and use the network".to_owned(),
             "leave `level` out, or use this policy only where something else confines the run",
         );
     }

@@ -100,8 +100,8 @@ fn without_toolchain(span: Span, policy: &Policy) -> Option<Diagnostic> {
     {
         return None;
     }
-    let message = "nothing in the tree says which toolchain it needs, so no build command is allowed".to_owned();
-    let help = "name them, as `sandbox: { toolchains: [rust] }` with `extends: [builtin:build]`, or take `builtin:rust`, `builtin:node` …";
+    let message = "no toolchain was recognised in the tree, so no build command is allowed".to_owned();
+    let help = "name them, as in `sandbox: { toolchains: [rust] }` with `extends: [builtin:build]`, or extend `builtin:rust`, `builtin:node` …";
     Some(Diagnostic::warning("no-toolchain", span, message).help(help))
 }
 
@@ -115,7 +115,11 @@ fn duplicate_ids(files: &SourceFiles, policies: &[Policy], problems: &mut Vec<Di
             // Two policies may extend the same file.
             Some((_, first)) if files.place(*first) == files.place(rule.span) => {}
             Some((_, first)) => {
-                let problem = Diagnostic::error("duplicate-id", rule.span, format!("`{}` names two rules", rule.name));
+                let problem = Diagnostic::error(
+                    "duplicate-id",
+                    rule.span,
+                    format!("two rules have the id `{}`", rule.name),
+                );
                 problems.push(
                     problem
                         .label(*first, "first used here")
@@ -240,7 +244,7 @@ fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &FsView<'_>) ->
     if hit {
         Ok(())
     } else {
-        Err("nothing in it fits the rule".to_owned())
+        Err("no access of the call matches the rule".to_owned())
     }
 }
 

@@ -69,7 +69,7 @@ impl DeliveryLimits {
 #[derive(Clone, Debug, Default)]
 pub struct SandboxSection {
     pub level: Option<WishedLevel>,
-    /// Where the level stands.
+    /// The position of the level in the file.
     pub level_at: Option<Span>,
     pub network: Option<Vec<HostPattern>>,
     pub toolchains: Option<Vec<String>>,
@@ -266,7 +266,7 @@ impl Rule {
         self.tools.iter().any(|pattern| pattern.fits(tool, kind, origin))
     }
 
-    /// Whether it closes the paths that it names: commands must not write what is denied or suspended for writing.
+    /// Whether commands must not write the paths that it names, because it denies or suspends writing them.
     pub(super) fn closes_paths(&self) -> bool {
         let writes = ["write_file", "replace", SHELL];
         matches!(self.effect, RuleEffect::Deny | RuleEffect::Suspend)

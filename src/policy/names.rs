@@ -16,13 +16,13 @@ pub fn is_bidi(character: char) -> bool {
     matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether a name contains characters that no ordinary name has: control, bidirectional or separator characters.
+/// Whether a name contains characters that can mislead a reader: control, bidirectional or separator characters.
 pub fn is_deceptive(name: &str) -> bool {
     name.chars()
         .any(|c| c.is_control() || is_bidi(c) || matches!(c, '\u{2028}' | '\u{2029}'))
 }
 
-/// One component in its form for comparing: case-folded, NFKC, without invisible characters, trailing blanks and dots,
+/// One component in its form for comparing: case-folded, NFKC, without invisible characters, trailing spaces and dots,
 /// cut at an NTFS stream suffix (`.git::$INDEX_ALLOCATION`), and with short names (`git~1`) expanded.
 ///
 /// Two names that some file system treats as equal have the same form. The reverse does not hold: use it to deny, never

@@ -4,7 +4,7 @@ use super::brief::limited;
 use super::model::PolicySet;
 use super::needs::{Need, line};
 
-/// The most entries that are named.
+/// The most entries in one suggestion.
 const NAMED: usize = 12;
 
 /// Command prefixes and what to do instead, whatever the policy. The longest matching prefix counts.
@@ -61,7 +61,7 @@ const INSTEAD: &[(&str, &str)] = &[
     ("code", EDITOR),
 ];
 const PATCH: &str = "the runner makes the patch from the changed files: do not commit, branch or push";
-const UNDO: &str = "take a change back with replace or write_file";
+const UNDO: &str = "undo a change with replace or write_file";
 const FETCH: &str = "nothing is fetched from elsewhere: work with the commit that is there";
 const REQUEST: &str = "the runner delivers the result: open and change no requests or issues";
 const INSTALL: &str =
@@ -87,7 +87,7 @@ pub(super) fn instead(set: &PolicySet, need: &Need<'_>) -> Option<String> {
     match need {
         Need::Command(simple) | Need::State(simple) => command(set, &line(simple)),
         Need::Url(_) | Need::ShellHost(..) => Some(match set.allowed_hosts().as_slice() {
-            [] => "no host may be reached: go on without".to_owned(),
+            [] => "no host may be reached: go on without the network".to_owned(),
             hosts => format!("hosts that may be reached: {}", first(hosts)),
         }),
         Need::Write(_) | Need::ShellWrite(..) => Some(match set.allowed_places("write_file").as_slice() {
@@ -190,7 +190,7 @@ mod tests {
                 "the runner makes the patch from the changed files: do not commit, branch or push",
             ),
             ("git commit -m x", "the runner makes the patch"),
-            ("git checkout -- src/a.rs", "take a change back with replace"),
+            ("git checkout -- src/a.rs", "undo a change with replace"),
             ("git checkout -b x", "the runner makes the patch"),
             ("npm install left-pad", "nothing is installed"),
             ("cat a.rs", "use read_file"),

@@ -176,7 +176,7 @@ fn extend(
     if walk.chain.len() > MAX_DEPTH {
         wrong(
             "extends-too-deep",
-            format!("more than {MAX_DEPTH} files extend one another in a row"),
+            format!("the chain of `extends` is longer than {MAX_DEPTH} files"),
             "extend the files from one policy, side by side",
         );
         return None;
@@ -373,7 +373,7 @@ fn env(mut block: Reader<'_>, problems: &mut Problems) -> Option<Vec<String>> {
             || !name.value.bytes().all(letters)
             || name.value.as_bytes().first().is_some_and(u8::is_ascii_digit)
         {
-            let message = format!("`{}` is no name of a variable", name.value);
+            let message = format!("`{}` is not the name of a variable", name.value);
             problems.push(
                 Diagnostic::error("bad-variable", name.span, message)
                     .help("write each name out; there are no patterns"),
@@ -384,7 +384,7 @@ fn env(mut block: Reader<'_>, problems: &mut Problems) -> Option<Vec<String>> {
                 "`{}` is the key of a model service, and no command may have it",
                 name.value
             );
-            let help = "leave it out; a command that asks a model needs a key of its own, in a variable of its own";
+            let help = "leave it out; a command that uses a model needs its own key in another variable";
             problems.push(Diagnostic::error("model-key", name.span, message).help(help));
         }
     }
@@ -398,8 +398,8 @@ fn profiles(files: &SourceFiles, entries: &[MapEntry], problems: &mut Problems) 
         let names: Vec<&str> = entry.key.split('|').map(str::trim).collect();
         let plain = |name: &&str| !name.is_empty() && !name.contains(|next: char| next == '/' || next.is_whitespace());
         if let Some(wrong) = names.iter().find(|name| !plain(name)) {
-            let message = format!("`{wrong}` is no name of a program");
-            let help = "write the program's bare name; several that share the profile with ` | `";
+            let message = format!("`{wrong}` is not the name of a program");
+            let help = "write the program's bare name; separate several that share the profile with ` | `";
             problems.push(Diagnostic::error("bad-program", entry.key_span, message).help(help));
             continue;
         }
@@ -414,7 +414,7 @@ fn profiles(files: &SourceFiles, entries: &[MapEntry], problems: &mut Problems) 
             continue;
         };
         if !profile.names.is_empty() {
-            let message = "`programs` belongs to the built-in tables: here the key names the programs".to_owned();
+            let message = "`programs` is only for the built-in tables: here the key names the programs".to_owned();
             problems.push(Diagnostic::error("misplaced-key", entry.key_span, message).help("leave `programs` out"));
         }
         for name in names {

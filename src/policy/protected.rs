@@ -64,7 +64,7 @@ pub fn entry_of(path: &str) -> Option<&'static ProtectedName> {
 /// How to find out whether something protected is below a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Below {
-    /// Counts whether it exists or not: the directory exists only for it.
+    /// Counts even if it does not exist, because the directory exists only for it.
     Always(String),
     /// Counts if this path exists.
     Path(String),

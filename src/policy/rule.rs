@@ -129,12 +129,12 @@ fn effect_problem(head: crate::diag::Span, given: &[(&str, &YamlNode)]) -> Diagn
         [] => Diagnostic::error(
             "rule-without-effect",
             head,
-            "this rule says neither allow, deny, suspend nor modify",
+            "this rule has none of `allow`, `deny`, `suspend` and `modify`",
         )
         .help(help),
         [_, (second, node), ..] => {
             let message = format!(
-                "this rule says `{}` and `{second}`",
+                "this rule has both `{}` and `{second}`",
                 given.first().map_or("", |(first, _)| first)
             );
             Diagnostic::error("rule-with-two-effects", node.span, message).help(help)
@@ -204,7 +204,7 @@ fn path_list(texts: &[Spanned<String>], problems: &mut Problems) -> Vec<PathPatt
             .map_err(|why| {
                 problems.push(
                     Diagnostic::error("bad-path", text.span, format!("`{}`: {why}", text.value))
-                        .help("as `src/**` or `docs/a.md`"),
+                        .help("write, for example, `src/**` or `docs/a.md`"),
                 )
             })
             .ok()
@@ -223,7 +223,7 @@ fn command_list(texts: &[Spanned<String>], problems: &mut Problems) -> Vec<Comma
             }),
             Err(why) => {
                 let problem = Diagnostic::error("bad-command", text.span, format!("`{}`: {why}", text.value));
-                problems.push(problem.help("write the first words of one command, as `cargo test`"));
+                problems.push(problem.help("write the first words of one command, such as `cargo test`"));
             }
         }
     }
@@ -239,7 +239,7 @@ pub fn host(text: &Spanned<String>, problems: &mut Problems) -> Option<HostPatte
     HostPattern::parse(&text.value)
         .map_err(|why| {
             let problem = Diagnostic::error("bad-host", text.span, format!("`{}`: {why}", text.value));
-            problems.push(problem.help("as `docs.rs` or `*.rust-lang.org`"));
+            problems.push(problem.help("write, for example, `docs.rs` or `*.rust-lang.org`"));
         })
         .ok()
 }
@@ -317,9 +317,8 @@ fn except_of(rule: &Rule, node: &YamlNode, problems: &mut Problems) -> Except {
                 node.span.point(),
                 "the rule is narrowed in more than one way",
             );
-            problems.push(
-                problem.help("say what is excepted: `except: { paths: […] }`, `{ commands: […] }` or `{ hosts: […] }`"),
-            );
+            problems
+                .push(problem.help("name the type: `except: { paths: […] }`, `{ commands: […] }` or `{ hosts: […] }`"));
         }
     }
     except
@@ -390,9 +389,9 @@ pub fn tool_name(text: &Spanned<String>, known: &KnownTools, problems: &mut Prob
         .all(|letter| letter.is_ascii_alphanumeric() || "_-.".contains(letter));
     if is_plain && !is_typo && !name.is_empty() {
         // Discovered tools are named by their authors; whether one of this name exists is known only after discovery.
-        let message = format!("no built-in tool is named `{name}`; it is taken for a discovered one");
+        let message = format!("no built-in tool is named `{name}`; it is assumed to be a discovered tool");
         let problem = Diagnostic::warning("later-tool", text.span, message);
-        problems.push(problem.help(format!("write `discovered_tool_{name}` to say so")));
+        problems.push(problem.help(format!("write `discovered_tool_{name}` to make that explicit")));
         return Some(name.to_owned());
     }
     if let Some(help) = problem.help.as_mut().filter(|help| help.starts_with("known")) {

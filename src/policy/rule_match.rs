@@ -1,5 +1,5 @@
-//! Matches one rule against one access: strictly for allow rules (it must cover the access), generously for deny rules
-//! (it may match).
+//! Matches one rule against one access: strictly for allow rules (it must cover the access), broadly for deny rules (a
+//! possible match counts).
 
 use super::bounds::concerns;
 use super::hosts::{self, HostPattern, UrlRefused};
@@ -46,7 +46,7 @@ pub fn allows(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<(
     }
     arguments(rule, asked, false)?;
     match need {
-        Need::Tool if rule.is_narrowed() => miss("the call touches nothing that the rule could judge"),
+        Need::Tool if rule.is_narrowed() => miss("the call accesses nothing that the rule is narrowed to"),
         Need::Tool => Ok(()),
         Need::Read(place) => file(rule, place, false),
         Need::Write(place) => file(rule, place, true),
@@ -59,7 +59,7 @@ pub fn allows(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<(
 
 fn file(rule: &Rule, place: &ResolvedPath, writing: bool) -> Result<(), Mismatch> {
     if rule.paths.is_none() && rule.is_narrowed() {
-        return miss("narrowed to something else than paths");
+        return miss("narrowed to something other than paths");
     }
     path_fits(rule, place, writing)
 }
@@ -70,20 +70,20 @@ pub(super) fn path_fits(rule: &Rule, place: &ResolvedPath, writing: bool) -> Res
         return miss("excepted");
     }
     match &rule.paths {
-        Some(patterns) if !patterns.iter().any(|pattern| pattern.covers(place, writing)) => miss("no path fits"),
+        Some(patterns) if !patterns.iter().any(|pattern| pattern.covers(place, writing)) => miss("no path matches"),
         _ => Ok(()),
     }
 }
 
 fn url_fits(rule: &Rule, url: &str) -> Result<(), Mismatch> {
     if rule.hosts.is_none() && rule.is_narrowed() {
-        return miss("narrowed to something else than hosts");
+        return miss("narrowed to something other than hosts");
     }
     let all = [HostPattern::everywhere()];
     let patterns = rule.hosts.as_deref().unwrap_or(&all);
     let target = match hosts::judge(url, patterns) {
         Ok(target) => target,
-        Err(UrlRefused::NotListed) => return miss("no host fits"),
+        Err(UrlRefused::NotListed) => return miss("no host matches"),
         Err(why) => {
             return Err(Mismatch {
                 why: Cow::Owned(why.to_string()),
@@ -100,7 +100,7 @@ fn url_fits(rule: &Rule, url: &str) -> Result<(), Mismatch> {
 fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     let Some(prefixes) = &rule.commands else {
         if rule.is_narrowed() {
-            return miss("narrowed to something else than commands");
+            return miss("narrowed to something other than commands");
         }
         return if excepted(&rule.except, simple) {
             miss("excepted")
@@ -124,7 +124,9 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     if found.is_empty() {
         let near = prefixes.iter().find_map(|prefix| unvouched(&prefix.words, simple));
         return Err(Mismatch {
-            why: near.map_or(Cow::Borrowed("no command fits"), |near| Cow::Owned(near.reason.clone())),
+            why: near.map_or(Cow::Borrowed("no command matches"), |near| {
+                Cow::Owned(near.reason.clone())
+            }),
             near: near.cloned(),
         });
     }
@@ -145,7 +147,7 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
         && !fitting.any(|prefix| lifts(&prefix.words, simple))
     {
         return Err(Mismatch {
-            why: Cow::Owned(format!("the command fits, but {}", concern.reason)),
+            why: Cow::Owned(format!("the command matches, but {}", concern.reason)),
             near: Some(concern.clone()),
         });
     }
@@ -156,13 +158,13 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
         && let Some(at) = further_target(&found, simple)
     {
         let target = simple.words.get(at).map_or("", |word| word.text.as_str());
-        let reason = format!("the rule names a target, and `{target}` is another one");
+        let reason = format!("the rule names a target, and `{target}` is a different one");
         return Err(Mismatch {
             why: Cow::Owned(reason.clone()),
             near: Some(CommandRefusal {
                 code: "program_argument".to_owned(),
                 reason,
-                fix: "run one target at a time, each in a command of its own".to_owned(),
+                fix: "run one target at a time, each in a separate command".to_owned(),
             }),
         });
     }
@@ -183,7 +185,7 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
         }
     }
     match &rule.hosts {
-        Some(patterns) if !simple.hosts.iter().all(|url| shell_url_fits(url, patterns)) => miss("no host fits"),
+        Some(patterns) if !simple.hosts.iter().all(|url| shell_url_fits(url, patterns)) => miss("no host matches"),
         _ => Ok(()),
     }
 }
@@ -213,7 +215,7 @@ fn may_not_start(rule: &Rule, simple: &Simple) -> Option<CommandRefusal> {
     (!granted).then(|| CommandRefusal {
         code: "program_argument".to_owned(),
         reason: format!(
-            "`{}` would start `{name}`, and the rule for `{name}` lets it start nothing",
+            "`{}` would start `{name}`, and the rule for `{name}` does not let it start programs",
             runner.program
         ),
         fix: format!("run `{name}` by its name or its path, or set `runs: anything` on the rule"),
@@ -303,7 +305,7 @@ fn allows_shell_write(
         return miss("does not allow `write_file`");
     }
     if !rule.with.is_empty() || rule.commands.is_some() || rule.hosts.is_some() {
-        return miss("narrowed to something else than paths");
+        return miss("narrowed to something other than paths");
     }
     path_fits(rule, place, true)
 }
@@ -326,7 +328,7 @@ fn allows_shell_host(
         about && arguments(rule, asked, false).is_ok() && (rule.commands.is_none() || command(rule, by).is_ok());
     let by_fetch = rule.is_about_builtin("web_fetch") && rule.commands.is_none() && rule.with.is_empty();
     if (!by_shell && !by_fetch) || !shell_url_fits(url, patterns) {
-        return miss("no host fits");
+        return miss("no host matches");
     }
     match hosts::target(&with_scheme(url)) {
         Ok(target) if !rule.except.hosts.iter().any(|pattern| pattern.touches(&target)) => Ok(()),
@@ -334,7 +336,7 @@ fn allows_shell_host(
     }
 }
 
-/// Whether a deny or suspend rule matches an access. Generous: a possible match counts.
+/// Whether a deny or suspend rule matches an access. A possible match counts.
 ///
 /// # Errors
 /// Why it does not.
@@ -349,7 +351,7 @@ pub fn forbids(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<
     if about {
         arguments(rule, asked, true)?;
     } else if !rule.with.is_empty() {
-        return miss("speaks of the arguments of another tool");
+        return miss("is about the arguments of another tool");
     }
     if let Some(prefixes) = &rule.commands {
         return forbids_command(rule, prefixes, need);
@@ -363,7 +365,7 @@ pub fn forbids(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<
         (Some((place, _)), Some(patterns)) if patterns.iter().any(|pattern| pattern.touches(place, writing)) => {
             path_not_excepted(rule, place, writing)
         }
-        (_, Some(_)) => miss("no path fits"),
+        (_, Some(_)) => miss("no path matches"),
         (Some((place, _)), None) => {
             path_not_excepted(rule, place, writing)?;
             unnarrowed(rule, need)
@@ -412,7 +414,7 @@ fn forbids_command(rule: &Rule, prefixes: &[CommandPrefix], need: &Need<'_>) -> 
         _ => may_be_meant(prefix, simple),
     };
     if !prefixes.iter().any(fits) {
-        return miss("no command fits");
+        return miss("no command matches");
     }
     if rule.except.commands.iter().any(|prefix| covers(&prefix.words, simple)) {
         return miss("excepted");
@@ -428,8 +430,8 @@ fn forbids_command(rule: &Rule, prefixes: &[CommandPrefix], need: &Need<'_>) -> 
         })
     };
     match (&rule.paths, &rule.hosts) {
-        (Some(patterns), _) if !touched(patterns) => miss("no path fits"),
-        (_, Some(patterns)) if !simple.hosts.iter().any(|url| host_touched(url, patterns)) => miss("no host fits"),
+        (Some(patterns), _) if !touched(patterns) => miss("no path matches"),
+        (_, Some(patterns)) if !simple.hosts.iter().any(|url| host_touched(url, patterns)) => miss("no host matches"),
         _ => Ok(()),
     }
 }
@@ -439,7 +441,7 @@ fn forbids_host(rule: &Rule, patterns: &[HostPattern], need: &Need<'_>) -> Resul
         return miss("narrowed to hosts");
     };
     if !host_touched(url, patterns) {
-        return miss("no host fits");
+        return miss("no host matches");
     }
     if shell_url_fits(url, &rule.except.hosts) {
         return miss("excepted");
@@ -472,7 +474,7 @@ fn arguments(rule: &Rule, asked: &PolicyInput<'_>, generous: bool) -> Result<(),
             Some(value) => fits(value),
         };
         if !fine {
-            return miss("an argument does not fit `with`");
+            return miss("an argument does not match `with`");
         }
     }
     Ok(())

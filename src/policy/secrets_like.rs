@@ -119,8 +119,8 @@ const KEYS: &[&str] = &["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_xmss"]
 /// `.env.NAME` files that are meant to be shared.
 const SHARED: &[&str] = &["example", "sample", "template", "dist", "defaults", "schema"];
 
-/// Every name with what it holds, in the form of the documentation: `DIR/`, complete names, `*SUFFIX`, and names of
-/// stems and keys.
+/// Every name with what it holds, as `protected.md` lists them: `DIR/`, complete names, `*SUFFIX`, and names of stems
+/// and keys.
 pub fn table() -> Vec<(String, String)> {
     let one = |before: &str, list: &[(&str, &str)], after: &str| -> Vec<(String, String)> {
         let named = |(name, what): &(&str, &str)| (format!("{before}{name}{after}"), (*what).to_owned());
@@ -147,7 +147,7 @@ pub fn secret_like(path: &str) -> Option<&'static str> {
     let parts = fold_path(path);
     let (name, above) = parts.split_last()?;
     if in_dir(&parts) {
-        return Some("it lies in a directory of keys or credentials");
+        return Some("it is in a directory of keys or credentials");
     }
     let git = above.iter().any(|part| part == ".git");
     if git && matches!(name.as_str(), "config" | "config.worktree" | "credentials") {
@@ -156,7 +156,7 @@ pub fn secret_like(path: &str) -> Option<&'static str> {
     if name == ".gitconfig" {
         return Some("git keeps credentials in it");
     }
-    by_name(&parts, name).then_some("its name is one that holds secrets")
+    by_name(&parts, name).then_some("files of this name hold secrets")
 }
 
 /// Whether a directory holds keys or credentials, or is inside one that does.

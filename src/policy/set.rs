@@ -85,7 +85,7 @@ impl PolicySet {
             .unwrap_or_default()
     }
 
-    /// What each file grants: nothing if it does not say, but a file that can only restrict is left out then.
+    /// What each file grants. A file that does not say grants nothing, or is left out if it can only restrict.
     fn agreed<T>(&self, grant: impl Fn(&Policy) -> Option<Vec<T>>) -> Vec<Vec<T>> {
         self.files
             .iter()
@@ -179,11 +179,11 @@ impl PolicySet {
         self
     }
 
-    /// Denies commands besides those that begin with the words of an entry of `only`, if set, and those that begin with
-    /// the words of an entry of `never`. A recipe's settings may ask for it.
+    /// Denies commands that begin with the words of an entry of `never` and, if `only` is set, those that begin with
+    /// the words of none of its entries. Used for the settings of a recipe.
     ///
     /// # Errors
-    /// An entry is no list of plain words; a phrase for people.
+    /// An entry is not a list of plain words. The error is a phrase for people.
     pub fn limit_commands(&mut self, only: Option<&[String]>, never: &[String]) -> Result<(), String> {
         let quoted = |entries: &[String]| serde_json::to_string(entries).unwrap_or_default();
         let mut text = "version: 1\nrules:\n".to_owned();

@@ -1,5 +1,5 @@
-//! `policy suggest`: the smallest rules that would have allowed what a run did, without what should not be opened
-//! lightly.
+//! `policy suggest`: the smallest rules that would have allowed what a run did. Accesses that a person should decide
+//! about are listed in comments instead.
 
 use super::model::SHELL;
 use super::needs::prefix_of;
@@ -122,8 +122,8 @@ fn note(call: &RecordedCall, terrain: &FsView<'_>, used: &mut Used) {
     }
 }
 
-/// A program that no rule granted is suggested as if its words had been written out; one that a rule or bound forbids
-/// is not.
+/// Suggests a program that no rule granted, as if its words had been written out, but not one that a rule or a bound
+/// forbids.
 fn note_exec(exec: &JudgedExec, terrain: &FsView<'_>, used: &mut Used) {
     let Some(denial) = &exec.denied else { return };
     if denial.code != "exec_not_granted" {
@@ -158,14 +158,15 @@ fn shell_word(word: &str) -> String {
     }
 }
 
-/// A restored file of the tree is suggested; a new file that was left out is perhaps better ignored by git.
+/// Suggests writing a restored file. A new file that was left out of the patch is only mentioned, because it may belong
+/// into `.gitignore`.
 fn note_change(unruled: &Unruled, used: &mut Used) {
     if unruled.code == "no_rule" && !unruled.left {
         used.shell_writes.insert(unruled.path.clone());
         return;
     }
     let what = match unruled.left {
-        true => "stayed out of the patch; allow `write_file` on it, or let git ignore it",
+        true => "was left out of the patch; allow `write_file` on it, or let git ignore it",
         false => "was put back",
     };
     let rule = unruled

@@ -1,4 +1,4 @@
-//! Reads strings of a policy file. An unquoted number or boolean in the place of one is an error.
+//! Reads strings of a policy file. An unquoted number or boolean instead of a string is an error.
 
 use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{Diagnostic, Scalar, Shape, Spanned, YamlNode};

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 /// One paragraph per file: what it allows, what it suspends for a person, what it denies, and its sandbox and limits.
 pub fn describe(set: &PolicySet) -> String {
     let mut out = String::new();
-    // The same file under `--policy` and in the recipe says nothing new.
+    // A file that is given with `--policy` and in the recipe is described once.
     let known = |at: usize, policy: &Policy| {
         let same =
             |other: &Policy| (&other.source.name, &other.source.digest) == (&policy.source.name, &policy.source.digest);
@@ -31,7 +31,7 @@ pub fn describe(set: &PolicySet) -> String {
     };
     match wish.level {
         WishedLevel::None => {
-            out.push_str("Commands run without a sandbox: they reach the network and whatever this user can.\n");
+            out.push_str("Commands run without a sandbox: they can use the network and do whatever this user can.\n");
         }
         level => {
             let level = level.as_str();

@@ -1,4 +1,4 @@
-//! How a command ended, as lines for the model, and the failure of one that changed what it must not.
+//! Describes for the model how a command ended, and builds the failure of a command that changed forbidden paths.
 
 use crate::base::call::{ExitInfo, ToolFailure};
 use crate::base::grant::{NOT_RESTORED, Undone, codes, described};
@@ -7,7 +7,7 @@ use crate::base::grant::{NOT_RESTORED, Undone, codes, described};
 pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
     let mut lines = Vec::new();
     if exit.timed_out {
-        lines.push("[time ran out: the command and all that it had started were ended]".to_owned());
+        lines.push("[time ran out: the command and all processes that it started were killed]".to_owned());
     }
     match (exit.code, exit.signal) {
         (Some(0), _) | (None, None) => {}
@@ -16,7 +16,7 @@ pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
     }
     if let Some(limit) = exit.memory_limit {
         lines.push(format!(
-            "[memory limit of {} MiB reached: the command and all that it had started were ended]",
+            "[memory limit of {} MiB reached: the command and all processes that it started were killed]",
             limit >> 20
         ));
     }
@@ -30,8 +30,8 @@ pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
     lines
 }
 
-/// The failure of a command that changed what it must not; its message is a line for the model. Its code is the most
-/// severe one: a change could not be undone, else a rule denies it.
+/// The failure of a command that changed forbidden paths; its message is a line for the model. Its code is the most
+/// severe one: a change that could not be undone comes before one that a rule denies.
 pub(super) fn undone_failure(undone: &[Undone]) -> Option<ToolFailure> {
     let codes = codes(undone);
     let strictest = match undone.iter().all(|undone| undone.restored) {

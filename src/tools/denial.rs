@@ -53,7 +53,7 @@ fn before(execs: &[JudgedExec], omitted: u64) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!("Before it had run: {}{more}.", told.join(", "))
+    format!("Programs that ran before it: {}{more}.", told.join(", "))
 }
 
 /// A program with its arguments, escaped so that it cannot forge a line.
@@ -111,7 +111,8 @@ mod tests {
         assert_eq!(
             denial_text(&denied, &before, 0),
             "[denied (exec_denied) by rule `no-rm`: `/usr/bin/rm -rf 'a b' 'it'\\''s\u{fffd}'` in src was not executed: `rm` is denied. \
-             The command was ended there. Before it had run: `/usr/bin/git status`, `/usr/bin/date`. Instead: leave the file alone.]"
+             The command was ended there. \
+             Programs that ran before it: `/usr/bin/git status`, `/usr/bin/date`. Instead: leave the file alone.]"
         );
         assert_eq!(failure(&denied, &before, 0).denial(), Some("exec_denied"));
     }

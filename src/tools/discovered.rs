@@ -83,7 +83,7 @@ pub async fn discover(commands: &Commands, with: &DiscoveryContext<'_>) -> Resul
         return Err(failed("printed more than 10 MB".to_owned()));
     }
     let (declared, warnings) =
-        declarations(&finished.stdout.text).map_err(|why| failed(format!("printed no list of tools: {why}")))?;
+        declarations(&finished.stdout.text).map_err(|why| failed(format!("did not print a list of tools: {why}")))?;
     let call: Arc<[String]> = call.into();
     let root = with.confinement.readable.clone();
     let tools = declared
@@ -146,7 +146,7 @@ fn declarations(text: &str) -> Result<(Vec<Declared>, Vec<String>), String> {
             };
             if !names.insert(declared.name.clone()) {
                 warnings.push(format!(
-                    "the discovered tool `{}` is listed twice; the first one counts",
+                    "the discovered tool `{}` is listed twice; the first one is used",
                     declared.name
                 ));
                 continue;
@@ -186,7 +186,7 @@ fn declared(value: &Value) -> Result<Option<Declared>, String> {
     let starts = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     if !starts || !name.chars().all(legal) || name.len() > 64 || name.contains("__") {
         return Err(format!(
-            "the name `{}` is not one for a tool: at most 64 letters, digits, `-`, `.`, `:` and single `_`",
+            "`{}` is not a valid tool name: use at most 64 letters, digits, `-`, `.`, `:` and single `_`",
             short(name, 80).escape_debug()
         ));
     }
@@ -318,7 +318,7 @@ async fn call(
     if finished.exit.timed_out {
         return Err(ToolError::model(
             "timeout",
-            format!("{name} took too long and was ended\n{}", report(&finished)),
+            format!("{name} took too long and was killed\n{}", report(&finished)),
         ));
     }
     if let Some(failure) = super::command_end::undone_failure(&finished.undone) {

@@ -160,7 +160,7 @@ fn wider(
         let deep = WorkspacePattern::parse(workspace, &pattern.start.path, &format!("**/{}", pattern.asked), false);
         let below = deep.map_or(0, |deep| fitting(&deep, filter, workspace, stop).len());
         if below > 0 {
-            return format!(" {below} file(s) below fit **/{}.", pattern.asked);
+            return format!(" {below} file(s) below match **/{}.", pattern.asked);
         }
     }
     if !(filter.git || filter.gemini) {
@@ -173,6 +173,6 @@ fn wider(
     };
     match fitting(pattern, all, workspace, stop).len() {
         0 => String::new(),
-        n => format!(" {n} file(s) that ignore files leave out would fit; respect_git_ignore: false shows them."),
+        n => format!(" {n} file(s) that ignore files leave out would match; respect_git_ignore: false shows them."),
     }
 }

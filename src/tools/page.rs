@@ -33,7 +33,7 @@ pub fn page(text: &str, start: Option<u64>, end: Option<u64>, room: usize) -> Re
     }
     if first > total.max(1) {
         return Err(format!(
-            "`start_line` {first} is behind the end: there are {total} lines"
+            "`start_line` {first} is after the end: there are {total} lines"
         ));
     }
     let mut shown = String::new();

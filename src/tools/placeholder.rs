@@ -108,7 +108,7 @@ fn says_so(line: &str) -> bool {
     let comment = body.len() < line.len();
     let dots = body.contains("...") || body.contains('…');
     let lower = body.to_lowercase();
-    // A placeholder holds nothing but these words and marks.
+    // A placeholder consists only of these words and marks.
     if lower
         .chars()
         .any(|c| !c.is_alphabetic() && !" .…()[]{}<>,:-'\t".contains(c))

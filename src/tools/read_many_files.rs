@@ -133,10 +133,10 @@ fn read(job: &Job, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     let found = workspace.collect(&wanted, &stop);
     if found.files.is_empty() {
         let message = match found.missing.is_empty() {
-            false => format!("no file fits {}{}", quoted(&found.missing), withheld(&found)),
+            false => format!("no file matches {}{}", quoted(&found.missing), withheld(&found)),
             true => format!(
                 "every file of {} is ignored or excluded{}; read_file reads one by its name, and useDefaultExcludes: false \
-                 keeps the usual excludes away",
+                 turns the usual excludes off",
                 quoted(&job.asked),
                 withheld(&found)
             ),
@@ -207,9 +207,9 @@ impl Read {
                 text.push_str(&format!("\n[{what}: {shown}{more}]"));
             }
         };
-        note("no room here, read_file shows them", &self.unshown);
+        note("did not fit here, read_file shows them", &self.unshown);
         note("not shown", &self.skipped);
-        note("nothing fits", &found.missing);
+        note("nothing matches", &found.missing);
         if found.cut {
             text.push_str(&format!("\n[more than {MAX_FILES} files; narrow the patterns]"));
         }

@@ -209,7 +209,7 @@ const ABSENT: [(&str, &str); 13] = [
     ("read_mcp_resource", NO_RESOURCES),
     (
         "ask_user",
-        "nobody is there to answer: decide by yourself, and say in the final answer what you took for granted",
+        "nobody is there to answer: decide yourself, and say in the final answer what you assumed",
     ),
     ("enter_plan_mode", NO_MODES),
     ("exit_plan_mode", NO_MODES),
@@ -218,10 +218,7 @@ const ABSENT: [(&str, &str); 13] = [
         "the skills of this task are listed in the instructions: read the file of one with read_file",
     ),
     ("invoke_agent", "there are no other agents: do the work with the tools"),
-    (
-        "complete_task",
-        "the task ends with a final answer that asks for no tool",
-    ),
+    ("complete_task", "the task ends with a final answer that calls no tool"),
     ("update_topic", NO_NEED),
     ("get_internal_docs", NO_NEED),
     (
@@ -229,9 +226,9 @@ const ABSENT: [(&str, &str); 13] = [
         "there is no tracker: keep the open points in mind and go on",
     ),
 ];
-const NO_SEARCH: &str = "this run has no search of the web";
+const NO_SEARCH: &str = "this run has no web search";
 const NO_RESOURCES: &str = "no MCP server of this run has resources";
-const NO_MODES: &str = "there are no modes: each call is ruled on by itself, so go on";
+const NO_MODES: &str = "there are no modes: each call is ruled on separately, so go on";
 const NO_NEED: &str = "it is not needed here: go on with the task";
 
 fn names(pattern: &str, spec: &ToolSpec) -> bool {

@@ -1,7 +1,7 @@
 //! The tool `save_memory`: stores short notes that outlive the run, in the user's data directory, never in the tree.
 //!
-//! Notes of a repository are in `Scope::memory`, notes of the user in its sibling `user`. They are read back (`recall`)
-//! only if a recipe asks for it.
+//! Notes of a repository are in `ToolScope::memory`, notes of the user in its sibling `user`. They are read back
+//! (`recall`) only if a recipe asks for it.
 
 use super::args::{Args, invalid};
 use super::builtin::{Builtin, ToolFacts, blocking};
@@ -114,7 +114,7 @@ fn save(whose: Whose, key: Option<String>, value: &str, context: &ToolContext) -
         error => ToolError::model("memory_tool_execution_error", format!("cannot keep the note: {error}")),
     };
     if let Some(name) = context.scope.redactor.find(value.as_bytes()) {
-        let message = format!("the note holds the value of the secret {name}; it was not kept");
+        let message = format!("the note contains the value of the secret {name}; it was not kept");
         return Err(ToolError::model("memory_tool_execution_error", message));
     }
     let dir = DirHandle::create(&whose.dir(&context.scope.memory)).map_err(trouble)?;
@@ -156,7 +156,7 @@ fn next_key(notes: &Map<String, Value>) -> String {
 }
 
 /// The notes of both scopes as a block of context. Each value is quoted, so that it cannot be taken for an instruction
-/// of the surrounding prompt. `None` if there are none. `memory` is `Scope::memory`.
+/// of the surrounding prompt. `None` if there are none. `memory` is `ToolScope::memory`.
 ///
 /// # Errors
 /// Existing notes cannot be read.

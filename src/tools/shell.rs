@@ -294,7 +294,7 @@ fn replaced(stdout: &Captured) -> Option<String> {
     };
     let parts = [
         counted(stdout.nuls, "NUL byte", "NUL bytes"),
-        counted(stdout.not_utf8, "byte that is no UTF-8", "bytes that are no UTF-8"),
+        counted(stdout.not_utf8, "byte that is not UTF-8", "bytes that are not UTF-8"),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().filter(|_| !stdout.binary).collect();
     (!parts.is_empty()).then(|| format!("[{} of the output: shown as \u{fffd}]", parts.join(" and ")))

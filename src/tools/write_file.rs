@@ -61,7 +61,8 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
         return Err(invalid(message));
     }
     if asked.ends_with('/') {
-        let message = format!("`{asked}` names a directory: give the path of a file; directories are made as needed");
+        let message =
+            format!("`{asked}` names a directory: give the path of a file; directories are created as needed");
         return Err(invalid(message));
     }
     let content = args.text("content")?.to_owned();
@@ -138,7 +139,7 @@ fn write(place: &ResolvedPath, content: &str, workspace: &Workspace) -> Result<T
         workspace.note_read(path, &bytes);
         return Ok(done(
             place,
-            format!("{path} has this very content already; nothing was written."),
+            format!("{path} already has this content; nothing was written."),
             "unchanged",
             None,
         ));

@@ -271,8 +271,8 @@ fn a_server_that_dies_is_started_again_once() {
         told.contains("effect is unknown") && told.contains("out of luck"),
         "{told}"
     );
-    assert!(told.contains("started again once already"), "{told}");
-    assert!(warnings(&world).contains("was started again"));
+    assert!(told.contains("already restarted once"), "{told}");
+    assert!(warnings(&world).contains("was restarted"));
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn servers_that_misbehave_at_the_start_are_refused_soon() {
 #[test]
 fn huge_and_shadowing_definitions_are_left_out() {
     for (mode, kept, told) in [
-        ("big", "s__echo", "definition has"),
+        ("big", "s__echo", "definition is too large"),
         ("shadow", "s__a_b", "another one has its name"),
     ] {
         let Some(server) = small(mode) else { return };
@@ -420,7 +420,7 @@ fn a_discovery_that_fails_ends_the_run_before_it_begins() {
     for (list, told) in [
         ("bash -c 'echo no >&2; exit 3'", "exit code 3: no"),
         ("echo []; true", "needs a shell"),
-        ("echo nonsense", "no list of tools"),
+        ("echo nonsense", "did not print a list of tools"),
         ("no-such-program", "no such program"),
     ] {
         let world = World::repo(&[("a.txt", "one\n")]);

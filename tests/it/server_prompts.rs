@@ -104,7 +104,7 @@ fn a_prompt_that_is_not_to_be_had_ends_the_run_before_the_first_request() {
             &server,
             json!({ "name": "first", "arguments": { "x": "1" } }),
             3,
-            "no argument `x`; it takes none",
+            "no argument `x`; it accepts none",
         ),
         (
             &server,

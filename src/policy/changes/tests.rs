@@ -1,4 +1,4 @@
-//! The ruling on a change is that on the write, by table and for any rules.
+//! A change is ruled on like a write of the same path: by table, and for random rules.
 
 use super::*;
 use crate::base::access::Access;

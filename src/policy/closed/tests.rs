@@ -1,4 +1,4 @@
-//! What is closed, against the slow definition of it.
+//! Closed paths, by table and compared with a slow reference implementation.
 
 use super::*;
 use crate::policy::changes::tests::set_of;

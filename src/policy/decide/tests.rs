@@ -1,4 +1,4 @@
-//! The ruling against tables, and what must hold whatever the rules are.
+//! Rulings on calls: by table, and properties that hold for any rules.
 
 use super::*;
 use crate::base::access::{CommandAccess, PathStatus, ResolvedPath};
@@ -96,7 +96,7 @@ fn place_of(case: &Value, asked: &str) -> ResolvedPath {
     }
 }
 
-/// The page on protected and secret-like names, from the tables.
+/// Renders `protected.md` from the tables of protected and secret-like names.
 fn page() -> String {
     use crate::policy::{protected, secrets_like};
     let mut page = include_str!("../protected.md")

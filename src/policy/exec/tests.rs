@@ -1,4 +1,4 @@
-//! Programs as they are executed, and the answers to them.
+//! Rulings on execs.
 
 use super::*;
 use crate::base::access::{Access, CommandAccess};
@@ -134,7 +134,7 @@ fn installed_programs_and_runners_are_what_they_start() {
         assert_eq!(starts(&ask(path, words)), Some(Starts::Anything), "{path} {words:?}");
     }
     for (path, words) in [
-        // A program of the tree under the name of one of the machine, or in another place than installed ones have.
+        // A program of the tree with the name of a system program, or outside the directories of installed programs.
         ("/ws/.venv/bin/cat", &["src/a.txt"][..]),
         ("/ws/node_modules/.bin/rg", &["x"]),
         ("/ws/node_modules/.bin/pytest", &[]),
@@ -145,16 +145,16 @@ fn installed_programs_and_runners_are_what_they_start() {
         ("/ws/.venv/bin/ruff", &["format"]),
         ("/ws/.venv/bin/pytest", &["-p", "evil"]),
         ("/ws/.venv/bin/python3", &["x.py"]),
-        // It is not installed here: it would be fetched.
+        // Not installed here, so it would be fetched.
         ("/usr/local/bin/npx", &["eslint", "."]),
         ("/usr/local/bin/uvx", &["pytest"]),
         ("/usr/local/bin/uv", &["run", "bash", "-c", "pytest"]),
-        // `pyproject.toml` may be written, and decides what `ruff` is.
+        // `pyproject.toml` is writable and decides what `ruff` is.
         ("/usr/local/bin/uv", &["run", "ruff", "check"]),
     ] {
         assert_eq!(code(&ask(path, words)), "exec_denied", "{path} {words:?}");
     }
-    // What `activate` asks of the system.
+    // The system programs that `activate` starts.
     let uname = exec(Starts::Judged, "/usr/bin/uname", &[], "/ws");
     assert_eq!(
         code(&judge(&set, &asked(&args), &setting(), &uname, &TERRAIN)),
@@ -365,7 +365,7 @@ fn a_ruling_says_what_is_left_to_the_exec_and_what_may_be_written() {
         Writes::Paths { maybe, .. } => assert_eq!(maybe, ["src"]),
         other => panic!("{other:?}"),
     }
-    // A suspension by a rule about something else never holds what is only unknown.
+    // A suspend rule about other commands never holds a command that is only unknown.
     assert_eq!(rule("python3 - <<'E'\nprint(1)\nE").decision, Decision::Deny);
     assert_eq!(rule("git \"$x\"").decision, Decision::Deny);
     assert_eq!(rule("git push").decision, Decision::Suspend);
@@ -441,7 +441,7 @@ fn any_word() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever a process names and whoever asks: an answer, and only a granted program is let go.
+    /// Every exec gets an answer, whatever its path, words and parent are, and only granted programs may run.
     #[test]
     fn no_exec_is_let_go_that_nothing_grants(
         path in any_path(),
@@ -474,7 +474,7 @@ proptest! {
             (_, ExecAnswer::Deny(denial)) => prop_assert!(!denial.reason.is_empty() && !denial.fix.is_empty()),
             (Starts::Anything, ExecAnswer::Allow { .. }) => {}
         }
-        // What a deny rule names runs for nobody.
+        // No process may run what a deny rule names.
         if ["/usr/bin/rm", "/bin/rm", "/usr/bin/curl", "/usr/local/bin/curl"].contains(&path.as_str()) {
             prop_assert!(matches!(found, ExecAnswer::Deny(_)), "{exec:?}");
         }

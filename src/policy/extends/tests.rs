@@ -1,4 +1,4 @@
-//! What extending gives: names, order, limits, problems with their places.
+//! Tests of `extends`: names, order, limits, and the positions of problems.
 
 use super::{Extended, MAX_DEPTH, files_of, resolve};
 use crate::base::event::PolicyText;

@@ -1,8 +1,8 @@
-//! Replaces "the first rule by priority decides" by "the strictest rule decides", so that no call is decided more
-//! mildly than in the original.
+//! Replaces "the first rule by priority decides" by "the strictest rule decides", so that no call is allowed
+//! that the original does not allow.
 //!
-//! - What no rule allows is denied in both, so a denial below an allow list (`deny "*"` under a few allowed tools) need
-//!   not be written.
+//! - What no rule allows is denied in both, so a denial below an allow list (`deny "*"` under a few allowed tools) is
+//!   not written.
 //! - A denial that an allow rule outranks in any other way stays: it denies more than the original, and is reported.
 //! - A question to a person becomes a suspension, with the same two cases.
 
@@ -48,25 +48,25 @@ pub(super) enum Scope {
 
 /// A rule for one group of tools, in the order of priority.
 struct Entry {
-    /// Position in the list of rules; `None` for what Gemini CLI allows by itself.
+    /// Position in the list of rules; `None` for what Gemini CLI allows by default.
     rule: Option<usize>,
     tool: ToolGroup,
     verdict: Verdict,
     /// Whether it fits every call of these tools.
     whole: bool,
-    /// The word prefixes that it fits, where these are all.
+    /// The word prefixes of the commands that it fits, if it fits nothing else.
     commands: Option<Vec<String>>,
-    /// For an allow rule a part of what it fits, otherwise at least that.
+    /// What it fits: for an allow rule possibly less, otherwise possibly more.
     scopes: Vec<Scope>,
     /// Whether `scopes` is what the original fits, as far as calls can be told apart.
     exact: bool,
-    /// Further globs where a regular expression fits a part of a word.
+    /// Further globs for a regular expression that fits part of a word.
     wide: Vec<Scope>,
     /// Whether an earlier rule decides all its calls.
     dead: bool,
 }
 
-/// Tools that Gemini CLI lets every run without a person use.
+/// Tools that Gemini CLI allows in every run without a person.
 const READS: [&str; 8] = [
     "list_directory",
     "read_file",
@@ -77,9 +77,9 @@ const READS: [&str; 8] = [
     "list_mcp_resources",
     "read_mcp_resource",
 ];
-/// Those that it lets edit in the mode `autoEdit`.
+/// Tools that it also allows in mode `autoEdit`.
 const EDITS: [&str; 3] = ["write_file", "replace", "web_fetch"];
-/// Those of `READS` whose rule names paths.
+/// Tools of `READS` whose rule names paths.
 const BY_PATH: [&str; 5] = ["list_directory", "read_file", "read_many_files", "glob", "grep_search"];
 
 /// Names of the arguments of the built-in tools that may hold text, with their older names.
@@ -272,7 +272,7 @@ impl Conversion<'_> {
             entry.exact = false;
             if allows {
                 let text =
-                    "`toolAnnotations` cannot be asked before a call is ruled on: what the rule allows is left out";
+                    "`toolAnnotations` are not known before a call is ruled on: what the rule allows is left out";
                 self.say(DifferenceKind::Narrower, "annotations", Some(rule.span), text);
                 return None;
             }
@@ -295,7 +295,7 @@ impl Conversion<'_> {
             }
             complete = false;
             if rule.verdict == Verdict::Allow {
-                let text = format!("`{prefix}` is no list of plain words: what it allows is left out");
+                let text = format!("`{prefix}` is not a list of plain words: what it allows is left out");
                 self.say(DifferenceKind::Narrower, "prefix", Some(rule.span), text);
                 continue;
             }
@@ -304,13 +304,13 @@ impl Conversion<'_> {
             match first {
                 Some(first) => {
                     let text = format!(
-                        "`{prefix}` is no list of plain words: all commands that begin with `{first}` are meant instead"
+                        "`{prefix}` is not a list of plain words: the rule is widened to all commands that begin with `{first}`"
                     );
                     self.say(DifferenceKind::Narrower, "prefix", Some(rule.span), text);
                     commands.push(first);
                 }
                 None => {
-                    let text = format!("`{prefix}` is no list of plain words: all commands are meant instead");
+                    let text = format!("`{prefix}` is not a list of plain words: the rule is widened to all commands");
                     self.say(DifferenceKind::Narrower, "prefix", Some(rule.span), text);
                     entry.scopes = vec![Scope::All];
                     return;
@@ -358,7 +358,7 @@ impl Conversion<'_> {
                     entry.wide = globs.collect();
                 }
                 None => {
-                    let text = format!("`{key}` cannot be kept: all commands are meant instead");
+                    let text = format!("`{key}` cannot be kept: the rule is widened to all commands");
                     self.say(DifferenceKind::Narrower, "regex", Some(rule.span), text);
                     entry.exact = false;
                     entry.scopes = vec![Scope::All];
@@ -457,7 +457,7 @@ impl Conversion<'_> {
             Some(globs) => scopes.extend(globs),
             None => {
                 let text = format!(
-                    "`argsPattern` cannot be kept: all calls of `{}` are meant instead",
+                    "`argsPattern` cannot be kept: the rule is widened to all calls of `{}`",
                     entry.tool.text()
                 );
                 self.say(DifferenceKind::Narrower, "regex", Some(rule.span), text);
@@ -468,7 +468,7 @@ impl Conversion<'_> {
         entry.scopes = scopes;
     }
 
-    /// Whether a later rule would let through some calls of this one.
+    /// Whether a later rule would allow some calls that this one fits.
     fn is_needed(&self, at: usize) -> bool {
         let Some(entry) = self.entries.get(at) else {
             return false;
@@ -487,7 +487,7 @@ impl Conversion<'_> {
                 self.push(at, "allow", entry.scopes.clone(), Vec::new());
             } else if let Some(rule) = rule.and_then(|rule| self.rules.get(rule)) {
                 let text = format!(
-                    "a rule of higher priority decides all calls of `{}`: it is left out",
+                    "a rule of higher priority decides all calls of `{}`: this one is left out",
                     tool.text()
                 );
                 self.say(DifferenceKind::Same, "never-reached", Some(rule.span), text);
@@ -519,7 +519,7 @@ impl Conversion<'_> {
                     _ => ("question", "held for a person"),
                 };
                 let text = format!(
-                    "the rule that allows in line {lines} outranks this {what} by its priority there; here the strictest rule decides, \
+                    "in Gemini CLI the allow rule in line {lines} has a higher priority than this {what}; here the strictest rule decides, \
                      so what both fit is {then}"
                 );
                 self.say(DifferenceKind::Narrower, "outranked", span, text);
@@ -565,7 +565,7 @@ impl Conversion<'_> {
             _ => {
                 let lines = self.lines(&higher);
                 let text = format!(
-                    "the rule that allows in line {lines} outranks this one there; here the strictest rule decides, so it allows nothing \
+                    "in Gemini CLI the allow rule in line {lines} has a higher priority; here the strictest rule decides, so it allows nothing \
                      that this rule fits"
                 );
                 self.say(DifferenceKind::Narrower, "outranked", span, text);
@@ -594,12 +594,12 @@ impl Conversion<'_> {
         }
     }
 
-    /// What Gemini CLI runs without the question of a rule for all commands.
+    /// Reports that Gemini CLI runs some commands without asking, although a rule asks about all commands.
     fn known_safe(&mut self, at: usize, span: Option<Span>) {
         let shell = ToolGroup::Builtin(SHELL.to_owned());
         let about = |entry: &Entry| entry.verdict == Verdict::Ask && entry.whole && entry.tool.covers(&shell);
         if self.entries.get(at).is_some_and(about) {
-            let text = "Gemini CLI runs commands that it takes for harmless (`cat`, `ls`, `git status` …) without this question; here they \
+            let text = "Gemini CLI runs commands that it considers harmless (`cat`, `ls`, `git status` …) without this question; here they \
                         are held as well, unless a rule allows them";
             self.say(DifferenceKind::Narrower, "harmless", span, text);
         }
@@ -619,12 +619,11 @@ impl Conversion<'_> {
                 self.push(at, "suspend", all, Vec::new());
             }
             Verdict::Ask if !needed => {
-                let text =
-                    "what it asks about cannot be told from other calls: these are denied instead of held for a person";
+                let text = "what it asks about cannot be told apart from other calls: these are denied instead of held for a person";
                 self.say(DifferenceKind::Narrower, "denied-not-asked", span, text);
             }
             Verdict::Ask => {
-                let text = "what it asks about cannot be told from other calls: all of these are denied";
+                let text = "what it asks about cannot be told apart from other calls: all of these are denied";
                 self.say(DifferenceKind::Narrower, "denied-not-asked", span, text);
                 self.push(at, "deny", scopes.into_iter().chain(wide).collect(), Vec::new());
             }
@@ -741,7 +740,7 @@ impl Conversion<'_> {
                     ),
                 ));
             }
-            let text = "a rule allows all commands; what Gemini CLI asks about nevertheless is denied, as without a person there; see the rules \
+            let text = "a rule allows all commands; what Gemini CLI still asks about is denied, as in its runs without a person; see the rules \
                         `gemini:dangerous-…`";
             self.say(DifferenceKind::Same, "dangerous", None, text);
         }
@@ -767,7 +766,7 @@ impl Conversion<'_> {
             .collect();
         if !built_in.is_empty() {
             let text = format!(
-                "Gemini CLI lets every run use {} by itself; the rule `gemini:built-in` says so here",
+                "Gemini CLI allows {} in every run by default; the rule `gemini:built-in` does the same here",
                 crate::diag::diagnostic::list(&built_in)
             );
             self.say(DifferenceKind::Note, "built-in", None, text);
@@ -806,7 +805,7 @@ fn allowing_is_empty(out: &[(Option<usize>, TargetRule)]) -> bool {
         .any(|(_, rule)| rule.effect == "allow" && rule.tools.iter().any(about_shell))
 }
 
-/// Every argument with all globs.
+/// Scopes for each argument with each of the globs.
 fn crossed(names: &[&str], globs: &[String]) -> Vec<Scope> {
     let together = format!("{{{}}}", globs.join(","));
     let short = together.len() <= MAX_BYTES && together.matches('{').count() <= MAX_BRACES;
@@ -826,7 +825,7 @@ fn ticked(words: &[String]) -> String {
     crate::diag::diagnostic::list(&words)
 }
 
-/// The plain words that a text begins with, without the last one, which may go on.
+/// The plain words that a text begins with, except the last one, which may be incomplete.
 fn leading_words(text: &str) -> Option<String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let plain = |word: &&&str| {

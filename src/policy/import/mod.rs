@@ -1,8 +1,9 @@
 //! Converts a policy file of Gemini CLI (TOML) to a policy of `overnight` that never allows more, and reports every
 //! difference. Pure.
 //!
-//! There, the first rule by priority that fits decides; here, the strictest. `rules` reads the file, `pattern` turns
-//! regular expressions into words and globs, `convert` replaces the order by strictness, `write` prints the policy.
+//! There, the matching rule with the highest priority decides; here, the strictest one. `rules` reads the file,
+//! `pattern` turns regular expressions into words and globs, `convert` replaces the order by strictness, `write` prints
+//! the policy.
 
 mod convert;
 mod pattern;

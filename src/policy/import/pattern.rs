@@ -1,7 +1,7 @@
 //! Turns the regular expressions of Gemini CLI's policies into what rules of `overnight` can say: words of commands,
 //! paths, and globs on arguments.
 //!
-//! An expression is first spread out into a bounded list of alternatives, each a sequence of [`Piece`]s. A rule that
+//! An expression is first expanded into a bounded list of alternatives, each a sequence of [`Piece`]s. A rule that
 //! allows needs a part of what the expression matches, one that denies needs at least all of it; so every function here
 //! says in which direction it is exact, and returns `None` where it cannot be.
 
@@ -11,7 +11,7 @@ use regex_syntax::hir::{Class, Hir, HirKind};
 
 /// Longest expression; Gemini CLI refuses longer ones.
 const MAX_PATTERN: usize = 2_048;
-/// Most alternatives that an expression may be spread out into.
+/// Most alternatives that an expression may be expanded into.
 const MAX_ALTERNATIVES: usize = 64;
 /// Deepest nesting of groups.
 const MAX_NESTING: u32 = 50;
@@ -30,9 +30,9 @@ enum Piece {
     Segment,
     /// White space; `true` if there is at least one.
     Blank(bool),
-    /// A border of words: it restricts, and consumes nothing.
+    /// A word boundary, which matches no characters.
     Border,
-    /// The begin or end of the whole JSON text, which no argument reaches.
+    /// The start or end of the whole JSON text, which no argument reaches.
     Edge,
     /// Some other text.
     Other,
@@ -40,7 +40,7 @@ enum Piece {
 
 type Alternative = Vec<Piece>;
 
-/// An expression, spread out.
+/// An expression, expanded into alternatives.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern(Vec<Alternative>);
 
@@ -51,7 +51,7 @@ pub(super) struct Keyed {
     pub value: Value,
 }
 
-/// Alternatives for a text from its begin.
+/// Alternatives for a text, matched from its start.
 #[derive(Clone, Debug)]
 pub(super) struct Value {
     alternatives: Vec<ValueAlternative>,
@@ -180,7 +180,7 @@ pub(super) fn is_refused(text: &str) -> bool {
     inside || text.len() > MAX_PATTERN
 }
 
-/// Spreads an expression out into alternatives.
+/// Expands an expression into alternatives.
 fn spread(hir: &Hir) -> Option<Vec<Alternative>> {
     let one = |piece: Piece| Some(vec![vec![piece]]);
     match hir.kind() {
@@ -226,7 +226,7 @@ fn spread(hir: &Hir) -> Option<Vec<Alternative>> {
             (min, None, HirKind::Class(class)) => match of_class(class, true) {
                 Piece::Blank(_) => one(Piece::Blank(min > 0)),
                 piece @ (Piece::Anything | Piece::Segment) if min == 0 => one(piece),
-                // At least one character: a part of it, and exact enough for a denial.
+                // At least one character. `Other` gives it up for allow rules, and matches any text for denials.
                 Piece::Anything => Some(vec![vec![Piece::Other, Piece::Anything]]),
                 Piece::Segment => Some(vec![vec![Piece::Other, Piece::Segment]]),
                 _ => one(Piece::Other),
@@ -272,7 +272,7 @@ fn of_class(class: &Class, many: bool) -> Piece {
         return Piece::Blank(true);
     }
     if many {
-        // Nearly all characters; `"`, `\` and line breaks do not stand unescaped in a JSON string.
+        // Nearly all characters; `"`, `\` and line breaks do not occur unescaped in a JSON string.
         let usual = (' '..='~').filter(|c| !matches!(c, '"' | '\\' | '/'));
         let wide = size > 1_000_000 && usual.into_iter().all(has);
         return match (wide, has('/')) {
@@ -287,13 +287,13 @@ fn of_class(class: &Class, many: bool) -> Piece {
     }
 }
 
-/// The key and the value of `"KEY":"…`, behind the character that encloses an argument.
+/// The key and the value of `"KEY":"…`, after the character that encloses an argument.
 fn keyed(pieces: &Alternative) -> Option<Keyed> {
     let mut rest = pieces.as_slice();
     loop {
         rest = match rest {
             [Piece::Anything | Piece::Border | Piece::Blank(false), after @ ..] => after,
-            // The whole text begins with `{`; anything else behind the begin never matches.
+            // The whole text begins with `{`; anything else after the start never matches.
             [Piece::Edge, after @ ..] if matches!(after, [Piece::Anything, ..]) => after,
             [Piece::Edge, after @ ..] if matches!(after, [Piece::Text(text), ..] if text.starts_with('{')) => after,
             [Piece::Text(text), after @ ..]
@@ -362,7 +362,7 @@ fn value(pieces: &[Piece]) -> ValueAlternative {
     }
 }
 
-/// Where a quote stands that is not escaped with a backslash.
+/// The position of the first quote that is not escaped with a backslash.
 fn unescaped_quote(text: &str) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
@@ -406,7 +406,7 @@ impl Value {
                 return None;
             }
             let glob = glob.trim_end_matches('*');
-            // A part of a command line begins at its start or behind a character that is not part of a word.
+            // A part of a command line begins at its start or after a character that is not part of a word.
             globs.push(format!("{{{glob}*,*[!a-zA-Z0-9_./~-]{glob}*}}"));
         }
         Some(globs)
@@ -444,7 +444,7 @@ impl Value {
     }
 }
 
-/// The words of a command at the begin of an alternative.
+/// The words of a command at the start of an alternative.
 fn words(alternative: &ValueAlternative) -> Option<String> {
     if alternative.more {
         return None;
@@ -556,7 +556,7 @@ fn paths(alternative: &ValueAlternative) -> Option<Vec<String>> {
         let next = pieces.get(at + 1);
         match piece {
             Piece::Text(text) if text.contains(['\\', '"', '\0']) => return None,
-            // A comma is text outside of braces.
+            // Outside braces a comma is literal.
             Piece::Text(text) => out.push_str(&escaped(text).replace("\\,", ",")),
             Piece::Segment => out.push('*'),
             Piece::Set(chars) if !set(chars).starts_with('?') => out.push_str(&set(chars)),
@@ -577,7 +577,7 @@ fn paths(alternative: &ValueAlternative) -> Option<Vec<String>> {
         }
     }
     let plain = out.trim_start_matches("./").to_owned();
-    // A path from the root of the machine lies outside the workspace, wherever that is.
+    // An absolute path is outside the workspace, wherever that is.
     if plain.starts_with('/') || plain.is_empty() {
         return None;
     }
@@ -587,7 +587,7 @@ fn paths(alternative: &ValueAlternative) -> Option<Vec<String>> {
     all.iter().all(sound).then_some(all)
 }
 
-/// Text with the characters escaped that a glob interprets.
+/// Text with the special characters of globs escaped.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -635,7 +635,7 @@ mod tests {
         assert!(Pattern::parse(&"(ab|cd)".repeat(20)).is_none(), "too many alternatives");
     }
 
-    /// Read alike by both: otherwise an allow rule could get more than JavaScript matches, and a denial less.
+    /// Both must read it alike: otherwise an allow rule could match more than in JavaScript, and a denial less.
     #[test]
     fn what_javascript_reads_otherwise_is_not_read() {
         for regex in [

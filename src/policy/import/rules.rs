@@ -238,7 +238,7 @@ fn rule(
     let mut active = common.active;
     for key in &unknown {
         let text = format!(
-            "Gemini CLI ignores the unknown key `{}`, so the rule may be wider than it was meant{}",
+            "Gemini CLI ignores the unknown key `{}`, so the rule may be wider than intended{}",
             key.value,
             match verdict {
                 Verdict::Allow => ": it is left out",
@@ -253,7 +253,7 @@ fn rule(
     }
     active &= unknown.is_empty() || verdict != Verdict::Allow;
     if let Some(flag) = interactive.filter(|flag| flag.value && active) {
-        let text = "the rule holds only where a person sits at a terminal: it is left out";
+        let text = "the rule applies only in interactive sessions: it is left out";
         note(report, DifferenceKind::Same, "interactive-only", flag.span, text);
         active = false;
     }
@@ -323,7 +323,7 @@ fn checker(
     })
 }
 
-/// Keys that nobody asked for.
+/// Keys that the reader did not take.
 fn unknown_keys(node: &YamlNode, reader: Reader<'_>) -> Vec<Spanned<String>> {
     let mut all = Vec::new();
     reader.finish(&mut all);
@@ -380,11 +380,11 @@ fn common(
     }
     let given = [prefixes_at.is_some(), regex.is_some(), args.is_some()];
     if given.iter().filter(|given| **given).count() > 1 {
-        let message = "`commandPrefix`, `commandRegex` and `argsPattern` exclude one another";
+        let message = "`commandPrefix`, `commandRegex` and `argsPattern` are mutually exclusive";
         problems.push(Diagnostic::error("misplaced-key", span, message).help("keep one of them"));
     }
     let narrowing = match (prefixes, regex, args) {
-        // As there: an empty text is no condition.
+        // As in Gemini CLI, an empty string is no condition.
         (Some(list), ..) => match list.as_slice() {
             [only] if only.value.is_empty() => Narrowing::None,
             _ => Narrowing::Prefixes(list.into_iter().map(|prefix| prefix.value).collect()),
@@ -397,7 +397,7 @@ fn common(
     if !modes.is_empty() && !modes.contains(&mode) {
         let words: Vec<&str> = modes.iter().map(|mode| mode.as_str()).collect();
         let text = format!(
-            "the rule holds only in mode {}, and this is mode {}: it is left out",
+            "the rule applies only in mode {}, and this is mode {}: it is left out",
             words.join(", "),
             mode.as_str()
         );
@@ -468,7 +468,7 @@ fn tools(
     found
 }
 
-/// The tool's own name, also where the whole name was written beside `mcpName`.
+/// The tool's own name, even if the full name was written beside `mcpName`.
 fn bare(tool: &str, server: &str) -> String {
     let whole = format!("mcp_{server}_");
     tool.strip_prefix(&whole).unwrap_or(tool).to_owned()

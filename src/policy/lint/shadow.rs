@@ -1,4 +1,4 @@
-//! Warns about rules that have no effect because another rule covers them. Compares their texts.
+//! Warns about rules that have no effect because another rule covers them. Only the texts of rules are compared.
 
 use crate::diag::Diagnostic;
 use crate::policy::model::{Policy, Rule, RuleEffect, SHELL, ToolPattern};

@@ -1,4 +1,4 @@
-//! Each warning, by the smallest rules that have it.
+//! Each warning, with the smallest rules that cause it.
 
 use super::*;
 use crate::diag::SourceFiles;

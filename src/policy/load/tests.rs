@@ -1,4 +1,4 @@
-//! What is refused and where, what is accepted, names that turn up later, what several files say together.
+//! Tests of loading: accepted and refused files, positions of problems, names known only later, several files.
 
 use super::*;
 use crate::base::budget::Budget;

@@ -1,4 +1,4 @@
-//! The presets and the shipped policies against their case tables.
+//! Tests the presets and the shipped policies with their case tables.
 
 use crate::base::ruling::{Decision, PolicyInput};
 use crate::diag::{SourceFiles, render_all};

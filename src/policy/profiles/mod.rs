@@ -133,9 +133,9 @@ pub const CLASSES: &[(&str, ValueClass, &str)] = &[
     (
         "output",
         ValueClass::Out,
-        "a file that is written, made, changed or removed",
+        "a file that is written, created, changed or removed",
     ),
-    ("new-dir", ValueClass::Dir, "a directory that is made"),
+    ("new-dir", ValueClass::Dir, "a directory that is created"),
     (
         "destination",
         ValueClass::Into,
@@ -171,17 +171,17 @@ pub const CLASSES: &[(&str, ValueClass, &str)] = &[
     (
         "any",
         ValueClass::Loose,
-        "anything; what looks like a path must lie inside the workspace",
+        "anything; what looks like a path must be inside the workspace",
     ),
     ("tar-listing", ValueClass::Listing, "the mode of tar that lists (`tzf`)"),
     ("date-format", ValueClass::Format, "a format of date (`+%F`)"),
     ("word", ValueClass::Label, "letters, digits, `-` and `_`"),
     ("jq-program", ValueClass::Jq, "a jq program"),
-    ("git-remote", ValueClass::Remote, "the name of a git remote, no URL"),
+    ("git-remote", ValueClass::Remote, "the name of a git remote, not a URL"),
     (
         "http-header",
         ValueClass::Header,
-        "an HTTP header, no `@file`, no `Host`",
+        "an HTTP header, but neither `@file` nor `Host`",
     ),
     ("standard-output", ValueClass::Stdout, "`-` or `/dev/null`"),
     (
@@ -192,12 +192,12 @@ pub const CLASSES: &[(&str, ValueClass, &str)] = &[
     (
         "name-pattern",
         ValueClass::Name,
-        "a pattern of file names, of no secret-like ones",
+        "a pattern of file names that matches no secret-like ones",
     ),
     (
         "formatted",
         ValueClass::Formatted,
-        "a file that a formatter reads and may write, as far as it is not protected",
+        "a file that a formatter reads and may write unless it is protected",
     ),
     (
         "git-change",
@@ -210,11 +210,11 @@ pub const CLASSES: &[(&str, ValueClass, &str)] = &[
         ValueClass::Mode,
         "a file mode without set-id and sticky bits",
     ),
-    ("archive", ValueClass::Archive, "a file, and no `host:file`"),
+    ("archive", ValueClass::Archive, "a file, not `host:file`"),
     (
         "build-argument",
         ValueClass::Behind,
-        "what a build tool takes behind `--`: a number of jobs, or how it talks",
+        "what a build tool takes after `--`: a number of jobs, or an output option",
     ),
     (
         "git-setting",
@@ -224,7 +224,7 @@ pub const CLASSES: &[(&str, ValueClass, &str)] = &[
     (
         "test-argument",
         ValueClass::Harness,
-        "an argument of a test harness, no file to log to",
+        "an argument of a test harness, not a log file",
     ),
     ("lint-level", ValueClass::Lint, "a lint or its level"),
     (
@@ -232,25 +232,25 @@ pub const CLASSES: &[(&str, ValueClass, &str)] = &[
         ValueClass::Module,
         "a Go package of this repository or its list",
     ),
-    ("package", ValueClass::Package, "a package by its name: no URL, no file"),
+    (
+        "package",
+        ValueClass::Package,
+        "a package by its name, not a URL or file",
+    ),
     ("repository", ValueClass::Slug, "`owner/name` or a number"),
     ("git-refspec", ValueClass::Refspec, "what git fetches or pushes"),
     ("maven-goal", ValueClass::Goal, "a phase or well-known goal of Maven"),
-    (
-        "disabled-plugin",
-        ValueClass::Off,
-        "`no:NAME`, a plugin that is switched off",
-    ),
+    ("disabled-plugin", ValueClass::Off, "`no:NAME`, a plugin to turn off"),
     (
         "curl-format",
         ValueClass::Writeout,
-        "what curl prints at the end, no file",
+        "what curl prints at the end, not a file",
     ),
     ("dd-operand", ValueClass::Dd, "`key=value` of dd"),
     (
         "jq-program-or-file",
         ValueClass::JqOrFile,
-        "a jq program, or the only file when nothing else is named",
+        "a jq program, or the only file if nothing else is named",
     ),
     (
         "sql",
@@ -275,7 +275,7 @@ pub const CLASSES: &[(&str, ValueClass, &str)] = &[
     (
         "compiler-flag",
         ValueClass::CompilerFlag,
-        "a flag of a compiler: no file, no plugin, nothing for the linker",
+        "a compiler flag without a file, a plugin or linker arguments",
     ),
 ];
 

@@ -62,10 +62,10 @@ pub fn profile(files: &SourceFiles, node: &YamlNode, problems: &mut Problems) ->
             .map(|name| name.split_whitespace().map(str::to_owned).collect())
             .collect();
         if names.iter().any(Vec::is_empty) {
-            let message = format!("`{}` names a subcommand without words", entry.key);
+            let message = format!("`{}` contains a subcommand without words", entry.key);
             problems.push(
                 Diagnostic::error("bad-subcommand", entry.key_span, message)
-                    .help("as `get` or `rollout status`; several with ` | `"),
+                    .help("write `get` or `rollout status`; separate several with ` | `"),
             );
             continue;
         }
@@ -113,12 +113,12 @@ fn copied(profile: &Profile, like: &Spanned<String>, problems: &mut Problems) ->
     let wanted: Vec<&str> = like.value.split_whitespace().collect();
     let found = profile.subs.iter().find(|(name, _)| *name == wanted);
     if found.is_none() {
-        let message = format!("no subcommand `{}` stands above", like.value);
+        let message = format!("no subcommand `{}` is described above", like.value);
         let known: Vec<String> = profile.subs.iter().map(|(name, _)| name.join(" ")).collect();
         let help = did_you_mean(&like.value, known.iter().map(String::as_str));
         problems.push(
             Diagnostic::error("unknown-subcommand", like.span, message)
-                .help(help.unwrap_or_else(|| "`like` copies a subcommand that is described before".to_owned())),
+                .help(help.unwrap_or_else(|| "`like` copies a subcommand that is described above".to_owned())),
         );
     }
     found.map(|(_, section)| section.clone()).unwrap_or_default()
@@ -227,8 +227,10 @@ fn unknown_word(what: &str, word: &Spanned<String>, known: &[&str]) -> Diagnosti
 /// Parses `options`: lists of option names, by the effect of the option or of its value.
 fn options(files: &SourceFiles, node: &YamlNode, section: &mut ArgumentSpec, problems: &mut Problems) {
     let Shape::Map(entries) = &node.shape else {
-        problems
-            .push(wrong_type(node, "`options`", "a map from classes to options").help("as `harmless: -q --verbose`"));
+        problems.push(
+            wrong_type(node, "`options`", "a map from classes to options")
+                .help("write, for example, `harmless: -q --verbose`"),
+        );
         return;
     };
     let mut seen: Vec<String> = Vec::new();
@@ -253,9 +255,9 @@ fn options(files: &SourceFiles, node: &YamlNode, section: &mut ArgumentSpec, pro
                 false => word.value.clone(),
             };
             if !name.starts_with(['-', '+']) || name.len() < 2 {
-                let message = format!("`{}` is no option", word.value);
+                let message = format!("`{}` is not an option", word.value);
                 problems.push(Diagnostic::error("bad-option", word.span, message).help(
-                    "write options as they are typed: `-q`, `--quiet`; `--color=` when a value is only attached",
+                    "write options as they are typed: `-q`, `--quiet`; `--color=` if the value must be attached",
                 ));
                 continue;
             }
@@ -325,7 +327,7 @@ fn words(files: &SourceFiles, node: &YamlNode, key: &str, problems: &mut Problem
     let mut found = Vec::new();
     for item in items {
         let Shape::Scalar(scalar) = &item.shape else {
-            problems.push(wrong_type(item, &format!("`{key}`"), "words, separated by blanks"));
+            problems.push(wrong_type(item, &format!("`{key}`"), "words, separated by spaces"));
             continue;
         };
         // The words appear literally in the source unless it escapes something; then the position of the whole string

@@ -1,4 +1,4 @@
-//! The tables themselves: they parse, no program has two, and they say what they seem to.
+//! Tests of the built-in tables: they parse, no program has two, and they mean what they say.
 
 use super::{Arity, ValueClass, builtin, parse, table};
 
@@ -17,7 +17,7 @@ fn every_table_parses_and_no_program_has_two() {
     all.sort_unstable();
     all.dedup();
     assert_eq!(all.len(), count, "a program has two tables");
-    // The index is made without a parse.
+    // The index is built without parsing the tables.
     let indexed: Vec<&str> = super::names().collect();
     assert_eq!(all, indexed);
     assert!(count >= 200);

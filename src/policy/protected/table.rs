@@ -1,4 +1,4 @@
-//! The table of protected names with the reason for each. The page `names.md` and the tests are derived from it.
+//! The table of protected names with the reason for each. The page `protected.md` and the tests are derived from it.
 
 use super::ProtectedName;
 

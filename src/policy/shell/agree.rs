@@ -12,8 +12,8 @@ pub fn look(text: &str) -> Result<ParserView, CommandRefusal> {
     let unreadable = || {
         CommandRefusal::new(
             "parse_error",
-            "the command cannot be parsed as bash without doubt",
-            "check quotes and brackets; put the opener of a here-document last on its line",
+            "the command cannot be parsed unambiguously as bash",
+            "check quotes and brackets; put `<<` of a here-document last on its line",
         )
     };
     let mut parser = Parser::new();
@@ -21,8 +21,8 @@ pub fn look(text: &str) -> Result<ParserView, CommandRefusal> {
         .set_language(&tree_sitter_bash::LANGUAGE.into())
         .map_err(|_| unreadable())?;
     let mut tree = parser.parse(text, None).ok_or_else(unreadable)?;
-    // Its grammar has no here-string behind another redirection (`cat > a <<< b`), where bash takes one as any other
-    // redirection. A `<` in its place has one operand, too, and is no target.
+    // Its grammar does not allow a here-string after another redirection (`cat > a <<< b`), but bash does. `<` has one
+    // operand too, and the operand of a here-string is not collected as a target.
     let plain = text.replace("<<<", HERE_STRING);
     if tree.root_node().has_error() && plain != text {
         tree = parser.parse(&plain, None).ok_or_else(unreadable)?;
@@ -35,7 +35,7 @@ pub fn look(text: &str) -> Result<ParserView, CommandRefusal> {
     Ok(seen)
 }
 
-/// What stands for the operator of a here-string; as long as it is, so that places stay.
+/// Replaces the operator of a here-string; of the same length, so that positions do not change.
 const HERE_STRING: &str = "<  ";
 
 /// Compares the main parser's results with tree-sitter's.
@@ -51,7 +51,7 @@ pub fn check(seen: &ParserView, names: &[String], targets: &[String]) -> Result<
     Err(CommandRefusal::new(
         "parse_disagree",
         "two parsers read the command differently",
-        "write it more plainly: one command a line, fewer quotes, a here-document's opener last on its line",
+        "write it more plainly: one command per line, fewer quotes, `<<` of a here-document last on its line",
     ))
 }
 

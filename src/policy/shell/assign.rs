@@ -51,7 +51,7 @@ pub fn before(walk: &mut CommandWalk<'_>, name: &str, value: &ShellWord) -> Resu
     Ok(())
 }
 
-/// What is known of a variable that is accepted only with certain values.
+/// The verdict on a variable that is accepted only with certain values.
 enum Known {
     Harmless,
     /// A search path for code that leads into the workspace: accepted only before programs that run code of the tree
@@ -93,7 +93,7 @@ fn known_value(name: &str, value: Option<&str>) -> Option<Known> {
 pub fn leads_code(program: &str) -> CommandRefusal {
     CommandRefusal::new(
         "assignment:PYTHONPATH",
-        format!("the variable leads `{program}` to code of the tree, and it may run none"),
+        format!("the variable makes `{program}` load code of the tree, which it may not run"),
         "leave it out",
     )
 }
@@ -104,7 +104,7 @@ fn refused(name: &str) -> CommandRefusal {
         format!("setting `{name}` is not on the list of harmless names"),
         if is_never(name) {
             match name {
-                "PYTHONPATH" => "give directories of the workspace, as `PYTHONPATH=src pytest`",
+                "PYTHONPATH" => "give directories of the workspace, as in `PYTHONPATH=src pytest`",
                 _ => "leave it out: it can change which program runs",
             }
         } else {
@@ -122,7 +122,7 @@ pub fn alone(walk: &mut CommandWalk<'_>, state: &ShellState, assignment: &Assign
     if !may_be_set(&name) {
         return Err(CommandRefusal::new(
             format!("assignment:{name}"),
-            format!("`{name}` may not be set: only lower-case names stay inside the shell"),
+            format!("`{name}` may not be set: only lower-case names, which programs do not read, are allowed"),
             "use a lower-case name",
         ));
     }
@@ -165,7 +165,7 @@ pub fn may_be_removed(name: &str) -> Result<(), CommandRefusal> {
 pub fn removed(name: &str) -> CommandRefusal {
     CommandRefusal::new(
         format!("assignment:{name}"),
-        format!("removing `{name}` from the environment is refused: it keeps programs from reading other settings"),
+        format!("removing `{name}` from the environment is refused: programs could then read other settings"),
         "run the command with the environment as it is",
     )
 }

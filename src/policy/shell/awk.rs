@@ -26,7 +26,7 @@ pub fn check(program: &str) -> Result<(), String> {
         return Err(format!("`{word}`"));
     }
     if program.contains("\\\n") {
-        return Err("a line that goes on behind a backslash".to_owned());
+        return Err("a line that is continued with a backslash".to_owned());
     }
     let chars: Vec<char> = program.chars().collect();
     let mut at = 0;
@@ -43,7 +43,7 @@ pub fn check(program: &str) -> Result<(), String> {
                 operand_next = false;
                 continue;
             }
-            '/' if last == ')' && chars[at + 1..].contains(&'/') => return Err("a slash behind `)`".to_owned()),
+            '/' if last == ')' && chars[at + 1..].contains(&'/') => return Err("a slash after `)`".to_owned()),
             '/' if operand_next => {
                 at = pattern(&chars, at + 1)?;
                 last = '/';
@@ -54,7 +54,7 @@ pub fn check(program: &str) -> Result<(), String> {
                 at += chars[at..].iter().take_while(|next| **next != '\n').count();
                 continue;
             }
-            '@' => return Err("`@` calls a function by its name in a value".to_owned()),
+            '@' => return Err("`@` calls a function whose name is a value".to_owned()),
             '|' if chars.get(at + 1) == Some(&'|') => at += 1,
             '|' => return Err("a pipe".to_owned()),
             '>' if chars.get(at + 1) == Some(&'=') => at += 1,
@@ -65,7 +65,7 @@ pub fn check(program: &str) -> Result<(), String> {
             '}' => braces = braces.saturating_sub(1),
             '(' => depth += 1,
             ')' => depth = depth.saturating_sub(1),
-            '\\' if chars.get(at + 1) != Some(&'\n') => return Err("a backslash outside a text".to_owned()),
+            '\\' if chars.get(at + 1) != Some(&'\n') => return Err("a backslash outside a string".to_owned()),
             _ if next == '_' || next.is_ascii_alphabetic() => {
                 let word: String = chars[at..]
                     .iter()
@@ -94,7 +94,7 @@ fn quoted(chars: &[char], start: usize) -> Result<usize, String> {
     let mut at = start;
     loop {
         match chars.get(at) {
-            None | Some('\n') => return Err("a text is not closed".to_owned()),
+            None | Some('\n') => return Err("a string is not closed".to_owned()),
             Some('"') => return Ok(at + 1),
             Some('\\') => at += 2,
             Some(_) => at += 1,

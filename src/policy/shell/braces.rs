@@ -19,7 +19,7 @@ pub fn expand(units: Vec<Unit>) -> Result<Vec<Vec<Unit>>, CommandRefusal> {
         if done.len() + open.len() > MAX_WORDS || steps > MAX_WORDS * 16 {
             return Err(CommandRefusal::new(
                 "limit:braces",
-                "braces would make more than 64 words",
+                "the braces expand to more than 64 words",
                 "write the words out",
             ));
         }

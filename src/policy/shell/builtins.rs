@@ -78,9 +78,7 @@ pub fn check(words: &[ShellWord], reads_lines: bool) -> Result<(), CommandRefusa
 
 fn fix_for(program: &str) -> &'static str {
     match program {
-        "export" | "declare" | "typeset" => {
-            "put the assignment in front of the command that needs it: `NAME=value command`"
-        }
+        "export" | "declare" | "typeset" => "put the assignment before the command that needs it: `NAME=value command`",
         "source" | "." => {
             "run the script by its name; of virtual environments, `source .venv/bin/activate` is accepted"
         }

@@ -1,4 +1,4 @@
-//! The conditions of `[[ … ]]`, and the files that these, `[` and `test` examine.
+//! The conditions of `[[ … ]]`, and the files that `[[`, `[` and `test` examine.
 
 use super::scope::{CommandWalk, ShellState};
 use super::{CommandRefusal, FileUse, ShellWord, place, words};

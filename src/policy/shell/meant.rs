@@ -1,5 +1,5 @@
-//! Under how many spellings a word that a deny rule names may stand in a command: as an abbreviation, in a group of short
-//! options, as the other form of an option or subcommand, behind operands. Errs on the side of the denial.
+//! Finds the words of a deny rule in other spellings: abbreviated, in a group of short options, in the long or short
+//! form of an option, as an alias of a subcommand, after operands. If in doubt, a word matches.
 
 /// Programs, and the short letter and long name of their options.
 type OptionForms = (&'static [&'static str], &'static [(char, &'static str)]);
@@ -71,19 +71,19 @@ const NAMES: [(&str, &str, &[&str]); 13] = [
 /// The fewest characters of an abbreviation, without dashes.
 const SHORTEST: usize = 2;
 
-/// Whether a word of a deny rule is an option, which may stand anywhere.
+/// Whether a word of a deny rule is an option, which may be anywhere in the command.
 pub fn is_option(wanted: &str) -> bool {
     wanted.len() > 1 && wanted.starts_with('-') && wanted != "--"
 }
 
-/// Programs whose options may stand behind their operands, and that have no subcommands.
+/// Programs that accept options after operands, and have no subcommands.
 const MIXED: [&str; 13] = [
     "rm", "cp", "mv", "chmod", "chown", "chgrp", "ln", "sed", "gsed", "curl", "wget", "tar", "find",
 ];
 
-/// The words among which an option of a deny rule is looked for, of those behind the program: behind the subcommand that
-/// the rule names before it; else only in front of operands, since what stands behind them is another program's or a
-/// subcommand's (`git -c`, `bash -c`).
+/// The words in which to look for an option of a deny rule, out of those after the program: the words after the
+/// subcommand that the rule names before it; otherwise only those before operands, because options after operands may
+/// belong to another program or a subcommand (`git -c`, `bash -c`).
 pub fn place_of_options<'a, 'b>(program: &str, words: &'a [Option<&'b str>], at: usize) -> &'a [Option<&'b str>] {
     if at > 0 || MIXED.contains(&program) {
         return words.get(at..).unwrap_or_default();
@@ -95,12 +95,13 @@ pub fn place_of_options<'a, 'b>(program: &str, words: &'a [Option<&'b str>], at:
     words.get(..end).unwrap_or_default()
 }
 
-/// Whether a command ends here, as the `$` of a rule demands. Options of the rule were found wherever they stand.
+/// Whether the command ends here, as the `$` of a rule demands. If the rule has options, remaining options are ignored,
+/// because the rule's own may be among them.
 pub fn is_end(has_options: bool, words: &[Option<&str>]) -> bool {
     words.is_empty() || has_options && words.iter().all(|word| word.is_some_and(|word| word.starts_with('-')))
 }
 
-/// Whether a word is this subcommand of the program: also by another name, or where the program takes abbreviations.
+/// Whether a word is this subcommand of the program, or an alias or accepted abbreviation of it.
 pub fn is_subcommand(program: &str, wanted: &str, word: &str) -> bool {
     let named =
         |(of, name, others): &(&str, &str, &[&str])| *of == program && *name == wanted && others.contains(&word);
@@ -108,7 +109,8 @@ pub fn is_subcommand(program: &str, wanted: &str, word: &str) -> bool {
     word == wanted || short || NAMES.iter().any(named)
 }
 
-/// Whether some word before `--` may be this option. `None` stands for a word that is not known, which may be any.
+/// Whether some word before `--` may be this option. `None` is an unknown word, which may be anything if `unknown` is
+/// set.
 pub fn has_option(program: &str, words: &[Option<&str>], wanted: &str, unknown: bool) -> bool {
     let words: Vec<Option<&str>> = words.iter().copied().take_while(|word| *word != Some("--")).collect();
     if words.iter().any(Option::is_none) && unknown {
@@ -123,11 +125,11 @@ pub fn has_option(program: &str, words: &[Option<&str>], wanted: &str, unknown: 
         return forms(program).any(|(letter, long)| long == name && has_letter(&words, letter));
     }
     let letters: Vec<char> = wanted.chars().skip(1).collect();
-    // Of three letters or fewer they are a group; longer ones are long options with one dash.
+    // Up to three letters are a group of short options; more are a long option with one dash.
     if letters.len() > 3 || !letters.iter().all(char::is_ascii_alphanumeric) {
         return false;
     }
-    // The long name, and other letters for it, as `rm -R`.
+    // The long name, and other letters for it, such as `-R` for `-r` of `rm`.
     let long = |letter: char| {
         let mut names = forms(program)
             .filter(|(short, _)| *short == letter)
@@ -167,7 +169,8 @@ fn is_same(word: &str, wanted: &str) -> bool {
     }
 }
 
-/// Whether a group of short options has this letter. What follows a character that is none is a value.
+/// Whether a group of short options has this letter. After the first character that is not a letter or digit, the rest
+/// is a value.
 fn has_letter(words: &[&str], letter: char) -> bool {
     let group = |word: &&str| word.len() > 1 && word.starts_with('-') && !word.starts_with("--");
     words.iter().filter(|word| group(word)).any(|word| {
@@ -176,7 +179,7 @@ fn has_letter(words: &[&str], letter: char) -> bool {
     })
 }
 
-/// The module that Python is told to run, with the words behind it: `-m pip`, `-mpip`, `-Im pip`.
+/// The modules that Python may run (`-m pip`, `-mpip`, `-Im pip`), each with the index of the word after it.
 pub fn modules(program: &str, words: &[Option<&str>]) -> Vec<(String, usize)> {
     if !program.starts_with("python") && !program.starts_with("pypy") {
         return Vec::new();

@@ -77,7 +77,7 @@ pub struct Simple {
     pub hosts: Vec<String>,
     /// The argument profile's objection to the command; `args: any` on a rule lifts it.
     pub concern: Option<CommandRefusal>,
-    /// Whether it only reads or changes the shell's own state (`cd`, `true`, `test`, a value_checks `echo`) and needs no rule.
+    /// Whether it only reads or changes the shell's own state (`cd`, `true`, `test`, a plain `echo`) and needs no rule.
     pub state_only: bool,
     /// Indices of the words that caused the concern: a rule that spells them out lifts it.
     pub(crate) concern_words: Vec<usize>,

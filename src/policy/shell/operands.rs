@@ -197,7 +197,7 @@ fn arguments(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, start: usize) {
             pass,
             NEVER_SPELLED,
             "program_argument",
-            "it would choose the names of its files itself",
+            "it would choose file names itself",
         );
     }
     classify(pass, section);
@@ -434,7 +434,7 @@ fn classify(pass: &mut Pass<'_, '_>, section: &ArgumentSpec) {
                 take(pass, class, *at, word);
             }
             None => {
-                let reason = format!("the profile of `{}` knows no operand here", pass.words[0].text);
+                let reason = format!("the profile of `{}` does not allow an operand here", pass.words[0].text);
                 concern(pass, *at, "unknown_operand", &reason);
             }
         }

@@ -48,7 +48,7 @@ fn shallow(text: &str) -> Result<Program, CommandRefusal> {
         return Err(CommandRefusal::new(
             "limit:nesting",
             "groups are nested more than 12 deep",
-            "write it flatter",
+            "nest it less deeply",
         ));
     }
     Ok(program)

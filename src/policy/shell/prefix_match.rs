@@ -35,7 +35,7 @@ pub fn parse_prefix(entry: &str) -> Result<Vec<PrefixWord>, String> {
             Unit::Char { value, quoted } => {
                 if !quoted && ";&|<>()`*?[]{}#\n".contains(value) {
                     return Err(format!(
-                        "`{value}` has no place in a command prefix; quote it when it is meant as text"
+                        "`{value}` is not allowed in a command prefix; quote it if it is literal text"
                     ));
                 }
                 if !open {
@@ -54,7 +54,7 @@ pub fn parse_prefix(entry: &str) -> Result<Vec<PrefixWord>, String> {
                     open = true;
                 }
             }
-            _ => return Err("a command prefix holds plain words, no expansions".to_owned()),
+            _ => return Err("a command prefix consists of plain words, without expansions".to_owned()),
         }
     }
     let last = words.len().saturating_sub(1);
@@ -271,7 +271,7 @@ fn may_match_words(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
     true
 }
 
-/// Whether the prefix has words behind `--`, where options are what the program hands on.
+/// Whether the prefix has `--`; options after it belong to what the program passes on.
 fn has_dashes(prefix: &[PrefixWord]) -> bool {
     prefix
         .iter()
@@ -377,7 +377,7 @@ mod tests {
         read(text, "", &TERRAIN, &Grants::default()).unwrap()
     }
 
-    /// A denial holds for every spelling of what it names; the controls are other things.
+    /// A deny rule matches every spelling of what it names; the control cases are different commands.
     #[test]
     fn denials_know_other_spellings() {
         for (entry, texts) in [

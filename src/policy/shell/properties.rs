@@ -35,8 +35,8 @@ fn syntax(text: &str) -> bool {
     read(text, "", &TERRAIN, &Grants::default()).is_err_and(|refusal| refusal.code == "parse_error")
 }
 
-/// Places where a command runs; `@` is the command.
-/// With braces where the place itself changes what a word means: `cd` after a pipe, `read` after `while`.
+/// Contexts in which a command runs; `@` is the command. It is in braces where the context changes the meaning of its
+/// words: `cd` after a pipe, `read` after `while`.
 const CONTEXTS: [&str; 26] = [
     "@\n",
     "ls; @\n",

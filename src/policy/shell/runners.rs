@@ -226,9 +226,9 @@ const PROGRAM_DIRS: [(&str, Ecosystem); 3] = [
 /// Directories that package managers fill; nothing else has a reason to write there.
 pub(crate) const INSTALLED_DIRS: [&str; 3] = ["node_modules", ".venv", "venv"];
 
-/// The result of looking behind a runner.
+/// What a runner starts.
 pub(super) enum Seen {
-    /// It is no runner.
+    /// It is not a runner.
     Nothing,
     /// It starts a program of the machine: deny rules apply to it, but a rule for it does not cover the runner.
     Hidden(Vec<ShellWord>),
@@ -236,7 +236,7 @@ pub(super) enum Seen {
     Starts(Vec<ShellWord>, Launch),
 }
 
-/// Finds the program behind a runner or the path of an installed program.
+/// Finds the program that a runner, or the path of an installed program, starts.
 pub(super) fn look(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWord], program: &str) -> Seen {
     if program.starts_with("./") {
         return installed(walk, words, program);
@@ -371,7 +371,7 @@ fn module(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWord], progr
     let unvouched = shadow.map(|path| {
         CommandRefusal::new(
             "program_argument",
-            format!("`{path}` lies in the working directory, where Python looks for the modules of `{name}` first"),
+            format!("`{path}` is in the working directory, where Python looks for the modules of `{name}` first"),
             format!("run `{name}` itself, or `{program} -P -m {name}`"),
         )
     });
@@ -634,7 +634,7 @@ fn found(
             unvouched = unvouched.or_else(|| {
                 Some(CommandRefusal::new(
                     "program_argument",
-                    format!("`{program}` may take the `--` away, and what follows become options"),
+                    format!("`{program}` may remove the `--`, and the words after it become options"),
                     "leave the `--` out",
                 ))
             });
@@ -646,7 +646,7 @@ fn found(
         unvouched = unvouched.or_else(|| {
             Some(CommandRefusal::new(
                 "program_argument",
-                "npm takes options in front of a `--` for itself",
+                "npm treats options before a `--` as its own",
                 format!("write `npm exec -- {name} …`, or `npx {name} …`"),
             ))
         });

@@ -37,7 +37,7 @@ pub fn scan(text: &str) -> Result<usize, CommandRefusal> {
         return Err(CommandRefusal::new(
             "control_character",
             format!(
-                "the command holds the invisible or control character U+{:04X}",
+                "the command contains the invisible or control character U+{:04X}",
                 u32::from(found)
             ),
             "write the command with visible characters, tabs and newlines only",
@@ -54,7 +54,10 @@ pub fn scan(text: &str) -> Result<usize, CommandRefusal> {
     }
     for (sign, most, name) in [(b'|', MAX_PIPES, "pipes"), (b'{', MAX_BRACES, "braces")] {
         if memchr::memchr_iter(sign, text.as_bytes()).count() > most {
-            let reason = format!("the command holds more than {most} of the sign `{}`", char::from(sign));
+            let reason = format!(
+                "the command contains more than {most} of the character `{}`",
+                char::from(sign)
+            );
             return Err(limit(name, &reason, "split it into several calls"));
         }
     }
@@ -101,7 +104,7 @@ fn depth(text: &str) -> Result<(), CommandRefusal> {
             return Err(limit(
                 "nesting",
                 "brackets are nested more than 8 deep",
-                "write it flatter",
+                "nest it less deeply",
             ));
         }
     }

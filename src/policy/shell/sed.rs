@@ -94,7 +94,7 @@ fn bracket(chars: &[char], start: usize, mark: char) -> Result<usize, String> {
         at += 1;
     }
     if marked && odd {
-        return Err("the delimiter stands inside brackets".to_owned());
+        return Err("the delimiter is inside brackets".to_owned());
     }
     Ok(at)
 }
@@ -144,7 +144,7 @@ fn end(chars: &[char], at: usize) -> Result<usize, String> {
     let at = blanks(chars, at, " \t");
     match chars.get(at) {
         None | Some(';' | '\n' | '}' | '#') => Ok(at),
-        Some(next) => Err(format!("`{next}` behind a command")),
+        Some(next) => Err(format!("`{next}` after a command")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a reading holds: files, hosts, wrappers, concerns and refusals, by example. Only for tests.
+//! Tests of readings by example: files, hosts, wrappers, concerns and refusals.
 
 use super::corpus::TERRAIN;
 use super::{CommandReading, CommandRefusal, FileUse, Grants, read};

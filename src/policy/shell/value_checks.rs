@@ -1,4 +1,4 @@
-//! Value classes that are judged by their text alone: decides which values of each class are harmless.
+//! Decides which values are harmless, for the value classes that are judged by their text alone.
 
 use super::ShellWord;
 use crate::policy::profiles::ValueClass;

@@ -121,7 +121,7 @@ pub fn take(pass: &mut Pass<'_, '_>, class: ValueClass, at: usize, word: &ShellW
                 pass,
                 at,
                 "program_argument",
-                &format!("`{}` may hold more arguments", word.text),
+                &format!("`{}` may contain more arguments", word.text),
             );
         }
         ValueClass::Name => name_pattern(pass, at, word),
@@ -178,7 +178,7 @@ fn plain(pass: &mut Pass<'_, '_>, class: ValueClass, at: usize, word: &ShellWord
     match class {
         _ if word.exact().is_none() => defer(pass, at),
         _ if !is_plain(class, word) => {
-            let reason = format!("`{}` sets more than the profile knows to be harmless", word.text);
+            let reason = format!("`{}` is not a value that the profile accepts as harmless", word.text);
             concern(pass, at, "program_argument", &reason);
         }
         ValueClass::Remote | ValueClass::Module | ValueClass::Package if word.text.starts_with(['/', '.', '~']) => {
@@ -336,7 +336,7 @@ fn guarded(pass: &mut Pass<'_, '_>, word: &ShellWord) {
     place::add(&mut pass.used.writes, uses.into_iter().filter(held).collect());
 }
 
-/// A pattern of file names reads the secret-like names that it is made for; an excluding pattern reads nothing.
+/// A pattern of file names counts as a read of the secret-like names that it matches, unless it excludes names.
 fn name_pattern(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     let before = at
         .checked_sub(2)
@@ -379,7 +379,12 @@ fn copied(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
         Some(("of", name)) => write(pass, at, &ShellWord::known(name)),
         Some(("bs" | "ibs" | "obs" | "cbs" | "count" | "seek" | "skip" | "status" | "conv" | "iflag" | "oflag", _)) => {
         }
-        Some(_) => concern(pass, at, "program_argument", "dd knows more settings than the profile"),
+        Some(_) => concern(
+            pass,
+            at,
+            "program_argument",
+            "the profile of dd does not know this operand",
+        ),
         None => defer(pass, at),
     }
 }

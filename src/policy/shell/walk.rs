@@ -14,7 +14,7 @@ use brush_parser::ast::{
 /// The most simple commands in one text, including those of its substitutions.
 const MAX_COMMANDS: usize = 200;
 
-/// What the readers of words and commands call for the texts inside them.
+/// The functions that read the texts inside words and commands.
 const INNER: InnerReaders = InnerReaders { substitution, whole };
 
 /// Reads a complete text. See [`super::read`].
@@ -67,7 +67,7 @@ fn start(dir: &str, terrain: &FsView<'_>) -> Result<ShellState, CommandRefusal> 
     if !start.inside {
         return Err(CommandRefusal::new(
             "outside_path",
-            format!("`{dir}` lies outside the workspace"),
+            format!("`{dir}` is outside the workspace"),
             "start in a directory inside",
         ));
     }
@@ -115,7 +115,7 @@ fn substitution(walk: &mut CommandWalk<'_>, state: &ShellState, text: &str) -> R
         return Err(CommandRefusal::new(
             "limit:nesting",
             "substitutions are nested more than 8 deep",
-            "write it flatter",
+            "nest it less deeply",
         ));
     }
     let openers = scan::scan(text)?;
@@ -216,7 +216,7 @@ fn command(
     if walk.reading.commands.len() > MAX_COMMANDS || walk.names.len() > MAX_COMMANDS {
         return Err(CommandRefusal::new(
             "limit:commands",
-            "the text holds more than 200 commands",
+            "the text contains more than 200 commands",
             "split it into several calls",
         ));
     }
@@ -392,7 +392,7 @@ fn on_condition(
     if tested != start {
         return Err(CommandRefusal::construct(
             "cd_in_loop",
-            "put `cd` in front of the loop instead of into its condition",
+            "put `cd` before the loop, not into its condition",
         ));
     }
     let ends = list(walk, state, &clause.1.list)?;

@@ -1,4 +1,4 @@
-//! What is suggested loads, allows what was done, and opens nothing that was closed for a reason.
+//! Suggested policies load, allow what was done, and open nothing that a rule or bound closes.
 
 use super::*;
 use crate::base::ruling::PolicyInput;
@@ -169,7 +169,7 @@ fn what_showed_while_commands_ran_is_suggested() {
     }
     for comment in [
         "# - run_shell_command: `git push`",
-        "# - out.log: stayed out",
+        "# - out.log: was left out",
         "# - .env: was put back",
     ] {
         assert!(text.contains(comment), "{comment}\n{text}");

@@ -200,10 +200,10 @@ fn compile(name: &str, pattern: &str, reading: Reading) -> Result<RegexMatcher, 
                     "\n(files are searched line by line: ask for a part of one line)"
                 }
                 () if pattern.contains('\0') || pattern.contains("\\x00") => {
-                    "\n(files that hold NUL bytes are binary, and not searched)"
+                    "\n(files that contain NUL bytes are binary and are not searched)"
                 }
                 () if reading.fixed || name != "pattern" => "",
-                () => "\n(fixed_strings: true takes the pattern as plain text)",
+                () => "\n(fixed_strings: true treats the pattern as plain text)",
             };
             let message = format!("`{name}` is not a pattern that can be searched: {error}{hint}");
             ToolError::model("grep_execution_error", message)

@@ -46,7 +46,7 @@ fn a_search_that_takes_too_long_is_stopped_and_told() {
         .unwrap();
     let error = runtime.block_on(work(bench.context(1))).unwrap_err();
     assert!(error.to_string().contains("was stopped after 0 s"), "{error}");
-    // Waits for the thread: it has heard.
+    // Waits for the search thread, which must have noticed the end.
     drop(runtime);
     assert!(begun.elapsed() < std::time::Duration::from_secs(5));
 }
@@ -188,7 +188,7 @@ fn the_same_lines_as_rg_on_200_patterns() {
     }
 }
 
-/// Path and number of each matching line, from the searching itself: the text for the model is cut at 40 kB.
+/// Path and number of each matching line, from the search itself, because the text for the model is cut at 40 kB.
 fn hits(bench: &TestWorkspace, args: &Value) -> Vec<(String, u64)> {
     let query = super::query(&Args::of(args).unwrap(), &bench.workspace).unwrap();
     let found = super::scan::scan(&query, &bench.workspace, &|| false);

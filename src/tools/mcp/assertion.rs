@@ -29,21 +29,21 @@ const KNOWN: [(&str, SignatureScheme, Option<usize>); 6] = [
 /// The key cannot be read, or supports no accepted algorithm. The message contains nothing of the key.
 pub fn made(pem: &str, client: &str, audience: &str, accepted: Option<&[String]>) -> Result<String, String> {
     let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| {
-        "`private_key` is no private key in PEM form (it begins with `-----BEGIN PRIVATE KEY-----`)".to_owned()
+        "`private_key` is not a private key in PEM form (it begins with `-----BEGIN PRIVATE KEY-----`)".to_owned()
     })?;
-    let key = sign::any_supported_type(&key).map_err(|_| "`private_key` is of an unknown kind".to_owned())?;
+    let key = sign::any_supported_type(&key).map_err(|_| "`private_key` has an unknown type".to_owned())?;
     let accepts = |name: &str| accepted.is_none_or(|accepted| accepted.iter().any(|one| one == name));
     let found = KNOWN.iter().filter(|(name, ..)| accepts(name));
     let signer = found.filter_map(|(name, scheme, half)| Some((*name, *half, key.choose_scheme(&[*scheme])?)));
     let Some((name, half, signer)) = signer.into_iter().next() else {
         let accepted = accepted.unwrap_or_default().join(", ");
         return Err(format!(
-            "the server takes no signature of this kind of key; it takes: {accepted}"
+            "the server accepts no signature algorithm of this key; it accepts: {accepted}"
         ));
     };
     let mut id = [0; 16];
     let random = default_provider().secure_random.fill(&mut id);
-    random.map_err(|_| "no random numbers are to be had".to_owned())?;
+    random.map_err(|_| "no random numbers are available".to_owned())?;
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
@@ -57,11 +57,11 @@ pub fn made(pem: &str, client: &str, audience: &str, accepted: Option<&[String]>
     let text = format!("{}.{}", part(&head), part(&claims));
     let signed = signer
         .sign(text.as_bytes())
-        .map_err(|_| "the statement could not be signed".to_owned())?;
+        .map_err(|_| "the assertion could not be signed".to_owned())?;
     let signature = match half {
         None => signed,
         Some(half) => {
-            halves(&signed, half).ok_or_else(|| "the statement has a signature of an unknown form".to_owned())?
+            halves(&signed, half).ok_or_else(|| "the signature of the assertion has an unknown form".to_owned())?
         }
     };
     Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
@@ -116,6 +116,9 @@ mod tests {
     #[test]
     fn a_bad_key_is_told_without_it() {
         let told = made("hunter2", "me", "https://a", None).unwrap_err();
-        assert!(told.contains("no private key") && !told.contains("hunter2"), "{told}");
+        assert!(
+            told.contains("not a private key") && !told.contains("hunter2"),
+            "{told}"
+        );
     }
 }

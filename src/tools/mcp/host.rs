@@ -69,7 +69,11 @@ impl ClientHandler for Host {
     ) -> Result<ElicitResult, ErrorData> {
         let answered = elicit::answer(&request);
         self.emit_progress(
-            format!("the server asked a question; nobody is there: {:?}\n", answered.action).to_lowercase(),
+            format!(
+                "the server asked a question, and nobody can answer: {:?}\n",
+                answered.action
+            )
+            .to_lowercase(),
         );
         Ok(answered)
     }

@@ -23,7 +23,8 @@ pub async fn client(url: &str) -> Result<reqwest::Client, String> {
 pub fn headers(given: &[(String, String)]) -> Result<HeaderMap, String> {
     let mut map = HeaderMap::new();
     for (name, value) in given {
-        let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is no name for a header"))?;
+        let key =
+            HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not a valid header name"))?;
         let value = HeaderValue::from_str(value);
         let mut value = value.map_err(|_| format!("the value of header {name} is not a legal one"))?;
         value.set_sensitive(true);

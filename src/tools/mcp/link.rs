@@ -162,7 +162,7 @@ async fn streamable(address: &Address) -> Result<Link, (String, bool)> {
 
 /// The message if a server requires authorization.
 const UNAUTHORIZED: &str =
-    "the server wants authorization: set `headers: { Authorization: \"Bearer ${TOKEN}\" }` or `oauth`";
+    "the server requires authorization: set `headers: { Authorization: \"Bearer ${TOKEN}\" }` or `oauth`";
 
 async fn legacy(address: &Address) -> Result<Link, String> {
     let client = http::client(&address.url).await?;

@@ -86,10 +86,13 @@ pub(super) fn chosen(config: &Config, tools: Vec<Definition>) -> (Vec<Definition
         let bytes = serde_json::to_vec(&tool).map_or(usize::MAX, |json| json.len());
         let name = short(&tool.name, 80);
         if tool.name.is_empty() || tool.name.len() > 200 || tool.name.chars().any(char::is_control) {
-            left_out.push(format!("a tool was left out: `{}` is no name", name.escape_debug()));
+            left_out.push(format!(
+                "a tool was left out: `{}` is not a valid name",
+                name.escape_debug()
+            ));
         } else if bytes > DEFINITION {
             left_out.push(format!(
-                "the tool `{name}` was left out: its definition has {bytes} bytes"
+                "the tool `{name}` was left out: its definition is too large ({bytes} bytes)"
             ));
         } else if kept
             .iter()

@@ -96,14 +96,14 @@ impl Asking {
         };
         if !fits {
             let methods = methods.unwrap_or_default().join(", ");
-            return Err(format!("OAuth: the server takes no `{named}`; it takes: {methods}"));
+            return Err(format!("OAuth: the server accepts no `{named}`; it accepts: {methods}"));
         }
         let endpoint = &metadata.token_endpoint;
-        let endpoint = Url::parse(endpoint).map_err(|error| format!("OAuth: the token address: {error}"))?;
+        let endpoint = Url::parse(endpoint).map_err(|error| format!("OAuth: the token endpoint: {error}"))?;
         let here = |url: &Url| url.host_str().is_some_and(crate::net::client::is_loopback);
         let resource = Url::parse(url).map_err(|error| error.to_string())?;
         if endpoint.scheme() != "https" && !(here(&endpoint) && here(&resource)) {
-            return Err(format!("OAuth: the token address {endpoint} is not an https one"));
+            return Err(format!("OAuth: the token endpoint {endpoint} is not an https URL"));
         }
         Ok(Self {
             client,
@@ -136,7 +136,7 @@ impl Asking {
             }
             Proof::Key(pem) => {
                 let Some(issuer) = &self.issuer else {
-                    return Err("OAuth: the server does not say its name (`issuer`)".to_owned());
+                    return Err("OAuth: the metadata of the server has no `issuer`".to_owned());
                 };
                 let made = assertion::made(pem, &self.with.client_id, issuer, self.algorithms.as_deref());
                 fields.push((
@@ -157,12 +157,12 @@ impl Asking {
             Ok::<_, String>((status, body))
         });
         let answer = answer.await.unwrap_or_else(|_| Err("no answer in time".to_owned()));
-        let (status, body) = answer.map_err(|why| format!("OAuth: the token address: {why}"))?;
+        let (status, body) = answer.map_err(|why| format!("OAuth: the token endpoint: {why}"))?;
         let said: Value = serde_json::from_slice(&body).unwrap_or_default();
         if !status.is_success() || said.get("access_token").is_none() {
             let text = |key: &str| said.get(key).and_then(Value::as_str).unwrap_or_default();
             let why = format!("{} {}", text("error"), text("error_description"));
-            return Err(format!("OAuth: no token was given: {status} {}", why.trim()));
+            return Err(format!("OAuth: the server issued no token: {status} {}", why.trim()));
         }
         Ok(said)
     }
@@ -190,7 +190,8 @@ impl Tokens {
         }
         let said = self.asking.ask().await?;
         let lasts = said.get("expires_in").and_then(Value::as_u64).map(Duration::from_secs);
-        let token = serde_json::from_value(said).map_err(|_| "OAuth: the token is not of a known kind".to_owned())?;
+        let token =
+            serde_json::from_value(said).map_err(|_| "OAuth: the token response is not in a known form".to_owned())?;
         // The time of issue is left out, so that rmcp does not check for expiry itself; this type does.
         let said = StoredCredentials::new(self.asking.with.client_id.clone(), Some(token), Vec::new(), None)
             .with_issuer(self.asking.issuer.clone());
@@ -354,6 +355,6 @@ mod tests {
             ..secret()
         };
         let told = super::client(client, &url, Some(&key)).await.err().unwrap();
-        assert!(told.contains("takes no `private_key`"), "{told}");
+        assert!(told.contains("accepts no `private_key`"), "{told}");
     }
 }

@@ -102,7 +102,7 @@ pub async fn given(
             .take(20)
             .collect();
         return Err(Missing::Wrong(match known.is_empty() {
-            true => format!("it has no prompt `{name}`, nor any other"),
+            true => format!("it has no prompt `{name}` and no others"),
             false => format!("it has no prompt `{name}`; it has {}", known.join(", ")),
         }));
     };
@@ -118,7 +118,7 @@ pub async fn given(
             known.join(", ")
         };
         return Err(Missing::Wrong(format!(
-            "its prompt `{name}` has no argument `{extra}`; it takes {takes}"
+            "its prompt `{name}` has no argument `{extra}`; it accepts {takes}"
         )));
     }
     let required = declared.iter().filter(|one| one.required == Some(true));
@@ -143,9 +143,9 @@ pub async fn given(
         let why = if content.is_empty() {
             "nothing".to_owned()
         } else {
-            format!("{bytes} bytes; {MOST} are the limit")
+            format!("{bytes} bytes; the limit is {MOST}")
         };
-        return Err(Missing::Failed(format!("its prompt `{name}` holds {why}")));
+        return Err(Missing::Failed(format!("its prompt `{name}` contains {why}")));
     }
     Ok(content)
 }

@@ -167,7 +167,7 @@ impl Tool for Read {
         let [server] = <[Arc<RunningServer>; 1]>::try_from(servers).map_err(|_| {
             ToolError::model(
                 "invalid_tool_params",
-                "several servers have resources: name one as `server`",
+                "several servers have resources: name one in `server`",
             )
         })?;
         Ok(PreparedCall {

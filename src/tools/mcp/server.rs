@@ -130,7 +130,7 @@ impl RunningServer {
     pub async fn prompt(&self, name: &str, args: JsonObject) -> Result<GetPromptResult, String> {
         let running = match &self.link.lock().await.link {
             Some(link) => Arc::clone(&link.running),
-            None => return Err("it is not there any more".to_owned()),
+            None => return Err("it is no longer connected".to_owned()),
         };
         let left = self.with.deadline.saturating_duration_since(Instant::now());
         let time = self.config.call.min(left);
@@ -159,7 +159,7 @@ impl RunningServer {
         let undone = end.map(|end| end.undone).unwrap_or_default();
         if !undone.is_empty() {
             let message = format!(
-                "MCP server {} changed what it may not: {}",
+                "MCP server {} changed paths that it may not change: {}",
                 self.name(),
                 described(&undone)
             );
@@ -291,7 +291,7 @@ impl RunningServer {
             self.tell_end(link.close().await);
         }
         if state.restarted {
-            return Err(gone(self.name(), ": it was started again once already"));
+            return Err(gone(self.name(), ": it was already restarted once"));
         }
         state.restarted = true;
         let time = self
@@ -306,7 +306,7 @@ impl RunningServer {
             Ok(Ok(link)) => {
                 self.with.notices.add(
                     "mcp_server",
-                    format!("MCP server {} ended and was started again", self.name()),
+                    format!("MCP server {} ended and was restarted", self.name()),
                 );
                 state.link = Some(link);
                 self.compare(state).await;
@@ -318,7 +318,7 @@ impl RunningServer {
     }
 
     fn not_again(&self, why: &str) -> ToolError {
-        let message = format!("MCP server {} ended and cannot be started again: {why}", self.name());
+        let message = format!("MCP server {} ended and cannot be restarted: {why}", self.name());
         self.with.notices.add("mcp_server", message);
         gone(self.name(), &format!(": {why}"))
     }
@@ -340,7 +340,7 @@ impl RunningServer {
             if state.withdrawn.insert(name.clone(), why).is_none() {
                 let tool = names::tool_name(self.name(), name);
                 let message = format!(
-                    "MCP server {} has {why} its tool {tool}: it is not used any more",
+                    "MCP server {} has {why} its tool {tool}: it is no longer used",
                     self.name()
                 );
                 self.with.notices.add("mcp_tool_changed", message);
@@ -352,7 +352,7 @@ impl RunningServer {
 fn gone(name: &str, why: &str) -> ToolError {
     ToolError::model(
         "mcp_server_lost",
-        format!("the MCP server {name} is not there any more{why}"),
+        format!("the MCP server {name} is no longer available{why}"),
     )
 }
 

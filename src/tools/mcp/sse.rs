@@ -32,7 +32,7 @@ pub struct Sse {
 impl Sse {
     /// Opens the stream and waits for the URL for messages, which must have the same origin.
     pub async fn connect(client: Client, url: &str, headers: HeaderMap) -> Result<Self, SseError> {
-        let url = Url::parse(url).map_err(|error| SseError(format!("bad address: {error}")))?;
+        let url = Url::parse(url).map_err(|error| SseError(format!("bad URL: {error}")))?;
         let request = client
             .get(url.clone())
             .headers(headers.clone())
@@ -110,7 +110,7 @@ impl Stream {
             match frame {
                 None => {
                     return Err(SseError(
-                        "the stream ended before it named an address to write to".to_owned(),
+                        "the stream ended before it named the URL for messages".to_owned(),
                     ));
                 }
                 Some(frame) if frame.event == "endpoint" => break frame,
@@ -119,11 +119,11 @@ impl Stream {
         };
         let post = own
             .join(frame.data.trim())
-            .map_err(|error| SseError(format!("bad address to write to: {error}")))?;
+            .map_err(|error| SseError(format!("bad URL for messages: {error}")))?;
         match post.origin() == own.origin() {
             true => Ok(post),
             false => Err(SseError(
-                "the server names an address of another origin to write to".to_owned(),
+                "the URL for messages has another origin than the server".to_owned(),
             )),
         }
     }

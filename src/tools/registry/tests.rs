@@ -118,7 +118,7 @@ fn declarations_hold_what_models_need_and_no_more() {
         assert!(search.parameters["properties"].get(name).is_some(), "{name}");
     }
     assert!(search.parameters["properties"].get("max_matches_per_file").is_none());
-    // What is not told is taken all the same.
+    // Undeclared parameters are accepted too.
     let found = registry.find("grep_search").unwrap();
     assert!(
         found

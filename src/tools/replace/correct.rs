@@ -1,5 +1,5 @@
 //! Proposes corrections for typical copying errors of models: code fences, line numbers, escapes, typographic
-//! characters. `land` tries them.
+//! characters. `matcher` tries them.
 
 use crate::workspace::text::plain_line_ends;
 use serde::Serialize;
@@ -46,7 +46,7 @@ impl Reading {
     }
 }
 
-/// The text with a final line end: fences and listings hold whole lines.
+/// The text with a final line end, because fences and listings contain whole lines.
 fn whole(text: &str) -> String {
     let end = if text.is_empty() || text.ends_with('\n') {
         ""
@@ -100,7 +100,7 @@ fn numbered(line: &str) -> Option<(u64, &str, &str)> {
             return Some((number, separator, text));
         }
     }
-    // A listing whose trailing blanks were stripped shows an empty line as a bare number.
+    // A listing whose trailing spaces were stripped shows an empty line as a bare number.
     after.is_empty().then_some((number, "", ""))
 }
 
@@ -206,8 +206,8 @@ fn resolved(text: &str, signs: &str) -> String {
     plain_line_ends(&out)
 }
 
-/// The signs that the new text escapes once too often as the old text does; none if it is as it should be. `None`: it
-/// shows both. `signs`: those that are escaped in the old text, or only some of them.
+/// The characters that the new text escapes once too often, like the old text; `""` if none, `None` if it is ambiguous.
+/// `signs`: the characters to consider, which are escaped in the old text.
 fn shown(old: &str, new: &str, signs: &'static str) -> Option<&'static str> {
     let escapes = |text: &str, of: &str| {
         let mut all = pieces(text).filter_map(|(_, sign)| sign);

@@ -18,7 +18,7 @@ pub(super) fn overlapping(text: &str, part: &str) -> Vec<usize> {
     found
 }
 
-/// The edit that an exact match of `old` at `at` asks for.
+/// What an edit with an exact match of `old_string` means.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// Exactly what was written.
@@ -32,9 +32,10 @@ pub(super) enum Meaning {
 }
 
 /// The new lines belong either at the indentation of the match or at the margin.
-const DEPTH: &str = "it does not tell how deep the new lines stand: give whole lines with their indentation";
-const JOINED: &str = "it begins with a line break and new_string does not, which would join the new line to the one above: begin both alike";
-const TWICE: &str = "the line goes on with the sign that new_string ends with, and would have it twice: end both alike";
+const DEPTH: &str = "it does not show how deep the new lines are indented: give whole lines with their indentation";
+const JOINED: &str = "it begins with a line break and new_string does not, which would join the new line to the one above: begin both the same way";
+const TWICE: &str =
+    "the line continues with the character that new_string ends with, which would be doubled: end both the same way";
 
 /// Decides about a match that begins after the indentation of a line without including it. If new lines would get an
 /// unintended indentation, it is corrected.
@@ -152,14 +153,15 @@ fn is_flat(lines: &[&str]) -> bool {
 /// Number of indented lines that show how a file is indented.
 const SHOWN: usize = 3;
 
-/// As [`meaning`], for whole lines. They are replaced byte by byte, unless the new ones are indented with tabs and the file
-/// with blanks only, or the reverse: then they are converted as the first line that stays shows it.
+/// As [`meaning`], for whole lines. They are replaced byte by byte, unless the new ones are indented with tabs and the
+/// file only with spaces, or the reverse: then their indentation is converted, as inferred from the first line that the
+/// edit keeps.
 fn of_lines(content: &str, style: Style, hit: Range<usize>, old: &str, new: &str) -> Meaning {
     let uses = |text: &str, sign: &str| {
         let solid = text.lines().filter(|line| !line.trim().is_empty());
         solid.filter(|line| indent::of(line).contains(sign)).count()
     };
-    let signs = [("tabs", "\t", "blanks", "  "), ("blanks", "  ", "tabs", "\t")];
+    let signs = [("tabs", "\t", "spaces", "  "), ("spaces", "  ", "tabs", "\t")];
     let strange = |(_, own, _, other): &(&str, &str, &str, &str)| {
         uses(new, other) > 0 && uses(old, other) == 0 && uses(content, other) == 0 && uses(content, own) >= SHOWN
     };
@@ -174,7 +176,7 @@ fn of_lines(content: &str, style: Style, hit: Range<usize>, old: &str, new: &str
             .filter(|key| !key.is_empty())
             .collect::<Vec<_>>()
     };
-    // An edit of nothing but blanks is meant as one.
+    // An edit that changes only whitespace is intended.
     if keys(&olds) == keys(&news) {
         return Meaning::Literal;
     }

@@ -39,7 +39,7 @@ impl EditFailure {
     /// The message for the model about the edit of `path`.
     pub fn message(&self, path: &str) -> String {
         match self {
-            Self::Same => format!("nothing to change in {path}: old_string and new_string amount to the same text"),
+            Self::Same => format!("nothing to change in {path}: old_string and new_string are equivalent"),
             Self::Nothing { closest } if closest.is_empty() => {
                 format!(
                     "old_string was not found in {path}, nor anything like it; nothing was changed. Read the file and copy the text to replace from it"
@@ -55,24 +55,24 @@ impl EditFailure {
                 let named = named.join(", ");
                 let more = if lines.len() > NAMED { ", …" } else { "" };
                 format!(
-                    "old_string fits {} places in {path}, at lines {named}{more}; nothing was changed. Add lines around it until it fits one place, or set allow_multiple to true to replace all",
+                    "old_string matches {} places in {path}, at lines {named}{more}; nothing was changed. Add lines around it until it matches one place, or set allow_multiple to true to replace all",
                     lines.len()
                 )
             }
             Self::Count { found, expected } => {
                 format!(
-                    "old_string fits {found} places in {path} and expected_replacements is {expected}; nothing was changed. Give the right number, or other lines"
+                    "old_string matches {found} places in {path} and expected_replacements is {expected}; nothing was changed. Give the right number, or other lines"
                 )
             }
             Self::Placeholder(line) => {
                 format!(
-                    "new_string leaves code out: `{}`; nothing was changed in {path}. Write the whole text that shall stand there",
+                    "new_string leaves code out: `{}`; nothing was changed in {path}. Write the whole text that belongs there",
                     shorten(line)
                 )
             }
             Self::Unsure { line, why, closest } => {
                 format!(
-                    "old_string is like the text at line {line} of {path}, but {why}; nothing was changed. The file has there:\n{closest}\nCopy the text to replace from the file, without the line numbers"
+                    "old_string is like the text at line {line} of {path}, but {why}; nothing was changed. The file has:\n{closest}\nCopy the text to replace from the file, without the line numbers"
                 )
             }
         }

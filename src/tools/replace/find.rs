@@ -1,4 +1,4 @@
-//! Finds the model's copy in a file by its words and signs, whatever blanks and line breaks are between them.
+//! Finds the model's copy in a file by its words and punctuation, whatever whitespace is between them.
 
 use super::indent;
 use super::matcher::Strategy;
@@ -6,7 +6,7 @@ use super::tokens::{Pairs, Token, gap, pair, tokens};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// A place that the copy fits.
+/// A place that matches the copy.
 #[derive(Clone, Debug)]
 pub(super) struct Hit {
     pub(super) strategy: Strategy,
@@ -14,9 +14,9 @@ pub(super) struct Hit {
     pub(super) part: bool,
     /// Bytes of the text.
     pub(super) range: Range<usize>,
-    /// The tokens of the copy beside those of the range.
+    /// The tokens of the copy, paired with those of the range.
     pub(super) pairs: Pairs,
-    /// Whether the marks that continue a comment are left out of the tokens.
+    /// Whether the comment markers of continuation lines are left out of the tokens.
     pub(super) folded: bool,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Tokens<'a> {
 
 /// Allowed differences in spelling: one character in this many.
 const NEAR: usize = 10;
-/// Shortest copy, in characters without blanks, that may be misspelt.
+/// Shortest copy, in characters without whitespace, that may be misspelt.
 const SHORTEST: usize = 14;
 
 impl<'a> Tokens<'a> {
@@ -51,7 +51,7 @@ impl<'a> Tokens<'a> {
         hits
     }
 
-    /// The places with the same tokens in other lines. Comments may go on with their mark or without.
+    /// The places with the same tokens but other line breaks, with or without comment markers on continuation lines.
     pub(super) fn rewrapped(&self, copy: &str) -> Vec<Hit> {
         let copied = folded(copy);
         let folded = folded(self.text);
@@ -71,7 +71,7 @@ impl<'a> Tokens<'a> {
         hits
     }
 
-    /// Every run of the copy's tokens. `after`: the file's tokens from one on.
+    /// Every occurrence of the copy's tokens. `after`: the file's tokens from an index on.
     fn runs<'x, I: Iterator<Item = &'x Token<'a>>>(
         &'x self,
         copied: &[Token<'_>],
@@ -106,7 +106,7 @@ impl<'a> Tokens<'a> {
         starts.filter_map(hit).collect()
     }
 
-    /// Widens a range over the blanks beside it, and tells how it differs from the copy.
+    /// Widens a range over the whitespace around it, and sets the strategy by how it differs from the copy.
     fn judge(&self, copy: &str, hit: &mut Hit) {
         self.widen(hit);
         let place = &self.text[hit.range.clone()];
@@ -126,7 +126,7 @@ impl<'a> Tokens<'a> {
         };
     }
 
-    /// Widens a range to the whole of its first and last lines if these hold nothing else.
+    /// Widens a range to its complete first and last lines if they contain nothing else.
     fn widen(&self, hit: &mut Hit) {
         let start = self.text[..hit.range.start].rfind('\n').map_or(0, |end| end + 1);
         let end = self.text[hit.range.end..]
@@ -142,14 +142,14 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Whether the copy may end there: one with a line end ends a line.
+    /// Whether the copy may end there: a copy that ends with a line end must match up to the end of a line.
     fn may_end(&self, copy: &str, hit: &Hit) -> bool {
         let rest = &self.text[hit.range.end..];
         rest.is_empty() || rest.starts_with('\n') || !copy.ends_with('\n')
     }
 
-    /// The places of whole lines where only the spelling differs; if there are several, all that are about as near. The
-    /// second-best place must be worse than the best by the whole allowance, or contain other names.
+    /// The places of whole lines where only the spelling differs: the best ones, and those that differ by up to the
+    /// allowance more and contain no other names, because then the choice is ambiguous.
     pub(super) fn misspelt(&self, copy: &str) -> Vec<Hit> {
         let copied = tokens(copy);
         let length: usize = copied.iter().map(|token| token.raw.len()).sum();
@@ -194,17 +194,17 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Marks of comments that stand on each of their lines.
+/// Markers of line comments, which are repeated on each line.
 const MARKS: [&str; 8] = ["///", "//!", "//", "#", "*", "--", ";;", "%"];
 
-/// The mark with which a line goes on in the comment of the line before.
+/// The comment marker at the start of a line.
 fn mark(line: &str) -> Option<&'static str> {
     let body = line.trim_start();
     let goes_on = |mark: &&str| body.strip_prefix(*mark).is_some_and(|rest| rest.starts_with(' '));
     MARKS.into_iter().find(goes_on)
 }
 
-/// The tokens of a text without the marks that continue a comment.
+/// The tokens of a text, without the comment markers of lines that continue a comment.
 pub(super) fn folded(text: &str) -> Vec<Token<'_>> {
     let mut out = tokens(text);
     let mut marks = Vec::new();

@@ -172,7 +172,7 @@ enum How {
     Unclear,
     /// It is indented like `old_string`.
     Mapped(Map),
-    /// As `old_string`, of which only the first line lost its indentation.
+    /// It is indented like `old_string`, of which only the first line lost its indentation.
     FirstApart,
 }
 

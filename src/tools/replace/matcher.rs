@@ -171,7 +171,7 @@ impl<'a> Attempt<'a> {
         for hit in &hits {
             let at = hit.range.start;
             if hit.pairs.other {
-                let why = "the nearest place has other names, numbers or signs than the old text";
+                let why = "the nearest place has other names, numbers or punctuation than the old text";
                 return Err(self.unsure(at, why.to_owned()));
             }
             let file = &content[hit.range.clone()];
@@ -255,7 +255,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// A request without the blank lines at the ends of `old`, and with as many fewer at those of `new`.
+/// A request without the blank lines at the start and end of `old`; up to as many are removed from `new`.
 fn trimmed<'x>(old: &'x str, new: &'x str) -> (&'x str, &'x str) {
     let blank = |line: &&str| line.trim().is_empty();
     let heads = |text: &'x str| text.split_inclusive('\n').take_while(blank).count();

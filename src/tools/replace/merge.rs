@@ -1,6 +1,6 @@
 //! Merges an edit into the file: computes the new lines from the file's lines, `old_string` and `new_string`. Lines
-//! that the edit does not change stay as they are in the file; where the copy breaks lines elsewhere, the request gets
-//! the file's line breaks first.
+//! that the edit does not change stay as they are in the file. If the copy has other line breaks, the request first
+//! gets those of the file.
 
 use super::find::{Hit, folded};
 use super::indent::{self, Depths, Style};
@@ -11,15 +11,15 @@ use std::ops::Range;
 /// Why the new lines are ambiguous.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Doubt {
-    #[error("the indentation of the new line `{0}` cannot be told from the lines that were found")]
+    #[error("the indentation of the new line `{0}` cannot be inferred from the matched lines")]
     Indentation(String),
-    #[error("the new text changes `{0}`, which is not what the file has there")]
+    #[error("the new text changes `{0}`, which differs from what the file has")]
     Conflict(String),
     #[error(
-        "its lines break elsewhere, and the edit changes what is beside `{0}`: copy the lines as the file has them"
+        "its line breaks differ from the file, and the edit changes text next to `{0}`: copy the lines as they are there"
     )]
     Breaks(String),
-    #[error("it writes signs of the file in another way, and the new text has such signs of its own: `{0}`")]
+    #[error("it spells characters of the file differently, and the new text adds more of them: `{0}`")]
     Spelling(String),
 }
 
@@ -81,7 +81,7 @@ fn moved<'a>(line: &str, parts: &Parts<'a>, partners: &[Option<usize>]) -> Optio
     parts.file.get(at).copied()
 }
 
-/// The blanks at the end of a line.
+/// The whitespace at the end of a line.
 fn tail(line: &str) -> &str {
     line.get(line.trim_end().len()..).unwrap_or_default()
 }
@@ -90,15 +90,15 @@ fn body(line: &str) -> &str {
     line.get(indent::of(line).len()..).unwrap_or_default()
 }
 
-/// Whether a blank is a typographic one.
+/// Whether it is whitespace other than ASCII.
 fn is_wide(c: char) -> bool {
     c.is_whitespace() && !c.is_ascii()
 }
 
-/// Differences between `old_string` and the file that new lines must not bring into the file.
+/// Differences between `old_string` and the file that new lines must not add to the file.
 struct Manners<'a> {
     no_trailing: bool,
-    /// Signs as `old_string` and as the file writes them, where one of them writes them in a special way.
+    /// Characters as spelled in `old_string` and in the file, if one of them uses a typographic form or an HTML entity.
     signs: Vec<(Token<'a>, &'a str)>,
 }
 
@@ -125,7 +125,7 @@ impl<'a> Manners<'a> {
             all.filter(|token| token.raw == raw).count()
         };
         for (copy, real) in &signs {
-            // It is not known whether the file would write a new one so.
+            // It is unknown how the file would spell a new one.
             let unclear = copy.raw == copy.plain && real.starts_with('&');
             if unclear && count(parts.new, copy.raw) > count(parts.old, copy.raw) {
                 return Err(Doubt::Spelling(copy.raw.to_owned()));
@@ -134,7 +134,7 @@ impl<'a> Manners<'a> {
         Ok(Self { no_trailing, signs })
     }
 
-    /// A sign as the file writes it.
+    /// A token as the file spells it.
     fn sign<'x>(&'x self, token: &Token<'x>) -> &'x str {
         let mut same = self.signs.iter().filter(|(copy, _)| copy.raw == token.raw);
         // Quotes come in pairs: if one of them is wrong, so is the other.
@@ -186,15 +186,16 @@ pub(super) fn align(old: &[&str], new: &[&str]) -> Vec<Option<usize>> {
     partners
 }
 
-/// How often lines break in a gap.
+/// The number of line breaks in a gap.
 fn breaks(gap: &str) -> usize {
     gap.matches('\n').count()
 }
 
-/// The texts of a request with the line breaks of `file`, the place that `old` was found at, in what the edit keeps.
+/// The texts of a request, where everything that the edit keeps gets the line breaks of `file`, the place where `old`
+/// was found.
 ///
 /// # Errors
-/// The edit changes something next to a line break that the copy does not have, or one ends a comment.
+/// The edit changes text next to a line break that differs, or next to one that ends a comment.
 pub(super) fn like_file(old: &str, new: &str, file: &str, hit: &Hit) -> Result<(String, String), Doubt> {
     let split = |text| if hit.folded { folded(text) } else { tokens(text) };
     let (copied, fresh, real) = (split(old), split(new), split(file));
@@ -206,7 +207,7 @@ pub(super) fn like_file(old: &str, new: &str, file: &str, hit: &Hit) -> Result<(
     }
     out.push_str(gap(old, &copied, copied.len()));
     let mut asked = String::with_capacity(new.len());
-    // Whether the gap before the next token is one of the copy, and which.
+    // The index of the copy's gap that is before the next token, if it is one of the copy.
     let mut kept = Some(0);
     for (tag, olds, news) in changes(&copied, &fresh) {
         let own = |to: usize| gap(new, &fresh, to);
@@ -216,7 +217,7 @@ pub(super) fn like_file(old: &str, new: &str, file: &str, hit: &Hit) -> Result<(
             return Err(gaps.doubt(*at));
         }
         if tag != DiffTag::Equal && (olds.is_empty() || news.is_empty()) {
-            // What is added or deleted may as well be so some tokens before or after, if these are the same.
+            // Among equal tokens, the added or deleted ones could equally be some tokens earlier or later.
             let (all, part) = if news.is_empty() {
                 (&copied, &olds)
             } else {
@@ -243,7 +244,7 @@ pub(super) fn like_file(old: &str, new: &str, file: &str, hit: &Hit) -> Result<(
             };
             match at {
                 Some(at) if to > 0 => asked.push_str(&gaps.in_file(at, Some(own(to)))),
-                // The words of a kept gap may be aligned with others that are the same.
+                // The words around a kept gap may have been aligned with other, equal words.
                 _ => match gaps.same(to, &fresh, own(to)) {
                     Some(at) => return Err(gaps.doubt(at)),
                     None => asked.push_str(own(to)),
@@ -257,13 +258,13 @@ pub(super) fn like_file(old: &str, new: &str, file: &str, hit: &Hit) -> Result<(
     Ok((out, asked))
 }
 
-/// The gaps of a copy and of the place that it was found at.
+/// The gaps (whitespace between tokens) of a copy and of the place where it was found.
 #[derive(Default)]
 struct Gaps<'a> {
     copied: Vec<&'a str>,
     real: Vec<&'a str>,
     words: Vec<&'a str>,
-    /// The gaps at which a comment ends in one of the texts only.
+    /// The gaps at which a comment ends in only one of the texts.
     comments: Vec<usize>,
 }
 
@@ -276,7 +277,7 @@ impl<'a> Gaps<'a> {
             let here = pairs.of[at];
             let real = match (before, here) {
                 (Some(before), Some(here)) if before + 1 == here => gap(file.0, file.1, here),
-                // The beginning, and gaps with a comma that only one of the texts has.
+                // The beginning, and gaps next to a token that only one of the texts has.
                 _ => copied,
             };
             gaps.copied.push(copied);
@@ -287,7 +288,7 @@ impl<'a> Gaps<'a> {
         let shifted = indent::of(old.0) != indent::of(file.0);
         for at in 0..gaps.copied.len() {
             let (copied, real) = (breaks(gaps.copied[at]), breaks(gaps.real[at]));
-            // A line of its own needs the file's indentation, which the copy's other lines must have too.
+            // A new line gets the file's indentation, so the copy must be indented like the file.
             if copied == 0 && real > 0 && shifted {
                 return Err(gaps.doubt(at));
             }
@@ -317,7 +318,7 @@ impl<'a> Gaps<'a> {
         tokens.start < end && from < tokens.end
     }
 
-    /// The gap between these words that the copy writes so and the file with other line breaks.
+    /// The gap of the copy between the same words with as many line breaks, if the file has other line breaks there.
     fn same(&self, to: usize, fresh: &[Token<'_>], own: &str) -> Option<usize> {
         let before = to.checked_sub(1)?;
         (1..self.words.len()).find(|at| {
@@ -332,8 +333,8 @@ impl<'a> Gaps<'a> {
         Doubt::Breaks(self.words.get(at).copied().unwrap_or_default().to_owned())
     }
 
-    /// Whether a comment ends at a line break that only one of the texts has, so that its neighbour would become a part
-    /// of it.
+    /// Whether a comment ends at a line break that only one of the texts has, so that without the break the text after
+    /// it would become part of the comment.
     fn ends_comment(&self, old: (&str, &[Token<'_>]), file: (&str, &[Token<'_>]), at: usize, pairs: &Pairs) -> bool {
         let ((text, tokens), at) = match breaks(self.copied[at]) {
             0 => (file, pairs.of[at].unwrap_or(0)),
@@ -348,7 +349,7 @@ impl<'a> Gaps<'a> {
         gap.trim().is_empty() && marks.find(comment).is_some_and(|mark| !rest.starts_with(mark))
     }
 
-    /// The gap of the copy before a token, or `own` in its place, with the file's line breaks.
+    /// The gap of the copy before a token, or `own` instead, with the file's line breaks.
     fn in_file(&self, at: usize, own: Option<&str>) -> String {
         let (copied, real) = (self.copied[at], self.real[at]);
         let own = own.unwrap_or(copied);
@@ -356,14 +357,14 @@ impl<'a> Gaps<'a> {
             return own.to_owned();
         }
         match (breaks(copied), real.rfind('\n')) {
-            // Blank lines: the indentation of the next line stays as it was sent.
+            // A different number of blank lines: the indentation of the next line stays as sent.
             (1.., Some(end)) => real[..=end].to_owned() + last(own),
             _ => real.to_owned(),
         }
     }
 }
 
-/// What stands in a gap after its last line break.
+/// The part of a gap after its last line break.
 fn last(gap: &str) -> &str {
     gap.rsplit('\n').next().unwrap_or_default()
 }

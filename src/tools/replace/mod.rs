@@ -96,7 +96,7 @@ struct Change {
 }
 
 /// Added to errors if the file differs from what the model has read.
-const REREAD: &str = "\n[a command of yours had changed the file since you read it, so it was read again: this is about its present text]";
+const REREAD: &str = "\n[a command of yours had changed the file since you read it, so it was read again: this is about its current text]";
 
 fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
     let place = args.place("file_path", workspace)?;
@@ -282,7 +282,8 @@ fn how(landing: &Match) -> String {
     format!("{} match{places}{}", landing.strategy, corrections.collect::<String>())
 }
 
-/// Shortest new text, in characters without blanks, that is recognised: shorter ones (`}`, `else`) occur in many files.
+/// Shortest new text, in characters without whitespace, that is recognised: shorter ones (`}`, `else`) occur in many
+/// files.
 const RECOGNISED: usize = 8;
 
 /// The answer if the old text is not in the file: the edit is made already if the new text is in the file, else `error`.
@@ -303,7 +304,7 @@ fn already_made(
     };
     let path = shown(place);
     let message = format!(
-        "This edit is already made: old_string is not in {path} any more, and new_string stands at line {line}. Nothing was changed; \
+        "This edit is already made: old_string is not in {path} any more, and new_string is at line {line}. Nothing was changed; \
          go on."
     );
     Ok(ToolOutput::text(message, format!("already made in {path}")))

@@ -1,4 +1,4 @@
-//! The corpus of edits, and what must hold of any edit.
+//! Tests of edits: the corpus, and properties of any edit.
 
 use super::corpus::{self, EditCase, ExpectedEdit};
 use super::{EditFailure, Match, land};
@@ -10,7 +10,7 @@ fn attempt(case: &EditCase) -> Result<Match, EditFailure> {
     land(&decode(&case.file).unwrap(), &case.old, &case.new, case.multiple)
 }
 
-/// Right, refused although it should have landed, or wrong.
+/// The result of a case: right, refused although it should have matched, or wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Mark {
     Right,

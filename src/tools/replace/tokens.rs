@@ -1,5 +1,5 @@
-//! Splits text into words and signs, pairs the model's copy with the file token by token, and carries an edit of the
-//! copy over to the file.
+//! Splits text into words and other characters (tokens), pairs the model's copy with the file token by token, and
+//! transfers an edit of the copy to the file.
 
 use similar::{Algorithm, DiffTag, capture_diff_slices};
 use std::collections::HashSet;
@@ -9,13 +9,13 @@ use std::ops::Range;
 /// differ in fewer than one of 2,000, below 0.4 unrelated lines are paired.
 pub(super) const ALIKE: f64 = 0.6;
 
-/// A word or a sign of a text. Runs of hyphens and of dots are one sign.
+/// A word, an HTML entity, or another character that is not whitespace. A run of hyphens or dots is one token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token<'a> {
     pub(super) at: usize,
     /// As it is written.
     pub(super) raw: &'a str,
-    /// What it is compared by: the ASCII form of a typographic sign, the character of an HTML entity.
+    /// The form for comparing: the ASCII form of a typographic character, the character of an HTML entity.
     pub(super) plain: &'a str,
 }
 
@@ -28,18 +28,18 @@ impl Token<'_> {
         self.raw.starts_with(is_word)
     }
 
-    /// Whether a mark that models lose or add without meaning it.
+    /// Whether it is punctuation that models drop or add by mistake.
     pub(super) fn is_comma(&self) -> bool {
         matches!(self.raw, "," | ";")
     }
 
-    /// Whether the copy's token is this one of the file.
+    /// Whether this token of the copy is equal to a token of the file.
     pub(super) fn is_copied_from(&self, file: &Token<'_>) -> bool {
         self.plain == file.plain || self.raw == "—" && file.raw == "--"
     }
 }
 
-/// The words and signs of a text, without the blanks between them.
+/// The tokens of a text, without the whitespace between them.
 pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -70,7 +70,7 @@ pub(super) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The ASCII form of a typographic sign.
+/// The ASCII form of a typographic character.
 fn plain_sign(c: char) -> Option<&'static str> {
     Some(match c {
         '\u{2018}' | '\u{2019}' | '\u{201a}' | '\u{201b}' | '\u{2032}' => "'",
@@ -117,7 +117,7 @@ pub(super) fn plain<'a>(tokens: &[Token<'a>]) -> Vec<&'a str> {
     tokens.iter().map(|token| token.plain).collect()
 }
 
-/// Similarity of two lines without blanks: 0 for nothing in common, 1 for equal.
+/// Similarity of two lines, ignoring whitespace: 0 for nothing in common, 1 for equal.
 pub(super) fn likeness(a: &str, b: &str) -> f64 {
     let (a, b) = (plain(&tokens(a)), plain(&tokens(b)));
     let weight = |tokens: &[&str]| tokens.iter().map(|token| token.len()).sum::<usize>();
@@ -130,21 +130,23 @@ pub(super) fn likeness(a: &str, b: &str) -> f64 {
     2.0 * equal.map(|op| weight(&a[op.old_range()])).sum::<usize>() as f64 / total as f64
 }
 
-/// The tokens of a copy beside those of the file.
+/// The tokens of a copy, paired with those of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pairs {
-    /// For each token of the copy, the index of the file's. `None`: a comma or semicolon that the file does not have.
+    /// For each token of the copy, the index of the file's. `None`: a word, comma or semicolon that the file does not
+    /// have.
     pub(super) of: Vec<Option<usize>>,
     /// How many tokens of the file are covered.
     pub(super) length: usize,
     /// The number of characters that differ.
     pub(super) cost: usize,
-    /// Whether the file has another name, number or sign somewhere, and not just another spelling.
+    /// Whether some word differs in more than its spelling.
     pub(super) other: bool,
 }
 
-/// Pairs a copy with the file's tokens from the first on. Words may be misspelt, and commas and semicolons lost or added.
-/// `None`: the texts differ otherwise, or at more than `limit` characters. `known`: whether the file has this word.
+/// Pairs a copy with the file's tokens from the first on. Words may be misspelt or added in the copy, commas and
+/// semicolons lost or added. `None`: the texts differ otherwise, or in more than `limit` characters. `known`: whether
+/// the file has this word.
 pub(super) fn pair(
     copy: &[Token<'_>],
     file: &[Token<'_>],
@@ -157,7 +159,7 @@ pub(super) fn pair(
         let next = file.get(at + 1);
         let fits = next.is_some_and(|next| token.is_copied_from(next));
         if let Some(real) = file.get(at).filter(|real| index > 0 && !token.is_copied_from(real)) {
-            // A comma that the copy does not have.
+            // A comma or semicolon that the copy does not have.
             if real.is_comma() && (fits || token.is_word() && next.is_some_and(Token::is_word)) {
                 at += 1;
                 pairs.cost += real.raw.len();
@@ -196,8 +198,8 @@ pub(super) fn pair(
     (pairs.cost <= limit).then_some(pairs)
 }
 
-/// Whether one word is a misspelling of the other: at most two edits (one in short words), but neither another number
-/// nor another last character (`test_a`, `test_b`).
+/// Whether one word is a misspelling of the other: at most two edits (one in short words), but no difference in digits,
+/// nor only in the last character (`test_a`, `test_b`).
 fn is_slip(copied: &str, real: &str) -> bool {
     let digits = |word: &str| word.chars().filter(char::is_ascii_digit).collect::<String>();
     let shorter = copied.chars().count().min(real.chars().count());
@@ -207,7 +209,7 @@ fn is_slip(copied: &str, real: &str) -> bool {
     shorter >= 4 && !last_only && digits(copied) == digits(real) && strsim::osa_distance(copied, real) <= most
 }
 
-/// A misspelt word of the copy that does not occur in the file and would get into it with the new lines.
+/// A word of the copy that does not occur in the file and that the new lines would add to it: probably a misspelling.
 pub(super) fn repeated<'a>(known: &HashSet<&str>, copy: &[Token<'a>], lines: &[String]) -> Option<&'a str> {
     let made: HashSet<&str> = lines
         .iter()
@@ -220,10 +222,10 @@ pub(super) fn repeated<'a>(known: &HashSet<&str>, copy: &[Token<'a>], lines: &[S
     word.map(|token| token.raw)
 }
 
-/// Carries the edit from `base` to `asked` over to `file`, which differs from `base` in gaps and spelling.
+/// Applies the edit from `base` to `asked` to `file`, which differs from `base` in gaps and spelling.
 ///
-/// Words and gaps that the edit does not change stay as they are in the file. `None`: the edit changes something that is
-/// different in the file.
+/// Words and gaps that the edit does not change stay as they are in the file. `None`: `base` and `file` differ in more
+/// than gaps, commas, semicolons and spelling.
 pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
     if base == asked {
         return Some(file.to_owned());
@@ -238,7 +240,8 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
         out: String::with_capacity(file.len() + asked.len()),
         comma_at: None,
     };
-    // For the next gap: its index in the copy if that is not the next token's, and whether the file's may stand there.
+    // For the next gap: its index in the copy, if it is not before the next token, and whether the file's gap may be
+    // kept.
     let (mut moved, mut keeps) = (None, true);
     for (tag, old, fresh) in changes(&copied, &new) {
         if tag == DiffTag::Equal {
@@ -251,7 +254,7 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
             continue;
         }
         if fresh.is_empty() {
-            // After deleted words one gap remains, the one before them.
+            // Of the gaps around deleted words, the one before them remains.
             moved = Some(old.start);
             continue;
         }
@@ -279,7 +282,7 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
     Some(merge.out)
 }
 
-/// The parts that two lists of tokens share and those that differ; adjacent differences are one.
+/// The equal and the different parts of two lists of tokens; adjacent differences are joined.
 pub(super) fn changes(old: &[Token<'_>], new: &[Token<'_>]) -> Vec<(DiffTag, Range<usize>, Range<usize>)> {
     let mut out: Vec<(DiffTag, Range<usize>, Range<usize>)> = Vec::new();
     for op in capture_diff_slices(Algorithm::Myers, &plain(old), &plain(new)) {
@@ -295,7 +298,7 @@ pub(super) fn changes(old: &[Token<'_>], new: &[Token<'_>]) -> Vec<(DiffTag, Ran
     out
 }
 
-/// The blanks before the token at an index, or after the last.
+/// The whitespace before the token at an index, or after the last one.
 pub(super) fn gap<'a>(text: &'a str, tokens: &[Token<'_>], at: usize) -> &'a str {
     let start = at
         .checked_sub(1)
@@ -304,7 +307,7 @@ pub(super) fn gap<'a>(text: &'a str, tokens: &[Token<'_>], at: usize) -> &'a str
     &text[start..tokens.get(at).map_or(text.len(), |token| token.at)]
 }
 
-/// A merge on the way: the three versions of a line with their tokens, and the result so far.
+/// A merge in progress: the three versions of a line with their tokens, and the result so far.
 struct Merge<'x, 'a> {
     base: (&'a str, &'x [Token<'a>]),
     file: (&'a str, &'x [Token<'a>]),
@@ -320,7 +323,8 @@ impl<'a> Merge<'_, 'a> {
         self.file.1.get(self.pairs.of.get(at).copied().flatten()?)
     }
 
-    /// What the file has before the copy's token at an index: a comma that the copy does not have, and blanks.
+    /// What the file has before the copy's token at an index: commas and semicolons that the copy does not have, and
+    /// the whitespace after them.
     fn in_file(&self, at: usize) -> (&'a str, &'a str) {
         let start = (0..at).rev().find_map(|before| self.real(before)).map_or(0, Token::end);
         let end = match self.real(at) {

@@ -175,7 +175,8 @@ async fn a_list_with_nul_bytes_is_shown_and_they_are_counted() {
     let out = bench().shell(r"printf 'a.rs\0b c.rs\0\377\n'").await;
     assert_eq!(
         out.model_text(),
-        "a.rs\u{fffd}b c.rs\u{fffd}\u{fffd}\n[2 NUL bytes and 1 byte that is no UTF-8 of the output: shown as \u{fffd}]"
+        "a.rs\u{fffd}b c.rs\u{fffd}\u{fffd}\n[2 NUL bytes and 1 byte that is not UTF-8 \
+         of the output: shown as \u{fffd}]"
     );
 }
 

@@ -267,7 +267,7 @@ async fn the_model_is_told_what_was_denied_and_what_had_run() {
         assert!(text.starts_with("early\n"), "{level:?}: {text}");
         for part in [
             "[denied (exec_denied) by rule `test`: `/usr/bin/rm -- 'x one'` in src was not executed: the test denies it.",
-            "Before it had run: `/usr/bin/ls src/d`, `",
+            "Programs that ran before it: `/usr/bin/ls src/d`, `",
             "`/usr/bin/ls`",
             "`/usr/bin/grep one`",
             "Instead: write another test.]",
@@ -291,7 +291,10 @@ async fn a_background_command_tells_its_denial_when_it_is_read() {
             text.contains("[denied (exec_denied) by rule `test`: `/usr/bin/rm src/x-two`"),
             "{level:?}: {text}"
         );
-        assert!(text.contains("Before it had run: `/usr/bin/ls src/d`."), "{text}");
+        assert!(
+            text.contains("Programs that ran before it: `/usr/bin/ls src/d`."),
+            "{text}"
+        );
         let registry = overnight::tools::Registry::builtin().unwrap();
         let list = &registry.find("list_background_processes").unwrap().tool;
         let listed = list.prepare(&serde_json::json!({}), &context.workspace).unwrap();

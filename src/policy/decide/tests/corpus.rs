@@ -1,9 +1,9 @@
-//! The corpora of attack and everyday commands through the whole ruling.
+//! Rulings on the corpora of attacks and of everyday commands.
 
 use super::*;
 use crate::policy::shell::corpus::TERRAIN;
 
-/// A policy of the corpus as a policy file.
+/// The text of a policy file for a policy of the corpus.
 fn policy_of(policy: &Value) -> String {
     let mut all = json!({ "id": "commands", "allow": "run_shell_command" });
     if policy["commands"].is_array() {
@@ -22,7 +22,7 @@ fn policy_of(policy: &Value) -> String {
     json!({ "version": 1, "rules": rules }).to_string()
 }
 
-/// The commands of a corpus that are ruled otherwise than `expected`.
+/// The number of commands in a corpus, and those whose ruling is not the expected one.
 fn ruled_otherwise(text: &str, allow: bool) -> (usize, Vec<String>) {
     let corpus = fixture(text);
     let policies: std::collections::BTreeMap<&str, PolicySet> = corpus["policies"]
@@ -36,7 +36,8 @@ fn ruled_otherwise(text: &str, allow: bool) -> (usize, Vec<String>) {
         let set = &policies[case["policy"].as_str().unwrap()];
         for text in case["commands"].as_array().unwrap() {
             let text = text.as_str().unwrap();
-            // Everyday commands may leave words to the exec; an attack must be refused by its text where nothing is asked then.
+            // Everyday commands may leave unknown words to the exec. An attack must be refused by its text alone, as
+            // where execs are not judged.
             let ruling = shell_ruling(set, text, &TERRAIN, allow);
             total += 1;
             if (ruling.decision == Decision::Allow) != allow {

@@ -16,7 +16,7 @@ fn texts<'v>(value: &'v Value, key: &str) -> Vec<&'v str> {
     list.into_iter().flatten().map(|text| text.as_str().unwrap()).collect()
 }
 
-/// A policy that allows the programs whole, and perhaps lets files be written and a host be reached.
+/// A policy that allows the programs, and optionally writing files and reaching a host.
 fn policy(programs: &[&str], writes: bool, host: bool) -> PolicySet {
     let mut rules = vec![json!({ "id": "program", "allow": "run_shell_command", "commands": programs })];
     if writes {
@@ -93,7 +93,7 @@ fn programs_are_judged_as_their_profiles_say() {
     assert!(wrong.is_empty(), "{} of {total}\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// A made-up tree of files.
+/// A fictional tree of files.
 struct Tree(Vec<String>);
 
 impl Tree {
@@ -195,7 +195,7 @@ rules:
         assert!(!allowed(&own, text), "{text}");
     }
     assert_eq!(shell_ruling(&own, "builder src", &TERRAIN, true).writes, Writes::Tree);
-    // Another file that must agree knows nothing of the profile: there the program may only read.
+    // The other file, which must agree, does not have the profile: under it the program may only read.
     let both = set_of(&[OWN, OTHER]);
     assert!(allowed(&both, "builder src"));
     assert_eq!(

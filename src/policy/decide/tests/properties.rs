@@ -1,4 +1,5 @@
-//! What must hold whatever the rules are: fewer allow rules allow no more, more deny rules allow no more, order and company do not loosen.
+//! Properties that hold for any rules: removing allow rules, adding deny rules, reordering rules or adding files never
+//! allows more.
 
 use super::*;
 use proptest::prelude::*;

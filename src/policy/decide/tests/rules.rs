@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Each entry of the table: policies, a call, what is ruled.
+/// Each entry of the table: policies, a call, and the expected ruling.
 #[test]
 fn rules_as_the_table_says() {
     let table = fixture(include_str!("../../../../fixtures/policy/rules/cases.yaml"));
