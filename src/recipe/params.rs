@@ -59,7 +59,7 @@ pub fn read_node(
     .ok()
 }
 
-/// Parses a value given as text by its declared type. A list is written `[a, b]` as JSON, or `a,b`.
+/// Parses a value given as text by its declared type. A list is a JSON list of strings, or `a,b`.
 ///
 /// # Errors
 /// A sentence that says why the text is not such a value.
