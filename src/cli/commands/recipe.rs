@@ -286,7 +286,7 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
     if !wrong.is_empty() {
         return Err(Refusal::of_problems(&wrong, &files));
     }
-    // Without `files`, the commands get everything in the new directory, so there is nothing to copy.
+    // Without `files`, commands get everything in the new directory; the old directory is not copied.
     for one in given.into_iter().filter(|_| !parsed.files.is_empty()) {
         wanted.push((beside.join(&one.path), one.bytes, one.executable));
     }
