@@ -38,7 +38,7 @@ impl CircuitBreaker {
     pub fn note(&mut self, verdict: &str) -> Option<String> {
         match verdict {
             "provider" => self.provider_in_a_row += 1,
-            // This ending is no evidence about the service.
+            // Such an ending says nothing about the service.
             "environment" | "invalid" => {}
             _ => self.provider_in_a_row = 0,
         }

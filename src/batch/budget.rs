@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// A run as it behaves: it asks as long as it has spent less than its limit.
+    /// Usage of a simulated run, which sends requests as long as it has spent less than its limit.
     fn run(limit: u64, request: u64, requests: u64) -> JobSpending {
         let mut used = JobSpending::default();
         while used.turns < requests && used.cost_micros < limit {

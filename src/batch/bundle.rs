@@ -123,7 +123,7 @@ pub fn read(dir: &Path) -> Result<Option<BundleSeal>, String> {
     parse(&text, &path.display().to_string()).map(Some)
 }
 
-/// A bundle file from its bytes; `shown` is its name in messages.
+/// Parses a bundle file; `shown` is its name in messages.
 ///
 /// # Errors
 /// As [`read`].
@@ -141,7 +141,9 @@ pub fn parse(text: &[u8], shown: &str) -> Result<BundleSeal, String> {
             .as_ref()
             .is_some_and(|mac| key.verifies(&[SEAL, bare.as_bytes()], mac));
         if !holds {
-            return Err(format!("{shown} was not made under the key in OVERNIGHT_JOURNAL_KEY"));
+            return Err(format!(
+                "{shown} is not authenticated by the key in OVERNIGHT_JOURNAL_KEY"
+            ));
         }
     }
     Ok(seal)

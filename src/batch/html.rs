@@ -111,7 +111,7 @@ fn table(out: &mut dyn Write, jobs: &[JobReport]) -> io::Result<()> {
             span #shown {}
         }
         @if jobs.len() > MAX_ROWS {
-            p { "The table holds " (MAX_ROWS) " of " (jobs.len()) " jobs, those that did not pass first; all are in runs.jsonl." }
+            p { "The table lists " (MAX_ROWS) " of " (jobs.len()) " jobs, those that did not pass first; all are in runs.jsonl." }
         }
     };
     writeln!(out, "<section>{}", head.into_string())?;

@@ -42,7 +42,7 @@ pub fn write(out: &mut dyn Write, head: &ReportHead<'_>, jobs: &[JobReport]) -> 
         // Only the suites of this chunk, without the enclosing `testsuites` element.
         let from = xml.find("<testsuite ").unwrap_or(xml.len());
         let until = xml.rfind("</testsuites>").unwrap_or(xml.len());
-        // Jenkins' schema calls it so; values of attributes hold no quotation mark.
+        // Jenkins' schema names this attribute `skipped`. Quotation marks in attribute values are escaped.
         let suites = xml
             .get(from..until)
             .unwrap_or_default()

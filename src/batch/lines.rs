@@ -58,7 +58,9 @@ fn object(text: &str, line: Span) -> Result<YamlNode, Box<Diagnostic>> {
         Ok(node) if matches!(node.shape, Shape::Map(_)) => Ok(node),
         Ok(_) => {
             let problem = Diagnostic::error("wrong-type", line.point(), "a line must be one JSON object");
-            Err(Box::new(problem.help("write one job a line, as {\"path\": \"../a\"}")))
+            Err(Box::new(
+                problem.help("write one job per line, for example {\"path\": \"../a\"}"),
+            ))
         }
         Err(error) => {
             let column = error.column().saturating_sub(1).min(text.len());
@@ -70,7 +72,7 @@ fn object(text: &str, line: Span) -> Result<YamlNode, Box<Diagnostic>> {
             let message = error.to_string();
             let message = message.split(" at line ").next().unwrap_or_default().to_owned();
             let problem = Diagnostic::error("not-json", at, message);
-            Err(Box::new(problem.help("write one JSON object a line")))
+            Err(Box::new(problem.help("write one JSON object per line")))
         }
     }
 }

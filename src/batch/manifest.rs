@@ -220,7 +220,7 @@ pub fn target(node: &YamlNode, of_manifest: bool, problems: &mut Problems) -> Op
     let source = match (sources.pop(), sources.is_empty()) {
         (Some(source), true) => source,
         (None, _) => {
-            let problem = Diagnostic::error("missing-key", head, "this target names no place");
+            let problem = Diagnostic::error("missing-key", head, "this target does not say where its tree is");
             problems.push(problem.help(format!("add {known}")));
             return None;
         }
@@ -241,12 +241,15 @@ pub fn target(node: &YamlNode, of_manifest: bool, problems: &mut Problems) -> Op
             inputs.span,
             "a target has `input` or `inputs`, not both",
         );
-        problems
-            .push(problem.help("`input` is one input of one job; `inputs` names a file with one a line, a job each"));
+        problems.push(
+            problem.help(
+                "`input` is the input of one job; `inputs` names a file in which each line is the input of a job",
+            ),
+        );
     }
     if let (Some(inputs), Some(_)) = (&inputs, &id) {
         let problem = Diagnostic::error("misplaced-key", inputs.span, "jobs of `inputs` cannot share one `id`");
-        problems.push(problem.help("leave `id` away: each job is named after its recipe, target and input"));
+        problems.push(problem.help("remove `id`: each job is named after its recipe, target and input"));
     }
     if let TargetSource::Repo(url) = &source
         && let Some(problem) = bad_url(url)
@@ -256,7 +259,7 @@ pub fn target(node: &YamlNode, of_manifest: bool, problems: &mut Problems) -> Op
     if let Some(name) = &git_ref
         && (name.value.is_empty() || name.value.starts_with('-') || name.value.contains(char::is_whitespace))
     {
-        let message = format!("`{}` is no name of a branch, tag or commit", name.value);
+        let message = format!("`{}` is not the name of a branch, tag or commit", name.value);
         problems.push(Diagnostic::error("wrong-value", name.span, message).help("write `ref: main`"));
     }
     if let (TargetSource::File(_) | TargetSource::Command(_), Some(id)) = (&source, &id) {
@@ -282,14 +285,17 @@ fn bad_url(url: &Spanned<String>) -> Option<Diagnostic> {
     let text = url.value.as_str();
     let error = |message: &str, help: &str| Some(Diagnostic::error("wrong-value", url.span, message).help(help));
     if text.is_empty() || text.starts_with('-') || text.contains("::") || text.contains(char::is_control) {
-        return error("this is no URL of a repository", "write what `git clone` takes");
+        return error(
+            "this is not the URL of a repository",
+            "write a URL that `git clone` accepts",
+        );
     }
     let host = text.split_once("://").map_or("", |(_, rest)| rest);
     let user = host.split('/').next().unwrap_or_default().rsplit_once('@');
     match user {
         Some((user, _)) if user.contains(':') => error(
             "this URL holds a password",
-            "leave it away: git's credential helpers and ssh keys of your own configuration are used",
+            "remove it: the git credential helpers and ssh keys of your own configuration are used",
         ),
         _ => None,
     }
@@ -322,9 +328,9 @@ fn map_only(node: Option<&YamlNode>, key: &str, problems: &mut Problems) {
 fn duplicates(texts: &[Spanned<String>], what: &str, files: &SourceFiles, problems: &mut Problems) {
     for (at, text) in texts.iter().enumerate() {
         if let Some(first) = texts.iter().take(at).find(|first| first.value == text.value) {
-            let message = format!("the {what} `{}` is named twice", text.value);
+            let message = format!("the {what} `{}` is listed twice", text.value);
             let problem = Diagnostic::error("duplicate-value", text.span, message);
-            problems.push(problem.help(format!("it stands at {} too", files.place(first.span))));
+            problems.push(problem.help(format!("it is also at {}", files.place(first.span))));
         }
     }
 }
@@ -337,7 +343,7 @@ fn matrix(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<(MapEntry, Ve
             _ => problems.push(crate::diag::reader::wrong_type(
                 &entry.value,
                 &format!("`{}`", entry.key),
-                "a list of values, as `[a, b]`",
+                "a list of values such as `[a, b]`",
             )),
         }
     }
@@ -361,8 +367,8 @@ fn settings(reader: &mut Reader<'_>, problems: &mut Problems) -> BatchSettings {
             match interval(&text.value) {
                 Some(interval) => settings.interval = Some(interval),
                 None => problems.push(
-                    Diagnostic::error("wrong-value", text.span, format!("`{}` is no rate", text.value))
-                        .help("write requests and a time, as `300/m`, `5/s` or `2000/h`"),
+                    Diagnostic::error("wrong-value", text.span, format!("`{}` is not a rate", text.value))
+                        .help("write requests and a time, for example `300/m`, `5/s` or `2000/h`"),
                 ),
             }
         }
@@ -376,8 +382,8 @@ fn settings(reader: &mut Reader<'_>, problems: &mut Problems) -> BatchSettings {
             match failed_limit(&text.value) {
                 Some(limit) => settings.stop.failed = Some(limit),
                 None => problems.push(
-                    Diagnostic::error("wrong-value", text.span, format!("`{}` is no limit", text.value))
-                        .help("write a number of jobs or a share, as `10` or `20%`"),
+                    Diagnostic::error("wrong-value", text.span, format!("`{}` is not a limit", text.value))
+                        .help("write a number of jobs or a share, for example `10` or `20%`"),
                 ),
             }
         }
@@ -389,7 +395,7 @@ fn settings(reader: &mut Reader<'_>, problems: &mut Problems) -> BatchSettings {
             if VERDICTS.contains(&word.value.as_str()) {
                 settings.retry.on.push(word.value);
             } else {
-                let message = format!("`{}` is no verdict that can be tried again", word.value);
+                let message = format!("`{}` is not a verdict that can be retried", word.value);
                 let mut problem = Diagnostic::error("wrong-value", word.span, message);
                 problem.help = crate::diag::did_you_mean(&word.value, VERDICTS);
                 problems.push(problem);

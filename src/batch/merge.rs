@@ -74,7 +74,7 @@ pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchErr
     let first = bundles.first().map(|bundle| (bundle.dir, bundle.shown));
     let first = first.or(unended.first().map(|place| (place.dir.as_path(), place.shown.as_str())));
     let Some((first, first_shown)) = first else {
-        return Err(BatchError::Invalid("no bundle is named".to_owned()));
+        return Err(BatchError::Invalid("no bundle is given".to_owned()));
     };
     let plan = read_plan(first, first_shown)?;
     fits(out, Some(&plan))?;
@@ -105,7 +105,7 @@ pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchErr
     let strangers: Vec<String> = last.into_keys().chain(others).collect();
     if !strangers.is_empty() {
         let text = format!(
-            "{} jobs have rows and stand in no plan, as {}",
+            "{} jobs have rows but are in no plan, for example {}",
             strangers.len(),
             strangers[0]
         );
@@ -135,7 +135,7 @@ pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchErr
     Ok(MergedBatch { result, jobs, missing })
 }
 
-/// Vouches for the merged rows under the key, so that a delivery of them can demand it.
+/// Writes a `bundle.json` for the merged rows, authenticated by the key, so that a delivery can require it.
 fn seal(out: &Path, manifest: &str, jobs: &[JobReport]) -> Result<(), BatchError> {
     let not_run = jobs.iter().filter(|job| job.state == "not_run");
     bundle::close(
@@ -213,7 +213,7 @@ fn read_plan(dir: &Path, shown: &str) -> Result<PlanFile, BatchError> {
         BatchError::Invalid(problem(shown, "altered-bundle", &why, "copy the bundle again"))
     })?;
     if plan::manifest_digest(plan.jobs.iter()) != plan.manifest {
-        let why = "plan.json is altered: its jobs do not make its digest";
+        let why = "plan.json is altered: its digest does not match its jobs";
         return Err(BatchError::Invalid(problem(
             shown,
             "altered-bundle",
@@ -227,7 +227,7 @@ fn read_plan(dir: &Path, shown: &str) -> Result<PlanFile, BatchError> {
 /// Accepts only an empty directory or an earlier merge as output, of the same manifest if one is given.
 ///
 /// # Errors
-/// Something else lies there.
+/// The directory contains something else.
 pub fn fits(out: &Path, plan: Option<&PlanFile>) -> Result<(), BatchError> {
     let entries = match std::fs::read_dir(out) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -237,7 +237,7 @@ pub fn fits(out: &Path, plan: Option<&PlanFile>) -> Result<(), BatchError> {
         let name = entry.file_name();
         if !KNOWN.iter().any(|known| name == *known) {
             return Err(BatchError::Environment(format!(
-                "{} holds {}, so it is no earlier merge: name an empty directory",
+                "{} contains {}, so it is not the output of an earlier merge: name an empty directory",
                 out.display(),
                 name.to_string_lossy()
             )));
@@ -248,7 +248,7 @@ pub fn fits(out: &Path, plan: Option<&PlanFile>) -> Result<(), BatchError> {
         && out.join(plan::FILE).is_file()
         && read_plan(out, &shown)?.manifest != plan.manifest
     {
-        let why = "an earlier merge of another manifest lies here";
+        let why = "this is the output of an earlier merge of another manifest";
         return Err(BatchError::Invalid(problem(
             &shown,
             "other-manifest",
@@ -261,7 +261,7 @@ pub fn fits(out: &Path, plan: Option<&PlanFile>) -> Result<(), BatchError> {
 
 fn agree(bundles: &[Bundle<'_>], unended: &[&BundlePlace], plan: &PlanFile) -> Vec<String> {
     let mut problems = Vec::new();
-    let help = "merge the shards of one manifest; `--changed` in one of them made another";
+    let help = "merge the shards of one manifest; if one of them was run with `--changed`, it used another one";
     for bundle in bundles.iter().filter(|bundle| bundle.seal.manifest != plan.manifest) {
         problems.push(problem(
             bundle.shown,
@@ -291,7 +291,7 @@ fn overlaps(bundles: &[Bundle<'_>]) -> Vec<String> {
     let mut shards: BTreeMap<ShardSpec, &str> = BTreeMap::new();
     for bundle in bundles {
         if let Some(first) = shards.insert(bundle.shard, bundle.shown) {
-            let why = format!("shard {} ran twice: {} has it too", bundle.shard, first);
+            let why = format!("shard {} ran twice: it is also in {}", bundle.shard, first);
             problems.push(problem(bundle.shown, "shard-twice", &why, "name one of the two"));
         }
     }
@@ -309,12 +309,12 @@ fn overlaps(bundles: &[Bundle<'_>]) -> Vec<String> {
             }
         }
         if let Some((job, first)) = example {
-            let why = format!("{shared} of its jobs, as {job}, are in {} too", first);
+            let why = format!("{shared} of its jobs, for example {job}, are also in {}", first);
             problems.push(problem(
                 bundle.shown,
                 "overlap",
                 &why,
-                "merge shards of one split: the same N and timings",
+                "merge shards that were split in the same way: with the same N and timings",
             ));
         }
     }
@@ -387,12 +387,12 @@ fn absent_shards(bundles: &[Bundle<'_>], unended: &[&BundlePlace]) -> Vec<String
 struct CopiedRows {
     last: HashMap<String, RunRow>,
     call: SupervisedCall,
-    /// Jobs with rows in a bundle that is not about them.
+    /// Jobs with rows in a bundle that does not list them.
     others: BTreeSet<String>,
 }
 
-/// Writes the rows, with paths relative to `out`, and the patches. A bundle speaks for its own jobs only: rows of others,
-/// which another split left in its directory, are counted as spent and not copied.
+/// Writes the rows, with paths relative to `out`. Only the rows of jobs that a bundle lists are copied; other rows,
+/// which another split left in its directory, only count as spent.
 fn copy_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<CopiedRows, BatchError> {
     let mut copied = CopiedRows {
         last: HashMap::new(),
@@ -415,7 +415,7 @@ fn copy_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<CopiedRows, BatchErro
                     copied.others.insert(row.job);
                     return;
                 }
-                // A later attempt may have replaced this attempt's patch; the name stays.
+                // A later attempt may have replaced this attempt's patch, but the name is the same.
                 let is_odd = |patch: &String| *patch != patch_of(&row.job) || !is_inside(patch);
                 if row.patch.as_ref().is_some_and(is_odd) {
                     odd.get_or_insert_with(|| row.job.clone());
@@ -510,7 +510,7 @@ fn report(job: &str, row: Option<RunRow>, reasons: &HashMap<&str, &str>) -> JobR
             job: job.to_owned(),
             standing: "run",
             state: "not_run".to_owned(),
-            message: reason.unwrap_or("no bundle has a row of it").to_owned(),
+            message: reason.unwrap_or("no bundle has a row for it").to_owned(),
             exit_code: 10,
             row,
         },

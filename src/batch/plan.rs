@@ -176,7 +176,7 @@ pub fn expand(manifest: &BatchManifest, flags: &PlanFlags, base: &Path, problems
         }
     }
     if let Some(missing) = jobs.iter().find(|job| job.identity.recipe.is_empty()) {
-        let problem = Diagnostic::error("missing-key", missing.head, "no recipe is named for this target");
+        let problem = Diagnostic::error("missing-key", missing.head, "this target has no recipe");
         problems.push(problem.help("add `recipe: FILE` to the manifest or the target, or name one with --recipe"));
     }
     let mut seen: HashMap<&str, Span> = HashMap::new();
@@ -463,7 +463,7 @@ impl PlannedJob {
         sha256_hex(&[key.to_string().as_bytes(), &script])
     }
 
-    /// The service that a stop applies to: the vendor of the job's model, or a model without a vendor.
+    /// The service of the job's model, as [`service_of`] names it; stops and pauses apply to a service.
     pub fn service(&self) -> &str {
         let model = self.arguments.model.as_deref().or(self.inputs.model.as_deref());
         service_of(model.unwrap_or_default())
@@ -520,7 +520,7 @@ impl PlanFile {
             }
         }
         for (name, job) in old.iter().filter(|(name, _)| !new.contains_key(*name)) {
-            lines.push(format!("no more job {name}: {}", job.describe()));
+            lines.push(format!("removed job {name}: {}", job.describe()));
         }
         if lines.len() > MAX_LISTED {
             let more = lines.len() - MAX_LISTED;

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How many times a second the bar is drawn.
+/// Redraws of the bar per second.
 const DRAWN: u8 = 8;
 
 /// Writes lines to stderr, with control characters escaped.
@@ -62,7 +62,7 @@ impl BatchProgress {
         }
     }
 
-    /// Called when a call begins that runs `jobs` jobs; `others` need no run.
+    /// Shows the start of a call that runs `jobs` jobs; `others` need no run.
     pub fn begin(&mut self, jobs: usize, others: usize) {
         self.total = jobs;
         self.began = Instant::now();
@@ -77,7 +77,7 @@ impl BatchProgress {
     /// A job's process was started.
     pub fn started(&mut self, job: &str, resumed: bool) {
         if self.bar.is_none() {
-            let what = if resumed { "goes on" } else { "started" };
+            let what = if resumed { "resumed" } else { "started" };
             self.line(&format!("{job} {what}"));
         }
     }

@@ -93,7 +93,7 @@ impl BatchState {
         read_lines(path, key, |event| self.apply(event)).map(|_| ())
     }
 
-    /// Adds the row of a job that ended elsewhere, without recording it.
+    /// Adds the row of a job that ended in another call, without recording it.
     pub fn learn(&mut self, row: RunRow) {
         self.apply(BatchEvent::JobEnded { row: Box::new(row) });
     }
@@ -166,7 +166,7 @@ impl BatchRecord {
             .map_err(|error| BatchError::write(&path, &error))?;
         writer::lock(&file, dir).map_err(|error| match error {
             crate::journal::JournalError::Held(dir) => BatchError::Environment(format!(
-                "another batch works in {dir}; wait for it, or name another --out"
+                "another batch is running in {dir}; wait for it, or name another --out"
             )),
             error => error.into(),
         })?;
@@ -251,7 +251,7 @@ fn refuse_links(dir: &Path) -> Result<(), BatchError> {
     ];
     match ours.iter().map(|name| dir.join(name)).find(|path| path.is_symlink()) {
         Some(link) => Err(BatchError::Environment(format!(
-            "{} is a symbolic link, and nothing is read or written through one: remove it, or name another --out",
+            "{} is a symbolic link, and links are not followed here: remove it, or name another --out",
             link.display()
         ))),
         None => Ok(()),
@@ -302,7 +302,7 @@ pub fn read_lines(
         let decoded =
             format::decode_line(&read.chain, text.trim_end_matches('\n'), key).map_err(|refused| match refused {
                 format::LineRefused::NoKey => {
-                    damaged("it is written under a key: set OVERNIGHT_JOURNAL_KEY".to_owned())
+                    damaged("it was written with a key: set OVERNIGHT_JOURNAL_KEY".to_owned())
                 }
                 format::LineRefused::Damaged(why) => damaged(why),
             })?;

@@ -1,4 +1,5 @@
-//! The bundle of a batch or shard in an object store: each ended job goes up at once, and a merge brings all down.
+//! The bundle of a batch or shard in an object store: each job is uploaded as soon as it has ended, and a merge
+//! downloads all of them.
 //!
 //! ```text
 //! plan.json                            the plan; written when a call begins
@@ -29,15 +30,15 @@ use std::path::{Path, PathBuf};
 
 /// The value of `schema` in the files below `ended/`.
 pub const SCHEMA: &str = "overnight/ended-job/v1";
-/// Files of one run that go up.
+/// Limit of files of one run that are uploaded.
 const MAX_FILES: usize = 100_000;
 /// Depth limit of a run directory.
 const MAX_DEPTH: usize = 32;
 /// Size limit of a file below `ended/`, in bytes.
 const MAX_ENDED: u64 = 64 << 20;
-/// Objects that are sent or received at the same time, and again as many for each of as many jobs.
+/// Limit of concurrent transfers of one job's objects, and of concurrently transferred jobs.
 const AT_ONCE: usize = 6;
-/// Problems of one bundle that are shown.
+/// Limit of problems of one bundle that are shown.
 const SHOWN: usize = 20;
 /// The object that holds what the processes of a job printed.
 const LOG: &str = "batch.log";
@@ -45,23 +46,23 @@ const LOG: &str = "batch.log";
 const OUTPUTS: [&str; 4] = ["junit.xml", "report.html", "summary.md", "result.json"];
 /// Hexadecimal digits of digests in names.
 const SHORT: usize = 12;
-/// What to do about a bundle that is not whole.
+/// What to do about an incomplete bundle.
 const COPY: &str = "run the shard again, or copy the bundle again";
 
-/// A job that ended, as the store keeps it.
+/// An ended job in the store: a file below `ended/`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct EndedJob {
     schema: String,
     /// The run directory, relative to the bundle.
     run: String,
-    /// Where its files are.
+    /// The prefix of its files.
     place: String,
     files: BTreeMap<String, SealedFile>,
     log: Option<SealedFile>,
     row: RunRow,
 }
 
-/// Whose record of a job stands.
+/// Whose result of a job counts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RecordOwner {
     Ours,
@@ -69,7 +70,7 @@ pub enum RecordOwner {
     Theirs(Box<RunRow>),
 }
 
-/// What a store and a working directory lack of each other.
+/// Rows that only the store or only the working directory has.
 #[derive(Debug, Default)]
 pub struct Lacking {
     /// Rows of the store, in the order in which the jobs ended.
@@ -136,7 +137,7 @@ impl EndedJob {
         drop(names);
         match fits {
             true => Ok(ended),
-            false => Err("it is altered: it does not fit its name".to_owned()),
+            false => Err("it is altered: its content does not match its name".to_owned()),
         }
     }
 }
@@ -178,7 +179,7 @@ fn log_of(run: &Path) -> PathBuf {
     run.with_file_name(name)
 }
 
-/// What goes up for an ended job.
+/// What is uploaded for an ended job.
 fn collect(dir: &Path, run: &Path, row: RunRow) -> Result<EndedJob, BatchError> {
     let files = sealed_files(&dir.join(run))?;
     let log = log_of(&dir.join(run));
@@ -199,7 +200,7 @@ fn collect(dir: &Path, run: &Path, row: RunRow) -> Result<EndedJob, BatchError> 
     })
 }
 
-/// Moves a run directory out of the way of the one that won, unless it is the same.
+/// Renames the local run directory to make room for the run of the other call, unless their files are the same.
 fn set_aside(dir: &Path, ended: &EndedJob) -> Result<(), BatchError> {
     let run = dir.join(&ended.run);
     if !run.is_dir() || sealed_files(&run)? == ended.files {
@@ -219,10 +220,10 @@ fn set_aside(dir: &Path, ended: &EndedJob) -> Result<(), BatchError> {
     Ok(())
 }
 
-/// Why a run could not be brought down.
+/// Why a run could not be downloaded.
 enum FetchProblem {
     Store(ObjectError),
-    /// Code and sentence.
+    /// Code and message.
     Bundle(&'static str, String),
     Local(BatchError),
 }
@@ -243,7 +244,7 @@ impl FetchProblem {
     }
 }
 
-/// Brings one object down, unless the file is there already.
+/// Downloads one object, unless the file already exists.
 async fn bring(objects: &Objects, name: &str, to: &Path, sealed: &SealedFile) -> Result<(), FetchProblem> {
     let (path, wanted) = (to.to_owned(), sealed.clone());
     let there = blocking(move || {
@@ -271,7 +272,7 @@ async fn bring(objects: &Objects, name: &str, to: &Path, sealed: &SealedFile) ->
     }
 }
 
-/// Brings the files of a run down.
+/// Downloads the files of a run.
 async fn bring_run(objects: &Objects, dir: &Path, ended: &EndedJob) -> Result<(), FetchProblem> {
     let (place, run) = (&ended.place, dir.join(&ended.run));
     let files = ended.files.iter().map(|(name, sealed)| {
@@ -288,7 +289,7 @@ async fn bring_run(objects: &Objects, dir: &Path, ended: &EndedJob) -> Result<()
     Ok(())
 }
 
-/// Brings the patch of a run down to where its row says.
+/// Downloads the patch of a run to the path that its row names.
 async fn bring_patch(objects: &Objects, dir: &Path, ended: &EndedJob) -> Result<(), FetchProblem> {
     let Some(patch) = &ended.row.patch else {
         return Ok(());
@@ -305,7 +306,7 @@ async fn bring_patch(objects: &Objects, dir: &Path, ended: &EndedJob) -> Result<
         }
         None => Err(FetchProblem::Bundle(
             "cut-bundle",
-            format!("{} has no patch, and its row names one", ended.place),
+            format!("{} has no patch although its row names one", ended.place),
         )),
     }
 }
@@ -322,7 +323,7 @@ async fn read_ended(objects: &Objects, run: &Path) -> Result<Option<EndedJob>, F
 }
 
 impl RemoteBundle {
-    /// Looks which jobs have ended there.
+    /// Lists which jobs have ended there.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -347,7 +348,7 @@ impl RemoteBundle {
     /// The plan of the last call.
     ///
     /// # Errors
-    /// It cannot be read, or is no plan.
+    /// It cannot be read, or is not a plan.
     pub async fn plan(&self) -> Result<Option<PlanFile>, BatchError> {
         let found = self
             .objects
@@ -380,7 +381,7 @@ impl RemoteBundle {
         if has_record {
             let other = text.unwrap_or("no object store");
             return Err(BatchError::Environment(format!(
-                "{} is the working directory of this batch with {other} as --out: go on with that, or remove the directory",
+                "{} is the working directory of this batch with {other} as --out: use that, or remove the directory",
                 dir.display()
             )));
         }
@@ -419,7 +420,8 @@ impl RemoteBundle {
         Ok(lacking)
     }
 
-    /// Takes the patch of a job that ended elsewhere into the working directory. Its run directory stays in the store.
+    /// Downloads the patch of a job that ended in another call into the working directory. Its run directory stays in
+    /// the store.
     ///
     /// # Errors
     /// The store cannot be read, or the directory not be written.
@@ -434,10 +436,10 @@ impl RemoteBundle {
         bring_patch(&self.objects, dir, &ended).await.map_err(said)
     }
 
-    /// Begins a call: from now on there is no whole bundle.
+    /// Begins a call: removes `bundle.json`, so the bundle counts as incomplete until [`Self::end`].
     ///
     /// # Errors
-    /// The store refuses it.
+    /// The store refuses the request.
     pub async fn begin(&self, dir: &Path) -> Result<(), BatchError> {
         let old = self
             .objects
@@ -458,8 +460,8 @@ impl RemoteBundle {
         self.objects.put_file(name, from).await.map_err(cannot_write)
     }
 
-    /// Sends an ended job, its files first. When another call ended the same job before, that one's files are taken
-    /// over, and ours are moved aside.
+    /// Sends an ended job, its files first. If another call ended the same job first, its files are downloaded and the
+    /// local ones are renamed.
     ///
     /// # Errors
     /// The store refuses it: the job has not ended, and the same command sends it again.
@@ -486,20 +488,20 @@ impl RemoteBundle {
         let text = serde_json::to_vec(&ended).unwrap_or_default();
         let won = self.objects.create(&name, text.clone()).await.map_err(cannot_write)?;
         self.ended.borrow_mut().insert(name.clone());
-        // A repeated request whose first answer was lost finds what it created itself.
+        // If the response to the first request was lost, the retry finds the object that the first one created.
         if won || self.objects.get(&name, MAX_ENDED).await.map_err(cannot_read)? == Some(text) {
             return Ok(RecordOwner::Ours);
         }
         match self.ended_elsewhere(dir, run).await? {
             Some(row) => Ok(RecordOwner::Theirs(Box::new(row))),
             None => Err(BatchError::Output(format!(
-                "cannot create {}/{name}: it is refused as taken, and is not there",
+                "cannot create {}/{name}: the store says that it exists, but it cannot be read",
                 self.url()
             ))),
         }
     }
 
-    /// Sends a job that this directory records as ended and that the store lacks, as after its objects expired.
+    /// Sends a job that this directory records as ended and the store lacks, for example after its objects expired.
     ///
     /// # Errors
     /// As [`Self::keep`], also when another call has ended it meanwhile.
@@ -516,7 +518,7 @@ impl RemoteBundle {
         }
     }
 
-    /// Takes over a run that ended elsewhere, with its files; `None` when there is none.
+    /// Downloads a run that ended in another call, with its files; `None` when there is none.
     ///
     /// # Errors
     /// The store cannot be read, or the directory not be written.
@@ -577,7 +579,7 @@ pub async fn bundles(objects: &Objects) -> Result<Vec<Objects>, BatchError> {
     }
 }
 
-/// Brings a bundle down into a directory, which a merge then reads as any other. Files that are there already are kept.
+/// Downloads a bundle into a directory, which a merge then reads as any other. Existing files are kept.
 ///
 /// # Errors
 /// The store cannot be read; or every part that is missing, cut or altered, at most 20.
@@ -705,7 +707,7 @@ mod tests {
         let place = run(a.path(), &mine, "first");
         run(b.path(), &other, "second");
         assert_eq!(one.keep(a.path(), &place, &mine).await.unwrap(), RecordOwner::Ours);
-        // Sent again, as after an answer that was lost.
+        // Sent again, as after a lost response.
         assert_eq!(one.keep(a.path(), &place, &mine).await.unwrap(), RecordOwner::Ours);
         let kept = two.keep(b.path(), &place, &other).await.unwrap();
         assert_eq!(kept, RecordOwner::Theirs(Box::new(mine)));

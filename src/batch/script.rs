@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-/// An engine for which a job file can be written.
+/// A CI engine or scheduler for which a job file can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShardEngine {
     Slurm,

@@ -82,7 +82,7 @@ impl ShardSpec {
     /// # Errors
     /// A sentence that says what is wrong: not of this form, or I is not in 1..=N.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no shard: write I/N with I from 1 to N, as 3/8, or `auto`");
+        let wrong = || format!("`{text}` is not a shard: write I/N with I from 1 to N, for example 3/8, or `auto`");
         let (index, total) = text.split_once('/').ok_or_else(wrong)?;
         let shard = Self {
             index: index.parse().map_err(|_| wrong())?,
@@ -107,12 +107,12 @@ impl ShardSpec {
             let Some((name, total)) = total else {
                 let missing = known.total.unwrap_or("a total");
                 return Err(format!(
-                    "--shard auto: {engine} sets {}={index} and {missing} is not set: write --shard \"I/N\" with the number of tasks",
+                    "--shard auto: {engine} sets {}={index} but not {missing}: write --shard \"I/N\" with the number of tasks",
                     known.index
                 ));
             };
             let number = |name: &str, text: &str| {
-                let wrong = || format!("--shard auto: {name}={text} is no number");
+                let wrong = || format!("--shard auto: {name}={text} is not a number");
                 text.trim().parse::<u64>().map_err(|_| wrong())
             };
             let (position, count) = (number(known.index, &index)?, number(name, &total)?);
@@ -132,7 +132,7 @@ impl ShardSpec {
 fn slurm(id: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<(ShardSpec, String), String> {
     let number = |name: &str| variable(name).and_then(|text| text.trim().parse::<u64>().ok());
     let count = number("SLURM_ARRAY_TASK_COUNT").ok_or_else(|| {
-        format!("--shard auto: SLURM_ARRAY_TASK_ID={id} and SLURM_ARRAY_TASK_COUNT is not set: write --shard I/N")
+        format!("--shard auto: SLURM_ARRAY_TASK_ID={id} is set but SLURM_ARRAY_TASK_COUNT is not: write --shard I/N")
     })?;
     let least = number("SLURM_ARRAY_TASK_MIN").unwrap_or(0);
     let step = number("SLURM_ARRAY_TASK_STEP").unwrap_or(1).max(1);
@@ -167,15 +167,15 @@ pub fn jobs_of<'a>(
     }
 }
 
-/// The shard, from 1, that a name falls into.
+/// The shard, from 1, that a job belongs to.
 pub fn by_digest(name: &str, total: u64) -> u64 {
     let digest = sha256_hex(&[name.as_bytes()]);
     let head = digest.get(..16).and_then(|hex| u64::from_str_radix(hex, 16).ok());
     head.unwrap_or(0) % total.max(1) + 1
 }
 
-/// Longest first, each to the shard with the least total so far. A job without a duration counts with the mean of the
-/// others.
+/// Assigns the longest job first, each to the shard with the least total so far. A job without a duration counts with
+/// the mean of the others.
 fn packed(mut names: Vec<String>, timings: &HashMap<String, f64>, shard: ShardSpec) -> BTreeSet<String> {
     use std::cmp::Reverse;
     use std::collections::BinaryHeap;

@@ -39,7 +39,7 @@ impl TreeSource {
     }
 }
 
-/// A mirror, which is fetched once in a call, or why it cannot be.
+/// A mirror, which is fetched once per call, or why that failed.
 type FetchedMirror = OnceCell<Result<Repository, String>>;
 
 /// The tree of a job before its worktree is created.
@@ -110,7 +110,7 @@ impl SourceCache {
             .map_err(|error| format!("{}: {error}", dir.display()))?;
         let repository = patch::repository(&root).ok_or_else(|| {
             format!(
-                "{} lies in no git repository, and jobs work on worktrees",
+                "{} is not in a git repository, and jobs run in git worktrees",
                 dir.display()
             )
         })?;
@@ -118,7 +118,7 @@ impl SourceCache {
         Ok((repository, below))
     }
 
-    /// The mirror of a URL, fetched once in a call.
+    /// The mirror of a URL, fetched once per call.
     async fn mirror(&self, url: &str) -> Result<Repository, String> {
         let cell = {
             let mut mirrors = self.mirrors.lock().unwrap_or_else(PoisonError::into_inner);
@@ -177,7 +177,7 @@ impl SourceCache {
                 .ok_or("the repository has no default branch")?,
             (Some(name), _) => named(repository, name, is_mirror)
                 .await?
-                .ok_or_else(|| format!("`{name}` is no branch, tag or commit of the repository"))?,
+                .ok_or_else(|| format!("`{name}` is not a branch, tag or commit of the repository"))?,
         };
         let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
         commits.insert(key, found.clone());

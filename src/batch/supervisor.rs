@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 /// Time that children have to write their files after a signal, before they are killed. They can be resumed from their
 /// journals.
 const GRACE: Duration = Duration::from_secs(10);
-/// Time that a killed process may take to release its worktree and journal.
+/// Time that a killed process may take to release its locks on worktree and journal.
 const RELEASED: Duration = Duration::from_secs(30);
 /// Interval at which pauses, the wall clock and progress are checked.
 const TICK: Duration = Duration::from_millis(200);
@@ -146,7 +146,7 @@ enum Progressed {
     /// Its `JobStarted` is on the disk.
     Recorded(Box<Attempt>, std::io::Result<()>),
     Ended(Box<Attempt>, ChildEnd),
-    /// The store has the job: as this call ran it, or as another did.
+    /// The job is in the store, as this call or another call ran it.
     Sent(Box<Attempt>, Box<RunRow>, Result<RecordOwner, BatchError>),
     /// The store had the job before it was started here.
     Taken(Box<Attempt>, Result<Box<RunRow>, BatchError>),
@@ -322,7 +322,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             let Some(job) = self.jobs.get(at) else { continue };
             let name = job.planned.service();
             if let Some(reason) = self.closed.get(name) {
-                let reason = format!("the service of {name} will not answer: {reason}");
+                let reason = format!("the service of {name} accepts no more requests: {reason}");
                 self.leave_out(at, reason);
                 continue;
             }
@@ -596,11 +596,11 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         Ok(())
     }
 
-    /// Another call ended the same job first: its record stands.
+    /// Another call ended the same job first: records that result.
     fn concluded_elsewhere(&mut self, attempt: &Attempt, mut row: RunRow) -> Result<(), BatchError> {
         row.message = self.call.redactor.redact(&row.message).into_owned();
         self.progress.note(&format!(
-            "{} has ended in another call, and that result stands",
+            "{} has already ended in another call; that result counts",
             row.job
         ));
         self.concluded(attempt, row)
@@ -854,7 +854,7 @@ fn lay_out(
     match (real, tree) {
         (Ok(real), Ok(tree)) if real.starts_with(&tree) && real.is_dir() => Ok(()),
         (Ok(_), Ok(_)) => Err(format!(
-            "{} in commit {} leads out of the tree",
+            "{} in commit {} leads out of the tree or is not a directory",
             source.below.display(),
             source.commit
         )),

@@ -1,4 +1,4 @@
-//! The command line as it was typed. Parses; looks at nothing else.
+//! Defines and parses the command line.
 
 use super::candidates;
 use crate::report::export::ReportFile as Output;
@@ -42,41 +42,41 @@ pub enum Color {
     Never,
 }
 
-/// What the help of `run` says of models, their prices and windows.
+/// The part of the help of `run` and `resume` about models, their prices and context windows.
 const MODELS: &str = "\
 Models on your own server:
   --model openai/NAME --base-url http://localhost:11434/v1
   (Ollama; vLLM has port 8000, llama-server 8080, LM Studio 1234.)
   A server on this machine or in a private network costs nothing unless a
-  price is named. Its window is learnt when it refuses a request for its
-  length; one that cuts requests in silence (Ollama) must have it named.
+  price is given. Its window is learnt when it refuses a request that is too
+  long; for one that truncates requests silently (Ollama), it must be given.
 
 Environment:
   OVERNIGHT_PRICES  a JSON file with prices (US dollars for a million tokens)
-                    and windows (tokens); goes before the built-in table:
+                    and windows (tokens); overrides the built-in table:
     [{\"model\": \"openai/qwen3-coder\", \"window\": 32768,
       \"price\": {\"input\": 0.5, \"output\": 1.5}}]
   OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL
                     as --base-url";
 
-/// What is to be done.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// One run to completion
+    /// Run a recipe or a prompt to completion
     #[command(after_long_help = MODELS)]
     Run(Box<RunArgs>),
-    /// Go on with a suspended, killed or failed run from its journal
+    /// Continue a suspended, killed or failed run from its journal
     #[command(after_long_help = MODELS)]
     Resume(Box<ResumeArgs>),
-    /// Many jobs from a manifest: recipes × repositories × parameters × models × trials
+    /// Run many jobs from a manifest: recipes × repositories × parameters × models × trials
     Batch(Box<BatchArgs>),
-    /// One result from the bundles of shards
+    /// Merge the bundles of shards into one result
     Merge(MergeArgs),
-    /// Which jobs changed sides between two batches
+    /// Compare two batches: which jobs passed in only one of them
     Compare(CompareArgs),
-    /// Make any output again from the journal
+    /// Render any output of a run again from its journal
     Report(ReportArgs),
-    /// Bring the patch of a run, or of a batch's runs, onto a branch or into a merge request
+    /// Deliver the patch of a run, or of a batch's runs, to a branch or as a merge request
     Deliver(Box<DeliverArgs>),
     /// Check, test and explain policies
     #[command(subcommand)]
@@ -84,19 +84,19 @@ pub enum Command {
     /// Check, show and test recipes
     #[command(subcommand)]
     Recipe(RecipeCommand),
-    /// Look at a repository, and write a policy, a first recipe and a workflow for it
+    /// Inspect a repository, and write a policy, a first recipe and a workflow for it
     Init(InitArgs),
-    /// The tools as the model sees them, and one call
+    /// List the tools as the model sees them, or call one
     #[command(subcommand)]
     Tools(ToolsCommand),
     /// List, verify and prune runs
     Runs(RunsArgs),
-    /// What this machine can confine, and what about this checkout is dangerous
+    /// Report what this machine can sandbox, and what is dangerous about this checkout
     Doctor(DoctorArgs),
     /// Print a completion script, which asks this program for runs, recipes and policies
     Completions {
         shell: clap_complete::Shell,
-        /// A script without such questions, as for a package
+        /// Print a static script, for example for a package
         #[arg(long)]
         fixed: bool,
     },
@@ -105,7 +105,7 @@ pub enum Command {
     /// Print the JSON Schema of a file that you write or of an output that scripts read
     #[command(after_long_help = super::schemas::HELP)]
     Schema(SchemaArgs),
-    /// One MCP server, every tool once
+    /// Call every tool of one MCP server once
     #[command(hide = true)]
     McpProbe { url: String },
 }
@@ -113,7 +113,7 @@ pub enum Command {
 /// Flags of `schema`.
 #[derive(Debug, Args)]
 pub struct SchemaArgs {
-    /// Whose schema; without it all are listed
+    /// The file or output; without it all are listed
     #[arg(value_enum)]
     pub kind: Option<super::schemas::SchemaKind>,
     /// Write the schema, or all of them, to files in this directory
@@ -129,23 +129,24 @@ pub enum StdoutFormat {
     Text,
     /// One result object
     Json,
-    /// One event a line, the result object last
+    /// One event per line, the result object last
     StreamJson,
 }
 
 /// Flags that `run` and `resume` share.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunFlags {
-    /// Policy file, `builtin:NAME`, `git:REV:PATH` or `-` for stdin; all that are given must agree [env: OVERNIGHT_POLICY]
+    /// Policy file, `builtin:NAME`, `git:REV:PATH` or `-` for stdin; every policy given must allow a call [env:
+    /// OVERNIGHT_POLICY]
     #[arg(long, value_name = "FILE")]
     pub policy: Vec<String>,
-    /// `recipe`: believe the recipe wherever it comes from (its servers, hosts and variables)
+    /// `recipe`: trust the recipe (its servers, hosts and variables) wherever it comes from
     #[arg(long, value_enum, value_name = "WHAT")]
     pub trust: Vec<Trusted>,
     /// PROVIDER/NAME, `script:FILE` or `replay:RUN` [env: OVERNIGHT_MODEL]
     #[arg(long, short, value_name = "PROVIDER/NAME")]
     pub model: Option<String>,
-    /// Base URL of the model service, as the vendor's own clients take it [env: OVERNIGHT_BASE_URL]
+    /// Base URL of the model service, in the form that the vendor's own clients accept [env: OVERNIGHT_BASE_URL]
     #[arg(long, value_name = "URL")]
     pub base_url: Option<String>,
     /// The tree to work on (default: the current directory; for a resume, where the run began) [env: OVERNIGHT_WORKSPACE]
@@ -160,46 +161,47 @@ pub struct RunFlags {
     /// Also write the transcript here [env: OVERNIGHT_TRANSCRIPT]
     #[arg(long, value_name = "FILE")]
     pub transcript: Option<PathBuf>,
-    /// What stdout carries [default: text] [env: OVERNIGHT_FORMAT]
+    /// Output format of stdout [default: text] [env: OVERNIGHT_FORMAT]
     #[arg(long, value_enum)]
     pub format: Option<StdoutFormat>,
-    /// Replies asked of the model [env: OVERNIGHT_MAX_TURNS]
+    /// Limit of model replies [env: OVERNIGHT_MAX_TURNS]
     #[arg(long, value_name = "N")]
     pub max_turns: Option<u64>,
-    /// Input and output tokens together [env: OVERNIGHT_MAX_TOKENS]
+    /// Limit of input and output tokens together [env: OVERNIGHT_MAX_TOKENS]
     #[arg(long, value_name = "N", value_parser = whole)]
     pub max_tokens: Option<u64>,
-    /// US dollars (default: 5.00 where the price of the model is known) [env: OVERNIGHT_MAX_COST]
+    /// Limit of the cost in US dollars (default: 5.00 where the price of the model is known) [env: OVERNIGHT_MAX_COST]
     #[arg(long, value_name = "USD", value_parser = dollars)]
     pub max_cost: Option<u64>,
-    /// The longest reply asked of the model, in tokens
+    /// Length limit of one reply, in tokens
     #[arg(long, value_name = "N", value_parser = positive)]
     pub max_output_tokens: Option<u64>,
-    /// How long the first byte of a reply is awaited (default: 3m; 10m for a server on this machine or in a private network)
+    /// Time limit for the first byte of a reply (default: 3m; 10m for a server on this machine or in a private network)
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub first_byte_timeout: Option<u64>,
-    /// How a replay compares what commands, checks and servers print
+    /// How a replay compares the output of commands, checks and servers
     #[arg(long, value_enum, value_name = "HOW", default_value_t)]
     pub replay: Replaying,
-    /// Wall clock of everything, as `90s`, `20m`, `1h30m` [env: OVERNIGHT_MAX_WALL]
+    /// Limit of the wall-clock time, for example `90s`, `20m` or `1h30m` [env: OVERNIGHT_MAX_WALL]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub max_wall: Option<u64>,
     /// In a step of GitHub Actions: write the step's outputs (verdict, exit-code, patch, response, cost, …) and summary,
     /// and annotations on stderr [env: OVERNIGHT_GITHUB]
     #[arg(long)]
     pub github: bool,
-    /// Nothing on stdout and stderr when all is well; `--format json` still prints
+    /// Print nothing on success; `--format json` still prints the result
     #[arg(long, short)]
     pub quiet: bool,
-    /// Nothing on stdout: for commands that make runs of their own
+    /// Print nothing on stdout; for commands that start runs themselves
     #[arg(skip)]
     pub silent: bool,
-    /// More on stderr
+    /// Print more on stderr
     #[arg(long, short, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
 
-/// How a replay compares what commands, checks and servers print. What is sent beside it is always compared strictly.
+/// How a replay compares the output of commands, checks and servers. What is sent beside it is always compared
+/// strictly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Replaying {
     /// A difference is a warning, and the recorded reply is used
@@ -209,7 +211,7 @@ pub enum Replaying {
     Strict,
 }
 
-/// What the command line vouches for.
+/// What `--trust` declares trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Trusted {
     /// The recipe
@@ -217,7 +219,7 @@ pub enum Trusted {
 }
 
 impl RunFlags {
-    /// What stdout carries.
+    /// Output format of stdout.
     pub fn format(&self) -> StdoutFormat {
         self.format.unwrap_or_default()
     }
@@ -238,7 +240,7 @@ pub struct RunArgs {
     /// A prompt instead of a recipe: text, `-` for stdin, `@FILE` for a file
     #[arg(short = 'p', long, value_name = "PROMPT", conflicts_with = "recipe")]
     pub prompt: Option<String>,
-    /// Append what stdin holds to the prompt, as data
+    /// Append stdin to the prompt, as data
     #[arg(long, requires = "prompt")]
     pub stdin: bool,
     /// JSON Schema of the answer to the prompt
@@ -249,7 +251,7 @@ pub struct RunArgs {
     pub sample: bool,
     #[command(flatten)]
     pub shared: RunFlags,
-    /// Only these tools, in place of the recipe's `tools.include`: names, `kind:KIND`, `origin:ORIGIN`, `NAME*`
+    /// Only these tools, instead of the recipe's `tools.include`: names, `kind:KIND`, `origin:ORIGIN`, `NAME*`
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub tools: Option<Vec<String>>,
     /// A parameter of the recipe
@@ -258,13 +260,14 @@ pub struct RunArgs {
     /// Parameters from a JSON or YAML file
     #[arg(long, value_name = "FILE")]
     pub params: Option<PathBuf>,
-    /// What `{{ input }}` is: a file, or `-` for stdin, in the format that the recipe declares (JSON, JSON Lines or text)
+    /// The value of `{{ input }}`: a file, or `-` for stdin, in the format that the recipe declares (JSON, JSON Lines
+    /// or text)
     #[arg(long, value_name = "FILE|-")]
     pub input: Option<String>,
-    /// The input as a JSON value, whatever the recipe's format, as a batch hands it to its jobs
+    /// The input as a JSON value, independent of the recipe's format; a batch uses it for its jobs
     #[arg(long, value_name = "FILE", hide = true, conflicts_with = "input")]
     pub input_value: Option<PathBuf>,
-    /// Work in a throw-away git worktree and leave the tree alone
+    /// Work in a temporary git worktree and leave your tree unchanged
     #[arg(long)]
     pub isolate: bool,
     /// The run directory (default: .overnight/runs/ID in the workspace) [env: OVERNIGHT_OUT]
@@ -284,10 +287,10 @@ pub struct ResumeArgs {
     /// The newest run of the workspace
     #[arg(long, conflicts_with = "run")]
     pub last: bool,
-    /// Let a suspended call run, as suspension.md names it: CALL@DIGEST
+    /// Approve a suspended call, as CALL@DIGEST from suspension.md
     #[arg(long, value_name = "CALL")]
     pub approve: Vec<String>,
-    /// Refuse a suspended call; the model is told
+    /// Deny a suspended call; the model gets the denial
     #[arg(long, value_name = "CALL")]
     pub deny: Vec<String>,
     #[command(flatten)]
@@ -305,18 +308,18 @@ pub struct BatchArgs {
     pub manifest: Option<PathBuf>,
     #[command(flatten)]
     pub plan: BatchPlanArgs,
-    /// The batch's directory, its memory (default: .overnight/batches/NAME); or an object store, which gets the files of each
-    /// job as it ends while the batch works in the default directory: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
-    /// az://CONTAINER/PREFIX (in builds with the cargo feature `cloud`) or file:///DIR
+    /// The batch directory, which holds its state (default: .overnight/batches/NAME); or an object store, to which the
+    /// files of each job are sent as it ends, while the batch works in the default directory: s3://BUCKET/PREFIX,
+    /// gs://BUCKET/PREFIX, az://CONTAINER/PREFIX (in builds with the cargo feature `cloud`) or file:///DIR
     #[arg(long, value_name = "DIR|URL")]
     pub out: Option<PathBuf>,
-    /// Which part of the plan: I/N, or `auto` for what the engine's variables say
+    /// The part of the plan to run: I/N, or `auto` to take it from the variables of the CI engine
     #[arg(long, value_name = "I/N|auto")]
     pub shard: Option<String>,
-    /// An earlier `runs.jsonl`: shards of about the same duration
+    /// An earlier `runs.jsonl`, used to make shards of about the same duration
     #[arg(long, value_name = "FILE", requires = "shard")]
     pub timings: Option<PathBuf>,
-    /// Only jobs whose name this regular expression finds
+    /// Run only jobs whose name matches this regular expression
     #[arg(long, value_name = "REGEX")]
     pub only: Option<String>,
     /// Run up-to-date jobs too
@@ -328,13 +331,13 @@ pub struct BatchArgs {
     /// List the jobs and what would be done; run none
     #[arg(long)]
     pub dry_run: bool,
-    /// What stdout carries
+    /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
     /// In a step of GitHub Actions: write the step's outputs and summary, and annotations on stderr [env: OVERNIGHT_GITHUB]
     #[arg(long)]
     pub github: bool,
-    /// No progress on stderr
+    /// Print no progress on stderr
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -342,16 +345,17 @@ pub struct BatchArgs {
 /// Flags of a batch that a job file passes on to each shard.
 #[derive(Clone, Debug, Default, Args)]
 pub struct BatchPlanArgs {
-    /// The recipe of jobs that name none of their own
+    /// The recipe of jobs that do not name one
     #[arg(long, value_name = "FILE")]
     pub recipe: Option<String>,
-    /// Policy file, `builtin:NAME` or `git:REV:PATH`, in addition to those of the manifest; all must agree
+    /// Policy file, `builtin:NAME` or `git:REV:PATH`, in addition to those of the manifest; every policy must allow a
+    /// call
     #[arg(long, value_name = "FILE")]
     pub policy: Vec<String>,
-    /// PROVIDER/NAME or `script:FILE`, in place of the manifest's models
+    /// PROVIDER/NAME or `script:FILE`, instead of the manifest's models
     #[arg(long, value_name = "PROVIDER/NAME")]
     pub model: Vec<String>,
-    /// Jobs at once (default: the number of CPUs)
+    /// Number of jobs that run at the same time (default: the number of CPUs)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub jobs: Option<u32>,
 }
@@ -367,9 +371,9 @@ pub enum BatchCommand {
         /// The number of shards
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
         shards: u64,
-        /// The manifest, as the tasks of the engine see it
+        /// The path of the manifest for the tasks of the engine
         manifest: String,
-        /// Where shards (`DIR/shards/I-of-N`) and the merged result go
+        /// Directory for the shards (`DIR/shards/I-of-N`) and the merged result
         #[arg(long, value_name = "DIR")]
         out: String,
         #[command(flatten)]
@@ -402,14 +406,14 @@ pub enum ListFormat {
 /// `overnight merge`.
 #[derive(Clone, Debug, Args)]
 pub struct MergeArgs {
-    /// Bundles: the --out directories of `overnight batch --shard`, or object stores; an address stands for the bundle there
-    /// and those of all its shards, which are kept in DIR/bundles
+    /// Bundles: the --out directories of `overnight batch --shard`, or object stores; an address means the bundle there
+    /// and those of all its shards, which are downloaded to DIR/bundles
     #[arg(required = true, value_name = "DIR|URL")]
     pub bundles: Vec<PathBuf>,
     /// An empty directory, or an earlier merge of the same manifest
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// What stdout carries
+    /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
     /// In a step of GitHub Actions: write the step's outputs and summary, and annotations on stderr [env: OVERNIGHT_GITHUB]
@@ -422,12 +426,12 @@ pub struct MergeArgs {
 pub struct CompareArgs {
     /// A batch's directory, or its `runs.jsonl`
     pub a: PathBuf,
-    /// Another one
+    /// Another batch
     pub b: PathBuf,
     /// `broken`: end with code 1 when a job that passed in A fails in B
     #[arg(long, value_enum, value_name = "WHAT")]
     pub fail_on: Option<FailOn>,
-    /// What stdout carries
+    /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
 }
@@ -448,13 +452,13 @@ pub struct ReportArgs {
     /// The newest run of the workspace
     #[arg(long, conflicts_with = "run")]
     pub last: bool,
-    /// What to make; without it, all files of the run directory are made again
+    /// The output to print; without it, all files of the run directory are written again
     #[arg(long, value_parser = output)]
     pub format: Option<Output>,
     /// In a step of GitHub Actions: write the step's outputs and summary, and annotations on stderr [env: OVERNIGHT_GITHUB]
     #[arg(long)]
     pub github: bool,
-    /// Where the run ids are looked for
+    /// The tree in which run ids are looked up
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
 }
@@ -479,13 +483,13 @@ pub struct DeliverArgs {
     /// The branch into which the change is to be merged (default: the recipe's, else the remote's default branch)
     #[arg(long, value_name = "BRANCH")]
     pub base: Option<String>,
-    /// Name of the branch; may hold {recipe}, {job} and {digest} (default: overnight/{recipe})
+    /// Name of the branch; may contain {recipe}, {job} and {digest} (default: overnight/{recipe})
     #[arg(long, value_name = "NAME")]
     pub branch: Option<String>,
-    /// Policy that rules the patch once more (default: the recorded ones)
+    /// Policy that the patch is checked against (default: the recorded ones)
     #[arg(long, value_name = "FILE")]
     pub policy: Vec<String>,
-    /// Base URL of the forge's interface
+    /// Base URL of the forge's API
     #[arg(long, value_name = "URL")]
     pub api_url: Option<String>,
     /// Title of request and commit
@@ -503,7 +507,7 @@ pub struct DeliverArgs {
     /// Open no request when N of this recipe are open in the repository
     #[arg(long, value_name = "N")]
     pub max_open: Option<usize>,
-    /// Deliver a run with this verdict too
+    /// Also deliver runs with this verdict
     #[arg(long, value_name = "VERDICT", value_parser = verdict)]
     pub even_if: Vec<crate::base::outcome::Verdict>,
     /// The file of `--to mbox` (default: changes.mbox in the run directory)
@@ -512,13 +516,13 @@ pub struct DeliverArgs {
     /// Show what would be sent; send and write nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// All waits for services together, as `90s`, `10m`
+    /// Limit of all waits for services together, for example `90s` or `10m`
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10m")]
     pub max_wall: u64,
-    /// Least time between two changes on a forge
+    /// Minimum time between two changing requests to a forge
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s")]
     pub pace: u64,
-    /// What stdout carries
+    /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
     pub format: LineFormat,
 }
@@ -536,7 +540,7 @@ pub enum DeliverTo {
     Gitlab,
     /// A pull request of Forgejo or Gitea
     Forgejo,
-    /// A file that `git am` takes
+    /// A file for `git am`
     Mbox,
 }
 
@@ -546,52 +550,52 @@ pub enum LineFormat {
     /// For people
     #[default]
     Text,
-    /// One object a line
+    /// One object per line
     Json,
 }
 
 /// `overnight policy …`.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// Parse, lint and run the examples inside the rules
+    /// Parse and lint policies, and run the examples in their rules
     Check {
         #[arg(required = true, add = candidates::policies())]
         files: Vec<String>,
-        /// How the problems are written
+        /// Format of the problems
         #[arg(long, value_enum, default_value_t)]
         format: ProblemFormat,
     },
-    /// A table of calls with expected decisions
+    /// Test a policy with a table of calls and expected decisions
     Test {
         #[arg(add = candidates::policies())]
         file: String,
         #[arg(long, value_name = "FILE")]
         cases: PathBuf,
-        /// How the problems are written
+        /// Format of the problems
         #[arg(long, value_enum, default_value_t)]
         format: ProblemFormat,
         #[arg(long, value_name = "DIR", default_value = ".")]
         workspace: PathBuf,
     },
-    /// The ruling on a call, and why
+    /// Show the ruling on a call, and why
     Explain(ExplainArgs),
-    /// A policy file of Gemini CLI as a policy that allows no more
+    /// Convert a policy file of Gemini CLI to a policy that allows no more
     ///
-    /// Prints the policy on stdout and every difference on stderr. There the first rule by priority decides, here the
-    /// strictest; what asks a person becomes `suspend`; what cannot be written is left out of what is allowed, and
-    /// denied more widely. The result passes `policy check`.
+    /// Prints the policy on stdout and every difference on stderr. In Gemini CLI the first rule by priority decides,
+    /// here the strictest rule; what asks a person there becomes `suspend`. A pattern that cannot be expressed exactly
+    /// allows less or denies more. The result passes `policy check`.
     Import {
         /// The TOML file, or `-` for stdin
         #[arg(value_hint = clap::ValueHint::FilePath)]
         file: String,
-        /// The approval mode whose rules count
+        /// The approval mode whose rules are converted
         #[arg(long, value_enum, default_value_t)]
         mode: ImportMode,
         /// With `json`, stdout has one object with the policy and the report
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
-    /// The smallest rules that would have allowed what runs did
+    /// Suggest the smallest rules that would have allowed what runs did
     Suggest {
         /// Run directories or run ids, or directories of batches: all runs in them
         #[arg(required = true, add = candidates::runs())]
@@ -616,16 +620,16 @@ pub struct ExplainArgs {
     /// Its arguments
     #[arg(long, value_name = "JSON|@FILE", requires = "tool")]
     pub args: Option<String>,
-    /// JSON lines in, JSON lines out
+    /// Read calls as JSON lines, and print rulings as JSON lines
     #[arg(long, value_name = "FILE|-", conflicts_with = "run")]
     pub calls: Option<String>,
-    /// A recorded run: every ruling that would differ
+    /// A recorded run; prints every ruling that would differ
     #[arg(long, value_name = "RUN")]
     pub run: Option<String>,
-    /// How one ruling is written; `--calls` always gives JSON lines
+    /// Format of one ruling; `--calls` always prints JSON lines
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,
-    /// The tree that paths are looked up in
+    /// The tree in which paths are resolved
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
 }
@@ -665,21 +669,21 @@ pub enum ProblemFormat {
     Json,
     /// Annotations of a GitHub workflow
     Github,
-    /// SARIF 2.1.0, as code scanning takes it
+    /// SARIF 2.1.0, for code scanning
     Sarif,
 }
 
 /// `overnight recipe …`.
 #[derive(Debug, Subcommand)]
 pub enum RecipeCommand {
-    /// Validate; every problem with its place
+    /// Validate recipes; report every problem with its position
     Check {
         #[arg(required = true, add = candidates::recipes())]
         files: Vec<PathBuf>,
-        /// Also look for the context files and programs that it needs in this tree
+        /// Also check that this tree has the context files and programs that the recipe needs
         #[arg(long, value_name = "DIR")]
         workspace: Option<PathBuf>,
-        /// How the problems are written
+        /// Format of the problems
         #[arg(long, value_enum, default_value_t)]
         format: ProblemFormat,
     },
@@ -693,27 +697,27 @@ pub enum RecipeCommand {
         params: Option<PathBuf>,
         #[arg(long, value_name = "FILE|-")]
         input: Option<String>,
-        /// As `--format json`
+        /// Same as `--format json`
         #[arg(long, hide = true)]
         json: bool,
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
-    /// The recipes inside this program and in ./recipes, or those of a directory
+    /// List the built-in recipes and those in ./recipes, or those of a directory
     List {
         dir: Option<PathBuf>,
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
-    /// Write a recipe of one's own, made from another
+    /// Write a new recipe, based on another one
     New {
         /// The file to write; it must not exist
         file: PathBuf,
-        /// The recipe to begin with: `builtin:NAME` or a file
+        /// The recipe to start from: `builtin:NAME` or a file
         #[arg(long, value_name = "RECIPE", default_value = "builtin:fix-tests", add = candidates::recipes())]
         from: String,
     },
-    /// What a recipe does, may touch and needs, as Markdown
+    /// Print what a recipe does, may access and needs, as Markdown
     Doc {
         #[arg(add = candidates::recipes())]
         file: PathBuf,
@@ -730,12 +734,12 @@ pub enum RecipeCommand {
 /// `overnight tools …`.
 #[derive(Debug, Subcommand)]
 pub enum ToolsCommand {
-    /// The registry as the model sees it
+    /// List the tools as the model sees them
     List {
-        /// With the tools of this recipe
+        /// Include the tools of this recipe
         #[arg(long, value_name = "FILE")]
         recipe: Option<PathBuf>,
-        /// `recipe`: believe the recipe wherever it comes from
+        /// `recipe`: trust the recipe wherever it comes from
         #[arg(long, value_enum, value_name = "WHAT")]
         trust: Vec<Trusted>,
         #[arg(long, value_enum, default_value_t)]
@@ -743,7 +747,7 @@ pub enum ToolsCommand {
         #[arg(long, value_name = "DIR", default_value = ".")]
         workspace: PathBuf,
     },
-    /// One call, through the same gate as in a run
+    /// Make one call, with the same ruling and sandbox as in a run
     Call(CallArgs),
 }
 
@@ -755,15 +759,15 @@ pub struct CallArgs {
     /// Its arguments: JSON, or `@FILE`
     #[arg(long, value_name = "JSON|@FILE")]
     pub args: String,
-    /// Policy file; all that are given must agree (default: builtin:read-only)
+    /// Policy file; every policy given must allow a call (default: builtin:read-only)
     #[arg(long, value_name = "FILE")]
     pub policy: Vec<String>,
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
-    /// With the tools of this recipe
+    /// Include the tools of this recipe
     #[arg(long, value_name = "FILE")]
     pub recipe: Option<PathBuf>,
-    /// `recipe`: believe the recipe wherever it comes from
+    /// `recipe`: trust the recipe wherever it comes from
     #[arg(long, value_enum, value_name = "WHAT")]
     pub trust: Vec<Trusted>,
     #[arg(long, value_enum, default_value_t)]
@@ -773,7 +777,7 @@ pub struct CallArgs {
 /// `overnight doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// The tree to look at
+    /// The tree to inspect
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
     #[arg(long, value_enum, default_value_t)]
@@ -791,9 +795,9 @@ pub struct InitArgs {
 /// `overnight man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// The page of one command, as `run` or `policy check` (default: all pages, one after the other)
+    /// The page of one command, for example `run` or `policy check` (default: all pages)
     pub command: Vec<String>,
-    /// Write a file a command into this directory
+    /// Write one file per command to this directory
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     pub dir: Option<PathBuf>,
 }
@@ -810,7 +814,7 @@ pub struct RunsArgs {
 /// What to do with the runs of a workspace.
 #[derive(Debug, Subcommand)]
 pub enum RunsCommand {
-    /// One line a run, oldest first
+    /// List the runs, one per line, oldest first
     List {
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
@@ -838,11 +842,11 @@ fn output(text: &str) -> Result<Output, String> {
 
 fn verdict(text: &str) -> Result<crate::base::outcome::Verdict, String> {
     let parsed = serde_json::from_value(serde_json::Value::String(text.to_owned()));
-    parsed.map_err(|_| "write a verdict of a run, as failed or budget".to_owned())
+    parsed.map_err(|_| "write a verdict of a run, such as failed or budget".to_owned())
 }
 
 pub(super) fn duration(text: &str) -> Result<u64, String> {
-    crate::diag::units::duration_ms(text).ok_or_else(|| "write a time as 90s, 20m or 1h30m".to_owned())
+    crate::diag::units::duration_ms(text).ok_or_else(|| "write a time such as 90s, 20m or 1h30m".to_owned())
 }
 
 fn positive(text: &str) -> Result<u64, String> {
@@ -855,13 +859,13 @@ fn positive(text: &str) -> Result<u64, String> {
 pub(super) fn whole(text: &str) -> Result<u64, String> {
     text.replace('_', "")
         .parse()
-        .map_err(|_| "write a whole number, as 2000000 or 2_000_000".to_owned())
+        .map_err(|_| "write a whole number such as 2000000 or 2_000_000".to_owned())
 }
 
 pub(super) fn dollars(text: &str) -> Result<u64, String> {
-    let amount: f64 = text.parse().map_err(|_| "write US dollars, as 2.50".to_owned())?;
+    let amount: f64 = text.parse().map_err(|_| "write US dollars, such as 2.50".to_owned())?;
     if !amount.is_finite() || amount < 0.0 {
-        return Err("write US dollars, as 2.50".to_owned());
+        return Err("write US dollars, such as 2.50".to_owned());
     }
     Ok((amount * 1_000_000.0).round() as u64)
 }

@@ -72,7 +72,7 @@ pub fn guard(policies: &mut PolicySet, workspace: &Workspace, hidden: &[PathBuf]
 /// never written.
 ///
 /// # Errors
-/// A limit on commands is no list of plain words.
+/// A limit on commands is not a list of plain words.
 pub fn restrict(policies: &mut PolicySet, plan: &Plan, workspace: &Workspace) -> Result<(), Refusal> {
     policies.protect(skills::places(workspace, &plan.skills));
     let limits = &plan.tools.shell;
@@ -84,7 +84,7 @@ pub fn restrict(policies: &mut PolicySet, plan: &Plan, workspace: &Workspace) ->
         .map_err(|why| {
             Refusal::Invalid(format!(
                 "{}:1:1: error[settings]: `tools.core` and `tools.exclude` of the settings: {why}\n\
-                 help: write the first words of one command, as `run_shell_command(git status)`",
+                 help: write the first words of one command, for example `run_shell_command(git status)`",
                 plan.name
             ))
         })
@@ -172,8 +172,7 @@ pub fn private(root: &Path) -> Result<Private, Refusal> {
     Ok(private)
 }
 
-/// Brings the directories that the recipe keeps into an isolated worktree, and reports which are there and which are
-/// missing.
+/// Brings the directories that the recipe keeps into an isolated worktree, and reports which of them exist.
 pub async fn bring(
     origin: &Path,
     tree: &Path,
@@ -335,7 +334,7 @@ pub fn web(policies: &PolicySet, redactor: &Arc<Redactor>, search: Option<Search
     let (policies, redactor) = (policies.clone(), Arc::clone(redactor));
     let judge = move |url: &str| {
         if redactor.find(url.as_bytes()).is_some() {
-            return Err("the URL holds a secret".to_owned());
+            return Err("the URL contains a secret".to_owned());
         }
         let args = serde_json::json!({ "url": url });
         let asked = PolicyInput {
@@ -428,7 +427,7 @@ pub fn provider(plan: &Plan, shared: &RunFlags, workspace: &Path) -> Result<Arc<
     }
     let Some(model) = plan.model.as_deref() else {
         return Err(Refusal::Usage(
-            "no model is named: write --model PROVIDER/NAME, as gemini/gemini-2.5-pro, or `model:` in the recipe"
+            "no model is named: write --model PROVIDER/NAME, for example gemini/gemini-2.5-pro, or `model:` in the recipe"
                 .to_owned(),
         ));
     };

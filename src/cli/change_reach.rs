@@ -1,4 +1,4 @@
-//! Determines which files the change under test may have written, and whether the path to a file leads over one of
+//! Determines which files the change under test may have written, and whether the path to a file passes through one of
 //! them. Reads only names and links.
 
 use super::environment;

@@ -18,7 +18,7 @@ const TARGETS: [&str; 6] = [
     "BITBUCKET_PR_DESTINATION_BRANCH",
     "SYSTEM_PULLREQUEST_TARGETBRANCH",
 ];
-/// Remotes that belong to the project. Other remotes may be anybody's forks.
+/// Remotes that belong to the project. Other remotes may be forks of anyone.
 const REMOTES: [&str; 2] = ["origin", "upstream"];
 /// Names to try if nothing says what the default branch is.
 const USUAL: [&str; 2] = ["main", "master"];
@@ -40,11 +40,11 @@ impl Commit {
     /// The inner error is a message fragment for people; `Refusal::Environment` if git cannot be run.
     pub async fn resolve(revision: &str, workspace: &Path) -> Result<Result<Self, String>, Refusal> {
         if revision.is_empty() || revision.starts_with('-') {
-            return Ok(Err("no revision is named".to_owned()));
+            return Ok(Err("no revision is given".to_owned()));
         }
         let root = std::fs::canonicalize(workspace).unwrap_or_else(|_| workspace.to_owned());
         let Some(repository) = patch::repository(&root) else {
-            return Ok(Err("the workspace is in no git repository".to_owned()));
+            return Ok(Err("the workspace is not in a git repository".to_owned()));
         };
         let full = match full_name(revision, &repository).await? {
             Ok(full) => full,
@@ -58,7 +58,7 @@ impl Commit {
                 revision: revision.to_owned(),
                 id,
             }),
-            _ => Err(format!("`{revision}` names no commit of the workspace's repository")),
+            _ => Err(format!("`{revision}` is not a commit of the workspace's repository")),
         })
     }
 
@@ -83,7 +83,7 @@ impl Commit {
         let printed = git(&self.repository, &["cat-file", "blob", &object]).await?;
         Ok(match printed.ok {
             true => Ok(printed.stdout),
-            false => Err(format!("`{path}` is no file in {}", self.revision)),
+            false => Err(format!("`{path}` is not a file in {}", self.revision)),
         })
     }
 
@@ -205,7 +205,7 @@ async fn full_name(revision: &str, repository: &Repository) -> Result<Result<Str
         [first, ..] if first.starts_with("refs/remotes/") && !object => Ok(format!("{first}{rest}")),
         [only] if !object => Ok(format!("{only}{rest}")),
         _ => Err(format!(
-            "`{name}` names more than one thing; write refs/heads/{name} or refs/tags/{name}"
+            "`{name}` is ambiguous; write refs/heads/{name} or refs/tags/{name}"
         )),
     })
 }

@@ -1,5 +1,5 @@
-//! Finds problems that would certainly fail at run time: unknown model names, commands with bash syntax errors, missing
-//! context files.
+//! Finds mistakes that would certainly cause a failure at run time: unknown model names, commands with bash syntax
+//! errors, missing context files.
 
 use crate::diag::{Diagnostic, Spanned};
 use crate::policy::shell;

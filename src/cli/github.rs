@@ -1,4 +1,4 @@
-//! Writes what a step of GitHub Actions gets (`--github`): its outputs, its summary, and annotations on stderr.
+//! Reports to a step of GitHub Actions (`--github`): its outputs, its summary, and annotations on stderr.
 
 use super::environment;
 use super::outputs::WrittenOutputs;
@@ -27,7 +27,7 @@ pub struct StepFiles {
 /// The files from the runner's variables.
 ///
 /// # Errors
-/// A variable is not set: this is no step of GitHub Actions.
+/// A variable is not set, so this is not a step of GitHub Actions.
 pub fn files() -> Result<StepFiles, Refusal> {
     let file = |name: &str| {
         environment::variable(name).map(PathBuf::from).ok_or_else(|| {
@@ -42,7 +42,7 @@ pub fn files() -> Result<StepFiles, Refusal> {
     })
 }
 
-/// A text that nobody who wrote a value could know.
+/// A random text, which nobody who wrote a value could know.
 fn delimiter() -> Result<String, Refusal> {
     let mut random = [0_u8; RANDOM];
     std::fs::File::open("/dev/urandom")

@@ -1,4 +1,4 @@
-//! The input of a run as the command line gives it, and how it becomes a value in the format that the recipe declares.
+//! Reads the input of a run from the command line, and converts it to the format that the recipe declares.
 
 use super::inputs;
 use super::refusal::Refusal;
@@ -9,7 +9,7 @@ use crate::recipe::plan::InputFormat;
 use serde_json::Value;
 use std::path::Path;
 
-/// What `--input` gave.
+/// The input before it is parsed.
 #[derive(Clone, Debug)]
 pub enum GivenInput {
     /// The bytes of a file or of stdin, with the name for messages.
@@ -22,7 +22,7 @@ impl GivenInput {
     /// Reads the file that the flag names, or stdin for `-`.
     ///
     /// # Errors
-    /// The flag's value is JSON and no file name (exit code 2); the file cannot be read (exit code 8).
+    /// The flag's value is JSON instead of a file name (exit code 2); the file cannot be read (exit code 8).
     pub fn of_flag(value: &str) -> Result<Self, Refusal> {
         if value == "-" {
             let bytes = inputs::stdin_bytes()?;
@@ -50,10 +50,10 @@ impl GivenInput {
         })
     }
 
-    /// Reads a JSON document that holds the input as a value, as a batch writes it for its jobs.
+    /// Reads the input as a JSON value from a file, as a batch writes it for its jobs.
     ///
     /// # Errors
-    /// The file cannot be read, or is no JSON.
+    /// The file cannot be read, or is not JSON.
     pub fn of_value_file(path: &Path) -> Result<Self, Refusal> {
         let text = inputs::text(path)?;
         let value = serde_json::from_str(&text)
@@ -61,8 +61,8 @@ impl GivenInput {
         Ok(Self::Value(value))
     }
 
-    /// The input in the format of the recipe. Problems are added with their positions; `None` if there are any. A recipe
-    /// that declares no input gets null: that it takes none is reported elsewhere.
+    /// The input in the format of the recipe. Problems are added with their positions; `None` if there are any. If the
+    /// recipe declares no input, the value is null, and the caller reports that it takes none.
     pub fn read(&self, recipe: &Recipe, files: &mut SourceFiles, problems: &mut Vec<Diagnostic>) -> Option<ReadInput> {
         let (name, bytes) = match self {
             Self::Value(value) => {
@@ -82,7 +82,7 @@ impl GivenInput {
     /// The JSON document for a prompt of the command line.
     ///
     /// # Errors
-    /// It is no JSON (exit code 3).
+    /// It is not JSON (exit code 3).
     pub fn json(&self) -> Result<Value, Refusal> {
         let mut files = SourceFiles::default();
         let mut problems = Vec::new();
@@ -110,7 +110,7 @@ fn of_bytes(
     problems: &mut Vec<Diagnostic>,
 ) -> Option<ReadInput> {
     let text = match format {
-        // A log may hold anything; a NUL could be no argument of a command.
+        // A log may contain any bytes, but an argument of a command cannot contain NUL.
         InputFormat::Text => Ok(String::from_utf8_lossy(bytes).replace('\0', "\u{fffd}")),
         InputFormat::Json | InputFormat::Jsonl => String::from_utf8(bytes.to_vec()),
     };
@@ -123,7 +123,7 @@ fn of_bytes(
                 let problem = Diagnostic::warning(
                     "not-utf8",
                     start,
-                    "the text holds bytes that are not UTF-8, or NUL; they are shown as \u{fffd}",
+                    "the text contains bytes that are not UTF-8, or NUL; they are shown as \u{fffd}",
                 );
                 problems.push(problem.help("save it as UTF-8 where these bytes matter"));
             }

@@ -92,7 +92,7 @@ pub fn readable(confinement: &mut Confinement, words: &[String], workspace: &Pat
                 continue;
             };
             if workspace.starts_with(&place) && path.is_file() {
-                // For a script in a directory that also holds the workspace, only the script itself is granted.
+                // For a script in a directory that also contains the workspace, only the script itself is granted.
                 place = path;
             }
             let has = confinement

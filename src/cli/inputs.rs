@@ -13,7 +13,7 @@ pub fn text(path: &Path) -> Result<String, Refusal> {
     utf8(bytes(path)?, &path.display().to_string())
 }
 
-/// Reads a file of the user, whatever it holds.
+/// Reads a file of the user as bytes.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, Refusal> {
     let open = |error: std::io::Error| Refusal::Environment(format!("cannot read `{}`: {error}", path.display()));
     let file = std::fs::File::open(path).map_err(open)?;
@@ -65,7 +65,7 @@ pub fn stdin() -> Result<String, Refusal> {
     utf8(stdin_bytes()?, "stdin")
 }
 
-/// Reads stdin to its end, whatever it holds.
+/// Reads stdin to its end as bytes.
 pub fn stdin_bytes() -> Result<Vec<u8>, Refusal> {
     unread::was_read();
     let mut bytes = Vec::new();

@@ -44,7 +44,7 @@ pub fn line(plan: &Plan, pricing: &Pricing) -> String {
         None => format!("any number of {what}s"),
     };
     format!(
-        "overnight: limits: {}, {}, {cost}, {} in all, {} a command",
+        "overnight: limits: {}, {}, {cost}, {} in total, {} per command",
         number(budget.turns, "turn"),
         number(budget.tokens, "token"),
         text::duration(budget.wall_ms.unwrap_or(WALL_MS)),

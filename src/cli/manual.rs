@@ -133,13 +133,16 @@ const FILES: &[(&str, &str)] = &[
     ),
     (
         "recipes/",
-        "Recipes of a project; a sample of NAME.yaml lies in recipes/samples/NAME/.",
+        "Recipes of a project; a sample of NAME.yaml is in recipes/samples/NAME/.",
     ),
     (
         "~/.local/state/overnight/",
         "Heads of the journals that this user's runs wrote, and locks of output files.",
     ),
-    ("~/.local/share/overnight/", "What save_memory keeps, by repository."),
+    (
+        "~/.local/share/overnight/",
+        "Notes that save_memory keeps, by repository.",
+    ),
 ];
 
 /// Colour setting for help and command line errors, which are printed before the command line is parsed.
@@ -194,7 +197,7 @@ fn indented(lines: &[&str]) -> String {
     lines.iter().map(|line| format!("    {line}\n")).collect()
 }
 
-/// The manual page of every command, with the command's path, as `run` or `policy check`.
+/// The manual page of every command, with the command's path, for example `run` or `policy check`.
 ///
 /// # Errors
 /// A page cannot be written; this does not happen, because pages are written to memory.

@@ -35,7 +35,7 @@ enum Kind {
     Shipped,
 }
 
-/// Whether a recipe is trusted in what it asks for itself.
+/// Whether the recipe's own requests (servers, hosts, variables) are trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trust {
     pub trusted: bool,
@@ -94,7 +94,7 @@ fn invalid(name: &str, code: &str, why: &str, help: &str) -> Refusal {
     Refusal::Invalid(format!("{name}:1:1: error[{code}]: {why}\nhelp: {help}"))
 }
 
-const HELP: &str = "write git:REV:PATH, as git:origin/main:ci/recipe.yaml";
+const HELP: &str = "write git:REV:PATH, for example git:origin/main:ci/recipe.yaml";
 
 /// Resolves `git:REV:PATH` to a commit and a path relative to the top of the repository.
 ///
@@ -103,7 +103,7 @@ const HELP: &str = "write git:REV:PATH, as git:origin/main:ci/recipe.yaml";
 pub async fn committed(name: &str, workspace: &Path) -> Result<(Commit, String), Refusal> {
     let bad = |why: &str| invalid(name, "no-file", why, HELP);
     let spec = name.strip_prefix("git:").unwrap_or(name);
-    let (revision, path) = spec.split_once(':').ok_or_else(|| bad("no path is named"))?;
+    let (revision, path) = spec.split_once(':').ok_or_else(|| bad("no path is given"))?;
     let path = within("", path).ok_or_else(|| bad("the path leads out of the repository"))?;
     let commit = Commit::resolve(revision, workspace).await?.map_err(|why| bad(&why))?;
     Ok((commit, path))
@@ -182,7 +182,7 @@ impl RecipeOrigin {
     }
 
     fn outside(&self, name: &str) -> Refusal {
-        let why = format!("it names `{name}`, which is no file of the commit that it is read from");
+        let why = format!("it names `{name}`, which is not a file of the commit that it is read from");
         let help = "name files of a recipe by paths relative to it, within the repository";
         invalid(&self.name, "outside-path", &why, help)
     }
@@ -230,7 +230,7 @@ impl RecipeOrigin {
                     let text = match trust.trusted || ends_in(&file, &places) {
                         true => inputs::text(&file).map_err(|refusal| refusal.to_string()),
                         false => Err(format!(
-                            "it lies outside the workspace's repository, and the recipe is not trusted: {}",
+                            "it is outside the workspace's repository, and the recipe is not trusted: {}",
                             trust.why
                         )),
                     };
@@ -263,7 +263,7 @@ impl RecipeOrigin {
         let places = places(workspace);
         let own = match &self.kind {
             Kind::Stdin => return Ok(Trust::no("it comes from stdin")),
-            Kind::Shipped => return Ok(Trust::yes("it is inside this program")),
+            Kind::Shipped => return Ok(Trust::yes("it is built into this program")),
             Kind::Commit { commit, .. } => match commit.pinned().await? {
                 Ok(why) => return Ok(Trust::yes(why)),
                 Err(why) => return Ok(Trust::no(why)),
@@ -298,8 +298,8 @@ impl RecipeOrigin {
         })
     }
 
-    /// Where an untrusted recipe may have files: where the change under test is, and at the recipe's real path (it may
-    /// be reached over a link in the tree).
+    /// Directories in which an untrusted recipe may name files: those of the change under test, and that of the
+    /// recipe's real path (a link in the tree may lead to it).
     fn readable(&self, workspace: &Path) -> Vec<PathBuf> {
         let mut all = places(workspace);
         if let Kind::File(path) = &self.kind {

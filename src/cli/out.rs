@@ -1,5 +1,5 @@
-//! Writes to stdout and stderr. A closed pipe is no error. Untrusted text is escaped on a terminal and in logs of CI
-//! jobs that interpret commands; a program that reads the output gets it unchanged.
+//! Writes to stdout and stderr. A closed pipe is not an error. Untrusted text is escaped on a terminal and in logs of
+//! CI jobs that interpret commands; a program that reads the output gets it unchanged.
 
 use super::args::Color;
 use super::environment;
@@ -25,8 +25,8 @@ fn is_ci() -> bool {
     })
 }
 
-/// Whether people or a CI log see this output directly: on a terminal, or, in such a CI job, for anything but a regular
-/// file. A pipe cannot be distinguished from the runner's own.
+/// Whether people or a CI log see this output directly: on a terminal or, in such a CI job, anywhere except in a
+/// regular file, because a pipe cannot be distinguished from the runner's own.
 fn is_shown(stream: &(impl AsFd + IsTerminal)) -> bool {
     let to_file = || fstat(stream).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile);
     stream.is_terminal() || (is_ci() && !to_file())
@@ -163,8 +163,8 @@ pub fn stderr(text: &str) {
     let _ = err.write_all(format!("{}{end}", colored(&text)).as_bytes());
 }
 
-/// Writes workflow commands to stderr, where the runner reads them as on stdout. They are no text of others: what a model
-/// wrote is escaped in them.
+/// Writes workflow commands to stderr, where the runner reads them as on stdout. They are not escaped again: untrusted
+/// text in them already is.
 pub fn workflow_commands(lines: &str) {
     // If stderr fails there is nowhere to report it.
     let _ = io::stderr().lock().write_all(lines.as_bytes());

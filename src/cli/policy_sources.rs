@@ -193,13 +193,13 @@ impl Reader<'_> {
         let path = Path::new(name);
         if self.within.is_some_and(|places| !ends_in(path, places)) {
             return Ok(Err(
-                "it lies outside the workspace's repository, and the recipe that names this policy is not trusted"
+                "it is outside the workspace's repository, and the recipe that names this policy is not trusted"
                     .to_owned(),
             ));
         }
         let found = std::fs::metadata(path);
         Ok(match found {
-            Ok(found) if !found.is_file() => Err("it is no file".to_owned()),
+            Ok(found) if !found.is_file() => Err("it is not a file".to_owned()),
             Ok(found) if found.len() > extends::MAX_BYTES => Err(too_large()),
             Ok(_) => inputs::text(path)
                 .map_err(|refusal| refusal.to_string())

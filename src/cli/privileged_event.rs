@@ -1,5 +1,5 @@
 //! Detects a dangerous combination in the environment: event text from strangers, and a token with write access to a
-//! forge. Looks at names of variables, not at the values of tokens.
+//! forge. Checks names of variables, not the values of tokens.
 
 use super::environment;
 
@@ -38,11 +38,11 @@ pub fn warning() -> Option<String> {
     let privileged = environment::variable("GITHUB_EVENT_NAME").filter(|name| PRIVILEGED.contains(&name.as_str()));
     let what = match (events.is_empty(), tokens.is_empty(), privileged) {
         (true, _, _) | (false, true, None) => return None,
-        (false, false, _) => format!("a token that may write ({})", tokens.join(", ")),
+        (false, false, _) => format!("a token with write access ({})", tokens.join(", ")),
         (false, true, Some(event)) => format!("the rights of `{event}`"),
     };
     Some(format!(
-        "text of an event ({}) and {what} are in one step: take the token out, apply the patch in a step of its own, and take \
+        "text of an event ({}) and {what} are in one step: remove the token, apply the patch in a separate step, and take \
          recipe and policy from the base branch (git:origin/main:PATH); a recipe of this checkout is not trusted",
         events.join(", ")
     ))

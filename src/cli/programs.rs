@@ -41,7 +41,7 @@ pub fn missing(
                 continue;
             }
             let advice = advice(&program, &wish.toolchains, lies_in(&own, &program));
-            let line = format!("{what} runs `{program}`, which is not there for commands: {advice}");
+            let line = format!("{what} runs `{program}`, which commands cannot find: {advice}");
             told.push((program, line));
         }
     }
@@ -56,7 +56,8 @@ pub fn advice(program: &str, toolchains: &[String], users: bool) -> String {
             format!("name `toolchains: [{name}]` under `sandbox` in the policy")
         }
         _ if users => {
-            "it is in your PATH, but in no directory that commands see: install it under /usr/local/bin".to_owned()
+            "it is in your PATH, but not in a directory that commands can see: install it under /usr/local/bin"
+                .to_owned()
         }
         _ => "install it on this machine".to_owned(),
     }
@@ -68,7 +69,7 @@ fn commands(plan: &Plan) -> Vec<(String, String)> {
     let text =
         |command: &str| template::render_command(command, &plan.scope(&none)).unwrap_or_else(|_| command.to_owned());
     let mut all = Vec::new();
-    // A step with a condition may never run, so that what it lacks is told when it does.
+    // A step with a condition may never run, so a missing program is reported only when it does.
     for step in plan.steps.iter().filter(|step| step.when.is_none()) {
         if let StepWork::Run { command, .. } = &step.work {
             all.push((format!("step `{}`", step.id), text(command)));

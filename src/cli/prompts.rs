@@ -1,5 +1,5 @@
-//! Requests the prompts that steps take from MCP servers, before the first model request. Prompts that are recorded
-//! already are not requested again.
+//! Requests the prompts that steps take from MCP servers, before the first model request. Recorded prompts are not
+//! requested again.
 
 use super::refusal::Refusal;
 use crate::base::event::GivenPrompt;
@@ -19,8 +19,8 @@ pub struct Recorded<'a> {
     pub there: &'a [GivenPrompt],
 }
 
-/// Requests the prompts that are not in this run's journal. If the run cannot begin, the servers are ended; a run that
-/// was interrupted meanwhile gets no prompts, and the loop reports the interruption.
+/// Requests the prompts that are not in this run's journal. If the run cannot begin, the servers are stopped; a run
+/// that was interrupted meanwhile gets no prompts, and the loop reports the interruption.
 ///
 /// # Errors
 /// The server does not know the name or an argument (exit code 3); the server is missing or does not return the prompt
@@ -94,7 +94,7 @@ async fn ask(
     let Some(server) = servers.find(&wanted.server) else {
         let (name, server) = (&wanted.name, &wanted.server);
         let why = format!(
-            "step {} needs the prompt `{name}` of the MCP server {server}, which is not there",
+            "step {} needs the prompt `{name}` of the MCP server {server}, which is not available",
             step.id
         );
         return Err(Refusal::Environment(why));

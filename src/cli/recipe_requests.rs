@@ -1,5 +1,5 @@
-//! Finds what a recipe asks for and is not granted: hosts, secrets and outside paths of an untrusted recipe, and keys
-//! of model services of any recipe. Checks the plan before anything of it is started.
+//! Finds what a recipe asks for without being granted it: hosts, secrets and outside paths of an untrusted recipe, and
+//! keys of model services of any recipe. Checks the plan before anything is started.
 
 use super::environment;
 use super::grants;
@@ -131,8 +131,8 @@ impl Look<'_> {
             false => (text.to_owned(), Vec::new()),
         };
         if let Some(why) = withheld(&full, &names, true, self.secrets) {
-            let message = format!("{what}: {why}; such a key is this program's alone and goes nowhere else");
-            let help = "give the server a credential of its own, in a variable of its own";
+            let message = format!("{what}: {why}; such a key is only for this program and is sent nowhere else");
+            let help = "give the server its own credential, in a separate variable";
             found.push(placed("model-key", span, message, help));
         } else if !self.trust.trusted
             && let Some(why) = withheld(&full, &names, false, self.secrets)
@@ -249,7 +249,7 @@ impl Look<'_> {
             let span = self
                 .recipe
                 .and_then(|recipe| recipe.models.get(index).map(|model| model.span));
-            let message = format!("the recipe plays the replies of `{model}` in place of a model");
+            let message = format!("the recipe uses the prepared replies of `{model}` instead of a model");
             found.push(self.untrusted("untrusted-model", span, &message, "; or name the model with `--model`"));
         }
     }
@@ -266,7 +266,7 @@ fn untrusted((code, span): (&'static str, Option<Span>), message: &str, more: &s
 
 /// The problem for an outside path that an untrusted recipe names.
 pub fn outside(what: &str, span: Option<Span>, trust: &Trust) -> Diagnostic {
-    let message = format!("the {what} lies outside the workspace and the system");
+    let message = format!("the {what} is outside the workspace and the system directories");
     untrusted(("untrusted-path", span), &message, "", trust)
 }
 
@@ -293,11 +293,12 @@ fn inside(path: &Path, workspace: &Path) -> bool {
     !climbs && real_path.starts_with(real(workspace))
 }
 
-/// Variables in `env: pass` that are, or hold, the key of a model service.
+/// Variables in `env: pass` that are, or contain, the key of a model service.
 pub fn passed_keys(policies: &PolicySet, secrets: &Secrets) -> Vec<Diagnostic> {
     let refuse = |why: String| {
-        let message = format!("`env: pass` of the policy would hand a key to commands: {why}");
-        Diagnostic::unplaced("model-key", message).help("take it out of `pass`: a model's key is this program's alone")
+        let message = format!("`env: pass` of the policy would pass a key to commands: {why}");
+        Diagnostic::unplaced("model-key", message)
+            .help("remove it from `pass`: the key of a model service is only for this program")
     };
     let passed = policies.env_pass();
     passed

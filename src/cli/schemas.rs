@@ -1,15 +1,15 @@
 //! The JSON Schemas of the files that people write and of the outputs that scripts read.
 //!
-//! The texts are in `schemas/`. Those of outputs are made from the types by the tests of this file
-//! (`OVERNIGHT_BLESS=1` writes them anew); those of files are written by hand, and the tests compare every key, word and
-//! required key with the parsers.
+//! The texts are in `schemas/`. The tests of this file generate those of outputs from the types (`OVERNIGHT_BLESS=1`
+//! rewrites them); those of files are written by hand, and the tests compare every key, word and required key with the
+//! parsers.
 
 use clap::ValueEnum;
 
-/// Where editors look the schemas up: the public store of JSON Schemas, which takes each by its file name.
+/// Where editors look up the schemas: SchemaStore, the public store, under their file names.
 pub const BASE: &str = "https://json.schemastore.org/";
 
-/// What `overnight schema --help` says besides the flags.
+/// The help of `overnight schema` after the flags.
 pub const HELP: &str = "\
 In an editor:
   Files that this program writes begin with the line
@@ -35,7 +35,7 @@ pub enum SchemaKind {
     Batch,
     /// One job as a line of JSON Lines, for `overnight batch`
     Job,
-    /// `result.json` of a run, which `--format json` prints too
+    /// `result.json` of a run, which `--format json` also prints
     Result,
     /// `result.json` of a batch
     BatchResult,

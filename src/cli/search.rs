@@ -20,7 +20,7 @@ pub const COMMAND: &str = "OVERNIGHT_SEARCH_COMMAND";
 
 /// Upper limit for the results of one search.
 const RESULTS: usize = 10;
-/// Upper limit for the bytes of a response; below it, the time limit of one search.
+/// Upper limit for the bytes of a response.
 const ANSWER_MOST: usize = 1 << 20;
 const TIME: Duration = Duration::from_secs(60);
 
@@ -103,9 +103,8 @@ fn searxng(base: String) -> Search {
                     answer.status
                 ));
             }
-            let value: Value = serde_json::from_str(&text).map_err(|_| {
-                format!("the server of {SEARXNG} does not answer in JSON (is `json` among its formats?)")
-            })?;
+            let value: Value = serde_json::from_str(&text)
+                .map_err(|_| format!("the server of {SEARXNG} does not return JSON (is `json` among its formats?)"))?;
             Ok(listed(&value["results"]))
         })
     })

@@ -5,7 +5,7 @@ use crate::base::secret::{Redactor, is_model_key, is_secret_name};
 use std::cell::RefCell;
 use std::sync::OnceLock;
 
-/// The environment and its secrets. Secrets are searched on first use, because most runs do not need them.
+/// The environment and its secrets. Secrets are searched for on first use, because most runs do not need them.
 pub struct Secrets {
     vars: Vec<(String, String)>,
     keys: OnceLock<Redactor>,
@@ -42,14 +42,14 @@ impl Secrets {
         found.map(|(_, value)| value.clone()).filter(|value| !value.is_empty())
     }
 
-    /// Which key of a model service the variable is or holds; a message fragment for people.
+    /// Which key of a model service the variable is or contains; a message fragment for people.
     pub fn model_key(&self, name: &str) -> Option<String> {
         if is_model_key(name) {
             return Some(format!("`{name}` is the key of a model service"));
         }
         let value = self.variable(name)?;
         let key = self.keys().find(value.as_bytes())?;
-        Some(format!("`{name}` holds {key}, the key of a model service"))
+        Some(format!("`{name}` contains {key}, the key of a model service"))
     }
 
     /// Why a variable is secret, if it is.

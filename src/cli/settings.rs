@@ -86,7 +86,7 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
             .map(|path| path.display().to_string())
             .unwrap_or_default();
         return Err(Refusal::Invalid(format!(
-            "{name}:1:1: error[no-policy]: this recipe expects a change, and without --policy nothing may be written\n\
+            "{name}:1:1: error[no-policy]: this recipe expects a change, but without --policy nothing may be written\n\
              help: name who rules, as --policy FILE, --policy git:origin/main:ci/policy.yaml or --policy builtin:edit; the recipe's own policy only narrows"
         )));
     }
@@ -95,7 +95,7 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
     let mut refused = recipe_requests::passed_keys(&policies, &secrets);
     let mut source = RecipeSource {
         trusted: true,
-        why: "a prompt of the command line".to_owned(),
+        why: "a prompt from the command line".to_owned(),
         ..RecipeSource::default()
     };
     let mut beside = Vec::new();
@@ -165,7 +165,7 @@ fn answer_schema(path: &Path) -> Result<Value, Refusal> {
     Ok(schema)
 }
 
-/// Refuses more than one use of stdin, because it can be read once only.
+/// Refuses more than one use of stdin, because it can be read only once.
 fn one_stdin(args: &RunArgs) -> Result<(), Refusal> {
     let recipe = args.recipe.iter().filter(|path| path.as_os_str() == "-").count();
     let policies = args.shared.policy.iter().filter(|name| *name == "-").count();
@@ -302,7 +302,7 @@ impl Typed {
     }
 }
 
-/// What `--input`, or the hidden flag of a batch's jobs, gives.
+/// The value of `--input`, or of the hidden flag for the jobs of a batch.
 fn given_input(args: &RunArgs) -> Result<Option<GivenInput>, Refusal> {
     match (&args.input, &args.input_value) {
         (Some(input), _) => GivenInput::of_flag(input).map(Some),
@@ -384,7 +384,7 @@ pub async fn recipe_plan(
             plan
         }
         lowered => {
-            // An input that cannot be read is no missing one.
+            // An input that cannot be read does not count as missing.
             let more = lowered.err().into_iter().flatten();
             wrong.extend(more.filter(|problem| !(unreadable && problem.code == "missing-input")));
             diag::diagnostic::sort(&mut wrong);

@@ -81,7 +81,7 @@ fn write_dir(dir: &Dir<'_>, root: &Path, to: &Path) -> std::io::Result<()> {
                     std::fs::create_dir_all(parent)?;
                 }
                 std::fs::write(&path, file.contents())?;
-                // The program holds contents only; a script of a sample must be one again.
+                // The built-in files have no modes, and a script of a sample must be executable.
                 if file.contents().starts_with(b"#!") {
                     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
                 }

@@ -44,7 +44,7 @@ pub fn watch(interrupt: &Arc<Interrupt>, deadline: Instant) -> std::io::Result<(
 
 #[expect(
     clippy::exit,
-    reason = "a second signal asks for the end at once; the journal is whole at any moment"
+    reason = "a second signal must end the process at once; the journal is complete at any time"
 )]
 fn leave(code: i32) {
     std::process::exit(code);

@@ -77,7 +77,7 @@ pub fn starts_something(plan: &Plan) -> bool {
 }
 
 /// Gathers the tools; without `ground`, only those that need no program or server. If the run cannot begin, everything
-/// that was started is ended.
+/// that was started is stopped.
 ///
 /// # Errors
 /// The discovery failed or a required server did not start (both exit code 8); a tool name is unknown (exit code 3).
@@ -146,7 +146,7 @@ async fn discover(equipment: &mut Toolset, commands: &Commands, ground: &ServerC
             None => tool,
             Some(_) => {
                 let message =
-                    format!("a tool `{name}` is there already: the discovered one is `discovered_tool_{name}`");
+                    format!("a tool `{name}` already exists: the discovered one is called `discovered_tool_{name}`");
                 equipment.notices.add("tool_name", message);
                 tool.renamed()
             }
@@ -210,7 +210,7 @@ async fn serve(equipment: &mut Toolset, plan: &Plan, ground: &ServerContext<'_>)
                 }
                 equipment
                     .notices
-                    .add("mcp_server", format!("{message}; the run goes on without it"));
+                    .add("mcp_server", format!("{message}; the run continues without it"));
                 equipment.status.push(ServerStatus {
                     name: one.name,
                     status: "failed".to_owned(),
@@ -244,7 +244,9 @@ fn added(equipment: &mut Toolset, name: String, tools: Vec<Arc<dyn Tool>>) -> Se
 fn config(name: &str, server: &McpServer, ground: &ServerContext<'_>) -> Result<Config, String> {
     let way = match (&server.command, &server.url) {
         (Some(command), None) => Way::Stdio(program(command, server, ground)?),
-        (None, Some(url)) if ground.hermetic && !is_here(url) => return Err("a replay asks nothing outside".to_owned()),
+        (None, Some(url)) if ground.hermetic && !is_here(url) => {
+            return Err("a replay contacts no other machine".to_owned());
+        }
         (None, Some(url)) => Way::Url(address(url, server, ground)?),
         _ => return Err("it needs exactly one of `command` and `url`".to_owned()),
     };
@@ -269,8 +271,8 @@ fn expanded(text: &str, ground: &ServerContext<'_>) -> Result<String, String> {
     secrets::expanded(text, ground.trusted, ground.secrets)
 }
 
-/// A word of a server's or a discovery's command line, with the directory of the files beside the recipe in place of its
-/// variable. No shell reads these command lines, so that nothing else would expand it.
+/// A word of a server's or a discovery's command line, with the variable for the directory of the files beside the
+/// recipe expanded. No shell reads these command lines, so nothing else would expand it.
 fn beside_recipe(word: &str, confinement: &Confinement) -> String {
     let given = confinement.env.iter().find(|(name, _)| name == RECIPE_VARIABLE);
     match given {

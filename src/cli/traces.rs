@@ -49,8 +49,8 @@ pub async fn export(dir: &Path, ended: &CancellationToken) {
     };
     let sent = tokio::select! {
         sent = otlp::send(spans, wish.encoding, wish.endpoint.as_deref()) => sent,
-        () = over => Err("the run was ended before the collector had taken them".to_owned()),
-        () = tokio::time::sleep(patience) => Err(format!("no answer of the collector within {} ms", patience.as_millis())),
+        () = over => Err("the run was ended before the collector had accepted them".to_owned()),
+        () = tokio::time::sleep(patience) => Err(format!("no response from the collector within {} ms", patience.as_millis())),
     };
     if let Err(why) = sent {
         warn(&why);

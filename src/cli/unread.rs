@@ -14,7 +14,7 @@ pub fn was_read() {
 /// The warning about unread data on stdin, if there is any. A terminal, an empty pipe and `/dev/null` have none.
 pub fn warning() -> Option<String> {
     (!READ.load(Ordering::Relaxed) && waits()).then(|| {
-        "stdin holds data that was not read: give it to the prompt with --stdin, to a recipe with --input -, or close it with < /dev/null"
+        "stdin has data that was not read: pass it to the prompt with --stdin, to a recipe with --input -, or close it with < /dev/null"
             .to_owned()
     })
 }

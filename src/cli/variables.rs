@@ -12,23 +12,20 @@ type ReadNumber = fn(&str) -> Result<u64, String>;
 pub const ALL: [(&str, &str); 32] = [
     (
         "OVERNIGHT_MODEL, OVERNIGHT_BASE_URL",
-        "Stand in for --model and --base-url.",
+        "Defaults for --model and --base-url.",
     ),
-    ("OVERNIGHT_POLICY", "Stands in for --policy; one file or name."),
-    (
-        "OVERNIGHT_WORKSPACE",
-        "Stands in for --workspace of `run` and `resume`.",
-    ),
-    ("OVERNIGHT_FORMAT", "Stands in for --format of `run` and `resume`."),
+    ("OVERNIGHT_POLICY", "Default for --policy; one file or name."),
+    ("OVERNIGHT_WORKSPACE", "Default for --workspace of `run` and `resume`."),
+    ("OVERNIGHT_FORMAT", "Default for --format of `run` and `resume`."),
     (
         "OVERNIGHT_OUT, OVERNIGHT_PATCH, OVERNIGHT_JUNIT, OVERNIGHT_TRANSCRIPT",
-        "Stand in for the flags of these names.",
+        "Defaults for the flags of these names.",
     ),
     (
         "OVERNIGHT_MAX_TURNS, OVERNIGHT_MAX_TOKENS, OVERNIGHT_MAX_COST, OVERNIGHT_MAX_WALL",
-        "Stand in for the flags of these names.",
+        "Defaults for the flags of these names.",
     ),
-    ("OVERNIGHT_GITHUB", "Stands in for --github: 1 turns it on, 0 off."),
+    ("OVERNIGHT_GITHUB", "Default for --github: 1 turns it on, 0 off."),
     (
         "GITHUB_OUTPUT, GITHUB_STEP_SUMMARY",
         "The files that --github appends the outputs and the summary of a step to.",
@@ -40,35 +37,35 @@ pub const ALL: [(&str, &str); 32] = [
     ),
     (
         "OVERNIGHT_PRICES",
-        "A JSON file with prices and context windows of models, which goes before the built-in table: [{\"model\": \"PROVIDER/NAME\", \
+        "A JSON file with prices and context windows of models, which overrides the built-in table: [{\"model\": \"PROVIDER/NAME\", \
          \"price\": {\"input\": USD, \"output\": USD}, \"window\": TOKENS}], prices for a million tokens.",
     ),
     (
         "OVERNIGHT_JOURNAL_KEY",
-        "A key of 16 bytes or more: the hash chain of the journal and the result become an HMAC-SHA256.",
+        "A key of 16 bytes or more: journal and result are authenticated with HMAC-SHA256.",
     ),
     (
         "OVERNIGHT_SEARXNG_URL",
-        "The SearXNG server behind google_web_search, where the model has no search of its own.",
+        "The SearXNG server for google_web_search; preferred to the model's own search.",
     ),
     (
         "OVERNIGHT_SEARCH_COMMAND",
-        "The command behind google_web_search, where there is no server.",
+        "The shell command for google_web_search, if no SearXNG server is set; preferred to the model's own search.",
     ),
     ("GEMINI_API_KEY, GOOGLE_API_KEY", "The key of gemini/… models."),
     ("OPENAI_API_KEY", "The key of openai/… and openai-responses/… models."),
     ("ANTHROPIC_API_KEY", "The key of anthropic/… models."),
     (
         "GOOGLE_GEMINI_BASE_URL, OPENAI_BASE_URL, ANTHROPIC_BASE_URL",
-        "The base URL of a service, below --base-url.",
+        "The base URL of a service; --base-url has precedence.",
     ),
     (
         "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY",
-        "The proxy of requests to model services and servers.",
+        "The proxy for requests to model services and servers.",
     ),
     (
         "OTEL_EXPORTER_OTLP_ENDPOINT and the other OTEL_ variables",
-        "Where the spans of a run go, in a build with the feature `otel`.",
+        "Where the spans of a run are sent, in a build with the feature `otel`.",
     ),
     (
         "AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and the other AWS_, GOOGLE_ and AZURE_ variables",
@@ -89,19 +86,19 @@ pub const ALL: [(&str, &str); 32] = [
     ),
     (
         "GITHUB_ACTIONS, GITLAB_CI, TEAMCITY_VERSION, TF_BUILD",
-        "Text of others on stdout and stderr is made inert for the log of such a system.",
+        "If one is set, untrusted text on stdout and stderr is escaped for the log of that CI system.",
     ),
     (
-        "GITHUB_BASE_REF, CI_MERGE_REQUEST_TARGET_BRANCH_NAME and their like",
+        "GITHUB_BASE_REF, CI_MERGE_REQUEST_TARGET_BRANCH_NAME and similar",
         "The branch that a change is to be merged into, for `git:REV:PATH`.",
     ),
-    ("HOME", "Where the directories above lie by default."),
-    ("PATH", "Where programs of steps and commands are looked for."),
-    ("TMPDIR", "Where the private temporary directory of a run is made."),
-    ("LANG, LC_ALL", "Handed on to commands."),
+    ("HOME", "The parent of the default directories above."),
+    ("PATH", "Where programs of steps and commands are looked up."),
+    ("TMPDIR", "Where the private temporary directory of a run is created."),
+    ("LANG, LC_ALL", "Passed on to commands."),
     (
-        "CARGO_HOME, RUSTUP_HOME, GOPATH and their like",
-        "Where toolchains lie that commands may read.",
+        "CARGO_HOME, RUSTUP_HOME, GOPATH and similar",
+        "Directories of toolchains that commands may read.",
     ),
     (
         "COMPLETE",
@@ -136,7 +133,7 @@ fn path(text: &str) -> Result<PathBuf, String> {
 }
 
 fn number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "write a whole number, as 50".to_owned())
+    text.parse().map_err(|_| "write a whole number such as 50".to_owned())
 }
 
 /// The output format from the environment; an invalid value is reported later, together with the flags.
@@ -147,7 +144,7 @@ pub fn format() -> Option<StdoutFormat> {
         .and_then(|text| StdoutFormat::from_str(&text, true).ok())
 }
 
-/// Whether `--github` or its variable asks for what a step of GitHub Actions gets.
+/// Whether `--github` or its variable asks for the outputs of a step of GitHub Actions.
 ///
 /// # Errors
 /// The variable is neither on nor off.

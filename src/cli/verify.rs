@@ -40,11 +40,11 @@ pub fn run(home: &Path) -> Result<Verified, JournalError> {
     Ok(Verified { journal, problems })
 }
 
-/// How the outputs are made again, as a command line.
+/// The command that renders the outputs again.
 fn made_again(home: &Path) -> String {
     let dir = state::outputs_of(home).unwrap_or_else(|| home.to_owned());
     let name = result::quoted(&dir.to_string_lossy());
-    format!("`overnight report {name}` makes it again from the journal")
+    format!("`overnight report {name}` renders it again from the journal")
 }
 
 /// Whether the run has ended and was not resumed since.
@@ -87,7 +87,7 @@ fn stored_result(home: &Path) -> Result<Option<String>, String> {
     match std::fs::symlink_metadata(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("result.json: {error}")),
-        Ok(found) if !found.is_file() => return Err("result.json is no regular file".to_owned()),
+        Ok(found) if !found.is_file() => return Err("result.json is not a regular file".to_owned()),
         Ok(found) if found.len() > RESULT_BYTES => {
             return Err(format!("result.json has more than {} MiB", RESULT_BYTES >> 20));
         }
@@ -136,7 +136,7 @@ fn of_result(
     problems: &mut Vec<String>,
 ) -> Result<(), JournalError> {
     let Ok(Value::Object(stored)) = serde_json::from_str(text) else {
-        problems.push("result.json is no JSON object".to_owned());
+        problems.push("result.json is not a JSON object".to_owned());
         return Ok(());
     };
     if format!("{:#}\n", Value::Object(stored.clone())) != text {
@@ -145,7 +145,7 @@ fn of_result(
     let value = Value::Object(stored.clone());
     let Some(head) = head_in(&value) else {
         problems.push(format!(
-            "result.json does not name its journal, as those of the first versions: {}",
+            "result.json does not name its journal (the first versions wrote such results): {}",
             made_again(home)
         ));
         return Ok(());
@@ -175,7 +175,7 @@ fn of_result(
             .and_then(ReportFile::file)
             .unwrap_or("journal.jsonl");
         if Path::new(path).file_name().is_none_or(|last| last != file) {
-            problems.push(format!("result.json: the {name} is said to be {path}"));
+            problems.push(format!("result.json: `artefacts` gives {path} as the {name}"));
         }
     }
     // A run that was moved has other directories than the result says, but the same one for all files.
@@ -214,7 +214,7 @@ fn sealed(value: &Value, head: &JournalHead, keyed: bool, problems: &mut Vec<Str
         .as_ref()
         .is_some_and(|seal| key.verifies(&[outputs::SEAL, text.as_bytes()], seal));
     if !holds {
-        problems.push("result.json does not have the seal of the key: it was changed".to_owned());
+        problems.push("result.json is not authenticated by the key: it was changed".to_owned());
     }
     Ok(())
 }
@@ -239,7 +239,7 @@ fn digested(
     }
     let unknown = found.keys().filter(|name| !digests.contains_key(*name));
     for name in unknown.filter(|name| whole || !name.contains('/')) {
-        problems.push(format!("{name} is not of this run"));
+        problems.push(format!("{name} does not belong to this run"));
     }
     // The copies in a run directory that commands could write to.
     for place in places.iter().skip(1) {
@@ -287,7 +287,7 @@ fn rendered(home: &Path, sum: &RunSummary<'_>, ending: &Ending, problems: &mut V
         };
         let stored = std::fs::read(home.join(file)).unwrap_or_default();
         if export::render(format, sum, beside).is_ok_and(|made| sha256_hex(&[&made]) != sha256_hex(&[&stored])) {
-            problems.push(format!("{file} is not what the journal gives"));
+            problems.push(format!("{file} does not match the journal"));
         }
     }
 }
@@ -299,7 +299,7 @@ fn differing(home: &Path, expected: &Value, stored: &Map<String, Value>, problem
     };
     if stored.get("verdict") == Some(&Value::from("output")) && expected.get("verdict") != stored.get("verdict") {
         problems.push(format!(
-            "result.json tells of files that could not be written: {}",
+            "result.json reports files that could not be written: {}",
             made_again(home)
         ));
         return;
@@ -307,11 +307,11 @@ fn differing(home: &Path, expected: &Value, stored: &Map<String, Value>, problem
     for (name, value) in expected {
         match stored.get(name) {
             Some(found) if found == value || name == "journal" => {}
-            Some(_) => problems.push(format!("result.json: `{name}` is not what the journal gives")),
+            Some(_) => problems.push(format!("result.json: `{name}` does not match the journal")),
             None => problems.push(format!("result.json: `{name}` is missing")),
         }
     }
     for name in stored.keys().filter(|name| !expected.contains_key(*name)) {
-        problems.push(format!("result.json: `{name}` is none of its entries"));
+        problems.push(format!("result.json: `{name}` is not an entry of a result"));
     }
 }

@@ -32,7 +32,7 @@ impl RemoteAddress {
     pub fn parse(text: &str, top: &Path) -> Result<Self, String> {
         let text = text.trim();
         if text.is_empty() || text.starts_with('-') || text.chars().any(char::is_control) {
-            return Err("it is no address of a repository".to_owned());
+            return Err("it is not the address of a repository".to_owned());
         }
         if text.contains("://") {
             return Self::of_url(text);
@@ -43,7 +43,7 @@ impl RemoteAddress {
         if let Some((host, path)) = text.split_once(':').filter(|(host, _)| !host.contains('/')) {
             let name = host.rsplit_once('@').map_or(host, |(_, name)| name);
             if name.is_empty() || name.starts_with('-') || path.is_empty() || path.starts_with('-') {
-                return Err("it is no address of a repository".to_owned());
+                return Err("it is not the address of a repository".to_owned());
             }
             return Ok(Self {
                 url: text.to_owned(),
@@ -77,7 +77,10 @@ impl RemoteAddress {
             return Ok(Self::of_directory(path));
         }
         if !matches!(url.scheme(), "https" | "http" | "ssh" | "git") {
-            return Err(format!("`{}` is none of https, http, ssh, git and file", url.scheme()));
+            return Err(format!(
+                "the scheme `{}` is not supported: use https, http, ssh, git or file",
+                url.scheme()
+            ));
         }
         let host = url.host_str().filter(|host| !host.is_empty() && !host.starts_with('-'));
         let host = host.ok_or("it names no host")?.to_ascii_lowercase();
@@ -91,15 +94,15 @@ impl RemoteAddress {
                     plain(password)
                 )));
             }
-            // The user name alone tells a credential helper whose password is wanted.
+            // The user name stays in the URL: it tells a credential helper whose password is needed.
             if url.set_password(None).is_err() || (credentials.is_some() && url.set_username("").is_err()) {
-                return Err("its credentials cannot be taken apart".to_owned());
+                return Err("its credentials cannot be removed from the URL".to_owned());
             }
         } else if url.password().is_some() {
-            return Err("it holds a password, which ssh does not take".to_owned());
+            return Err("it contains a password, which ssh does not accept".to_owned());
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err("it must have no `?` and no `#`".to_owned());
+            return Err("it must not contain `?` or `#`".to_owned());
         }
         let origin = matches!(url.scheme(), "https" | "http").then(|| {
             let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
@@ -115,7 +118,7 @@ impl RemoteAddress {
         })
     }
 
-    /// Whether what is sent can be read on the way: `http` to another machine.
+    /// Whether the connection is unencrypted: `http` to another machine.
     pub fn is_in_the_clear(&self) -> bool {
         let loopback = self.host.as_deref().is_some_and(is_loopback);
         self.origin
@@ -131,7 +134,7 @@ impl RemoteAddress {
     pub fn sibling(&self, other: &str) -> Result<Self, String> {
         let own = self.project.as_deref().ok_or("the address names no project")?;
         if project(other).as_deref() != Some(other) {
-            return Err(format!("`{other}` is no project: write OWNER/NAME"));
+            return Err(format!("`{other}` is not a project: write OWNER/NAME"));
         }
         let at = self.url.rfind(own).ok_or("the address names no project")?;
         let mut url = self.url.clone();
@@ -211,7 +214,7 @@ fn project(path: &str) -> Option<String> {
     (names.len() >= 2 && names.iter().all(sound)).then(|| names.join("/"))
 }
 
-/// `OWNER/NAME` of a project, for forges without nested groups: segments before it are the forge's own path prefix.
+/// `OWNER/NAME` of a project, for forges without nested groups: preceding segments are the forge's own path prefix.
 pub fn last_two(project: &str) -> String {
     let names: Vec<&str> = project.rsplitn(3, '/').take(2).collect();
     names.into_iter().rev().collect::<Vec<_>>().join("/")

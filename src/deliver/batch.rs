@@ -54,7 +54,7 @@ pub fn runs(text: &str, dir: &Path) -> Result<Vec<BatchRun>, Vec<String>> {
                 }
                 last.insert(found.job.clone(), found);
             }
-            // The batch is still being written, or was killed.
+            // A torn last line: the batch is still running, or was killed.
             Err(_) if at + 1 == lines.len() && !text.ends_with('\n') => {}
             Err(error) => problems.push(format!("{RUNS}:{}: {error}", at + 1)),
         }
@@ -67,7 +67,7 @@ pub fn runs(text: &str, dir: &Path) -> Result<Vec<BatchRun>, Vec<String>> {
         let several = last.values().filter(same).count() > 1;
         let run = match line.run.as_deref().map(|run| inside(run, dir)) {
             Some(None) => {
-                problems.push(format!("{RUNS}: the run of {job} lies outside of the batch"));
+                problems.push(format!("{RUNS}: the run of {job} is outside the batch directory"));
                 None
             }
             Some(found) => found,

@@ -20,8 +20,8 @@ pub struct Deliverable {
     /// The job of a batch, and whether the batch has several jobs of the recipe for one repository.
     pub job: Option<BatchJob>,
     pub plan: Plan,
-    /// Whether the recipe was trusted. One that was not may come from the change that it is about, and so decides
-    /// neither where the patch goes nor who or what is told of it.
+    /// Whether the recipe was trusted. An untrusted one may be part of the change under review, so it sets no branch,
+    /// base, labels or reviewers, and its texts are escaped.
     pub recipe_trusted: bool,
     /// SHA-256 of the plan without its model.
     pub recipe_digest: String,

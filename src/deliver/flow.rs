@@ -1,5 +1,5 @@
-//! One delivery: observes branch and request, decides, pushes, opens or updates, and observes again when somebody else
-//! was faster or a response was lost. The decision is a pure function of the observation.
+//! One delivery: observes branch and request, decides, pushes, opens or updates, and observes again after a concurrent
+//! change or a lost response. The decision is a pure function of the observation.
 
 use super::address::RemoteAddress;
 use super::deliverable::Deliverable;
@@ -22,7 +22,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Limit of observations in one delivery; each repetition follows a change by somebody else.
+/// Limit of observations in one delivery; each repetition follows a concurrent change or a lost response.
 const ROUNDS: u32 = 5;
 /// Limit of closed requests whose commits are looked up.
 const CLOSED: usize = 30;
@@ -51,7 +51,8 @@ pub struct DeliverSettings<'a> {
     pub mbox: PathBuf,
 }
 
-/// Delivers a run. `log` is its delivery record and the earlier lines of it; `None` on a dry run, which writes nothing.
+/// Delivers a run. `log`: its delivery record, with the lines of earlier deliveries; `None` on a dry run, which writes
+/// nothing.
 pub async fn deliver(
     of: &Deliverable,
     settings: &DeliverSettings<'_>,
@@ -134,7 +135,7 @@ fn decide(seen: &Seen<'_>) -> Decision {
     };
     let foreign = |request| match seen.state {
         BranchState::Foreign { why, .. } => {
-            let reason = format!("the branch holds what no delivery put there, and stays as it is: {why}");
+            let reason = format!("the branch has commits that no delivery made, and is left unchanged: {why}");
             Some(end(DeliverOutcome::Conflict, request, reason))
         }
         _ => None,
@@ -251,12 +252,12 @@ impl Work<'_, '_> {
         if !of.verdict.is_success() && !excepted {
             let verdict = of.verdict.as_str();
             return Err(DeliverStop::Refused(format!(
-                "the run ended as `{verdict}`: only passed ones are delivered; `--even-if {verdict}` makes an exception"
+                "the run ended as `{verdict}`, and only runs that passed are delivered; `--even-if {verdict}` makes an exception"
             )));
         }
         if of.partial && !excepted {
             return Err(DeliverStop::Refused(
-                "the run's work was cut off, so its patch may be unfinished".to_owned(),
+                "the run was cut off, so its patch may be incomplete".to_owned(),
             ));
         }
         if of.patch.is_empty() {
@@ -273,7 +274,7 @@ impl Work<'_, '_> {
         for bytes in std::iter::once(of.patch.as_slice()).chain(sent).chain(names) {
             if let Some(name) = settings.quiet.find(bytes) {
                 return Err(DeliverStop::Policy(format!(
-                    "what would be sent holds the value of {name}"
+                    "the text to be sent contains the value of {name}"
                 )));
             }
         }
@@ -289,8 +290,7 @@ impl Work<'_, '_> {
 
     async fn carry_out(&mut self, texts: &Texts) -> Result<(), DeliverStop> {
         let base = self.of.base.clone();
-        let base =
-            base.ok_or_else(|| DeliverStop::Refused("the run was made outside of a git repository".to_owned()))?;
+        let base = base.ok_or_else(|| DeliverStop::Refused("the run was not made in a git repository".to_owned()))?;
         match self.settings.target {
             DeliverTarget::Branch | DeliverTarget::Mbox => self.locally(texts, &base).await,
             _ => self.remotely(texts, &base).await,
@@ -347,7 +347,7 @@ impl Work<'_, '_> {
         let merged = store.merge(base, &patched, &onto).await?;
         let mut empty = false;
         if let MergeResult::Tree(tree) = &merged {
-            // A file that was renamed on the base has another path now.
+            // A file that was renamed on the base has another path there.
             let onto_tree = store.tree_of(&onto).await?;
             let paths = store.changed(&onto_tree, tree).await?;
             reruled::rule(&self.settings.rulers, &paths, &prefix)?;
@@ -409,7 +409,7 @@ impl Work<'_, '_> {
     }
 
     async fn locally(&mut self, texts: &Texts, base: &str) -> Result<(), DeliverStop> {
-        let missing = || DeliverStop::Environment("no git repository is there: name one with --repo".to_owned());
+        let missing = || DeliverStop::Environment("there is no git repository here: name one with --repo".to_owned());
         let repository = self.settings.repository.clone().ok_or_else(missing)?;
         let store = self.store(base)?;
         store.need_base(base, None).await?;
@@ -433,7 +433,7 @@ impl Work<'_, '_> {
         };
         if name == texts.branch {
             return Err(DeliverStop::Environment(format!(
-                "`{name}` is the base itself, and cannot be the branch too"
+                "`{name}` is the base, so it cannot also be the branch"
             )));
         }
         let rebased = self.rebased(&store, base, onto).await?;
@@ -479,7 +479,7 @@ impl Work<'_, '_> {
             }
         }
         Err(DeliverStop::Conflict(format!(
-            "the branch {} was moved {ROUNDS} times meanwhile",
+            "the branch {} was moved by others {ROUNDS} times",
             texts.branch
         )))
     }
@@ -581,7 +581,7 @@ impl Work<'_, '_> {
 
     async fn remotely(&mut self, texts: &Texts, base: &str) -> Result<(), DeliverStop> {
         let settings = self.settings;
-        let missing = || DeliverStop::Environment("no remote is known: name one with --remote".to_owned());
+        let missing = || DeliverStop::Environment("there is no remote: name one with --remote".to_owned());
         let remote = settings.remote.clone().ok_or_else(missing)?;
         let upstream = match &settings.into {
             Some(into) => remote.sibling(into).map_err(DeliverStop::Environment)?,
@@ -616,7 +616,7 @@ impl Work<'_, '_> {
             Some(forge) => forge.facts(&route).await?,
             None => Vec::new(),
         };
-        // Somebody else may be faster at any step; then everything is observed again.
+        // Branch or request may change concurrently at any step; then everything is observed again.
         let mut tried_to_open = self.interrupted;
         for round in 1..=ROUNDS {
             let listed = self
@@ -671,7 +671,7 @@ impl Work<'_, '_> {
                 return Ok(());
             };
             if round == 1 && update.is_some() && state == BranchState::Absent {
-                // An open request without its branch: somebody else made both since the branch was looked for.
+                // An open request without its branch: both were created after the branch was looked up.
                 continue;
             }
             if update.is_none()
@@ -734,7 +734,7 @@ impl Work<'_, '_> {
                         forge.update(&route, &request, &draft).await?;
                         String::new()
                     }
-                    false => "a person edited title or description, which stay as they are".to_owned(),
+                    false => "a person edited the title or description, so they are left unchanged".to_owned(),
                 };
                 self.end(DeliverOutcome::Updated, reason);
                 return Ok(());
@@ -759,7 +759,7 @@ impl Work<'_, '_> {
             }
         }
         Err(DeliverStop::Service(format!(
-            "branch and requests changed {ROUNDS} times while they were looked at"
+            "branch and requests were changed by others {ROUNDS} times during the delivery"
         )))
     }
 
@@ -825,7 +825,7 @@ fn forge<'s>(settings: &'s DeliverSettings<'_>, route: &Route) -> Result<Option<
     };
     if route.project.is_empty() {
         return Err(DeliverStop::Environment(
-            "the remote's address names no OWNER/NAME".to_owned(),
+            "the remote's address does not contain OWNER/NAME".to_owned(),
         ));
     }
     Ok(Some(Forge::new(

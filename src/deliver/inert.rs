@@ -1,7 +1,7 @@
-//! Escapes text of models and file names for forges, so that it mentions nobody, links to nothing, commands no bot and
-//! skips no check.
+//! Escapes text of models and file names for forges, so that it mentions nobody, links to nothing, triggers no bot
+//! command and skips no check.
 //!
-//! A trigger is broken by a zero-width space (U+200B), so that people read the same text.
+//! A zero-width space (U+200B) breaks each trigger, so that people see the same text.
 
 use crate::report::inert::{self, LINKS};
 use serde_json::Value;
@@ -46,7 +46,7 @@ pub fn value(value: &Value, of_text: fn(&str) -> String) -> Value {
     }
 }
 
-/// Beginnings of lines with a meaning for `git am`: where it cuts a message, and headers, which are taken for author,
+/// Breaks line beginnings that have a meaning for `git am`: those that end the message, and headers, which set author,
 /// date and title even at the top of a body.
 fn begin(line: &str, out: &mut String) {
     let cuts = ["---", "diff -", "Index: ", "From ", ">From ", "-- "];
@@ -62,7 +62,7 @@ fn begin(line: &str, out: &mut String) {
 
 /// Whether the text up to a colon is the name of a trailer such as `Signed-off-by` or `Overnight-Patch`.
 fn is_trailer(name: &str) -> bool {
-    // Blanks may stand on both sides of it.
+    // Blanks may surround it.
     let name = name.trim();
     let letters = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     name.contains('-') && !name.starts_with('-') && name.len() <= 40 && name.bytes().all(letters)
@@ -85,7 +85,7 @@ fn marks(line: &str, out: &mut String) {
         let digit = next.is_some_and(|next| next.is_ascii_digit());
         let broken = match c {
             '@' | '#' => true,
-            // Scissors, above which `git am` drops everything.
+            // Scissors line: `git am` drops everything above it.
             '8' | '%' if next == Some('<') => line.contains('-'),
             '>' if matches!(next, Some('8' | '%')) => line.contains('-'),
             '/' if at == indent => true,

@@ -66,7 +66,8 @@ pub async fn remote(repository: &Repository, name: &str) -> Result<Option<String
     Ok(line(&git(repository, &args, May::Read).await?))
 }
 
-/// Moves a branch to a commit of the store if it still points where it was read. `false`: it was moved meanwhile.
+/// Moves a branch to a commit of the store if it still points to the commit that was read. `false`: it was moved
+/// meanwhile.
 ///
 /// # Errors
 /// [`DeliverStop::Conflict`] when the branch is checked out somewhere, [`DeliverStop::Environment`] when git fails.

@@ -66,7 +66,7 @@ fn scope(of: &Deliverable, make: fn(&str) -> String) -> BTreeMap<String, Value> 
     let job = of.job.as_ref().map(|job| job.name.clone()).unwrap_or_default();
     values.insert("answer".to_owned(), inert::value(&answer, make));
     values.insert("result".to_owned(), inert::value(&of.result, make));
-    // It is escaped already, and its own headings must stay.
+    // The summary is already escaped, and its headings must be kept.
     values.insert("summary".to_owned(), Value::String(of.summary.clone()));
     values.insert("recipe".to_owned(), Value::String(make(&of.recipe)));
     values.insert("job".to_owned(), Value::String(make(&job)));
@@ -103,7 +103,7 @@ pub fn texts(of: &Deliverable, wording: &Wording) -> Result<Texts, String> {
     let rendered = |key: &str, text: &Option<String>, make: fn(&str) -> String| {
         let one = |text: &String| match of.recipe_trusted {
             true => render(key, text, make),
-            // Its own words are escaped, too.
+            // The template's own text is escaped too.
             false => render(key, text, str::to_owned).map(|text| make(&text)),
         };
         text.as_ref().map(one).transpose()
@@ -233,7 +233,7 @@ fn branch_name(text: &str, of: &Deliverable) -> Result<String, String> {
     }
     let name = parts.join("/");
     if filled.is_empty() || name.len() > BRANCH || name == "HEAD" {
-        return Err(format!("`{text}` is no name of a branch"));
+        return Err(format!("`{text}` is not a valid branch name"));
     }
     Ok(name)
 }
@@ -249,7 +249,7 @@ pub fn one_line(text: &str, most: usize) -> String {
 }
 
 fn bounded(text: &str, most: usize) -> String {
-    const NOTICE: &str = "\n\n… cut here; the whole is in the run's result.json.";
+    const NOTICE: &str = "\n\n… cut here; the full text is in the run's result.json.";
     if text.len() <= most {
         return text.to_owned();
     }

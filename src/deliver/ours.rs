@@ -1,11 +1,11 @@
-//! Tells from the contents of commits whether deliveries made them. Pure.
+//! Determines from the contents of commits whether deliveries made them. Pure.
 //!
-//! A commit was made by a delivery if it has one parent, our trailers, the tree that its trailer names, and equal
-//! author and committer dates: amending or rebasing changes the committer date.
+//! A commit was made by a delivery if it has one parent, a delivery's trailers, the tree that its trailer names, and
+//! equal author and committer dates: amending or rebasing changes the committer date.
 
 use super::deliverable::Deliverable;
 
-/// The trailers of our commits, in their order.
+// The trailers of a delivery's commits, in their order.
 pub const RUN: &str = "Overnight-Run";
 pub const RECIPE: &str = "Overnight-Recipe";
 pub const POLICY: &str = "Overnight-Policy";
@@ -46,7 +46,7 @@ pub struct RawCommit {
 }
 
 impl RawCommit {
-    /// Parses it. Missing fields stay empty.
+    /// Parses the output. Missing fields stay empty.
     pub fn parse(text: &str) -> Self {
         let (head, message) = text.split_once("\n\n").unwrap_or((text, ""));
         let mut commit = Self {
@@ -69,7 +69,7 @@ impl RawCommit {
         commit
     }
 
-    /// Why it was not made by a delivery; `None` when it was.
+    /// Why no delivery made this commit; `None` when a delivery did.
     pub fn foreign(&self) -> Option<&'static str> {
         let has = |name| trailer(&self.message, name).is_some();
         if self.parents.len() != 1 {
@@ -120,12 +120,12 @@ impl HeldPatch {
         self.digest.is_some()
     }
 
-    /// Whether it is byte for byte this patch.
+    /// Whether it is exactly this patch, byte for byte.
     pub fn is(&self, digest: &str) -> bool {
         self.digest.as_deref() == Some(digest)
     }
 
-    /// Whether it is the same change, wherever in the files it now is.
+    /// Whether it is the same change, even at other lines of the files.
     pub fn is_like(&self, digest: &str, id: &str) -> bool {
         self.is(digest) || (!id.is_empty() && self.id.as_deref() == Some(id))
     }
@@ -144,7 +144,7 @@ pub enum BranchState {
         commit: String,
         patch: HeldPatch,
     },
-    /// A commit that no delivery made, and why it is taken for such.
+    /// At least one commit that no delivery made, and why it counts as such.
     Foreign {
         commit: String,
         why: String,

@@ -31,7 +31,7 @@ pub fn rule(rulers: &Rulers, paths: &[String], prefix: &str) -> Result<(), Deliv
     let mut refused = Vec::new();
     for path in paths {
         let Some(local) = path.strip_prefix(prefix) else {
-            refused.push(format!("{path} (outside of the workspace `{prefix}`)"));
+            refused.push(format!("{path} (outside the workspace `{prefix}`)"));
             continue;
         };
         let by = if rulers.strict {
@@ -65,7 +65,7 @@ pub fn rule(rulers: &Rulers, paths: &[String], prefix: &str) -> Result<(), Deliv
     };
     refused.truncate(NAMED);
     Err(DeliverStop::Policy(format!(
-        "the policy does not allow to change {}{more}",
+        "the policy does not allow changes to {}{more}",
         refused.join(", ")
     )))
 }
@@ -93,7 +93,7 @@ pub fn prefix(paths: &[String], recorded: &[FileChange]) -> Result<String, Deliv
         .filter_map(|end| first.get(..end))
         .find(|prefix| fits(prefix));
     found.map(str::to_owned).ok_or_else(|| {
-        DeliverStop::Refused("the patch changes other files than the journal says: it was altered".to_owned())
+        DeliverStop::Refused("the patch changes other files than those in the journal: it was altered".to_owned())
     })
 }
 
@@ -110,7 +110,7 @@ pub fn measure(rulers: &Rulers, files: u64, lines: u64) -> Result<(), DeliverSto
     let found = over("files", files, limits.max_files).or_else(|| over("lines", lines, limits.max_lines));
     match found {
         Some(why) => Err(DeliverStop::Policy(format!(
-            "the policy does not allow so large a change: {why}"
+            "the change is larger than the policy allows: {why}"
         ))),
         None => Ok(()),
     }

@@ -11,7 +11,7 @@ use crate::workspace::patch::Repository;
 use jiff::Timestamp;
 use std::path::PathBuf;
 
-/// References in the store.
+// References in the store.
 const KNOWN: &str = "refs/overnight/known";
 const BASE: &str = "refs/overnight/base";
 const BRANCH: &str = "refs/overnight/branch";
@@ -20,7 +20,7 @@ const BRANCH: &str = "refs/overnight/branch";
 const COMMITS: usize = 50;
 /// Limit of conflicting paths that are named.
 const NAMED: usize = 10;
-/// Limit of git's messages that are passed on, in bytes.
+/// Length limit of a message of git that is passed on, in bytes.
 const SAID: usize = 600;
 
 /// The store of one delivery; removed on drop.
@@ -34,7 +34,7 @@ pub struct DeliveryStore {
     quiet: crate::base::secret::Redactor,
 }
 
-/// What a remote has, of the references that were requested.
+/// The requested references that a remote has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
     /// The branch that `HEAD` names.
@@ -98,11 +98,11 @@ impl DeliveryStore {
         if let Some(commits) = repository.and_then(Repository::shallow) {
             scratch.set_shallow(&commits).map_err(DeliverStop::Environment)?;
         }
-        // git would split a path with a colon or a quotation mark into several.
+        // git splits the list of alternates at colons and newlines, and unquotes entries in quotation marks.
         let odd = |path: &PathBuf| path.to_string_lossy().contains([':', '"', '\n']);
         if borrowed.as_ref().is_some_and(odd) {
             return Err(DeliverStop::Environment(
-                "the path of the repository holds a colon or a quote".to_owned(),
+                "the path of the repository contains a colon, a quotation mark or a newline".to_owned(),
             ));
         }
         Ok(Self {
@@ -240,7 +240,7 @@ impl DeliveryStore {
     /// [`DeliverStop::Refused`] when no repository has it.
     pub async fn need_base(&self, base: &str, remote: Option<&RemoteAddress>) -> Result<(), DeliverStop> {
         if !is_id(base) {
-            return Err(DeliverStop::Refused("the run's base is no commit".to_owned()));
+            return Err(DeliverStop::Refused("the run's base is not a commit id".to_owned()));
         }
         let tree = format!("{base}^{{tree}}");
         if !self.has(&tree).await?
@@ -297,7 +297,7 @@ impl DeliveryStore {
         let printed = self.git(&args, Some(patch)).await?;
         if !printed.ok {
             let why = match dirty {
-                true => "the run began on uncommitted changes, and its patch does not apply without them",
+                true => "the run began with uncommitted changes, and its patch does not apply without them",
                 false => "the patch does not apply to the run's base commit",
             };
             return Err(DeliverStop::Refused(format!("{why}: {}", self.said(&printed.stderr))));
@@ -424,7 +424,7 @@ impl DeliveryStore {
         let ours = |name: &str| name.starts_with("GIT_AUTHOR_") || name.starts_with("GIT_COMMITTER_");
         let mut env = self.user.clone();
         env.extend(self.env().into_iter().filter(|(name, _)| !ours(name)));
-        // Author and committer date are equal, so that a later amend or rebase shows.
+        // Author and committer date are equal, so that a later amend or rebase is detected.
         for who in ["AUTHOR", "COMMITTER"] {
             env.push((format!("GIT_{who}_DATE"), format!("@{} +0000", date.as_second())));
         }
@@ -443,7 +443,7 @@ impl DeliveryStore {
         }
         let said = self.said(&printed.stderr);
         Err(DeliverStop::Environment(match said.contains("tell me who you are") || said.contains("empty ident") {
-            true => "git knows no name to commit under: set `git config --global user.name` and `user.email`, or GIT_AUTHOR_NAME, \
+            true => "git has no name and address for the commit: set `git config --global user.name` and `user.email`, or GIT_AUTHOR_NAME, \
                      GIT_AUTHOR_EMAIL, GIT_COMMITTER_NAME and GIT_COMMITTER_EMAIL"
                 .to_owned(),
             false => format!("the commit cannot be made: {said}"),
@@ -524,7 +524,7 @@ impl DeliveryStore {
                 RemoteError::Environment(why) => Pushed::Refused(why),
             });
         }
-        // The words of servers, besides git's own, for a lease that failed.
+        // Messages for a failed lease, of git itself and of servers.
         let moved = [
             "(stale info)",
             "(fetch first)",
@@ -543,7 +543,7 @@ impl DeliveryStore {
             .filter_map(|line| line.strip_prefix("remote:"))
             .collect();
         let said = self.said(&format!("{ending} {}", remote_says.join(" ")));
-        Ok(Pushed::Refused(format!("the git server refuses the branch: {said}")))
+        Ok(Pushed::Refused(format!("the git server refuses the push: {said}")))
     }
 
     /// The commit as a mail message for `git am`.
@@ -614,7 +614,7 @@ pub fn is_id(text: &str) -> bool {
 fn is_passing(said: &str) -> bool {
     let said = said.to_ascii_lowercase();
     let lasting = [
-        // With the words before it: an address may hold these digits as its port.
+        // Including the words before the digits: a port in an address may have the same digits.
         "returned error: 401",
         "returned error: 403",
         "returned error: 404",

@@ -5,7 +5,7 @@ use super::source::{SourceFiles, Span};
 /// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The file is used all the same.
+    /// The file is still used.
     Warning,
     /// The file is refused.
     Error,
@@ -123,7 +123,7 @@ pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) ->
         Some((distance, name)) if distance <= 1 + name.len().min(word.len()) / 4 => {
             Some(format!("did you mean `{name}`?"))
         }
-        Some(_) => Some(format!("known are {}", list(&known))),
+        Some(_) => Some(format!("write one of {}", list(&known))),
         None => None,
     }
 }
@@ -157,7 +157,7 @@ pub fn settle<T>(
     }
 }
 
-/// The identity of a rule or step by its place: `FILE:LINE`.
+/// Identifies a rule or step by its position: `FILE:LINE`.
 pub fn file_line(files: &SourceFiles, span: Span) -> String {
     let place = files.place(span);
     format!("{}:{}", place.file, place.line)
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(did_you_mean("Deny", known).as_deref(), Some("did you mean `deny`?"));
         assert_eq!(
             did_you_mean("colour", known).as_deref(),
-            Some("known are `allow`, `deny` and `suspend`")
+            Some("write one of `allow`, `deny` and `suspend`")
         );
         assert_eq!(did_you_mean("x", []), None);
     }

@@ -1,11 +1,11 @@
-//! Recognises files of another kind than the expected one by their keys, so that one sentence says what a file is and
-//! where it belongs, in place of an error for each of its keys. Pure.
+//! Recognises by its keys a file of another kind than the expected one, so that one message says what it is and where
+//! it belongs, instead of an error for each of its keys. Pure.
 
 use super::diagnostic::Diagnostic;
 use super::source::{SourceFiles, SourceId};
 use super::tree::{Shape, YamlNode};
 
-/// The kinds of files that are told apart.
+/// The kinds of files that are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     Recipe,
@@ -22,7 +22,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The kind of a file of `files`; `None` if its keys say nothing clear, or it cannot be parsed.
+    /// The kind of a file of `files`; `None` if its keys are ambiguous, or it cannot be parsed.
     pub fn of(files: &SourceFiles, file: SourceId) -> Option<Self> {
         let name = files.name(file);
         let text = files.text(file);
@@ -127,7 +127,7 @@ impl FileKind {
     /// The problem of a file that is clearly of another kind than `wanted`.
     pub fn unlike(files: &SourceFiles, file: SourceId, wanted: Self) -> Option<Diagnostic> {
         let found = Self::of(files, file)?;
-        // These are read as recipes.
+        // All of these are accepted as recipes.
         let recipes = [
             Self::Recipe,
             Self::GooseRecipe,

@@ -7,7 +7,7 @@ pub struct FrontMatter<'a> {
     pub head: &'a str,
     /// Byte offset of `head` in the file.
     pub head_at: usize,
-    /// The Markdown behind it.
+    /// The Markdown after it.
     pub body: &'a str,
     /// Byte offset of `body` in the file.
     pub body_at: usize,

@@ -1,4 +1,4 @@
-//! Reads the keys of a YAML map into typed values and collects every problem on the way.
+//! Reads the keys of a YAML map into typed values and collects every problem.
 //!
 //! A key counts as known once it was requested: [`Reader::finish`] reports all others. So request every key before
 //! calling it.
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A whole number, 0 or more; `2_000_000` is one.
+    /// A whole number, 0 or more; underscores may group digits: `2_000_000`.
     pub fn whole(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<u64>> {
         whole(self.node(key)?, key, problems)
     }
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
         let node = self.node(key)?;
         let value = plain(node).and_then(units::decimal).filter(|value| *value >= 0.0);
         if value.is_none() {
-            problems.push(wrong_type(node, &ticked(key), "a number of 0 or more, as `2.00`"));
+            problems.push(wrong_type(node, &ticked(key), "a number of 0 or more, such as `2.00`"));
         }
         value.map(|value| at(node, value))
     }
@@ -123,7 +123,11 @@ impl<'a> Reader<'a> {
         match value {
             Some(value) if value > 0 => Some(at(node, value)),
             _ => {
-                problems.push(wrong_type(node, &ticked(key), "a duration, as `5s`, `20m` or `1h30m`"));
+                problems.push(wrong_type(
+                    node,
+                    &ticked(key),
+                    "a duration such as `5s`, `20m` or `1h30m`",
+                ));
                 None
             }
         }
@@ -145,7 +149,7 @@ impl<'a> Reader<'a> {
         match &node.shape {
             Shape::List(items) => Some(items.iter().filter_map(|item| text(item, key, problems)).collect()),
             _ => {
-                problems.push(wrong_type(node, &ticked(key), "a list, as `[one, two]`"));
+                problems.push(wrong_type(node, &ticked(key), "a list such as `[one, two]`"));
                 None
             }
         }
@@ -158,7 +162,7 @@ impl<'a> Reader<'a> {
             Shape::Scalar(_) => text(node, key, problems).map(|only| vec![only]),
             Shape::List(_) => self.texts(key, problems),
             Shape::Map(_) => {
-                problems.push(wrong_type(node, &ticked(key), "a text or a list of texts"));
+                problems.push(wrong_type(node, &ticked(key), "a string or a list of strings"));
                 None
             }
         }
@@ -258,7 +262,7 @@ pub fn text(node: &YamlNode, key: &str, problems: &mut Problems) -> Option<Spann
     match scalar(node) {
         Some(scalar) if !scalar.is_null() => Some(at(node, scalar.text.clone())),
         _ => {
-            problems.push(wrong_type(node, &ticked(key), "a text"));
+            problems.push(wrong_type(node, &ticked(key), "a string"));
             None
         }
     }
@@ -268,7 +272,11 @@ pub fn text(node: &YamlNode, key: &str, problems: &mut Problems) -> Option<Spann
 pub fn whole(node: &YamlNode, key: &str, problems: &mut Problems) -> Option<Spanned<u64>> {
     let value = plain(node).and_then(units::whole);
     if value.is_none() {
-        problems.push(wrong_type(node, &ticked(key), "a whole number, as `40` or `2000000`"));
+        problems.push(wrong_type(
+            node,
+            &ticked(key),
+            "a whole number such as `40` or `2000000`",
+        ));
     }
     value.map(|value| at(node, value))
 }

@@ -4,7 +4,7 @@ use super::diagnostic::{Diagnostic, Label, Severity};
 use super::source::{SourceFiles, Span};
 use std::fmt::Write as _;
 
-/// Limit of a source line that is shown, in characters; the rest is cut around the caret.
+/// Length limit of a shown source line, in characters; of a longer line the part around the caret is shown.
 const WIDTH: usize = 160;
 
 /// One problem: `FILE:LINE:COLUMN: error[code]: message`, the line, a caret line, and `help: …`. Ends with a newline.

@@ -92,8 +92,8 @@ impl SourceFiles {
         id
     }
 
-    /// The same files with another text of one of them, for a reader that must see only a part of it. The text must keep
-    /// its places.
+    /// The same files with the text of one of them replaced, for a reader that must see only a part of it. What remains
+    /// must keep its byte offsets.
     pub fn with_text(&self, id: SourceId, text: String) -> Self {
         let mut files = self.clone();
         if let Some(file) = files.files.get_mut(id.0 as usize) {

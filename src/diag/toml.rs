@@ -17,7 +17,7 @@ pub fn parse_toml(files: &SourceFiles, file: SourceId) -> Result<YamlNode, Vec<D
         .map(|error| {
             let range = error.span().unwrap_or(0..0);
             Diagnostic::error("toml-syntax", span(file, &range), error.message().to_owned())
-                .help("check quotes, brackets and commas near this place")
+                .help("check quotes, brackets and commas near this position")
         })
         .collect();
     super::diagnostic::sort(&mut problems);

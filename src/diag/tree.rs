@@ -107,7 +107,7 @@ impl YamlNode {
         }
     }
 
-    /// A description for messages: `a list`, `the number 3`, `the text "x"`.
+    /// A description for messages: `a list`, `the number 3`, `the string "x"`.
     pub fn describe(&self) -> String {
         match &self.shape {
             Shape::List(_) => "a list".to_owned(),
@@ -116,7 +116,7 @@ impl YamlNode {
                 Value::Null => "nothing".to_owned(),
                 Value::Bool(value) => format!("`{value}`"),
                 Value::Number(value) => format!("the number {value}"),
-                _ => format!("the text \"{}\"", shortened(&scalar.text)),
+                _ => format!("the string \"{}\"", shortened(&scalar.text)),
             },
         }
     }

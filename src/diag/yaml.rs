@@ -18,7 +18,7 @@ const MAX_NODES: usize = 100_000;
 /// What could be read of a file.
 #[derive(Debug)]
 pub struct Reading {
-    /// The tree; null for an empty file. If the file is [`cut`](Self::cut), what stands before that.
+    /// The tree; null for an empty file. If the file is [`cut`](Self::cut), only the part that could be read.
     pub root: YamlNode,
     /// Every independent problem: all duplicate keys, anchors and tags; the first syntax error.
     pub problems: Vec<Diagnostic>,
@@ -140,7 +140,7 @@ impl Builder {
                     self.documents += 1;
                     if self.documents > 1 {
                         let problem = Diagnostic::error("yaml-documents", span, "a second document begins here");
-                        self.problems.push(problem.help("write one document a file"));
+                        self.problems.push(problem.help("write one document per file"));
                         return false;
                     }
                 }
@@ -185,7 +185,7 @@ impl Builder {
         };
         let problem = Diagnostic::error("yaml-syntax", span, error.info());
         self.problems
-            .push(problem.help("look at the indentation, quotes and brackets here and just before"));
+            .push(problem.help("check the indentation, quotes and brackets here and just before"));
     }
 
     fn refuse_properties(&mut self, event: &Event<'_>, stretch: Stretch, span: Span) {
@@ -198,7 +198,7 @@ impl Builder {
             let place = stretch.tag_span().map_or(span, |tag| self.span(tag));
             let problem = Diagnostic::error("yaml-tag", place, "a tag (`!name`) is not allowed");
             self.problems
-                .push(problem.help("leave the tag away; quote a value that must be text"));
+                .push(problem.help("remove the tag; quote a value that must be text"));
         }
     }
 

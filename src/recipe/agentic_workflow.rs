@@ -1,6 +1,6 @@
 //! Converts an agentic workflow of GitHub (gh-aw: Markdown with YAML front matter) to a recipe. What would change the
-//! result and cannot be kept is an error that names it; what only says when and on which machine it runs is left to the
-//! caller; what the run may lack is a warning.
+//! result and cannot be converted is an error; what the run can do without is a warning. Keys that only say when and on
+//! which machine it runs are ignored, because the caller decides that.
 //!
 //! The Markdown becomes the prompt, `steps` and `post-steps` become steps, `create-pull-request` becomes `deliver`, each
 //! plain expression (`${{ github.repository }}`) becomes a parameter (`github_repository`).
@@ -20,10 +20,10 @@ use serde_json::Value;
 
 /// The file name's extension.
 pub(super) const EXTENSION: &str = ".md";
-/// Default limit of the original, in minutes.
+/// Default time limit of gh-aw, in minutes.
 const MINUTES: u64 = 20;
 
-/// Keys about the trigger, the machine and the people: the caller of `overnight` decides these.
+/// Keys about triggers, machines and people, which the caller of `overnight` decides.
 const OF_THE_CALLER: [&str; 22] = [
     "on",
     "if",
@@ -48,11 +48,11 @@ const OF_THE_CALLER: [&str; 22] = [
     "checkout",
     "observability",
 ];
-/// Keys that something else decides here, with what that is.
+/// Keys without effect here, each with what decides instead.
 const ELSEWHERE: [(&str, &str); 8] = [
     (
         "permissions",
-        "the run gets no token; what it may do is the policy's part",
+        "the run gets no token; the policy decides what it may do",
     ),
     ("network", "the policy names the hosts: `sandbox: { network: […] }`"),
     ("sandbox", "the policy names the sandbox"),
@@ -62,17 +62,17 @@ const ELSEWHERE: [(&str, &str); 8] = [
     ),
     ("container", "the programs of the machine are used"),
     ("cache", "the caches of toolchains are kept by `overnight` itself"),
-    ("environment", "the caller decides where the run stands"),
+    ("environment", "the caller decides where the run takes place"),
     ("threat-detection", "the policy rules on the patch"),
 ];
-/// Tools of the original that a run has here, as far as the policy allows them: key, names of the tools.
+/// Tools of gh-aw that exist here, as far as the policy allows them: key, names of the tools here.
 const TOOLS: [(&str, &[&str]); 4] = [
     ("edit", &["write_file", "replace"]),
     ("bash", &["run_shell_command"]),
     ("web-fetch", &["web_fetch"]),
     ("web-search", &["google_web_search"]),
 ];
-/// Settings of `safe-outputs` that concern no output.
+/// Settings of `safe-outputs` that are not outputs.
 const OF_OUTPUTS: [&str; 14] = [
     "staged",
     "github-token",
@@ -90,7 +90,7 @@ const OF_OUTPUTS: [&str; 14] = [
     "threat-detection",
 ];
 
-/// Whether the file is one: Markdown with front matter that has a key of a workflow. [`crate::diag::FileKind`] decides.
+/// The parts of the file if it is an agentic workflow, as [`crate::diag::FileKind`] recognises it.
 pub(super) fn of<'a>(files: &'a SourceFiles, file: SourceId) -> Option<FrontMatter<'a>> {
     files
         .name(file)
@@ -108,7 +108,7 @@ pub(super) fn read(
     parts: FrontMatter<'_>,
     problems: &mut Problems,
 ) -> Result<Option<Recipe>, Vec<Diagnostic>> {
-    // The same file with everything but the front matter blank, so that places stay.
+    // The same file with everything but the front matter blanked out, so that positions stay the same.
     let blank = |text: &str| {
         text.chars()
             .map(|c| {
@@ -136,7 +136,7 @@ fn at<T>(span: Span, value: T) -> Spanned<T> {
 }
 
 fn cannot(span: Span, what: &str, help: &str) -> Diagnostic {
-    Diagnostic::error("agentic-workflow", span, format!("{what} cannot be kept")).help(help)
+    Diagnostic::error("agentic-workflow", span, format!("{what} cannot be converted")).help(help)
 }
 
 fn recipe(
@@ -361,7 +361,7 @@ fn engine(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<Spanned<Stri
         "gemini" => Some("gemini"),
         "copilot" => None,
         other => {
-            let help = "known are `claude`, `codex`, `gemini` and `copilot`";
+            let help = "write one of `claude`, `codex`, `gemini` and `copilot`";
             problems.push(cannot(id.span, &format!("the engine `{other}`"), help));
             return (Vec::new(), turns);
         }
@@ -420,14 +420,14 @@ fn request(entry: &MapEntry, name: &str, problems: &mut Problems) -> (Option<Del
     let labels = map.one_or_more("labels", problems).unwrap_or_default();
     let reviewers = map.one_or_more("reviewers", problems).unwrap_or_default();
     let base = map.text("base-branch", problems);
-    // The original opens drafts unless told otherwise.
+    // gh-aw opens drafts by default.
     let draft = map.bool("draft", problems).is_none_or(|flag| flag.value);
     let expect = match map.text("if-no-changes", problems).map(|word| word.value).as_deref() {
         Some("error") => Expect::Change,
         _ => Expect::Any,
     };
     if let Some(max) = map.whole("max", problems).filter(|max| max.value > 1) {
-        let message = "a run gives one merge request, whatever `max` says";
+        let message = "`max` has no effect here: a run makes one merge request";
         problems.push(Diagnostic::warning("agentic-workflow", max.span, message));
     }
     for key in [
@@ -471,7 +471,7 @@ fn request(entry: &MapEntry, name: &str, problems: &mut Problems) -> (Option<Del
     (Some(deliver), expect)
 }
 
-/// The tools, and whether notes of earlier runs are given.
+/// The tools, and whether the run gets notes of earlier runs.
 fn tools(reader: &mut Reader<'_>, delivers: bool, problems: &mut Problems) -> (ToolsSpec, bool) {
     let mut spec = ToolsSpec::default();
     let mut memory = false;
@@ -494,7 +494,7 @@ fn tools(reader: &mut Reader<'_>, delivers: bool, problems: &mut Problems) -> (T
                 named.extend(TOOLS.iter().map(|(key, _)| *key).find(|key| *key == entry.key));
             }
             "github" => {
-                let message = "the tools of GitHub's server are not there: name the server in `mcp-servers`, or give the model what it needs as a parameter";
+                let message = "the tools of GitHub's server are not available: name the server in `mcp-servers`, or give the model what it needs as a parameter";
                 problems.push(Diagnostic::warning("agentic-workflow", entry.key_span, message));
             }
             "cache-memory" => memory = true,
@@ -508,10 +508,10 @@ fn tools(reader: &mut Reader<'_>, delivers: bool, problems: &mut Problems) -> (T
             }
         }
     }
-    // Without `tools` the original gives the usual set, so nothing is left out.
+    // Without `tools`, gh-aw offers its default set, so nothing is left out.
     if !entries.is_empty() {
         let at_tools = entries.first().map_or(reader.head(), |entry| entry.key_span);
-        // A workflow that does not name `bash` has a usual set of commands.
+        // A workflow that does not name `bash` gets a default set of commands.
         let left_out = |key: &str| !named.contains(&key) && (key != "bash" || no_bash);
         for (_, tools) in TOOLS.iter().filter(|(key, _)| left_out(key)) {
             spec.exclude
@@ -613,7 +613,7 @@ fn server(entry: &MapEntry, problems: &mut Problems) -> Option<ServerSpec> {
     })
 }
 
-/// The steps under a key. Those that check out or install programs are the caller's.
+/// The steps under a key. Actions that check out the repository or install programs are left to the caller.
 fn own_steps(
     reader: &mut Reader<'_>,
     key: &'static str,
@@ -716,7 +716,7 @@ impl Expressions<'_> {
                 at_byte = start + mark.len();
                 continue;
             }
-            // `{{#if ${{ x }} }}` holds a second pair of braces.
+            // `{{#if ${{ x }} }}` contains a second pair of braces.
             let inner_close = from.find("}}").unwrap_or(from.len());
             let nested = mark == "{{#" && from.get(..inner_close).is_some_and(|inner| inner.contains("${{"));
             let close = match nested {
@@ -755,7 +755,7 @@ impl Expressions<'_> {
                         None => problems.push(cannot(
                             place,
                             &format!("the condition `{condition}`"),
-                            "name one value, as `github.event.issue.number`",
+                            "name one value, for example `github.event.issue.number`",
                         )),
                     }
                 }
@@ -766,13 +766,13 @@ impl Expressions<'_> {
                         "put the text of the file here",
                     ));
                 }
-                ("{{/", _) => problems.push(Diagnostic::error("agentic-workflow", place, "this closes nothing")),
+                ("{{/", _) => problems.push(Diagnostic::error("agentic-workflow", place, "this closes no block")),
                 (_, inner) => match self.parameter(inner, place, false) {
                     Some(name) => out.push_str(&format!("{{{{ {name} }}}}")),
                     None => problems.push(cannot(
                         place,
                         &format!("the expression `{inner}`"),
-                        "name one value, as `github.repository`, or give it as an input: `${{ inputs.NAME }}`",
+                        "name one value, for example `github.repository`, or give it as an input: `${{ inputs.NAME }}`",
                     )),
                 },
             }
@@ -788,7 +788,7 @@ impl Expressions<'_> {
         out.trim_start_matches('\n').to_owned()
     }
 
-    /// A command with its expressions as quoted values.
+    /// A command whose expressions become quoted values.
     fn command(&mut self, command: &Spanned<String>, problems: &mut Problems) -> String {
         let mut out = String::new();
         let mut rest = command.value.as_str();
@@ -803,7 +803,7 @@ impl Expressions<'_> {
                 None => problems.push(cannot(
                     command.span,
                     &format!("the expression `{}`", inner.trim()),
-                    "name one value, as `github.repository`",
+                    "name one value, for example `github.repository`",
                 )),
             }
             rest = behind;

@@ -24,7 +24,7 @@ pub enum DocumentUse {
 /// Reads a file that the recipe names; an error is a sentence for people.
 pub type ReadDocument<'a> = &'a dyn Fn(DocumentUse, &str) -> Result<String, String>;
 
-/// The files that a recipe names beside its policy, with their purposes.
+/// The files that a recipe names besides its policy, with their purposes.
 pub fn named(recipe: &Recipe) -> Vec<(DocumentUse, &Spanned<String>)> {
     let input = recipe.input.as_ref().and_then(|input| input.schema.as_ref());
     let response = recipe.response.as_ref().map(|response| &response.schema);
@@ -58,7 +58,7 @@ pub(super) struct Documents {
     /// Schemas of checks on answers, in the order of the file.
     pub answers: VecDeque<Option<Value>>,
     pub imported: import::Imported,
-    /// The texts of the sub-recipes, to be put below the task; empty if there are none.
+    /// The texts of the sub-recipes, to be appended to the task; empty if there are none.
     pub parts: String,
 }
 
@@ -108,7 +108,7 @@ fn schema(spec: &SchemaSpec, read: ReadDocument<'_>, problems: &mut Problems) ->
     if let Err(why) = check_schema(&value) {
         let problem = Diagnostic::error("bad-schema", span, why);
         problems.push(
-            problem.help("write a JSON Schema, as `{ type: object, required: [summary] }`; `$ref` only within it"),
+            problem.help("write a JSON Schema such as `{ type: object, required: [summary] }`; `$ref` only within it"),
         );
         return None;
     }
@@ -156,7 +156,7 @@ fn settings(recipe: &Recipe, read: ReadDocument<'_>, problems: &mut Problems) ->
     }
 }
 
-/// The texts of the sub-recipes. The model carries them out itself, where the task calls for one by its name.
+/// The texts of the sub-recipes. The model follows them itself where the task refers to one by name.
 fn parts(recipe: &Recipe, read: ReadDocument<'_>, problems: &mut Problems) -> String {
     let mut out = String::new();
     for part in &recipe.tools.sub_recipes {
@@ -217,9 +217,9 @@ pub(super) fn check_input(
             let problem = Diagnostic::error(
                 "unexpected-input",
                 recipe.head,
-                "`--input` is given, but the recipe takes none",
+                "`--input` is given, but the recipe takes no input",
             );
-            problems.push(problem.help("declare `input: {}` in the recipe, or leave `--input` away"));
+            problems.push(problem.help("declare `input: {}` in the recipe, or remove `--input`"));
         }
         (Some(spec), None) => {
             let problem = Diagnostic::error("missing-input", spec.span, "the recipe needs `--input`");
@@ -241,12 +241,12 @@ pub(super) fn check_input(
                     } else {
                         format!("{what} at `{at}`")
                     };
-                    let message = format!("{at} does not fit: {}", bounded(&error.to_string()));
+                    let message = format!("{at} does not match the schema: {}", bounded(&error.to_string()));
                     let problem = Diagnostic::error("bad-input", place.unwrap_or(schema_at), message);
                     problems.push(match place {
-                        None => problem.help("change the input; this is the schema that it must fit"),
+                        None => problem.help("change the input to match this schema"),
                         Some(_) => problem
-                            .label(schema_at, "the schema that it must fit")
+                            .label(schema_at, "the schema")
                             .help("change this line of the input"),
                     });
                 }
@@ -273,10 +273,10 @@ pub(super) fn check_input(
     }
 }
 
-/// Limit of problems of one input that are told.
+/// Limit of reported problems of one input.
 const MAX_TOLD: usize = 20;
 
-/// The given input in the declared format; a problem where it cannot be brought into it.
+/// The given input in the declared format; a problem if it cannot be converted to it.
 pub(super) fn formatted<'a>(
     recipe: &Recipe,
     given: Option<&'a Value>,
@@ -296,7 +296,7 @@ pub(super) fn formatted<'a>(
     }
 }
 
-/// Shortens a validation message: it quotes values, which may be long.
+/// Shortens a validation message, because it quotes values, which may be long.
 fn bounded(message: &str) -> String {
     match message.char_indices().nth(300) {
         Some((at, _)) => format!("{}…", message.get(..at).unwrap_or_default()),

@@ -1,8 +1,8 @@
 //! Converts a custom command of Gemini CLI (TOML with `prompt` and `description`) to a recipe.
 //!
 //! `{{args}}` becomes the parameter `args`, quoted for the shell inside `!{…}` as Gemini CLI does; each `!{command}`
-//! becomes a step before the prompt, which gets its output in that place; `@{path}` becomes a file reference.
-//! Everything else that looks like a template is text.
+//! becomes a step before the prompt, which gets its output in that position; `@{path}` becomes a file reference.
+//! Everything else that looks like a template is plain text.
 
 use super::model::{BudgetSpec, Parameter, ParameterType, Recipe, Step, StepSource, ToolsSpec};
 use super::plan::{Expect, OnDeny};
@@ -77,7 +77,7 @@ pub(super) fn read(files: &SourceFiles, file: SourceId) -> Result<Recipe, Vec<Di
     let args = Parameter {
         name: at("args".to_owned()),
         kind: ParameterType::String,
-        description: "what stands behind the command".to_owned(),
+        description: "the arguments of the command".to_owned(),
         default: Some(Value::String(String::new())),
         choices: Vec::new(),
     };
@@ -168,7 +168,9 @@ fn pieces(text: &str) -> Result<Vec<Piece>, String> {
             let (inner, after) = balanced(after).ok_or("`@{` without its `}`")?;
             let path = inner.trim();
             if path.is_empty() || path.contains(char::is_whitespace) || path.contains(['{', '}']) {
-                return Err(format!("`@{{{inner}}}` cannot be kept: name one path without blanks"));
+                return Err(format!(
+                    "`@{{{inner}}}` cannot be converted: name one path without blanks"
+                ));
             }
             Some((Piece::File(path.to_owned()), after))
         } else {
@@ -208,7 +210,7 @@ fn balanced(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// Escapes braces in text, so that they are no template.
+/// Escapes braces in text, so that they are not parsed as a template.
 pub(super) fn literal(text: &str) -> String {
     let text = text.replace("{{", "\u{e0f0}").replace("{%", "\u{e0f1}");
     text.replace('\u{e0f0}', "{{ \"{{\" }}")
@@ -292,7 +294,7 @@ mod tests {
             ("description = \"x\"", "prompt"),
             ("prompt = \"x\"\nmodel = \"y\"", "model"),
             ("prompt = \"!{open\"", "without its"),
-            ("prompt = \"@{a b}\"", "cannot be kept"),
+            ("prompt = \"@{a b}\"", "cannot be converted"),
             ("prompt = ", ""),
         ] {
             let problems = parsed(text).unwrap_err();

@@ -1,5 +1,5 @@
-//! Converts a goose recipe (format 1.0.0). What cannot be converted is an error that names it; what has no effect in a
-//! run without a person is ignored, and what the run may lack is a warning.
+//! Converts a goose recipe (format 1.0.0). What cannot be converted is an error; what has no effect in a run without a
+//! person is ignored; what the run can do without is a warning.
 //!
 //! Parameters, prompt, instructions, response schema, checks, servers and model are converted. The texts are parsed
 //! first and filled in afterwards, so that a value can never change the document; in goose it can.
@@ -35,7 +35,7 @@ pub(super) fn of(root: &YamlNode) -> Option<&YamlNode> {
     }
 }
 
-/// Converts it.
+/// Converts a goose recipe.
 ///
 /// `file` is the recipe's name as it was given; goose knows its directory as `recipe_dir`.
 pub(super) fn read(root: &YamlNode, file: &str, problems: &mut Problems) -> Option<Recipe> {
@@ -65,14 +65,14 @@ pub(super) fn read(root: &YamlNode, file: &str, problems: &mut Problems) -> Opti
     for key in IGNORED {
         reader.node(key);
     }
-    // Files in the wild contain keys that goose itself does not know; `overnight` is strict only about its own recipes.
+    // Published recipes contain keys that goose itself does not know; `overnight` is strict only about its own recipes.
     if let Shape::Map(entries) = &root.shape {
         for entry in entries {
             if KEYS.contains(&entry.key.as_str()) || IGNORED.contains(&entry.key.as_str()) {
                 continue;
             }
-            let message = format!("goose has no key `{}`; it is left away", entry.key);
-            problems.push(Diagnostic::warning("goose", entry.key_span, message).help("leave it away"));
+            let message = format!("goose has no key `{}`; it is ignored", entry.key);
+            problems.push(Diagnostic::warning("goose", entry.key_span, message).help("remove it"));
         }
     }
     for server in &mut tools.mcp_servers {
@@ -211,7 +211,7 @@ fn uses(text: &str, name: &str) -> Vec<std::ops::Range<usize>> {
 /// The recipe's directory in place of `{{ recipe_dir }}`.
 fn with_directory(mut text: Spanned<String>, file: &str, problems: &mut Problems) -> Spanned<String> {
     if let Some(dir) = put_directory(&mut text, file) {
-        let message = format!("`recipe_dir` is `{dir}`; the model can read it only where it lies inside the workspace");
+        let message = format!("`recipe_dir` is `{dir}`; the model can read it only if it is inside the workspace");
         problems.push(
             Diagnostic::warning("goose", text.span, message).help("keep files that the model needs in the workspace"),
         );
@@ -219,17 +219,18 @@ fn with_directory(mut text: Spanned<String>, file: &str, problems: &mut Problems
     text
 }
 
-/// As [`with_directory`], in what a command of the recipe is made of.
+/// As [`with_directory`], for a part of a command of the recipe.
 fn in_directory(text: &mut Spanned<String>, file: &str, problems: &mut Problems) {
     if let Some(dir) = put_directory(text, file) {
-        let message = format!("`recipe_dir` is `{dir}`, which a command takes as seen from the workspace");
+        let message = format!("`recipe_dir` is `{dir}`, which commands take as relative to the workspace");
         problems.push(
-            Diagnostic::warning("goose", text.span, message).help("name the recipe from the top of the workspace"),
+            Diagnostic::warning("goose", text.span, message)
+                .help("give the recipe's path from the top of the workspace"),
         );
     }
 }
 
-/// Fills in `{{ recipe_dir }}`, and gives the directory where it stood in the text.
+/// Fills in `{{ recipe_dir }}`; returns the directory if the text contains the placeholder.
 fn put_directory<'a>(text: &mut Spanned<String>, file: &'a str) -> Option<&'a str> {
     let places = uses(&text.value, "recipe_dir");
     let dir = file.rsplit_once('/').map_or(".", |(dir, _)| dir);
@@ -241,7 +242,7 @@ fn put_directory<'a>(text: &mut Spanned<String>, file: &'a str) -> Option<&'a st
     found
 }
 
-/// A reference to the file in place of each use of a `file` parameter: goose puts the file's text there.
+/// Replaces each use of a `file` parameter by a reference to the file, because goose inserts the file's text there.
 fn with_files(text: Spanned<String>, parameters: &[Parameter], problems: &mut Problems) -> Spanned<String> {
     let span = text.span;
     text.map(|mut value| {
@@ -252,11 +253,11 @@ fn with_files(text: Spanned<String>, parameters: &[Parameter], problems: &mut Pr
             let name = &parameter.name.value;
             let places = uses(&value, name);
             if places.is_empty() && value.contains(name.as_str()) {
-                let message = format!("the file of `{name}` is given as its path where it stands in an expression");
+                let message = format!("in an expression, `{name}` is the file's path, not its text");
                 problems.push(Diagnostic::warning("goose", span, message));
             }
             for place in places.into_iter().rev() {
-                // A reference begins a word.
+                // A file reference must begin a word.
                 let before = value.get(..place.start).and_then(|before| before.chars().next_back());
                 let blank = before.is_some_and(|c| !c.is_whitespace() && !matches!(c, '(' | '[' | '"' | '\'' | '`'));
                 let reference = format!("{}@{{{{ {name} }}}}", if blank { " " } else { "" });
@@ -267,7 +268,7 @@ fn with_files(text: Spanned<String>, parameters: &[Parameter], problems: &mut Pr
     })
 }
 
-/// Escapes braces around several words, which goose takes as text.
+/// Escapes braces around several words, which goose treats as text.
 fn literal(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -334,8 +335,8 @@ fn parameter(node: &YamlNode, problems: &mut Problems) -> Option<Parameter> {
         "file" => ParameterType::Path,
         other => {
             let span = input.as_ref().map_or(name.span, |word| word.span);
-            let message = format!("a parameter of the type `{other}` cannot be kept");
-            let help = "make it a `string`, or take it from `--input`";
+            let message = format!("a parameter of type `{other}` cannot be converted");
+            let help = "make it a `string`, or use `--input` instead";
             problems.push(Diagnostic::error("goose", span, message).help(help));
             return None;
         }
@@ -347,8 +348,7 @@ fn parameter(node: &YamlNode, problems: &mut Problems) -> Option<Parameter> {
         .collect();
     let default = match (default, requirement.as_str()) {
         (Some(node), _) => given(node, kind, &choices, &name.value, problems),
-        // In goose an optional parameter without a default is an error when it is used; an empty value is the
-        // intention.
+        // In goose, using an optional parameter without a default is an error; authors mean an empty value.
         (None, "optional") if kind == ParameterType::String => Some(Value::String(String::new())),
         _ => None,
     };
@@ -374,7 +374,7 @@ fn given(
             let text = reader::text(node, "default", problems)?;
             let value = Value::String(text.value.clone());
             if kind == ParameterType::Enum && !choices.contains(&value) {
-                let message = format!("the default of `{name}` is none of its options");
+                let message = format!("the default of `{name}` is not one of its options");
                 problems.push(Diagnostic::error("goose", text.span, message));
                 return None;
             }
@@ -386,7 +386,7 @@ fn given(
             match parsed {
                 Ok(value @ (Value::Number(_) | Value::Bool(_))) => Some(value),
                 _ => {
-                    let message = format!("the default of `{name}` is no {}", kind.as_str());
+                    let message = format!("the default of `{name}` is not of type `{}`", kind.as_str());
                     problems.push(Diagnostic::error("goose", text.span, message));
                     None
                 }
@@ -412,11 +412,11 @@ fn sub_recipe(node: &YamlNode, problems: &mut Problems) -> Option<SubRecipe> {
     })
 }
 
-/// The text of a sub-recipe as a part of the task, and what is left out of it. Values that the recipe gives are filled
-/// in; other parameters stand in angle brackets for the model to choose.
+/// The text of a sub-recipe as a part of the task, and warnings about what is left out. Values that the recipe gives
+/// are filled in; other parameters appear in angle brackets for the model to choose.
 ///
 /// # Errors
-/// The file is no goose recipe; a sentence for people.
+/// A sentence for people: the file is not a goose recipe.
 pub(super) fn part(part: &SubRecipe, text: &str) -> Result<(String, Vec<String>), String> {
     let mut files = SourceFiles::new();
     let file = files.add(part.path.value.clone(), text);
@@ -427,7 +427,7 @@ pub(super) fn part(part: &SubRecipe, text: &str) -> Result<(String, Vec<String>)
             .map(|problem| problem.message)
             .unwrap_or_default()
     })?;
-    let recipe = of(&root).ok_or("it is no goose recipe: `title` and `prompt` or `instructions` are missing")?;
+    let recipe = of(&root).ok_or("it is not a goose recipe: `title` and `prompt` or `instructions` are missing")?;
     let text = |key: &str| match recipe.get(key).map(|node| &node.shape) {
         Some(Shape::Scalar(scalar)) if !scalar.is_null() => Some(scalar.text.clone()),
         _ => None,
@@ -458,9 +458,9 @@ pub(super) fn part(part: &SubRecipe, text: &str) -> Result<(String, Vec<String>)
             "extensions",
             "its extensions are not started beside those of the recipe that names it",
         ),
-        ("sub_recipes", "its own sub-recipes are left away"),
-        ("response", "its `response` does not bind its result"),
-        ("retry", "its `retry` checks are not made"),
+        ("sub_recipes", "its own sub-recipes are left out"),
+        ("response", "its `response` does not restrict its result"),
+        ("retry", "its `retry` checks are not run"),
     ] {
         let own = recipe.get(key).filter(|node| !is_empty(node));
         let covered = key == "extensions" && own.is_some_and(only_covered);
@@ -484,7 +484,7 @@ pub(super) fn part(part: &SubRecipe, text: &str) -> Result<(String, Vec<String>)
     ))
 }
 
-/// Whether all extensions are ones whose functions the built-in tools have.
+/// Whether the built-in tools have the functions of all extensions.
 fn only_covered(node: &YamlNode) -> bool {
     let Shape::List(items) = &node.shape else { return false };
     items.iter().all(|item| match item.get("name").map(|node| &node.shape) {
@@ -512,7 +512,7 @@ fn extension(node: &YamlNode, tools: &mut ToolsSpec, memory: &mut bool, problems
         "builtin" | "platform" if name.value == "memory" => *memory = true,
         "builtin" | "platform" => {
             let message = format!(
-                "the extension `{}` is part of goose and left away: its tools are not offered",
+                "the extension `{}` is part of goose and is left out: its tools are not offered",
                 name.value
             );
             problems.push(Diagnostic::warning("goose", head, message).help("name an MCP server that has its tools"));
@@ -535,12 +535,12 @@ fn extension(node: &YamlNode, tools: &mut ToolsSpec, memory: &mut bool, problems
             tools.mcp_servers.push(server);
         }
         "sse" => cannot(
-            "speaks SSE, which goose itself does not support any more",
+            "uses SSE, which goose itself no longer supports",
             "name its streamable HTTP address",
             problems,
         ),
         other => cannot(
-            &format!("is of the type `{other}`, which cannot be kept"),
+            &format!("has the type `{other}`, which cannot be converted"),
             "make it an MCP server",
             problems,
         ),
@@ -584,7 +584,7 @@ fn settings(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<Spanned<St
     let model = map.text("goose_model", problems);
     let turns = map.whole("max_turns", problems).map(|turns| turns.value);
     if let Some(entry) = map.entry("temperature") {
-        let message = "`temperature` is left away: the service's own default holds";
+        let message = "`temperature` is ignored: the service's default applies";
         problems.push(Diagnostic::warning("goose", entry.key_span, message));
     }
     let models = match (provider, model) {
@@ -637,15 +637,15 @@ fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<CheckSpec>, u
             true => Diagnostic::warning(
                 "goose",
                 span,
-                "`on_failure` only prints and is left away: the failed checks go to the model",
+                "`on_failure` only prints and is ignored: the failed checks are sent to the model",
             ),
             false => Diagnostic::error(
                 "goose",
                 span,
-                "`on_failure` cannot be kept: a failing check goes back to the model, and the tree stays as it is",
+                "`on_failure` cannot be converted: a failed check is sent back to the model, and the tree is left unchanged",
             ),
         };
-        problems.push(problem.help("make what it does a step, or leave it away"));
+        problems.push(problem.help("turn it into a step, or remove it"));
     }
     let mut checks = Vec::new();
     for (index, node) in map.items("checks", problems).unwrap_or_default().iter().enumerate() {
@@ -661,7 +661,7 @@ fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<CheckSpec>, u
             problems.push(Diagnostic::error(
                 "goose",
                 head,
-                format!("a check of the type `{kind}` cannot be kept"),
+                format!("a check of type `{kind}` cannot be converted"),
             ));
             continue;
         }
@@ -845,7 +845,7 @@ retry:
         let (text, warnings) = part(&recipe.tools.sub_recipes[0], theirs).unwrap();
         assert!(text.contains("## look\n\nLooks.\n\nLook 3 deep at <what>"), "{text}");
         assert!(text.contains("{{ \"{%\" }} if x"), "other braces are text: {text}");
-        assert_eq!(warnings, ["its `retry` checks are not made"]);
+        assert_eq!(warnings, ["its `retry` checks are not run"]);
         assert!(part(&recipe.tools.sub_recipes[0], "version: 1\n").is_err());
     }
 

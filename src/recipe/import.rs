@@ -17,7 +17,7 @@ pub struct Imported {
     pub exclude: Vec<String>,
     /// Limits on commands from entries like `run_shell_command(git status)`.
     pub shell: ShellLimits,
-    /// Sentences about keys that have no effect in `overnight`.
+    /// Warnings about keys that have no effect in `overnight`.
     pub warnings: Vec<String>,
 }
 
@@ -35,9 +35,9 @@ pub fn settings(text: &str) -> Result<Imported, String> {
     let excluded = names(section("excluded").or_else(|| root.get("excludeMCPServers"))).unwrap_or_default();
     for (name, config) in root.get("mcpServers").and_then(Value::as_object).into_iter().flatten() {
         if excluded.contains(name) || allowed.as_ref().is_some_and(|allowed| !allowed.contains(name)) {
-            imported
-                .warnings
-                .push(format!("the server `{name}` is not allowed there and left away"));
+            imported.warnings.push(format!(
+                "the server `{name}` is not allowed by the settings and is left out"
+            ));
             continue;
         }
         if let Some(server) = server(name, config, &mut imported.warnings) {
@@ -96,14 +96,14 @@ fn builtin(name: &str) -> Option<&'static str> {
         .map(|(own, _)| *own)
 }
 
-/// `tools.core`, `tools.exclude` and their older names. They can only leave tools and commands out: what a call may do is
-/// the policy's part.
+/// `tools.core`, `tools.exclude` and their older names. They can only leave tools and commands out: the policy decides
+/// what a call may do.
 fn choice(root: &Map<String, Value>, imported: &mut Imported) {
     let mut list = |current: &str, legacy: &str| {
         let nested = names(root.get("tools").and_then(|tools| tools.get(current)));
         let flat = names(root.get(legacy));
         if nested.is_some() && flat.is_some() {
-            let both = format!("`{legacy}` is older than `tools.{current}` and not used");
+            let both = format!("`{legacy}` is ignored: the newer `tools.{current}` is set");
             imported.warnings.push(both);
         }
         nested.or(flat)
@@ -143,7 +143,7 @@ fn choice(root: &Map<String, Value>, imported: &mut Imported) {
         let (name, inner) = parts(&entry);
         match (builtin(name), inner) {
             (Some(SHELL), Some(command)) => imported.shell.never.push(command.to_owned()),
-            // A part of a tool's calls cannot be left out otherwise, so the tool is.
+            // Other tools can only be excluded as a whole.
             (Some(tool), _) => imported.exclude.push(tool.to_owned()),
             (None, _) => match server_tool(name) {
                 Some(tool) => imported.exclude.push(tool),
@@ -155,7 +155,7 @@ fn choice(root: &Map<String, Value>, imported: &mut Imported) {
     }
 }
 
-/// `tool(arguments)`, in parts.
+/// Splits `tool(arguments)`.
 fn parts(entry: &str) -> (&str, Option<&str>) {
     let split = entry
         .split_once('(')
@@ -166,7 +166,7 @@ fn parts(entry: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The name of a server's tool here: `mcp_SERVER_TOOL` or `SERVER__TOOL` there.
+/// The name in `overnight` of a server's tool that the settings call `mcp_SERVER_TOOL` or `SERVER__TOOL`.
 fn server_tool(name: &str) -> Option<String> {
     if name.contains("__") {
         return Some(name.to_owned());
@@ -184,7 +184,7 @@ fn discovery(root: &Map<String, Value>, warnings: &mut Vec<String>) -> Option<Di
         let flat = root.get(legacy).and_then(Value::as_str);
         if flat.is_some() {
             warnings.push(match nested {
-                Some(_) => format!("`{legacy}` is older than `tools.{current}` and not used"),
+                Some(_) => format!("`{legacy}` is ignored: the newer `tools.{current}` is set"),
                 None => format!("`{legacy}` is an older name of `tools.{current}`"),
             });
         }
@@ -196,7 +196,7 @@ fn discovery(root: &Map<String, Value>, warnings: &mut Vec<String>) -> Option<Di
         (Some(command), Some(call)) => Some(Discovery { command, call }),
         (Some(_), None) => {
             warnings.push(
-                "`tools.discoveryCommand` without `tools.callCommand` finds tools that nothing can call".to_owned(),
+                "`tools.discoveryCommand` has no effect without `tools.callCommand`, which calls the tools".to_owned(),
             );
             None
         }
@@ -224,7 +224,7 @@ fn server(name: &str, config: &Value, warnings: &mut Vec<String>) -> Option<McpS
     let (url, transport) = match (text("httpUrl"), text("url")) {
         (Some(url), _) => (Some(url), Some("http".to_owned())),
         (None, url) => {
-            // `.mcp.json` of other clients names the transport in either way.
+            // `.mcp.json` files of other clients spell the transport in either way.
             let kind = text("type").map(|kind| kind.replace("streamable-", "").replace("streamable_", ""));
             (url, kind.filter(|kind| kind == "http" || kind == "sse"))
         }
@@ -232,7 +232,7 @@ fn server(name: &str, config: &Value, warnings: &mut Vec<String>) -> Option<McpS
     let command = if url.is_some() { None } else { text("command") };
     if command.is_none() && url.is_none() {
         warnings.push(format!(
-            "the server `{name}` has no `command`, `url` or `httpUrl` and is left away"
+            "the server `{name}` has no `command`, `url` or `httpUrl` and is left out"
         ));
         return None;
     }
@@ -266,7 +266,7 @@ fn server(name: &str, config: &Value, warnings: &mut Vec<String>) -> Option<McpS
     })
 }
 
-/// Removes the arguments of `tool(arguments)`: a narrower permission is the policy's part.
+/// Removes the arguments of `tool(arguments)`: narrower permissions belong in the policy.
 fn bare_tool(tool: String) -> String {
     tool.split('(').next().unwrap_or_default().to_owned()
 }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 pub const MAX_TEXT: usize = 4 << 20;
 /// Limit of the lines of an input of format `jsonl`.
 pub const MAX_LINES: usize = 100_000;
-/// Limit of lines with a problem that are told.
+/// Limit of reported lines with a problem.
 const MAX_TOLD: usize = 20;
 
 /// An input that was read.
@@ -34,7 +34,7 @@ pub fn read(files: &SourceFiles, file: SourceId, format: InputFormat, problems: 
             Err(error) => {
                 let problem = not_json(files.whole(file), text, &error);
                 problems.push(problem.help(match looks_like_lines(text) {
-                    true => "--input takes one JSON document; for one object a line write `input: { format: jsonl }` in the recipe",
+                    true => "--input takes one JSON document; for one object per line write `input: { format: jsonl }` in the recipe",
                     false => "--input takes one JSON document; for other text write `input: { format: text }` in the recipe",
                 }));
                 None
@@ -45,7 +45,7 @@ pub fn read(files: &SourceFiles, file: SourceId, format: InputFormat, problems: 
             let message = format!("the text has {} bytes", text.len());
             let problem = Diagnostic::error("too-large", files.whole(file).point(), message);
             problems.push(problem.help(format!(
-                "at most {MAX_TEXT} bytes are taken: give its end, as `tail -c {MAX_TEXT}`"
+                "at most {MAX_TEXT} bytes are accepted: give only its end, for example with `tail -c {MAX_TEXT}`"
             )));
             None
         }
@@ -107,11 +107,11 @@ fn lines(files: &SourceFiles, file: SourceId, problems: &mut Problems) -> Option
                 places.push(span);
             }
             Ok(other) => {
-                let message = format!("a line of JSON Lines is one object, and this is {}", kind(&other));
-                problems.push(Diagnostic::error("wrong-type", span, message).help("write one JSON object a line"));
+                let message = format!("a line of JSON Lines must be an object, and this is {}", kind(&other));
+                problems.push(Diagnostic::error("wrong-type", span, message).help("write one JSON object per line"));
             }
             Err(error) => {
-                problems.push(not_json(span, content, &error).help("write one JSON object a line"));
+                problems.push(not_json(span, content, &error).help("write one JSON object per line"));
             }
         }
         if problems.len() - before >= MAX_TOLD {
@@ -124,20 +124,20 @@ fn lines(files: &SourceFiles, file: SourceId, problems: &mut Problems) -> Option
     })
 }
 
-/// What messages call a value.
+/// The type of a value, for messages.
 pub fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "true or false",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }
 }
 
-/// A value as the format wants it. An object where JSON Lines are taken is a list of one: the jobs of a batch get a line
-/// each.
+/// Converts a value to the format. For JSON Lines, an object becomes a list of one, because a job of a batch gets one
+/// line.
 ///
 /// # Errors
 /// What is wrong with the value, in one sentence.
@@ -151,14 +151,14 @@ pub fn of_format(value: &Value, format: InputFormat) -> Result<Cow<'_, Value>, S
             Err(format!("the text has {} bytes, more than {MAX_TEXT}", text.len()))
         }
         (InputFormat::Jsonl, _) => Err(format!(
-            "the recipe takes a list of objects, and the input is {}",
+            "the recipe takes a list of objects, but the input is {}",
             kind(value)
         )),
-        (InputFormat::Text, _) => Err(format!("the recipe takes a text, and the input is {}", kind(value))),
+        (InputFormat::Text, _) => Err(format!("the recipe takes text, but the input is {}", kind(value))),
     }
 }
 
-/// The input as a program reads it from a file: the text itself, one object a line, or one JSON document.
+/// The input as a program reads it from a file: the text itself, one object per line, or one JSON document.
 pub fn written(value: &Value, format: InputFormat) -> String {
     match (format, value) {
         (InputFormat::Text, Value::String(text)) => text.clone(),
@@ -167,7 +167,7 @@ pub fn written(value: &Value, format: InputFormat) -> String {
     }
 }
 
-/// What the input is, for a person.
+/// A short description of the input, for people.
 pub fn described(value: Option<&Value>, format: InputFormat) -> String {
     match (format, value) {
         (InputFormat::Text, Some(Value::String(text))) => format!("text, {} bytes", text.len()),

@@ -36,7 +36,7 @@ pub struct RecipeArguments<'a> {
     pub params: &'a [String],
     /// The parsed file of `--params`.
     pub params_file: Option<&'a YamlNode>,
-    /// What `--input` gave, in the format of the recipe or as a JSON value that can be brought into it.
+    /// The value of `--input`, in the recipe's format or as a JSON value that can be converted to it.
     pub input: Option<&'a Value>,
     /// For JSON Lines: the position of each element of `input`, if they are known.
     pub input_lines: &'a [Span],
@@ -147,7 +147,7 @@ pub fn lower(
     diag::settle(Some(plan), problems, warnings)
 }
 
-/// Checks for every problem that is independent of values: reads the recipe's files, fills in nothing.
+/// Reports every problem that is independent of values: reads the recipe's files, fills in nothing.
 pub fn check(recipe: &Recipe, read: ReadDocument<'_>) -> Vec<Diagnostic> {
     let mut problems = Vec::new();
     documents::load(recipe, read, &mut problems);
@@ -315,12 +315,12 @@ impl Render<'_> {
 /// The JSON Schema of findings, as `report::findings` reads them.
 pub const FINDINGS_SCHEMA: &str = include_str!("findings.schema.json");
 
-/// The check that `findings: true` makes.
+/// The check that `findings: true` adds.
 fn findings_check() -> Check {
     Check {
         name: super::model::FINDINGS.to_owned(),
         what: CheckWhat::AnswerSchema {
-            // The text is part of the program, and a test reads it.
+            // The schema is compiled in, and a test parses it.
             schema: serde_json::from_str(FINDINGS_SCHEMA).unwrap_or_default(),
         },
     }
@@ -368,7 +368,7 @@ fn plan_step(recipe: &Recipe, step: &Step, schemas: &mut VecDeque<Option<Value>>
         retries: step.retries,
         fresh: step.fresh,
         expect: step.expect.unwrap_or(Expect::Any),
-        // There is no answer before the model is asked, so such a step cannot be green then.
+        // Before the model is asked there is no answer, so a check of the answer cannot pass.
         skip_if_green: step.skip_if_green.unwrap_or(recipe.skip_if_green) && !checks.is_empty() && !of_answer,
         checks,
         budget: step.budget.as_ref().map(budget_of),
@@ -401,7 +401,7 @@ fn plan_check(check: &CheckSpec, schemas: &mut VecDeque<Option<Value>>, render: 
             timeout_ms: timeout_ms.unwrap_or(COMMAND_MS),
         },
         CheckKind::AnswerSchema(_) => CheckWhat::AnswerSchema {
-            // A schema that could not be read is a problem already, and no plan comes of it.
+            // A schema that could not be read is already a problem, so no plan is returned.
             schema: schemas.pop_front().flatten().unwrap_or_default(),
         },
     };
@@ -427,7 +427,7 @@ fn plan_tools(recipe: &Recipe, imported: import::Imported, render: &mut Render<'
         exclude: names(&tools.exclude)
             .into_iter()
             .chain(imported.exclude.into_iter().filter(|name| {
-                // Tools of a server that the recipe does not have are no error of the settings.
+                // Settings may name tools of a server that the recipe does not have.
                 name.split_once("__")
                     .is_none_or(|(server, _)| mcp_servers.contains_key(server))
             }))

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Default limit of how often an answer that does not match its schema is sent back.
 pub const RESPONSE_RETRIES: u32 = 2;
-/// The name of the check that `findings: true` makes.
+/// The name of the check that `findings: true` adds.
 pub(super) const FINDINGS: &str = "findings";
 
 /// A whole recipe file.
@@ -19,7 +19,7 @@ pub struct Recipe {
     pub input: Option<InputSpec>,
     /// `files`: files and directories beside the recipe that commands get, relative to the recipe's directory.
     pub files: Vec<Spanned<String>>,
-    /// The model, and the models that follow when it fails permanently.
+    /// The model, and the models to use when it fails permanently.
     pub models: Vec<Spanned<String>>,
     pub model_settings: super::plan::ModelSettings,
     /// Path of a policy, relative to the recipe's directory, `builtin:NAME` or `git:REF:PATH`.
@@ -32,7 +32,7 @@ pub struct Recipe {
     pub budget: BudgetSpec,
     /// Context files, relative to the workspace, still with `@`.
     pub context: Vec<Spanned<String>>,
-    /// Those of them that are required.
+    /// The context files that are required.
     pub required_context: Vec<Spanned<String>>,
     /// Skill files or folders, relative to the workspace.
     pub skills: Vec<Spanned<String>>,
@@ -100,7 +100,7 @@ impl ParameterType {
 #[derive(Clone, Debug)]
 pub struct InputSpec {
     pub format: InputFormat,
-    /// What the input must fit; for JSON Lines, what each line must fit.
+    /// The schema of the input; for JSON Lines, of each line.
     pub schema: Option<SchemaSpec>,
     pub span: Span,
 }
@@ -142,7 +142,7 @@ pub struct ToolsSpec {
     pub discovery: Option<(Spanned<String>, Spanned<String>)>,
     /// A `settings.json` to import from.
     pub settings: Option<Spanned<String>>,
-    /// When set, the only commands, as prefixes of words.
+    /// When set, the only allowed commands, as word prefixes.
     pub commands: Option<Vec<String>>,
     /// Recipes of goose whose texts are a part of the task.
     pub sub_recipes: Vec<SubRecipe>,
@@ -245,7 +245,7 @@ pub enum CheckKind {
         command: Spanned<String>,
         timeout_ms: Option<u64>,
     },
-    /// A JSON Schema that the step's answer must fit.
+    /// A JSON Schema that the step's answer must match.
     AnswerSchema(SchemaSpec),
 }
 

@@ -100,7 +100,7 @@ pub(super) fn check(files: &SourceFiles, recipe: &Recipe, problems: &mut Problem
             let message = format!("the parameter `{}` is not used", name.value);
             let problem = Diagnostic::warning("unused-parameter", name.span, message);
             problems.push(problem.help(format!(
-                "write `{{{{ {} }}}}` where it is needed, or leave it away",
+                "write `{{{{ {} }}}}` where it is needed, or remove it",
                 name.value
             )));
         }
@@ -126,10 +126,10 @@ impl Check<'_> {
             return self.text(text, &[]);
         };
         let span = text.locate(self.files, name.range.clone());
-        let message = "the server is asked for its prompt before the first step: no step has an output then";
+        let message = "the server's prompt is requested before the first step, when no step has an output";
         let problem = Diagnostic::error("undefined-name", span, message);
         self.problems
-            .push(problem.help("say it below the prompt: add `text: … {{ steps.ID.output }}` beside `arguments`"));
+            .push(problem.help("append it to the prompt: add `text: … {{ steps.ID.output }}` beside `arguments`"));
     }
 
     fn condition(&mut self, text: &Spanned<String>, earlier: &[&str]) {
@@ -153,7 +153,7 @@ impl Check<'_> {
         let path: Vec<&str> = name.path.iter().map(String::as_str).collect();
         let (message, help) = match path.as_slice() {
             ["input", field] if self.input == Some(InputFormat::Text) => (
-                format!("the input is a text, which has no `{field}`"),
+                format!("the input is text, which has no `{field}`"),
                 Some("write `input` for the text, or declare another `format` of `input`".to_owned()),
             ),
             ["input", field] if self.input == Some(InputFormat::Jsonl) => (
@@ -164,7 +164,7 @@ impl Check<'_> {
             ),
             ["input", ..] if self.input.is_some() => return,
             ["input", ..] => (
-                "`input` is used, but the recipe takes none".to_owned(),
+                "`input` is used, but the recipe takes no input".to_owned(),
                 Some("declare it: `input: {}`, `input: { schema: … }` or `input: { format: text }`".to_owned()),
             ),
             ["steps", id, "exit_code"] if earlier.contains(id) && !self.commands.contains(id) => (
@@ -194,7 +194,10 @@ impl Check<'_> {
             }
             ["recipe", ..] => (
                 "`recipe` is not declared".to_owned(),
-                Some("the files beside the recipe (`files`) lie in the directory `$OVERNIGHT_RECIPE_DIR` of its commands".to_owned()),
+                Some(
+                    "the recipe's commands find the files beside it (`files`) in the directory `$OVERNIGHT_RECIPE_DIR`"
+                        .to_owned(),
+                ),
             ),
             [first, ..] => {
                 let known = self.parameters.iter().copied().chain(["input", "steps"]);

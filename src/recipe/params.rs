@@ -59,7 +59,7 @@ pub fn read_node(
     .ok()
 }
 
-/// Parses a value given as text by its declared type. A list is written `[a, b]` as JSON, or `a,b`.
+/// Parses a value given as text by its declared type. A list is a JSON list of strings, or `a,b`.
 ///
 /// # Errors
 /// A sentence that says why the text is not such a value.
@@ -113,12 +113,12 @@ fn list(text: &str) -> Option<Value> {
 
 fn expected(kind: ParameterType) -> &'static str {
     match kind {
-        ParameterType::String | ParameterType::Enum => "a text",
+        ParameterType::String | ParameterType::Enum => "a string",
         ParameterType::Path => "a path inside the workspace",
         ParameterType::Boolean => "`true` or `false`",
         ParameterType::Integer => "a whole number",
         ParameterType::Number => "a number",
-        ParameterType::List => "a list of texts",
+        ParameterType::List => "a list of strings",
     }
 }
 

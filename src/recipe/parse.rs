@@ -32,9 +32,8 @@ pub fn parse(files: &SourceFiles, file: SourceId, warnings: &mut Vec<Diagnostic>
     diag::settle(recipe, problems, warnings)
 }
 
-/// As much of a recipe as can be read, with every problem and warning of the file, unsorted. Only for looking for further
-/// problems: the recipe is valid if none of them is an error. `None` if the rest of the file after a syntax error is
-/// missing.
+/// As much of a recipe as can be read, with every problem and warning of the file, unsorted. For finding further
+/// problems; the recipe is valid only if none of them is an error. `None` if the file could not be read to its end.
 pub fn read(files: &SourceFiles, file: SourceId) -> (Option<Recipe>, Vec<Diagnostic>) {
     if let Some(problem) = FileKind::unlike(files, file, FileKind::Recipe) {
         return (None, vec![problem]);
@@ -73,7 +72,7 @@ pub fn read(files: &SourceFiles, file: SourceId) -> (Option<Recipe>, Vec<Diagnos
         _ => recipe = None,
     }
     if unread {
-        // Keys that were refused, or that stand in the part that was not read, are not missing.
+        // Keys that were refused, or that may be in the part that was not read, are not missing.
         problems.retain(|problem| match reading.cut {
             true => OF_ONE_VALUE.contains(&problem.code),
             false => problem.code != "missing-key",
@@ -83,7 +82,7 @@ pub fn read(files: &SourceFiles, file: SourceId) -> (Option<Recipe>, Vec<Diagnos
     (recipe, problems)
 }
 
-/// Codes of problems that concern one key or value, whatever the rest of the file says.
+/// Codes of problems that concern one key or value, independent of the rest of the file.
 const OF_ONE_VALUE: [&str; 9] = [
     "unknown-key",
     "unknown-word",
@@ -190,9 +189,9 @@ fn whole(steps: &[Step], skip_at: Option<Span>, response_at: Option<Span>, probl
         let problem = Diagnostic::error(
             "response-without-prompt",
             span,
-            "no step asks a model, so nobody answers",
+            "no step asks a model, so there is no answer",
         );
-        problems.push(problem.help("add a step with `prompt`, or leave `response` away"));
+        problems.push(problem.help("add a step with `prompt`, or remove `response`"));
     }
 }
 
@@ -339,20 +338,24 @@ fn input(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<InputSpec> 
     })
 }
 
-/// `files: [check.py, lib]`: what lies beside the recipe and is given to its commands.
+/// `files: [check.py, lib]`: files beside the recipe that its commands get.
 fn files(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Spanned<String>> {
     let files = reader.one_or_more("files", problems).unwrap_or_default();
     for (at, path) in files.iter().enumerate() {
         if !params::stays_inside(&path.value) {
-            let message = format!("`{}` does not lie beside the recipe", path.value);
+            let message = format!("`{}` is not beside the recipe", path.value);
             let problem = Diagnostic::error("outside-path", path.span, message);
             problems.push(problem.help("name a file or directory relative to the recipe's directory, without `..`"));
         }
         if let Some(first) = files.iter().take(at).find(|first| first.value == path.value) {
-            let problem = Diagnostic::error("duplicate-value", path.span, format!("`{}` is named twice", path.value));
+            let problem = Diagnostic::error(
+                "duplicate-value",
+                path.span,
+                format!("`{}` is listed twice", path.value),
+            );
             problems.push(
                 problem
-                    .label(first.span, "first named here")
+                    .label(first.span, "first listed here")
                     .help("keep one of the two"),
             );
         }
@@ -411,8 +414,8 @@ fn model_settings(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<Mo
     .into_iter()
     .flatten()
     {
-        let problem = Diagnostic::error("out-of-range", span, "a limit of 0 lets no answer come");
-        problems.push(problem.help("write 1 or more, or leave the key away"));
+        let problem = Diagnostic::error("out-of-range", span, "a limit of 0 allows no answer");
+        problems.push(problem.help("write 1 or more, or remove the key"));
     }
     Some(ModelSettings {
         max_output_tokens: tokens.map(|tokens| tokens.value),
@@ -448,8 +451,8 @@ fn budget(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<BudgetSpec
     let positive = |value: Option<Spanned<u64>>, problems: &mut Problems| {
         let value = value?;
         if value.value == 0 {
-            let problem = Diagnostic::error("out-of-range", value.span, "a limit of 0 lets nothing run");
-            problems.push(problem.help("write 1 or more, or leave the key away"));
+            let problem = Diagnostic::error("out-of-range", value.span, "a limit of 0 allows nothing to run");
+            problems.push(problem.help("write 1 or more, or remove the key"));
         }
         Some(value.value)
     };

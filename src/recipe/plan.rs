@@ -29,7 +29,7 @@ pub struct Plan {
     pub memory: bool,
     /// Context files to read before the first request, in order: paths relative to the workspace, `@` removed.
     pub context: Vec<String>,
-    /// The required ones: without them the run does not begin.
+    /// The context files without which the run does not begin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub required_context: Vec<String>,
     pub tools: ToolPlan,
@@ -47,7 +47,7 @@ pub struct Plan {
     pub model_settings: ModelSettings,
     /// The parameters with their values, for display and for rendering step templates.
     pub values: BTreeMap<String, Value>,
-    /// What `--input` gave: JSON, a list of the objects of JSON Lines, or a text.
+    /// The value of `--input`: JSON, a list of the objects of JSON Lines, or text.
     pub input: Option<Value>,
     #[serde(default, skip_serializing_if = "InputFormat::is_json")]
     pub input_format: InputFormat,
@@ -105,7 +105,7 @@ pub enum InputFormat {
     /// One JSON document.
     #[default]
     Json,
-    /// One JSON object a line; templates see the list of them.
+    /// One JSON object per line; templates see a list of them.
     Jsonl,
     /// Any text; templates see it as one string.
     Text,
@@ -124,7 +124,7 @@ impl InputFormat {
         *self == Self::Json
     }
 
-    /// What messages call it.
+    /// The name in messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Json => "JSON",
@@ -133,7 +133,7 @@ impl InputFormat {
         }
     }
 
-    /// The end of the name of a file that holds such an input.
+    /// The file name extension for such an input.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -179,7 +179,7 @@ pub struct PlanStep {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
     pub work: StepWork,
-    /// Whether the step's answer or output must be findings; a check of that name says so.
+    /// Whether the step's answer or output must be findings; the check `findings` verifies it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub findings: bool,
     pub checks: Vec<Check>,
@@ -196,8 +196,8 @@ pub struct PlanStep {
 }
 
 impl PlanStep {
-    /// Whether a check is about the step's answer. The command of such a step has its standard output recorded alone and
-    /// at greater length, because a program reads it.
+    /// Whether a check is about the step's answer. If such a step is a command, its stdout is recorded separately and at
+    /// greater length, because a program reads it.
     pub fn checks_answer(&self) -> bool {
         self.checks.iter().any(|check| check.what.is_of_answer())
     }
@@ -248,7 +248,7 @@ pub enum CheckWhat {
     File { path: String, contains: Option<String> },
     /// A command that gets the step's answer on stdin and must exit with 0.
     AnswerRun { command: String, timeout_ms: u64 },
-    /// A JSON Schema that the step's answer must fit.
+    /// A JSON Schema that the step's answer must match.
     AnswerSchema { schema: Value },
 }
 
@@ -302,7 +302,7 @@ pub struct ToolPlan {
     pub discovery: Option<Discovery>,
     /// The recipe's additional ignore patterns, in `.gitignore` format.
     pub ignore: Vec<String>,
-    /// When set, the only built-in tools; other tools are not concerned.
+    /// When set, the only built-in tools; other tools are not affected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub builtin: Option<Vec<String>>,
     /// Commands that the recipe's settings leave out; they narrow what policies allow.
@@ -310,7 +310,7 @@ pub struct ToolPlan {
     pub shell: ShellLimits,
 }
 
-/// Limits on commands, as prefixes of words.
+/// Limits on commands, as word prefixes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ShellLimits {
     /// When set, no other commands.

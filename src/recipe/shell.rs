@@ -43,7 +43,7 @@ pub(super) fn fill(text: &str, words: &[ShellValue]) -> Result<String, TemplateE
             let number: String = rest.by_ref().take_while(|c| *c != CLOSE).collect();
             let word = number.parse::<usize>().ok().and_then(|at| words.get(at));
             let word = word.ok_or_else(|| TemplateError::shell("a value was changed after it was marked"))?;
-            // With the value, the `$` would be a variable, a substitution or another kind of quote.
+            // Together with the value, the `$` would begin a variable, a substitution or another kind of quote.
             if before == '$' && matches!(place, Place::Bare | Place::Double) {
                 return Err(TemplateError::shell(
                     "a value stands behind `$`: write `{{ name }}` without it",
@@ -58,7 +58,7 @@ pub(super) fn fill(text: &str, words: &[ShellValue]) -> Result<String, TemplateE
         if character == '\\' && matches!(place, Place::Bare | Place::Double) {
             match rest.next() {
                 Some(OPEN) => return Err(TemplateError::shell("a value stands behind a backslash")),
-                // The shell removes both, so the next character follows the one before them.
+                // The shell removes both, so the next character follows the one before the backslash.
                 Some('\n') => out.push('\n'),
                 Some(next) => {
                     out.push(next);
@@ -77,15 +77,15 @@ pub(super) fn fill(text: &str, words: &[ShellValue]) -> Result<String, TemplateE
     Ok(out)
 }
 
-/// Follows the places in which the shell computes: there a value is an expression, and `a[$(command)]` runs its command
+/// Tracks arithmetic contexts: there the shell evaluates a value as an expression, and `a[$(command)]` runs its command
 /// in spite of all quotes.
 #[derive(Default)]
 struct Arithmetic {
-    /// Open parentheses since `((`, with these two.
+    /// Open parentheses since `((`, including these two.
     depth: usize,
     /// In the brackets of `name[…]`.
     subscript: bool,
-    /// In `[[ … ]]`: whether a value stands in it, and whether an operator on numbers or on names of variables.
+    /// In `[[ … ]]`: whether it contains a value, and whether it contains an operator on numbers or variable names.
     test: Option<(bool, bool)>,
     /// The unquoted word so far; a quoted part is one [`CLOSE`].
     word: String,
@@ -147,9 +147,9 @@ impl Arithmetic {
 
     fn refused() -> TemplateError {
         TemplateError {
-            help: "compare numbers with `[ … -gt … ]`, which computes nothing, or in the step's `when`",
+            help: "compare numbers with `[ … -gt … ]`, which evaluates no expressions, or in the step's `when`",
             ..TemplateError::shell(
-                "a value stands where the shell computes (`((…))`, `[[ … -eq … ]]`, `name[…]`), and could run a command there",
+                "a value is in an arithmetic context (`((…))`, `[[ … -eq … ]]`, `name[…]`), where it could run a command",
             )
         }
     }
@@ -203,13 +203,10 @@ fn quote(out: &mut String, place: Place, word: &ShellValue) -> Result<(), Templa
                 out.push(character);
             }
         }
-        Place::Comment => return Err(TemplateError::shell("a value stands in a comment")),
+        Place::Comment => return Err(TemplateError::shell("a value is in a comment")),
         Place::Lost(what) => {
             let mut message = String::new();
-            let _ = write!(
-                message,
-                "a value stands behind {what}, where it cannot be quoted safely"
-            );
+            let _ = write!(message, "a value comes after {what}, where it cannot be quoted safely");
             return Err(TemplateError::shell(message));
         }
     }
@@ -217,7 +214,7 @@ fn quote(out: &mut String, place: Place, word: &ShellValue) -> Result<(), Templa
 }
 
 fn nul() -> TemplateError {
-    TemplateError::shell("a value holds a NUL byte, which no command can take")
+    TemplateError::shell("a value contains a NUL byte, which no command can receive")
 }
 
 /// Quotes one word for a POSIX shell; unchanged when no character is special.

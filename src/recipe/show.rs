@@ -32,7 +32,7 @@ pub fn text(plan: &Plan) -> String {
         &mut out,
         "on a denial",
         match plan.on_deny {
-            OnDeny::Tell => "the model is told and goes on",
+            OnDeny::Tell => "the model gets the denial and continues",
             OnDeny::Stop => "the run ends",
         },
     );
@@ -75,7 +75,7 @@ pub fn text(plan: &Plan) -> String {
         step_text(&mut out, step, &rendered);
     }
     if plan.response.is_some() {
-        line(&mut out, "answer", "JSON that fits the response schema");
+        line(&mut out, "answer", "JSON that matches the response schema");
     }
     out
 }
@@ -146,7 +146,7 @@ fn step_text(out: &mut String, step: &PlanStep, rendered: &Rendered) {
                     line(out, &format!("argument {name}"), value);
                 }
             }
-            let name = if mcp.is_some() { "below it" } else { "prompt" };
+            let name = if mcp.is_some() { "appended" } else { "prompt" };
             if mcp.is_none() || !rendered.work.is_empty() {
                 line(out, name, rendered.work.trim_end());
             }
@@ -171,7 +171,7 @@ fn step_text(out: &mut String, step: &PlanStep, rendered: &Rendered) {
         line(out, "expects", expect(step.expect));
     }
     if step.skip_if_green {
-        line(out, "skipped", "when its checks are green before");
+        line(out, "skipped", "when its checks pass before it");
     }
     if let Some(budget) = &step.budget {
         line(out, "limits", &limits(budget));
@@ -181,8 +181,10 @@ fn step_text(out: &mut String, step: &PlanStep, rendered: &Rendered) {
 fn check_what(check: &Check) -> String {
     match &check.what {
         CheckWhat::Run { command, .. } | CheckWhat::AnswerRun { command, .. } => command.clone(),
-        CheckWhat::AnswerSchema { .. } if check.name == super::model::FINDINGS => "the answer is findings".to_owned(),
-        CheckWhat::AnswerSchema { .. } => "the answer fits its schema".to_owned(),
+        CheckWhat::AnswerSchema { .. } if check.name == super::model::FINDINGS => {
+            "the answer consists of findings".to_owned()
+        }
+        CheckWhat::AnswerSchema { .. } => "the answer matches its schema".to_owned(),
         CheckWhat::File { path, contains } => match contains {
             Some(text) => format!("{path} holds \"{text}\""),
             None => format!("{path} exists"),

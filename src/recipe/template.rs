@@ -30,7 +30,7 @@ pub type StepOutputs = BTreeMap<String, StepValues>;
 pub struct StepValues {
     /// `steps.ID.output`: the answer, or what the command printed. Empty for a skipped step.
     pub output: String,
-    /// `steps.ID.exit_code`: how the command ended; `none` for a prompt, a skipped step and a command that a signal ended.
+    /// `steps.ID.exit_code`; `none` for a prompt, a skipped step and a command killed by a signal.
     pub exit_code: Option<i32>,
     /// `steps.ID.status`: `passed` or `skipped`. A step that failed ends the run.
     pub status: &'static str,
@@ -40,7 +40,7 @@ pub struct StepValues {
 pub const STEP_FIELDS: [&str; 3] = ["output", "exit_code", "status"];
 
 impl StepValues {
-    /// Those of a step that passed and has no exit code.
+    /// The values of a step that passed and has no exit code.
     pub fn of_output(output: impl Into<String>) -> Self {
         Self {
             output: output.into(),
@@ -104,7 +104,7 @@ pub fn condition(text: &str, scope: &TemplateScope<'_>) -> Result<bool, Template
 /// Invalid syntax, or an unknown filter, test or function.
 pub fn condition_names(text: &str) -> Result<Vec<FreeName>, TemplateError> {
     compiled(&environment(), text)?;
-    // The same expression as a template, so that names and their places are found in one way.
+    // The same expression as a template, so that names and positions are found in the same way.
     let as_template = format!("{{{{ {text} }}}}");
     let back = |range: Range<usize>| {
         let shift = |at: usize| at.saturating_sub(3).min(text.len());
@@ -130,8 +130,8 @@ fn compiled<'env, 'text>(
     let written_as_template = text.contains("{{") || text.contains("{%");
     env.compile_expression(text).map_err(|error| TemplateError {
         help: match written_as_template {
-            true => "write the expression without braces, as `steps.lint.exit_code != 0`",
-            false => "write an expression, as `steps.lint.exit_code != 0` or `input.kind == \"bug\" and deep`",
+            true => "write the expression without braces: `steps.lint.exit_code != 0`",
+            false => "write an expression such as `steps.lint.exit_code != 0` or `input.kind == \"bug\" and deep`",
         },
         ..TemplateError::from_engine(&error, text)
     })
@@ -140,10 +140,10 @@ fn compiled<'env, 'text>(
 /// Renders a shell command: every value becomes one quoted word, a list several, unless it is piped through `raw`.
 ///
 /// # Errors
-/// As [`render`]; also a value in a place where no quoting is safe (after `$(`, in a here-document, in a comment).
+/// As [`render`]; also a value where no quoting is safe (after `$(`, in a here-document, in a comment).
 pub fn render_command(text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateError> {
     if text.contains([OPEN, CLOSE]) {
-        return Err(TemplateError::shell("the command holds a private-use character"));
+        return Err(TemplateError::shell("the command contains a private-use character"));
     }
     let words: Arc<Mutex<Vec<ShellValue>>> = Arc::default();
     let kept = Arc::clone(&words);
@@ -345,10 +345,10 @@ pub fn check_words(text: &str) -> Result<(), TemplateError> {
     }
 }
 
-/// Checks that every value of a command is in a place where it can be quoted, as far as that is independent of values.
+/// Checks that every value of a command is where it can be quoted, as far as that is independent of values.
 ///
 /// # Errors
-/// As [`render_command`] for the place of a value.
+/// As [`render_command`] for a value where no quoting is safe.
 pub fn check_command(text: &str) -> Result<(), TemplateError> {
     let mut marked = String::with_capacity(text.len());
     let mut at = 0;

@@ -35,7 +35,7 @@ impl TemplateError {
             ErrorKind::UndefinedError => ("an undefined value is used".to_owned(), HELP_UNDEFINED),
             ErrorKind::OutOfFuel => ("the template takes too many steps".to_owned(), "loop over less"),
             ErrorKind::WriteFailure => (
-                format!("the template gives more than {MAX_BYTES} bytes"),
+                format!("the template renders more than {MAX_BYTES} bytes"),
                 "pass less text, or write it to a file that the step reads",
             ),
             kind => (kind.to_string(), HELP),

@@ -1,8 +1,8 @@
 //! Renders the findings of a run for code review tools: SARIF 2.1.0, reviewdog's rdjson, GitLab code quality,
 //! Checkstyle. Pure.
 //!
-//! Findings are in the key `findings` of the validated answer, or of a step's output that is, or holds, a JSON object. A
-//! step with `findings: true` must give them:
+//! Findings are in the key `findings` of the validated answer, or of a step's output that is or contains a JSON object.
+//! A step with `findings: true` must return them:
 //!
 //! ```text
 //! { path, line, end_line?, column?, end_column?, rule, level: error | warning | note, message,
@@ -109,7 +109,7 @@ pub fn collect(sum: &RunSummary<'_>) -> (Vec<Finding>, Vec<String>) {
     (found.into_iter().map(|(_, finding)| finding).collect(), problems)
 }
 
-/// The same, each finding with the id of the step that gave it.
+/// As [`collect`], each finding with the id of the step that returned it.
 pub fn by_step<'a>(sum: &RunSummary<'a>) -> (Vec<(&'a str, Finding)>, Vec<String>) {
     let mut found: Vec<(&str, Finding)> = Vec::new();
     let mut problems = Vec::new();
@@ -153,7 +153,7 @@ pub fn by_step<'a>(sum: &RunSummary<'a>) -> (Vec<(&'a str, Finding)>, Vec<String
     (found, problems)
 }
 
-/// A finding of an answer.
+/// Parses and checks one finding of an answer.
 ///
 /// # Errors
 /// What is wrong with it, for people.
@@ -163,7 +163,7 @@ pub fn read(entry: &Value) -> Result<Finding, String> {
     let sound = |part: &str| !part.is_empty() && part != "." && part != "..";
     if !path.split('/').all(sound) || path.contains(['\\', '\0', '\n', '\r']) {
         return Err(format!(
-            "`{}` is no path of the workspace",
+            "`{}` is not a path inside the workspace",
             text::line(&finding.path, 100)
         ));
     }
@@ -172,12 +172,12 @@ pub fn read(entry: &Value) -> Result<Finding, String> {
         return Err("lines and columns count from 1".to_owned());
     }
     if finding.end_line.is_some_and(|end| end < finding.line) {
-        return Err("`end_line` lies before `line`".to_owned());
+        return Err("`end_line` is before `line`".to_owned());
     }
     if finding.message.trim().is_empty() || finding.rule.trim().is_empty() {
-        return Err("`message` and `rule` must say something".to_owned());
+        return Err("`message` and `rule` must not be empty".to_owned());
     }
-    // The newline is not part of the line.
+    // An end column without a column, or before it, has no meaning.
     if finding.column.is_none() {
         finding.end_column = None;
     }
@@ -191,14 +191,14 @@ pub fn read(entry: &Value) -> Result<Finding, String> {
         .as_ref()
         .is_some_and(|fix| fix.edits.is_empty() || fix.edits.iter().any(wrong))
     {
-        return Err("`fix` needs edits with lines from 1, the end not before the beginning".to_owned());
+        return Err("`fix` needs edits; their lines count from 1, and `end_line` must not be before `line`".to_owned());
     }
     finding.message = text::plain(text::head(finding.message.trim(), MESSAGE)).into_owned();
     finding.rule = text::line(&finding.rule, 200);
     Ok(finding)
 }
 
-/// A fingerprint that stays when lines move: over rule, path, message, and the index among equal findings.
+/// Fingerprints that stay the same when lines move: over rule, path, message, and the index among equal findings.
 fn fingerprints(findings: &[Finding]) -> Vec<String> {
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     let one = |finding: &Finding| {

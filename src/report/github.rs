@@ -1,5 +1,5 @@
-//! What a step of GitHub Actions gets of a run: annotations (workflow commands that name what went wrong, the most
-//! important first, within the runner's limits) and the step's outputs. Pure.
+//! Reports a run to GitHub Actions: annotations (workflow commands that name what went wrong, the most important first,
+//! within the runner's limits) and the step's outputs. Pure.
 
 use super::findings::{self, Finding, FindingLevel};
 use super::result::{self, Ending, RunResult};
@@ -10,7 +10,7 @@ use super::text;
 const LIMIT: usize = 10;
 /// GitHub accepts 64 kB of annotations for a step.
 const BYTES: usize = 64 * 1024;
-/// Space in it for the line that says how many are not shown.
+/// Bytes of [`BYTES`] reserved for the line that says how many annotations are not shown.
 const RESERVED: usize = 256;
 /// Limit of one output value, in bytes. GitHub accepts 1 MiB of outputs for a job.
 const VALUE: usize = 100 * 1024;
@@ -45,7 +45,7 @@ pub struct Annotation {
 }
 
 impl Annotation {
-    /// One without a position in a file. Title and message may be anybody's text.
+    /// An annotation without a position in a file. Title and message may be untrusted text.
     pub fn new(level: Level, title: &str, message: &str) -> Self {
         command(level, None, title, message)
     }
@@ -81,8 +81,8 @@ pub fn limited(all: &[Annotation], rest: &str) -> String {
     out
 }
 
-/// The outputs of the step, as its file `GITHUB_OUTPUT` takes them. `delimiter` must be unpredictable: a value that holds
-/// it is left empty, so that no text of a model ends a value and begins another.
+/// The outputs of the step, in the format of the file `GITHUB_OUTPUT`. `delimiter` must be unpredictable: a value that
+/// contains it is left empty, so that no text of a model ends a value and begins another.
 pub fn outputs(values: &[(&str, String)], delimiter: &str) -> String {
     let mut out = String::new();
     for (name, value) in values {
@@ -93,8 +93,8 @@ pub fn outputs(values: &[(&str, String)], delimiter: &str) -> String {
     out
 }
 
-/// The names and values of a run's outputs. A value that is not there is empty. An answer that is longer than an output
-/// may be is empty too; it is in the file of `result`.
+/// The names and values of a run's outputs. A missing value is empty, and so is an answer that is too long for an
+/// output; the file named by `result` has it.
 pub fn run_outputs(result: &RunResult) -> Vec<(&'static str, String)> {
     let path = |name: &str| result.artefacts.get(name).cloned().unwrap_or_default();
     let output = match &result.output {
@@ -123,7 +123,7 @@ pub fn run_outputs(result: &RunResult) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The annotation of a run that ended before it had a journal.
+/// The annotation for a run that ended before it had a journal.
 pub fn unstarted(result: &RunResult) -> String {
     let title = format!("{}: {}", text::line(&result.recipe, 80), result.verdict.as_str());
     limited(&[Annotation::new(Level::Error, &title, &result.message)], "result.json")
@@ -170,7 +170,7 @@ pub fn annotations(sum: &RunSummary<'_>, ending: &Ending) -> String {
     limited(&lines, "result.json and `overnight report RUN --format sarif`")
 }
 
-/// The annotation of a finding at its position.
+/// The annotation for a finding, at its position.
 fn finding(finding: &Finding) -> Annotation {
     let kind = match finding.level {
         FindingLevel::Error => Level::Error,

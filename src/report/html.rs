@@ -45,7 +45,7 @@ fn colour(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Removes control characters from text from outside; the HTML template escapes the markup.
+/// Removes control characters from untrusted text; the HTML template escapes the markup.
 fn safe(foreign: &str) -> String {
     text::plain(foreign).into_owned()
 }
@@ -68,7 +68,7 @@ fn head(sum: &RunSummary<'_>) -> Markup {
                 (fact("Tokens", &text::grouped(sum.tokens)))
                 (fact("Cost", &cost(sum.cost_micros, sum.unpriced)))
                 (fact("Changes", &changed(sum)))
-                (fact("Sandbox", &sum.sandbox.map_or_else(|| "not looked for".to_owned(), |level| text::line(&level.level, 40))))
+                (fact("Sandbox", &sum.sandbox.map_or_else(|| "not determined".to_owned(), |level| text::line(&level.level, 40))))
                 (fact("Base", &base(sum)))
                 (fact("Started", &sum.started.map(|at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()).unwrap_or_default()))
                 (fact("Run", sum.run()))

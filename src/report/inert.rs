@@ -1,8 +1,8 @@
-//! Makes text from outside safe to print: no line of it is a command to a CI runner, and no character of it controls a
+//! Makes untrusted text safe to print: no line of it is a command to a CI runner, and no character of it controls a
 //! terminal.
 //!
-//! A command is broken by a zero-width space (U+200B) inside its marker, which people do not see: `:​:set-output`,
-//! `#​#vso[`. Control characters are shown as control pictures (`␛`, `␍`), others by their code (`<U+009B>`).
+//! An invisible zero-width space (U+200B) inside its marker breaks a command: `:​:set-output`, `#​#vso[`. Control
+//! characters are shown as control pictures (`␛`, `␍`), others by their code (`<U+009B>`).
 
 use std::borrow::Cow;
 
@@ -23,8 +23,8 @@ const ANYWHERE: [(&str, usize); 5] = [
 /// Parts of addresses that close or link an issue or a request of a forge.
 pub(crate) const LINKS: [&str; 5] = ["/issues/", "/pull/", "/pulls/", "/merge_requests/", "/work_items/"];
 
-/// The same text, with every reference to an issue or a request broken that needs no special character: an address, or
-/// `GH-1`. A forge closes what stands behind `closes`, and tells the people there of the rest.
+/// Breaks references to issues and requests that need no special character: addresses and `GH-1`. A forge would close
+/// what follows `closes`, and would notify people about any other reference.
 pub(crate) fn unlinked(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     for (at, c) in text.char_indices() {
@@ -46,8 +46,7 @@ pub(crate) fn unlinked(text: &str) -> String {
     out
 }
 
-/// `text` made safe for a terminal or the log of a CI job. Newlines stay; `\r
-/// ` counts as one.
+/// `text` made safe for a terminal or the log of a CI job. Newlines stay; `\r\n` counts as one.
 pub fn inert(text: &str) -> Cow<'_, str> {
     match shown(text) {
         Cow::Borrowed(text) => broken(text),
@@ -86,7 +85,7 @@ fn picture(c: char) -> Option<String> {
     }
 }
 
-/// The same, with every command marker broken, line by line.
+/// `text` with every command marker broken, line by line.
 pub(crate) fn broken(text: &str) -> Cow<'_, str> {
     if !text.contains("::") && !text.contains("##") && !has_section(text) {
         return Cow::Borrowed(text);

@@ -1,8 +1,9 @@
 //! `junit.xml`: one suite for each step of the plan, properties, totals. The cases are built in `cases`.
 //!
-//! A run that passed has no failure and no error in it but for findings of level `error`, which have the type `finding`;
-//! any other has at least one besides, or a skipped approval if it is suspended. A denial that ended the run or failed its verdict is a failure of type `policy.denied`; any other denial,
-//! and a change that no rule allows, is a property of its suite.
+//! The only failures of a run that passed are findings of level `error`, of type `finding`. A suspended run has a
+//! skipped approval, and any other run at least one further failure or error. A denial that ended the run or failed its
+//! verdict is a failure of type `policy.denied`; any other denial, and a change that no rule allows, is a property of
+//! its suite.
 
 mod cases;
 
@@ -65,7 +66,8 @@ pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending)
     report.to_string().map(without_total)
 }
 
-/// Removes the total of skipped cases: Jenkins' schema (`junit-10.xsd`) has it for a suite, but not for all suites.
+/// Removes the total of skipped cases: Jenkins' schema (`junit-10.xsd`) allows it in `testsuite`, but not in
+/// `testsuites`.
 fn without_total(mut xml: String) -> String {
     let Some(from) = xml.find("<testsuites ") else {
         return xml;
@@ -102,7 +104,7 @@ fn suite(sum: &RunSummary<'_>, ending: &Ending, id: &str) -> TestSuite {
     suite
 }
 
-/// An offset instead of `Z`, which all JUnit readers parse.
+/// The time with an offset, which all JUnit readers parse, instead of `Z`.
 fn rfc3339(at: jiff::Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string()
 }
@@ -199,7 +201,7 @@ fn warn(sum: &RunSummary<'_>, suite: &mut TestSuite) {
     for server in sum.servers().iter().filter(|server| server.status == "failed") {
         let (name, why) = (text::line(&server.name, 80), text::line(&server.message, 500));
         lines.push(format!(
-            "warning[mcp_server_missing]: MCP server `{name}` is not there: {why}"
+            "warning[mcp_server_missing]: MCP server `{name}` is not available: {why}"
         ));
     }
     for problem in findings::by_step(sum).1 {
@@ -210,8 +212,8 @@ fn warn(sum: &RunSummary<'_>, suite: &mut TestSuite) {
     }
 }
 
-/// A run that did not pass must not look like one that did: if no case says so, the case `completed` of the suite `at`
-/// does.
+/// A run that did not pass must not look like one that did: if no case reports it, the case `completed` of the suite
+/// `at` does.
 fn ensure_failure_reported(sum: &RunSummary<'_>, suites: &mut [TestSuite], at: usize) {
     let waits =
         |case: &TestCase| matches!(&case.status, TestCaseStatus::Skipped { ty: Some(ty), .. } if ty == "suspended");

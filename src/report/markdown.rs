@@ -1,4 +1,4 @@
-//! `summary.md` for CI step summaries and comments. Text from outside is escaped: no markup, no mention, no workflow
+//! `summary.md` for CI step summaries and comments. Untrusted text is escaped: no markup, no mention, no workflow
 //! command.
 
 use super::inert;
@@ -56,7 +56,7 @@ fn head(result: &RunResult) -> String {
     let mut out = format!("## {mark} {}: {verdict}\n\n", escaped(&text::line(name, 120)));
     if !result.message.is_empty() {
         let message = escaped(&text::line(&result.message, 1_000));
-        // At the begin of a line it would be a command of GitLab.
+        // At the beginning of a line, `/` would start a quick action of GitLab.
         let message = match message.strip_prefix('/') {
             Some(rest) => format!("/\u{200b}{rest}"),
             None => message,
@@ -64,7 +64,7 @@ fn head(result: &RunResult) -> String {
         let _ = writeln!(out, "{message}\n");
     }
     if result.partial {
-        out.push_str("**Partial:** work was cut off; patch and answer may be unfinished.\n\n");
+        out.push_str("**Partial:** work was cut off; patch and answer may be incomplete.\n\n");
     }
     if result.recorded {
         out.push_str("**The replies are recorded**, no model was asked.\n\n");
@@ -260,7 +260,7 @@ fn more(all: usize) -> String {
 }
 
 fn bounded(mut out: String) -> String {
-    const NOTICE: &str = "\n… cut here; the whole is in result.json and report.html.\n";
+    const NOTICE: &str = "\n… cut here; result.json and report.html have the full text.\n";
     if out.len() > LIMIT {
         let kept = text::head(&out, LIMIT - NOTICE.len());
         let end = kept.rfind('\n').unwrap_or(kept.len());

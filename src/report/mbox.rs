@@ -1,5 +1,5 @@
-//! Writes the patch of a run as one mail message that `git am` takes. Pure; nothing that a model wrote is in the
-//! message.
+//! Writes the patch of a run as one mail message for `git am`. Pure. The message contains no text that a model wrote,
+//! except the patch.
 
 use super::summary::RunSummary;
 use super::text;
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 const SUBJECT: usize = 100;
 /// Length of a line of base64.
 const LINE: usize = 76;
-/// Who the commit is from. Whoever applies it may set an author of their own: `git commit --amend --reset-author`.
+/// The author of the commit. Whoever applies it can set another: `git commit --amend --reset-author`.
 const AUTHOR: &str = "overnight <overnight@localhost>";
 
 /// The message. A run that changed nothing has none.
@@ -36,7 +36,7 @@ pub fn mail(sum: &RunSummary<'_>, patch: Option<&[u8]>) -> Vec<u8> {
     )
     .into_bytes();
     body.extend(patch);
-    // Mail readers take the carriage returns off lines, and other bytes for a character set.
+    // Mail readers strip carriage returns from lines, and decode bytes that are not UTF-8 as another character set.
     let plain = !patch.contains(&b'\r') && std::str::from_utf8(patch).is_ok();
     let mut mail = format!(
         "From {} Mon Sep 17 00:00:00 2001\nFrom: {AUTHOR}\nDate: {}\nSubject: {}\nMIME-Version: 1.0\n\
@@ -65,7 +65,7 @@ pub fn mail(sum: &RunSummary<'_>, patch: Option<&[u8]>) -> Vec<u8> {
     mail
 }
 
-/// The value of a header: as it is, or as encoded words of at most 75 characters.
+/// The value of a header: unchanged, or as encoded words of at most 75 characters (RFC 2047).
 fn header(text: &str) -> String {
     if text.is_ascii() {
         return text.to_owned();

@@ -25,7 +25,7 @@ pub enum Verbosity {
     Verbose,
 }
 
-/// Turns events into lines. Keeps only what later lines need to name.
+/// Turns events into lines. Keeps only what later lines refer to.
 #[derive(Debug, Default)]
 pub struct Lines {
     level: Verbosity,
@@ -94,7 +94,7 @@ impl Lines {
                 let bad = equipped.servers.iter().filter(|server| server.status == "failed");
                 bad.map(|server| {
                     let (name, why) = (text::line(&server.name, 60), text::line(&server.message, 300));
-                    format!("warning[mcp_server_missing]: MCP server {name} is not there: {why}")
+                    format!("warning[mcp_server_missing]: MCP server {name} is not available: {why}")
                 })
                 .collect()
             }
@@ -150,7 +150,7 @@ impl Lines {
             EventKind::Checked { attempt, check, .. } => {
                 let word = match (check.passed, attempt) {
                     (true, _) => "passed",
-                    (false, 0) => "is not green yet",
+                    (false, 0) => "does not pass yet",
                     (false, _) => "FAILED",
                 };
                 let why = Some(text::line(&check.message, 200)).filter(|why| !check.passed && !why.is_empty());
@@ -162,7 +162,7 @@ impl Lines {
                 )]
             }
             EventKind::ResponseJudged { ok: false, errors, .. } => vec![format!(
-                "  answer does not fit the response schema: {}",
+                "  answer does not match the response schema: {}",
                 text::line(&errors.join("; "), 200)
             )],
             EventKind::StepFinished { step, result } => {
@@ -301,7 +301,7 @@ fn with_difference(message: &str) -> Vec<String> {
     out.extend(rest.iter().take(DIFFERENCE_LINES).map(|line| signed(line)));
     let more = rest.len().saturating_sub(DIFFERENCE_LINES);
     if more > 0 {
-        out.push(format!("  … {more} lines more"));
+        out.push(format!("  … {more} more lines"));
     }
     out
 }
@@ -324,7 +324,7 @@ fn ruled(ruling: &Ruling) -> String {
     format!("{word} by {rule} [{code}] {}", text::line(&ruling.reason, 240))
 }
 
-/// Writes the lines as they come, for logs and pipes. A closed stderr does not stop the run.
+/// Writes each line immediately, for logs and pipes. A closed stderr does not stop the run.
 pub struct Plain<W> {
     lines: Lines,
     out: W,

@@ -227,7 +227,7 @@ pub(crate) fn suspended(sum: &RunSummary<'_>, ending: &Ending) -> Vec<Waiting> {
 }
 
 /// The digest that an approval names: over the run, the call, its tool, its effective arguments, and the policies that
-/// suspended it. So no other call can be put in its place.
+/// suspended it. So the approval holds for no other call.
 pub fn approval_digest(sum: &RunSummary<'_>, call: &CallSummary<'_>) -> String {
     let policies: Vec<String> = policies(sum).into_iter().map(|policy| policy.digest).collect();
     let about = serde_json::json!({
@@ -347,7 +347,7 @@ pub(crate) fn warnings(sum: &RunSummary<'_>) -> Vec<ResultNotice> {
     let missing = sum.servers().iter().filter(|server| server.status == "failed");
     let missing = missing.map(|server| ResultNotice {
         code: "mcp_server_missing".to_owned(),
-        message: format!("MCP server `{}` is not there: {}", server.name, server.message),
+        message: format!("MCP server `{}` is not available: {}", server.name, server.message),
     });
     told.chain(missing).collect()
 }
@@ -360,7 +360,7 @@ pub(crate) fn resume_name(sum: &RunSummary<'_>, ending: &Ending) -> String {
     quoted(directory)
 }
 
-/// A word of a command line, in quotes if a shell would not take it as it is.
+/// A word of a command line, quoted if a shell would change it.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@".contains(c);
     match !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {

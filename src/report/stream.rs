@@ -1,7 +1,7 @@
 //! `--format stream-json`: one event per line during the run, the result object last.
 //!
-//! A line is a journal event with `type` in place of `event`: `{"type":"run_started","seq":0,"at":…}`. The first line
-//! is `{"type":"stream","schema":"overnight/stream/v1"}`. Live text is not part of the stream.
+//! A line is a journal event with the key `type` instead of `event`: `{"type":"run_started","seq":0,"at":…}`. The first
+//! line is `{"type":"stream","schema":"overnight/stream/v1"}`. Live text is not part of the stream.
 
 use super::result::RunResult;
 use crate::base::event::{Event, Sink};

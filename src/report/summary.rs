@@ -26,7 +26,7 @@ pub struct RunSummary<'a> {
     pub finished: bool,
     /// The outcome; for a killed run the verdict is `incomplete`.
     pub outcome: RunOutcome,
-    /// `PROVIDER/NAME`, the one after the last resume.
+    /// `PROVIDER/NAME`; after a resume, the model of the last one.
     pub model: &'a str,
     pub sandbox: Option<&'a Confined>,
     /// The tree that the patch is made against.
@@ -239,11 +239,11 @@ impl<'a> RunSummary<'a> {
         let mut said: Vec<String> = said.map(|(what, names)| format!("{what}{names}")).collect();
         let omitted = self.patch.map_or(0, |patch| patch.unruled_omitted);
         if omitted > 0 {
-            said.push(format!("{} more new ones", super::text::grouped(omitted)));
+            said.push(format!("{} more new files", super::text::grouped(omitted)));
         }
         if self.undone_omitted > 0 {
             said.push(format!(
-                "{} more that were undone",
+                "{} more that were reverted",
                 super::text::grouped(self.undone_omitted)
             ));
         }
@@ -260,7 +260,7 @@ impl<'a> RunSummary<'a> {
         self.equipped.map_or(&[], |equipped| &equipped.servers)
     }
 
-    /// `passed`, `failed`, `skipped`; for a step that was started but did not end `suspended` or `interrupted`.
+    /// `passed`, `failed` or `skipped`; for a step that was started but has not ended, `suspended` or `interrupted`.
     pub fn status_of(&self, step: &StepSummary<'a>) -> &'static str {
         match step.result.map(|result| result.status) {
             Some(StepStatus::Passed) => "passed",

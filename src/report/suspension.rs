@@ -12,7 +12,7 @@ use std::fmt::Write;
 /// The value of `schema`.
 pub const SCHEMA: &str = "overnight/suspension/v1";
 
-/// For programs: `schema`, `run`, `recipe`, `model` and `calls[]`, empty when no call waits.
+/// For programs, as JSON: `schema`, `run`, `recipe`, `model` and `calls[]`, which is empty when no call waits.
 pub fn json(sum: &RunSummary<'_>, ending: &Ending) -> Value {
     let run = result::resume_name(sum, ending);
     let one = |call: &CallSummary<'_>| {
@@ -45,7 +45,7 @@ pub fn json(sum: &RunSummary<'_>, ending: &Ending) -> Value {
     })
 }
 
-/// For people, as Markdown; text from outside is never markup.
+/// For people, as Markdown; untrusted text is never markup.
 pub fn markdown(sum: &RunSummary<'_>, ending: &Ending) -> String {
     let run = result::resume_name(sum, ending);
     let waiting = sum.suspended().count();

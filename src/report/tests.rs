@@ -1,4 +1,4 @@
-//! Tests of the outputs over runs that are built event by event. Owns no production code.
+//! Tests of the outputs over runs that are built event by event.
 
 mod build;
 mod html;

@@ -1,4 +1,4 @@
-//! Makes text from outside safe and short: control codes, length, workflow commands.
+//! Makes untrusted text safe and short: control codes, length, workflow commands.
 
 use crate::base::call::ExitInfo;
 use std::borrow::Cow;
@@ -33,7 +33,7 @@ fn is_unwanted(c: char) -> bool {
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// Skips the rest of an escape sequence. A sequence that never ends skips at most one line.
+/// Skips the rest of an escape sequence; an unterminated one at most to the end of its line.
 fn skip_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     match chars.peek() {
         Some('[') => {

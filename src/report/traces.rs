@@ -28,8 +28,8 @@ pub fn parent(traceparent: &str) -> Option<SpanContext> {
     found.is_valid().then_some(found)
 }
 
-/// The spans of the last session in these events, children before parents. Earlier sessions that were killed, and so
-/// could send nothing, are included. The same events give the same spans with the same ids.
+/// The spans of the last session in these events, children before parents, and those of earlier sessions that were
+/// killed and so could not send theirs. The same events give the same spans with the same ids.
 pub fn spans(events: &[Event], parent: Option<&SpanContext>) -> Vec<SpanData> {
     let head = events.iter().find_map(|event| match &event.kind {
         EventKind::RunStarted(head) => Some(head),
@@ -59,7 +59,7 @@ pub fn spans(events: &[Event], parent: Option<&SpanContext>) -> Vec<SpanData> {
     fold.done
 }
 
-/// The verdict of a run that waits for a person: not an error.
+/// The verdict of a run that waits for a person, which is not an error.
 const WAITS: &str = Verdict::Suspended.as_str();
 
 struct Fold<'a> {
@@ -255,7 +255,7 @@ impl<'a> Fold<'a> {
         self.push(draft);
     }
 
-    /// The end of a step: with its result, or with the word for its interruption.
+    /// Ends a step, with its result or with the word for its interruption.
     fn step_done(&mut self, at: Timestamp, id: &str, result: Result<&StepResult, &str>) {
         let Some(step) = self.step.take().filter(|step| step.id == id) else {
             return;
@@ -295,7 +295,7 @@ impl<'a> Fold<'a> {
         });
     }
 
-    /// A session that was killed: it ends with the last event.
+    /// Ends a session that was killed, at its last event.
     fn cut_off(&mut self) {
         if let Some(id) = self.step.as_ref().map(|step| step.id) {
             self.step_done(self.before, id, Err("interrupted"));

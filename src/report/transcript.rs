@@ -1,6 +1,6 @@
-//! `transcript.json`: the run in the open agent-trajectory format, ATIF v1.7. What the format has no field for is under
-//! `extra.overnight`. Media are named, never embedded. The transcript of a replay equals that of the recorded run
-//! except for times and the run's id; `result.json` says that its replies were recorded.
+//! `transcript.json`: the run in the Agent Trajectory Interchange Format (ATIF) v1.7. Data without a field in the
+//! format is under `extra.overnight`. Media are named, never embedded. The transcript of a replay equals that of the
+//! recorded run except for times and the run's id; `result.json` says that its replies were recorded.
 
 mod form;
 
@@ -13,7 +13,7 @@ use crate::base::message::{Message, Part};
 use form::{Agent, Call, Extra, FinalMetrics, Metrics, Observation, Outcome, Source, Step, Trajectory};
 use serde_json::{Value, json};
 
-/// The system prompt and declarations. Not in the events: the ledger keeps them as a blob.
+/// The system prompt and the declared tools. They are not in the events: the ledger stores them as a blob.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeclaredPrompt<'a> {
     /// The system prompt.
@@ -115,7 +115,7 @@ fn steps(sum: &RunSummary<'_>, declared: DeclaredPrompt<'_>) -> Vec<Step> {
         }
     }
     if steps.is_empty() {
-        // The format requires at least one step: a run that ended before its first request says how.
+        // The format requires at least one step; here it says how a run ended that made no request.
         steps.push(Step::plain(
             Source::System,
             started,

@@ -90,7 +90,7 @@ fn policies_come_from_their_source_and_never_from_the_journal() {
     std::fs::write(&own, before.replace("suspend", "deny")).unwrap();
     let done = resume(&world, &["--approve", "c1"]).exits(8);
     assert!(
-        done.stderr.contains("is another one") && done.stderr.contains("--policy"),
+        done.stderr.contains("has changed since the run began") && done.stderr.contains("--policy"),
         "{}",
         done.stderr
     );
@@ -105,7 +105,7 @@ fn policies_come_from_their_source_and_never_from_the_journal() {
     let world = waiting("echo x > x.txt\n", "none", &[]);
     std::fs::remove_file(world.path().join("policy.yaml")).unwrap();
     let done = resume(&world, &["--approve", "c1"]).exits(8);
-    assert!(done.stderr.contains("not to be had"), "{}", done.stderr);
+    assert!(done.stderr.contains("is not available here"), "{}", done.stderr);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_resume_says_which_tree_it_works_on_and_takes_no_other() {
     let done = Done::of(done).exits(0);
     let ws = world.ws().canonicalize().unwrap();
     assert!(
-        done.stderr.contains(&format!("goes on in {}", ws.display())),
+        done.stderr.contains(&format!("continues in {}", ws.display())),
         "{}",
         done.stderr
     );
@@ -186,7 +186,7 @@ fn a_resume_says_which_tree_it_works_on_and_takes_no_other() {
     // In its own tree nothing need be said; a tree that is gone is named.
     let world = waiting("echo x > x.txt\n", "none", &[]);
     let done = resume(&world, &["--approve", "c1"]).exits(0);
-    assert!(!done.stderr.contains("goes on in"), "{}", done.stderr);
+    assert!(!done.stderr.contains("continues in"), "{}", done.stderr);
     for more in [&[][..], &["--isolate"]] {
         let world = waiting("echo x > x.txt\n", "none", more);
         std::fs::rename(world.ws(), world.path().join("moved")).unwrap();
@@ -195,7 +195,7 @@ fn a_resume_says_which_tree_it_works_on_and_takes_no_other() {
         let mut command = world.command(&["resume", &out, "--approve", "c1"]);
         let done = Done::of(command.current_dir(world.path().join("here")).output().unwrap()).exits(8);
         assert!(
-            done.stderr.contains("is not there") && done.stderr.contains("--workspace"),
+            done.stderr.contains("does not exist") && done.stderr.contains("--workspace"),
             "{}",
             done.stderr
         );

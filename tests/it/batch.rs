@@ -931,7 +931,7 @@ fn rows_of_a_batch_are_held_against_what_vouches_for_them() {
     assert!(done.stderr.contains("altered"), "{}", done.stderr);
     std::fs::remove_file(world.path().join("out/bundle.json")).unwrap();
     let done = deliver("out").exits(3);
-    assert!(done.stderr.contains("nothing vouches"), "{}", done.stderr);
+    assert!(done.stderr.contains("is not authenticated"), "{}", done.stderr);
     // A batch directory has its record: the copy of the rows is not asked.
     keyed(&["batch", "m.yaml", "--out", "one"]).exits(0);
     std::fs::write(world.path().join("one/runs.jsonl"), "").unwrap();

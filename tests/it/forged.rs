@@ -133,7 +133,7 @@ fn every_changed_byte_of_every_file_is_found() {
         std::fs::write(world.out().join(extra), "more").unwrap();
         let done = verify(&world, &out).exits(1);
         assert!(
-            done.stderr.contains(&format!("{extra} is not of this run")),
+            done.stderr.contains(&format!("{extra} does not belong to this run")),
             "{}",
             done.stderr
         );

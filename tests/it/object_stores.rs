@@ -533,7 +533,7 @@ fn a_shard_that_runs_twice_at_the_same_time_has_one_result() {
         })
         .collect();
     assert_eq!(
-        told.matches("has ended in another call, and that result stands")
+        told.matches("has already ended in another call; that result counts")
             .count(),
         3,
         "{told}"

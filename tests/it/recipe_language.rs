@@ -227,7 +227,8 @@ fn each_line_of_inputs_is_a_job() {
     world.beside("m3.yaml", format!("{manifest}  - {{ file: \"-\" }}\n"));
     let done = list("m3.yaml").exits(3);
     assert!(
-        done.stderr.contains("stdin is another list of this manifest already"),
+        done.stderr
+            .contains("stdin is already used for another list of this manifest"),
         "{}",
         done.stderr
     );

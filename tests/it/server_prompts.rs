@@ -122,7 +122,7 @@ fn a_prompt_that_is_not_to_be_had_ends_the_run_before_the_first_request() {
             &gone,
             json!({ "name": "first" }),
             8,
-            "the MCP server s, which is not there",
+            "the MCP server s, which is not available",
         ),
     ];
     for (server, mut prompt, code, says) in cases {

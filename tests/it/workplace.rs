@@ -542,7 +542,7 @@ fn a_program_that_is_not_there_ends_the_run_before_any_request() {
     let done = world.recipe(recipe, &script(&[says("done")]), policy, &[]).exits(8);
     assert!(
         done.stderr
-            .contains("check `lint` runs `no-such-linter`, which is not there"),
+            .contains("check `lint` runs `no-such-linter`, which commands cannot find"),
         "{}",
         done.stderr
     );

@@ -92,7 +92,7 @@ struct Source {
     base: PathBuf,
     /// Name of a batch whose manifest has none.
     fallback: String,
-    /// Whether stdin was read: it holds one thing only.
+    /// Whether stdin was read, which is possible only once.
     stdin_read: Cell<bool>,
 }
 
@@ -175,7 +175,7 @@ async fn planned(args: &BatchArgs, source: &Source) -> Result<BatchPlan, Refusal
     };
     let mut plan = plan::expand(&parsed, &flags, &source.base, &mut problems);
     if plan.jobs.is_empty() && problems.is_empty() {
-        let problem = Diagnostic::error("no-jobs", parsed.head, "the manifest makes no job");
+        let problem = Diagnostic::error("no-jobs", parsed.head, "the manifest defines no jobs");
         problems.push(problem.help("add a target"));
     }
     let mut reader = Inputs::new();
@@ -307,10 +307,12 @@ fn list_file(file: &Spanned<String>, source: &Source) -> Result<(String, String)
     };
     if file.value == "-" {
         if source.name == "stdin" {
-            return Err(problem("stdin is the manifest already".to_owned()));
+            return Err(problem("stdin is already used for the manifest".to_owned()));
         }
         if source.stdin_read.replace(true) {
-            return Err(problem("stdin is another list of this manifest already".to_owned()));
+            return Err(problem(
+                "stdin is already used for another list of this manifest".to_owned(),
+            ));
         }
         let text = texts::stdin().map_err(|refusal| problem(refusal.to_string()))?;
         return Ok(("stdin".to_owned(), text));
@@ -323,7 +325,7 @@ fn list_file(file: &Spanned<String>, source: &Source) -> Result<(String, String)
 async fn list_command(command: &Spanned<String>, source: &Source) -> Result<(String, String), Diagnostic> {
     let problem = |why: String| {
         let problem = Diagnostic::error("command-failed", command.span, why);
-        problem.help("the command runs in the manifest's directory and prints one JSON object a line")
+        problem.help("the command runs in the manifest's directory and prints one JSON object per line")
     };
     let dir = match source.base.as_os_str().is_empty() {
         true => Path::new("."),
@@ -336,7 +338,8 @@ async fn list_command(command: &Spanned<String>, source: &Source) -> Result<(Str
         let said = printed.stderr.lines().last().unwrap_or_default();
         return Err(problem(format!("the command failed: {said}")));
     }
-    let text = String::from_utf8(printed.stdout).map_err(|_| problem("the command prints no UTF-8".to_owned()))?;
+    let text =
+        String::from_utf8(printed.stdout).map_err(|_| problem("the output of the command is not UTF-8".to_owned()))?;
     Ok((format!("`{}`", command.value), text))
 }
 
@@ -354,7 +357,8 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         None => None,
     };
     let of_shard = shard.map(|shard| shard::jobs_of(shard, plan.jobs.iter(), timings.as_ref()));
-    let program = std::env::current_exe().map_err(|error| Refusal::Environment(format!("our own program: {error}")))?;
+    let program =
+        std::env::current_exe().map_err(|error| Refusal::Environment(format!("the path of this program: {error}")))?;
     let sources = SourceCache::new(mirrors(), environment::absolute(&source.base));
     let redactor = environment::redactor();
     let (sender, signals) = tokio::sync::mpsc::unbounded_channel();
@@ -418,7 +422,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     print(&result, &dir, store.as_ref(), args)
 }
 
-/// Takes over what the store has and this directory lacks, and sends what the store lacks.
+/// Downloads results that this directory lacks, and uploads those that the store lacks.
 async fn catch_up(
     store: &RemoteBundle,
     dir: &Path,
@@ -457,7 +461,7 @@ fn step_files(asked: bool) -> Result<Option<github::StepFiles>, Refusal> {
     }
 }
 
-/// Writes what a step of GitHub Actions gets of a batch.
+/// Writes the outputs and summary of a step of GitHub Actions for a batch.
 fn publish(step: &github::StepFiles, result: &BatchResult, dir: &Path, jobs: &[JobReport]) -> Result<(), Refusal> {
     let file = |name: &str| {
         let path = dir.join(name);
@@ -668,7 +672,7 @@ fn accept(dir: &Path, plan: &BatchPlan, state: &BatchState, changed: bool) -> Re
     Ok(())
 }
 
-/// Refuses a manifest that makes other jobs than the one by which `place` was made, unless that is accepted.
+/// Refuses a manifest that defines other jobs than the one for which `place` was created, unless `changed` accepts it.
 fn refuse_changed(
     place: &str,
     known: &str,
@@ -679,12 +683,13 @@ fn refuse_changed(
     if known == now.manifest || changed {
         return Ok(());
     }
-    let mut text =
-        format!("{place}:1:1: error[changed-manifest]: the manifest is not the one that this directory was made by\n");
+    let mut text = format!(
+        "{place}:1:1: error[changed-manifest]: the manifest defines other jobs than the one for which this directory was created\n"
+    );
     for line in old.map(|old| old.changes(now)).unwrap_or_default() {
         text.push_str(&format!("  {line}\n"));
     }
-    text.push_str("help: --changed accepts it (jobs with the same name and digest stand), or name another --out");
+    text.push_str("help: accept it with --changed (results of jobs with the same name and digest are kept), or name another --out");
     Err(Refusal::Invalid(text))
 }
 
@@ -802,8 +807,8 @@ async fn merged(args: &MergeArgs) -> Result<u8, Refusal> {
     Ok(merged.result.exit_code)
 }
 
-/// The directories of all bundles. Those of object stores are brought down into the output directory, where the merged
-/// rows find their run directories.
+/// The directories of all bundles. Those of object stores are downloaded into the output directory, so that the merged
+/// rows can refer to their run directories.
 async fn bundle_places(args: &MergeArgs) -> Result<Vec<BundlePlace>, Refusal> {
     let (mut places, mut remote) = (Vec::new(), Vec::new());
     for argument in &args.bundles {
@@ -886,7 +891,7 @@ fn print_script(command: &BatchCommand) -> Result<u8, Refusal> {
         && *shards > most
     {
         return Err(Refusal::Usage(format!(
-            "--shards {shards}: {} takes at most {most} in one file; a shard holds many jobs",
+            "--shards {shards}: {} takes at most {most} in one file; a shard can have many jobs",
             engine.as_str()
         )));
     }

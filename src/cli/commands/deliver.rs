@@ -73,7 +73,7 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         ));
     }
     if args.out.is_some() && target != DeliverTarget::Mbox {
-        return Err(Refusal::Usage("--out is the file of `--to mbox`".to_owned()));
+        return Err(Refusal::Usage("--out is only for `--to mbox`".to_owned()));
     }
     let token = target
         .token_variables()
@@ -175,8 +175,8 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
     Ok(Some((asked.collect(), dir)))
 }
 
-/// The rows of a batch directory. They say where each patch goes, so they come from the record, or from a file that the
-/// bundle vouches for, where there is one; with a key set there must be.
+/// The rows of a batch directory. They decide where each patch goes, so they are taken from the record, or else from a
+/// file whose digest is in `bundle.json`. Without either the file is accepted only if no key is set.
 fn rows_of(dir: &Path, file: &Path) -> Result<String, Refusal> {
     let key = chain_key::key()?;
     let altered = |why: &str| Refusal::Invalid(format!("{}: {why}", dir.display()));
@@ -193,7 +193,7 @@ fn rows_of(dir: &Path, file: &Path) -> Result<String, Refusal> {
         return match seal.is_none_or(|seal| whole(&seal)) {
             true => Ok(text),
             false => Err(altered(
-                "batch.jsonl is not what bundle.json names: it was cut or altered",
+                "batch.jsonl does not match bundle.json: it was truncated or altered",
             )),
         };
     }
@@ -202,13 +202,13 @@ fn rows_of(dir: &Path, file: &Path) -> Result<String, Refusal> {
             let found = bundle::sealed_file(file).map_err(|error| altered(&error.to_string()))?;
             if seal.files.get(batch::RUNS) != Some(&found) {
                 return Err(altered(
-                    "runs.jsonl is not what bundle.json names: it was cut or altered",
+                    "runs.jsonl does not match bundle.json: it was truncated or altered",
                 ));
             }
         }
         None if key.is_some() => {
             return Err(altered(
-                "nothing vouches for runs.jsonl: merge the shards again under the key",
+                "runs.jsonl is not authenticated: merge the shards again with the key",
             ));
         }
         None => {}
@@ -277,7 +277,7 @@ impl Call<'_> {
         }
         if !is_vouched(&journal) {
             out::stderr(&format!(
-                "warning[unkeyed_journal]: run {run} was recorded elsewhere and without {}: nobody can tell whether it is what ran",
+                "warning[unkeyed_journal]: run {run} was recorded elsewhere and without {}: it cannot be verified that it is what ran",
                 chain_key::KEY_VARIABLE
             ));
         }
@@ -396,8 +396,8 @@ impl Call<'_> {
             return at(named);
         }
         let target = asked.of_batch.as_ref().and_then(|run| run.repository.as_deref());
-        // A path of the manifest is relative to it, and most batches are started and delivered beside their manifest. A
-        // repository without the run's base takes no patch.
+        // A path in the manifest is relative to the manifest; most batches are started and delivered in its directory.
+        // A wrong repository does no harm: without the run's base commit the patch is refused.
         let target = target.map(Path::new);
         let tried = [target, Some(Path::new(&of.workspace))];
         let found = tried.into_iter().flatten().filter(|dir| dir.is_dir()).find_map(at);
@@ -412,7 +412,7 @@ impl Call<'_> {
     ) -> Result<(Option<RemoteAddress>, Option<(String, SecretString)>), DeliverStop> {
         if matches!(self.target, DeliverTarget::Branch | DeliverTarget::Mbox) {
             if repository.is_none() && self.args.repo.is_some() {
-                return Err(DeliverStop::Environment("--repo is in no git repository".to_owned()));
+                return Err(DeliverStop::Environment("--repo is not in a git repository".to_owned()));
             }
             return Ok((None, None));
         }
@@ -454,7 +454,7 @@ impl Call<'_> {
             _ => None,
         };
         let given = self.args.api_url.clone().or(variable);
-        // Lists of targets are made from elsewhere: none of their lines decides which server gets the token.
+        // Lists of targets may come from outside, so none of their lines may decide which server gets the token.
         let public: &[&str] = match self.target {
             DeliverTarget::Github => &["github.com", "ssh.github.com"],
             DeliverTarget::Gitlab => &["gitlab.com"],
@@ -463,7 +463,8 @@ impl Call<'_> {
         let is_public = remote.host.as_deref().is_some_and(|host| public.contains(&host));
         if given.is_none() && what == "the job's target" && !is_public {
             return Err(DeliverStop::Environment(
-                "the token goes to no server that only a job's target names: name the forge with --api-url".to_owned(),
+                "the token is not sent to a server that only a job's target names: name the forge with --api-url"
+                    .to_owned(),
             ));
         }
         let mut remote = remote;
@@ -481,7 +482,7 @@ impl Call<'_> {
         };
         if clear(&api) || (remote.is_in_the_clear() && remote.belongs_to(&api)) {
             return Err(DeliverStop::Environment(
-                "the token would travel unencrypted: the forge's address must begin with https://".to_owned(),
+                "the token would be sent unencrypted: the forge's address must begin with https://".to_owned(),
             ));
         }
         Ok((Some(remote), self.token.clone().map(|token| (api, token))))

@@ -68,13 +68,13 @@ async fn sandbox() -> Vec<Finding> {
     let probe = process::probe().await;
     let usable = probe.best().is_some();
     let each = |level: &str, result: &Result<String, String>| match result {
-        Ok(what) => finding(Sign::Fine, "sandbox", format!("`{level}` can be had: {what}")),
-        Err(why) if usable => finding(Sign::Warning, "sandbox", format!("`{level}` cannot be had: {why}")),
-        Err(why) => finding(Sign::Missing, "sandbox", format!("`{level}` cannot be had: {why}")),
+        Ok(what) => finding(Sign::Fine, "sandbox", format!("`{level}` is available: {what}")),
+        Err(why) if usable => finding(Sign::Warning, "sandbox", format!("`{level}` is not available: {why}")),
+        Err(why) => finding(Sign::Missing, "sandbox", format!("`{level}` is not available: {why}")),
     };
     let mut all = vec![each("full", &probe.full), each("landlock", &probe.landlock)];
     if probe.best() == Some(process::SandboxLevel::Landlock) {
-        let text = "at `landlock`, commands reach secret-like files that lie inside the workspace: keep secrets out of the \
+        let text = "at `landlock`, commands can read secret-like files inside the workspace: keep secrets out of the \
                     checkout";
         all.push(finding(Sign::Warning, "sandbox", text));
     }
@@ -91,9 +91,9 @@ async fn sandbox() -> Vec<Finding> {
     }
     if usable {
         all.push(match process::memory_is_bounded_by_kernel() {
-            true => finding(Sign::Fine, "memory", "of a command's tree is bounded by a control group"),
+            true => finding(Sign::Fine, "memory", "of a command's process tree is limited by a control group"),
             false => {
-                let text = "of a command's tree is looked at ten times a second: no control group can be made here (with systemd: \
+                let text = "of a command's process tree is measured ten times a second: no control group can be created here (with systemd: \
                             `Delegate=yes` and `DelegateSubgroup=main`)";
                 finding(Sign::Fine, "memory", text)
             }
@@ -160,7 +160,7 @@ fn concern(setting: &str) -> Option<Finding> {
         return Some(finding(Sign::Warning, "checkout", text));
     }
     if has_credential(value) {
-        let text = format!("`{name}` holds a URL with a password; use a credential helper outside the checkout");
+        let text = format!("`{name}` contains a URL with a password; use a credential helper outside the checkout");
         return Some(finding(Sign::Warning, "checkout", text));
     }
     if runs_program(&lower, value) {
@@ -200,7 +200,7 @@ fn runs_program(name: &str, value: &str) -> bool {
 fn event() -> Finding {
     match (privileged_event::warning(), privileged_event::events().is_empty()) {
         (Some(text), _) => finding(Sign::Warning, "event", text),
-        (None, false) => finding(Sign::Fine, "event", "text of an event, and no token that may write"),
+        (None, false) => finding(Sign::Fine, "event", "text of an event, but no token with write access"),
         (None, true) => finding(Sign::Fine, "event", "no text of an event"),
     }
 }

@@ -19,7 +19,7 @@ struct Kind {
     test: &'static str,
     /// Workflow steps that install the toolchain.
     setup: &'static str,
-    /// Patterns of tests and of what decides which of them run; the recipe protects them from changes.
+    /// Patterns of tests and of files that decide which tests run; the recipe protects them from changes.
     frozen: &'static [&'static str],
 }
 
@@ -137,7 +137,7 @@ fn write(root: &Path, path: &Path, text: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The test command: a more specific one if the tree shows it, else the toolchain's usual one.
+/// The test command: a specific one if the tree's files suggest it, else the toolchain's usual one.
 fn test_command(kind: &Kind, dir: &Path) -> String {
     let has = |name: &str| dir.join(name).is_file();
     let found = match kind.name {

@@ -281,7 +281,7 @@ fn recorded(events: &[Event]) -> impl Iterator<Item = Recorded> {
     })
 }
 
-/// Prints a policy of another program in the form of this one, and what differs.
+/// Prints a policy of another program in the format of this one, and what differs.
 fn import(name: &str, mode: ImportMode, format: ReportFormat) -> Result<u8, Refusal> {
     let text = match name {
         "-" => inputs::stdin()?,

@@ -64,8 +64,8 @@ pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refu
     }
 }
 
-/// Checks a recipe, the files that it names and its policy; what it asks for beyond its grants if it is not trusted;
-/// and, with a workspace, what it needs there.
+/// Checks a recipe, the files that it names, its policy, and what an untrusted one would be refused; with a workspace,
+/// also what it needs there.
 async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal> {
     let here = workspace.unwrap_or(Path::new("."));
     let mut checked = Checked {
@@ -88,7 +88,7 @@ async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal
     let (parsed, mut found) = recipe::read(files, file);
     match parsed {
         None => {}
-        // Also where something is wrong already: all problems of a file are told at once.
+        // Even if there are problems already, so that all problems of a file are reported together.
         Some(parsed) => {
             let trust = origin.trust(false, &parsed, here).await?;
             let named = origin.read_named(&parsed, &trust, here).await?;
@@ -143,11 +143,11 @@ async fn own_policy(origin: &RecipeOrigin, name: &str, trust: &Trust) -> Result<
     policy_sources::policies(&[own.name], here, own.within.as_deref()).await
 }
 
-/// What a run of this recipe as an untrusted one, with no host granted, would refuse: errors for what is never granted,
-/// warnings for what a policy or trust could grant.
+/// What a run of this recipe would be refused if it is not trusted and no host is granted: errors for what is never
+/// granted, warnings for what a policy or trust could grant.
 async fn asked(path: &Path, files: &mut SourceFiles) -> Result<Vec<Diagnostic>, Refusal> {
     if path.as_os_str() == "-" {
-        // The source can be read once only, and such a recipe is checked as untrusted at every run.
+        // Stdin can be read only once, and a recipe from stdin is checked as untrusted in every run.
         return Ok(Vec::new());
     }
     let here = Path::new(".");
@@ -271,7 +271,7 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
     let trust = origin.trust(false, &parsed, here).await?;
     let named = origin.read_named(&parsed, &trust, here).await?;
     let beside = file.parent().unwrap_or(Path::new(""));
-    // Formats of others (goose, Gemini CLI) have no `steps`, and the schema is not theirs.
+    // Recipes of other programs (goose, Gemini CLI) have no `steps`, and the schema does not describe them.
     let text = match text.lines().any(|line| line.starts_with("steps:")) {
         true => SchemaKind::Recipe.headed(&text),
         false => text,
@@ -286,7 +286,7 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
     if !wrong.is_empty() {
         return Err(Refusal::of_problems(&wrong, &files));
     }
-    // A recipe that lists none gets all of its new directory.
+    // Without `files`, commands get everything in the new directory; the old directory is not copied.
     for one in given.into_iter().filter(|_| !parsed.files.is_empty()) {
         wanted.push((beside.join(&one.path), one.bytes, one.executable));
     }
@@ -297,7 +297,7 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
         .collect();
     if !standing.is_empty() {
         return Err(Refusal::Environment(format!(
-            "{} stands already, and nothing is overwritten: name another file",
+            "{} already exists, and nothing is overwritten: name another file",
             standing.join(", ")
         )));
     }

@@ -58,7 +58,7 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
     let first = state
         .started
         .clone()
-        .ok_or_else(|| Refusal::Environment(format!("{}: the journal has no beginning", dir.display())))?;
+        .ok_or_else(|| Refusal::Environment(format!("{}: the journal has no `run_started` event", dir.display())))?;
     // The journal must contain all that the result recorded about it. On another machine nothing else shows that it was
     // truncated.
     verify::against_result(&dir, &journal).map_err(|why| Refusal::Environment(format!("{}: {why}", dir.display())))?;
@@ -118,18 +118,18 @@ impl Tree {
         if !path.is_dir() {
             let what = match (&args.shared.workspace, &first.isolated_from) {
                 (Some(_), _) => "the workspace",
-                (None, Some(_)) => "the tree that this isolated run was made of,",
+                (None, Some(_)) => "the tree that this isolated run was created from,",
                 (None, None) => "the tree that this run worked on,",
             };
             return Err(Refusal::Environment(format!(
-                "{what} {} is not there: name a clone of it with --workspace",
+                "{what} {} does not exist: name a clone of it with --workspace",
                 path.display()
             )));
         }
         let here = std::env::current_dir().unwrap_or_default();
         if args.shared.workspace.is_none() && !settled(&here).starts_with(settled(&path)) {
             out::stderr(&format!(
-                "overnight: goes on in {}, the tree that the run began in; --workspace names another one",
+                "overnight: continues in {}, the tree that the run began in; --workspace names another one",
                 path.display()
             ));
         }
@@ -251,12 +251,12 @@ async fn trust(args: &ResumeArgs, first: &RunStarted, plan: &Plan, workspace: &P
     let Some(source) = &first.source else {
         return Ok(Trust::no("the journal does not say where the recipe came from"));
     };
-    let other = || Trust::no("the recorded plan is not the one that the recipe makes now");
+    let other = || Trust::no("the recipe now gives another plan than the recorded one");
     if source.name.is_empty() {
         let bare = |step: &PlanStep| step.checks.is_empty() && matches!(step.work, StepWork::Prompt { mcp: None, .. });
         let same = plan.tools == ToolPlan::default() && plan.steps.iter().all(bare);
         return Ok(match same {
-            true => Trust::yes("a prompt of the command line"),
+            true => Trust::yes("a prompt from the command line"),
             false => other(),
         });
     }
@@ -272,7 +272,7 @@ async fn trust(args: &ResumeArgs, first: &RunStarted, plan: &Plan, workspace: &P
     let read = match read {
         Ok(read) => read,
         Err(Refusal::Environment(why)) => return Err(Refusal::Environment(why)),
-        Err(_) => return Ok(Trust::no(format!("its recipe {name} cannot be read any more"))),
+        Err(_) => return Ok(Trust::no(format!("its recipe {name} can no longer be read"))),
     };
     let files: Vec<KeptFile> = read.beside.iter().map(RecipeFile::kept).collect();
     let same = read.plan.tools == plan.tools && read.plan.steps == plan.steps && files == first.files;

@@ -98,9 +98,9 @@ struct Place {
     /// As given, so that outputs show the user's own paths.
     workspace: PathBuf,
     run: RunId,
-    /// As given, too.
+    /// As given.
     dir: PathBuf,
-    /// The same directory as an absolute path without links.
+    /// The run directory as an absolute path without links.
     settled: PathBuf,
 }
 
@@ -160,7 +160,7 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
     if store::is_taken(&place.dir) {
         let name = place.dir.display();
         return Err(Refusal::Environment(format!(
-            "{name} holds a run already: name another --out, or go on with `overnight resume {name}`"
+            "{name} already contains a run: name another --out, or continue it with `overnight resume {name}`"
         )));
     }
     if args.isolate {
@@ -274,7 +274,7 @@ async fn commit(workspace: &crate::workspace::Workspace) -> Result<Option<String
     }
 }
 
-/// Prints a first line for a run of an untrusted recipe.
+/// Prints a notice at the beginning of a run of an untrusted recipe.
 fn tell_trust(settings: &Settings) {
     let source = &settings.source;
     if !source.trusted {

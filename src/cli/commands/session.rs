@@ -92,7 +92,7 @@ pub fn current() -> Option<String> {
 pub async fn run(session: RunSession, beginning: Beginning, shared: &RunFlags) -> Result<u8, Refusal> {
     let run_dir = session.run_dir.clone();
     let _ = CURRENT.set(format!(
-        "the journal is whole up to here: {}",
+        "the journal is complete up to here: {}",
         run_dir.join("journal.jsonl").display()
     ));
     let interrupt = Arc::new(Interrupt::default());
@@ -218,8 +218,8 @@ async fn drive(
         ledger.record(EventKind::Warned {
             code: "price".to_owned(),
             message: format!(
-                "no price is known for {}, and its server stands on this machine or in a private network: its replies count as free of \
-                 charge (name a price in the file of OVERNIGHT_PRICES if they are not)",
+                "no price is known for {}, and its server is on this machine or in a private network: its replies count as free of \
+                 charge (if they are not, give a price in the file of OVERNIGHT_PRICES)",
                 model.info().id
             ),
         })?;
@@ -228,7 +228,7 @@ async fn drive(
         ledger.record(EventKind::Warned {
             code: "state_directory".to_owned(),
             message: format!(
-                "this machine will not know the journal again, so approvals need the digest of the call: {why}"
+                "this machine cannot recognise the journal later, so approvals need the digest of the call: {why}"
             ),
         })?;
     }
@@ -290,7 +290,7 @@ async fn drive(
     let was_unread = unread.is_some();
     record_unread(&mut ledger, unread)?;
     engine::run(&deps, &mut ledger, ground).await?;
-    // The process that writes into the pipe may have started later than this one.
+    // Checked again, because the process that writes into the pipe may have started after this one.
     record_unread(&mut ledger, unread::warning().filter(|_| !was_unread))?;
     let (_, sinks) = ledger.finish();
     let told = sinks.err().map(|error| format!("an output stream: {error}"));
@@ -318,7 +318,7 @@ fn priced(plan: &Plan, model: &ModelInfo, pricing: &Pricing) -> Result<(), Refus
         return Ok(());
     }
     Err(Refusal::Environment(format!(
-        "the cost is limited, and no price is known for {id}: name a file with its price in OVERNIGHT_PRICES, as \
+        "the cost is limited, but no price is known for {id}: name a file with its price in OVERNIGHT_PRICES, for example \
          [{{\"model\": \"{id}\", \"price\": {{\"input\": 0.5, \"output\": 1.5}}}}] in US dollars for a million tokens, \
          or limit tokens instead",
         id = model.id
@@ -424,8 +424,8 @@ fn required_context(session: &RunSession) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::Invalid(format!(
-        "{}:1:1: error[no-context-file]: the workspace has no {}, which the recipe calls required\n\
-         help: add the file, or leave `required: true` out",
+        "{}:1:1: error[no-context-file]: the workspace has no {}, which the recipe requires\n\
+         help: add the file, or remove `required: true`",
         session.plan.name,
         missing.join(", ")
     )))
@@ -499,7 +499,7 @@ fn sinks(shared: &RunFlags) -> Vec<Box<dyn Sink>> {
     sinks
 }
 
-/// Locks every output file that a flag names, so that no other run writes it meanwhile.
+/// Locks every output file that a flag names, so that no other run writes it at the same time.
 pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>) -> Result<Vec<File>, Refusal> {
     let copies = [&shared.patch, &shared.junit, &shared.transcript];
     let named = copies.into_iter().filter_map(|path| path.as_deref()).chain(out);
@@ -533,7 +533,10 @@ pub fn remove_stale_patch(shared: &RunFlags) {
     };
     let is_file = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
     if is_file && let Err(error) = std::fs::remove_file(path) {
-        out::stderr(&format!("warning: the earlier {} stays: {error}", path.display()));
+        out::stderr(&format!(
+            "warning: the earlier {} cannot be removed: {error}",
+            path.display()
+        ));
     }
 }
 

@@ -1,5 +1,5 @@
-//! Reads the files beside a recipe that its commands get: those of `files`, or all of its directory where a command
-//! names that and the recipe lists none.
+//! Reads the files beside a recipe that its commands get: those of `files`, or, if the recipe lists none and a command
+//! names its directory, all files of that directory.
 
 use super::{Kind, RecipeOrigin, Trust, dir_of, within};
 use crate::base::ids::BlobId;
@@ -74,13 +74,13 @@ pub fn give(own: &mut Private, files: &[RecipeFile], plan: &Plan) -> Result<(), 
     });
     let input = input.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
     own.give(files, input)
-        .map_err(|error| Refusal::Environment(format!("the files beside the recipe cannot be laid out: {error}")))
+        .map_err(|error| Refusal::Environment(format!("the files beside the recipe cannot be written: {error}")))
 }
 
-/// What was found so far, with the position in the recipe that asks for it.
+/// The files found so far, with the position in the recipe that asks for them.
 struct Found<'a> {
     files: Vec<RecipeFile>,
-    /// Paths of them that the run must not write.
+    /// Their paths, which the run must not write.
     places: Vec<PathBuf>,
     bytes: u64,
     at: Span,
@@ -102,24 +102,24 @@ impl Found<'_> {
         }
         let what = match self.listed {
             true => "`files` names",
-            false => "beside the recipe lie",
+            false => "the recipe's directory has",
         };
         let message = format!("{what} more than {MAX_FILES} files or {} MiB", MAX_BYTES >> 20);
         self.problem(message, "name those that its commands need: `files: [check.py]`");
         false
     }
 
-    /// Adds a file unless it looks like a secret, which only a list may not name.
+    /// Adds a file; reports one that contains a secret of this environment.
     fn add(&mut self, path: String, bytes: Vec<u8>, executable: bool) {
         if self.files.iter().any(|file| file.path == path) {
             return;
         }
         let secrets = environment::redactor();
         if secrets.find(&bytes).is_some() {
-            let message = format!("`{path}` holds the value of a secret of this environment");
+            let message = format!("`{path}` contains the value of a secret of this environment");
             self.problem(
                 message,
-                "take it out of the file: a command that needs it gets it by `env: pass` of the policy",
+                "remove it from the file: a command that needs it gets it by `env: pass` of the policy",
             );
             return;
         }
@@ -153,9 +153,9 @@ fn mention(recipe: &Recipe) -> Option<Span> {
 }
 
 impl RecipeOrigin {
-    /// Reads the files that the recipe's commands get, and the paths at which they lie in a tree. For a recipe from a
-    /// commit they come from that commit; an untrusted recipe gets only what lies in the workspace's repository or
-    /// beside the recipe. Every problem is added to `problems`, at the place in the recipe that asks for the file.
+    /// Reads the files that the recipe's commands get, and their paths in the tree. For a recipe from a commit they
+    /// come from that commit; an untrusted recipe gets only files in the workspace's repository or beside the recipe.
+    /// Every problem is added to `problems`, at the position in the recipe that asks for the file.
     ///
     /// # Errors
     /// Git cannot be run.
@@ -253,7 +253,7 @@ impl RecipeOrigin {
                 Kind::Stdin => {
                     found.problem(
                         "a recipe from stdin has no files beside it".to_owned(),
-                        "run it from a file, or write the commands out in it",
+                        "run it from a file, or write the commands in the recipe itself",
                     );
                     break;
                 }
@@ -264,7 +264,7 @@ impl RecipeOrigin {
     }
 }
 
-/// Whether a file is left out: hidden names and files that look like secrets. A list that names one is told.
+/// Whether a file is left out: hidden names and files that look like secrets. Listing a secret-like file is a problem.
 fn skipped(path: &str, listed: bool, found: &mut Found<'_>) -> bool {
     if let Some(why) = secret_like(path) {
         if listed {
@@ -286,8 +286,8 @@ fn in_commit(recipe: &str, name: &str) -> Option<String> {
     }
 }
 
-/// Adds a file, or everything below a directory. `readable`: where the files must end, links followed; anywhere for a
-/// trusted recipe.
+/// Adds a file, or everything below a directory. `readable`: the directories in which the files must be after following
+/// links; `None` for a trusted recipe.
 fn of_directory(dir: &Path, name: &str, readable: Option<&[PathBuf]>, found: &mut Found<'_>) {
     let start = match name {
         "." => PathBuf::new(),
@@ -302,7 +302,7 @@ fn of_directory(dir: &Path, name: &str, readable: Option<&[PathBuf]>, found: &mu
         }
         if readable.is_some_and(|places| !ends_in(&real, places)) {
             found.problem(
-                format!("`{path}` lies outside the workspace's repository, and the recipe is not trusted"),
+                format!("`{path}` is outside the workspace's repository, and the recipe is not trusted"),
                 "name files beside the recipe",
             );
             continue;
@@ -320,7 +320,7 @@ fn of_directory(dir: &Path, name: &str, readable: Option<&[PathBuf]>, found: &mu
         if data.is_dir() {
             if below.components().count() > MAX_DEPTH {
                 found.problem(
-                    format!("`{path}` lies more than {MAX_DEPTH} directories deep"),
+                    format!("`{path}` is more than {MAX_DEPTH} directories deep"),
                     "name what is needed",
                 );
                 continue;
@@ -329,7 +329,7 @@ fn of_directory(dir: &Path, name: &str, readable: Option<&[PathBuf]>, found: &mu
                 Ok(entries) => {
                     let mut names: Vec<PathBuf> = entries
                         .flatten()
-                        // Links inside a directory are not followed; one that `files` names itself is.
+                        // Links inside a directory are not followed; a link that `files` names is.
                         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_file()))
                         .map(|entry| below.join(entry.file_name()))
                         .collect();
@@ -342,7 +342,7 @@ fn of_directory(dir: &Path, name: &str, readable: Option<&[PathBuf]>, found: &mu
         }
         if !data.is_file() {
             found.problem(
-                format!("`{path}` is no file"),
+                format!("`{path}` is not a file"),
                 "name a file or directory beside the recipe",
             );
             continue;

@@ -26,7 +26,7 @@ impl Copy {
         match settled(&self.path) == self.led_to {
             true => artefacts::write(&self.path, bytes).map_err(|error| error.to_string()),
             false => Err(format!(
-                "{} leads elsewhere than when the run began: there is a new link on its way",
+                "{} leads elsewhere than when the run began: there is a new link in its path",
                 self.path.display()
             )),
         }
@@ -85,7 +85,7 @@ impl<'a> OutputFiles<'a> {
         made().map_err(|error| format!("{}: {error}", out.display()))?;
         let run = self.home.file_name().unwrap_or_default().to_string_lossy();
         let note = format!(
-            "The journal of this run lies in {}, out of reach of the commands that ran here.\n\
+            "The journal of this run is in {}, out of reach of the commands that ran here.\n\
              `overnight resume {run}`, `overnight report {run}` and `overnight runs verify {run}` find it there.\n",
             self.home.display()
         );

@@ -61,7 +61,7 @@ fn each_schema_names_itself_and_describes_every_key() {
         let (mut described, mut silent) = (0, Vec::new());
         each_part(&schema, "", &mut |place, part| {
             for (key, property) in part["properties"].as_object().into_iter().flatten() {
-                // `false` and what only narrows a described key need no words.
+                // `false` and schemas that only narrow a described key need no description.
                 if property.is_boolean() || place.contains("anyOf") && property.get("not").is_some() {
                     continue;
                 }
@@ -74,7 +74,7 @@ fn each_schema_names_itself_and_describes_every_key() {
                 match own.or(named) {
                     Some(text) if text.len() > 5 => described += 1,
                     _ if property.get("const").is_some() => described += 1,
-                    // A variant with one key: what is said of the variant is said of the key.
+                    // A variant with one key: the description of the variant is that of the key.
                     _ if part["description"].is_string()
                         && part["properties"].as_object().is_some_and(|all| all.len() == 1) =>
                     {

@@ -284,7 +284,7 @@ impl<'a> Forge<'a> {
         match self.call(&call).await {
             Ok((answer, _)) => match self.dialect.read(route, facts, &answer) {
                 Some(request) => Ok(Opening::Opened(Box::new(request))),
-                None => Ok(Opening::LookAgain("the answer is no request".to_owned())),
+                None => Ok(Opening::LookAgain("the response is not a request".to_owned())),
             },
             Err(Refusal::Unknown(why)) => Ok(Opening::LookAgain(why)),
             Err(Refusal::Status(status, message)) if self.dialect.exists_already(status, &message) => {
@@ -315,7 +315,7 @@ impl<'a> Forge<'a> {
         }
     }
 
-    /// Sets labels and reviewers of a new request. Returns what could not be set; the request exists all the same.
+    /// Sets labels and reviewers of a new request. Returns what could not be set; the request exists nevertheless.
     pub async fn dress(&self, route: &Route, number: u64, draft: &Draft) -> Vec<String> {
         if draft.labels.is_empty() && draft.reviewers.is_empty() {
             return Vec::new();
@@ -352,7 +352,7 @@ impl<'a> Forge<'a> {
     fn odd(&self, wanted: &str, got: &Value) -> DeliverStop {
         let shown = super::message::one_line(&self.quiet.redact(&got.to_string()), 200);
         DeliverStop::Environment(format!(
-            "{} answers with something else than {wanted}: {shown}",
+            "{} answered with something other than {wanted}: {shown}",
             self.base
         ))
     }
@@ -362,7 +362,7 @@ impl<'a> Forge<'a> {
             Refusal::Stop(stop) => stop,
             Refusal::Unknown(why) => DeliverStop::Service(why),
             Refusal::Status(401, message) => {
-                DeliverStop::Environment(format!("{} does not take the token (401): {message}", self.base))
+                DeliverStop::Environment(format!("{} rejects the token (401): {message}", self.base))
             }
             Refusal::Status(status @ (403 | 404), message) => DeliverStop::Environment(format!(
                 "{} refuses ({status}): {message}; the token must be allowed to read and write requests and contents of the repository",
@@ -447,11 +447,11 @@ impl<'a> Forge<'a> {
         }
         let value: Option<Value> = serde_json::from_slice(&bytes).ok();
         if matches!(status, 200..=299) {
-            // Some changes are answered with an empty body.
+            // Some successful changes return an empty body.
             return match value {
                 Some(value) => Judged::Good(value, next),
                 None if bytes.is_empty() => Judged::Good(Value::Null, None),
-                None => Judged::Ill(format!("{}: the answer is no JSON", self.base)),
+                None => Judged::Ill(format!("{}: the response is not JSON", self.base)),
             };
         }
         let message = self.message(value.as_ref(), &bytes);
@@ -471,7 +471,7 @@ impl<'a> Forge<'a> {
             500..=599 => Judged::Ill(format!("{}: {status}: {message}", self.base)),
             300..=399 => Judged::Status(
                 status,
-                "it answers with a redirect, which is not followed: the repository may have moved".to_owned(),
+                "it answered with a redirect, which is not followed: the repository may have moved".to_owned(),
             ),
             _ => Judged::Status(status, message),
         }
@@ -496,7 +496,7 @@ impl<'a> Forge<'a> {
         let next = link.split(',').find(|part| part.contains("rel=\"next\""))?;
         let url = next.split_once('<')?.1.split_once('>')?.0;
         let path = url.strip_prefix(&self.base);
-        // The forge may name itself by another host; only path and query are used.
+        // The header may contain another host name of the forge; only path and query are used.
         let other = || {
             let (own, found) = (reqwest::Url::parse(&self.base).ok()?, reqwest::Url::parse(url).ok()?);
             let path = found.path().strip_prefix(own.path().trim_end_matches('/'))?.to_owned();

@@ -51,13 +51,13 @@ fn all_problems_at_once() {
     assert_eq!(
         firsts,
         [
-            "f.yaml:1:4: error[wrong-type]: `n` must be a whole number, as `40` or `2000000`, found the text \"many\"",
-            "f.yaml:2:4: error[wrong-type]: `b` must be `true` or `false`, found the text \"yes\"",
-            "f.yaml:3:4: error[wrong-type]: `d` must be a duration, as `5s`, `20m` or `1h30m`, found the number 5",
-            "f.yaml:4:4: error[wrong-type]: `l` must be a list, as `[one, two]`, found the text \"x\"",
+            "f.yaml:1:4: error[wrong-type]: `n` must be a whole number such as `40` or `2000000`, found the string \"many\"",
+            "f.yaml:2:4: error[wrong-type]: `b` must be `true` or `false`, found the string \"yes\"",
+            "f.yaml:3:4: error[wrong-type]: `d` must be a duration such as `5s`, `20m` or `1h30m`, found the number 5",
+            "f.yaml:4:4: error[wrong-type]: `l` must be a list such as `[one, two]`, found the string \"x\"",
             "f.yaml:5:4: error[unknown-word]: `c` cannot be `tel`",
-            "f.yaml:7:3: error[wrong-type]: `x` must be a text, found a list",
-            "f.yaml:9:4: error[wrong-type]: `q` must be a whole number, as `40` or `2000000`, found the text \"4\"",
+            "f.yaml:7:3: error[wrong-type]: `x` must be a string, found a list",
+            "f.yaml:9:4: error[wrong-type]: `q` must be a whole number such as `40` or `2000000`, found the string \"4\"",
             "f.yaml:1:1: error[missing-key]: `tttt` is missing in the file",
             "f.yaml:8:1: error[unknown-key]: unknown key `ttt` in the file",
         ]

@@ -37,7 +37,7 @@ pub(super) fn try_templates(recipe: &Recipe, render: &mut Render<'_>) {
             StepSource::Prompt(text) | StepSource::Mcp { text: Some(text), .. } => {
                 tried.push((text, template::render(&text.value, &scope)));
             }
-            // The arguments were rendered with the plan.
+            // The arguments have already been rendered for the plan.
             StepSource::Mcp { text: None, .. } => {}
             StepSource::Run { command, .. } => tried.push((command, template::render_command(&command.value, &scope))),
         }

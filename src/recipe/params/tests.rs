@@ -60,7 +60,7 @@ fn every_problem_is_told() {
     ];
     let shown = resolved(&flags, Some("{\"files\": \"a\", \"foo\": 1}")).unwrap_err();
     for line in [
-        "p.json:1:11: error[bad-value]: the parameter `files` must be a list of texts, found the text \"a\"",
+        "p.json:1:11: error[bad-value]: the parameter `files` must be a list of strings, found the string \"a\"",
         "p.json:1:16: error[unknown-parameter]: the recipe has no parameter `foo`",
         "error[unknown-parameter]: the recipe has no parameter `pakage`",
         "help: did you mean `package`?",

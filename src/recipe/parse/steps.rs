@@ -55,7 +55,7 @@ fn step(node: &YamlNode, problems: &mut Problems) -> Option<Step> {
     reader.finish(problems);
     let own = checks.iter().find(|check| check.name.value == FINDINGS);
     if let (Some(own), true) = (own, findings) {
-        let message = format!("`findings: true` makes a check called `{FINDINGS}` itself");
+        let message = format!("`findings: true` already adds a check called `{FINDINGS}`");
         let problem = Diagnostic::error("duplicate-name", own.name.span, message);
         problems.push(problem.help("give this check another `name`"));
     }
@@ -65,7 +65,7 @@ fn step(node: &YamlNode, problems: &mut Problems) -> Option<Step> {
             span,
             "`retry` does nothing in a step without checks",
         );
-        problems.push(problem.help("add `checks`, or leave `retry` away"));
+        problems.push(problem.help("add `checks`, or remove `retry`"));
     }
     if let (Some(skip), true) = (skip.as_ref().filter(|skip| skip.value), checks.is_empty()) {
         let problem = Diagnostic::error(
@@ -80,18 +80,14 @@ fn step(node: &YamlNode, problems: &mut Problems) -> Option<Step> {
         let problem = Diagnostic::error(
             "skip-without-answer",
             skip.span,
-            "`skip_if_green` cannot hold: a check of this step is about the answer, and there is none before the model is asked",
+            "`skip_if_green` has no effect: a check of this step is about the answer, which exists only after the model was asked",
         );
-        problems.push(
-            problem.help(
-                "leave `skip_if_green` away here, or write `when: …` for what decides whether the step is needed",
-            ),
-        );
+        problems.push(problem.help("remove `skip_if_green` here, or write `when: …` with a condition for the step"));
     }
     Some(Step {
         id: id?,
         when,
-        // A step without work is an error already; it is kept, so that what refers to it by its id is no further one.
+        // A step without work is already an error; it is kept, so that references to its id cause no further ones.
         work: work.unwrap_or(StepSource::Prompt(Spanned {
             value: String::new(),
             span: head,
@@ -118,7 +114,7 @@ fn work(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<StepSource> 
                 run.key_span,
                 "a step has a `prompt` or a `run`, not both",
             );
-            problems.push(problem.help("make two steps of it"));
+            problems.push(problem.help("split it into two steps"));
             None
         }
         (None, None) => {
@@ -130,7 +126,7 @@ fn work(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<StepSource> 
             let of_commands = [allow_failure.map(|f| f.span), timeout.map(|t| t.span)];
             for span in of_commands.into_iter().flatten() {
                 let problem = Diagnostic::error("conflicting-keys", span, "only a step with `run` has this key");
-                problems.push(problem.help("leave it away, or lower `budget.wall` of this step"));
+                problems.push(problem.help("remove it, or lower `budget.wall` of this step"));
             }
             if let Shape::Map(_) = prompt.value.shape {
                 return prompts::of_server(&prompt.value, problems);
@@ -311,7 +307,7 @@ fn changed(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<CheckKind
     for glob in only.iter().chain(&never).filter(|glob| !glob.value.contains("{{")) {
         if let Err(error) = globset::Glob::new(&glob.value) {
             let problem = Diagnostic::error("bad-glob", glob.span, format!("not a glob: {}", error.kind()));
-            problems.push(problem.help("write a path pattern as `src/**/*.rs`"));
+            problems.push(problem.help("write a path pattern such as `src/**/*.rs`"));
         }
     }
     Some(CheckKind::Changed {

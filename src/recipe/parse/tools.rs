@@ -78,7 +78,7 @@ fn server(entry: &MapEntry, problems: &mut Problems) -> Option<ServerSpec> {
         let message =
             "`args`, `env`, `cwd`, `network`, `writes` go with `command`; `type`, `headers`, `oauth` go with `url`";
         let problem = Diagnostic::error("conflicting-keys", map.head(), message);
-        problems.push(problem.help("leave away the keys of the other kind"));
+        problems.push(problem.help("remove the keys of the other kind"));
     }
     map.finish(problems);
     Some(ServerSpec {

@@ -5,8 +5,8 @@ use super::{Raw, TemplateError, TemplateScope, environment, plain, run, write};
 /// The placeholder for a value in [`render_author`].
 pub const VALUE: char = '\0';
 
-/// The author's own words of a prompt: as [`render`](super::render), with [`VALUE`] in the place of every value that is not piped
-/// through `raw`. Only files that this text refers to are read; a value cannot request files.
+/// The author's own words of a prompt: as [`render`](super::render), but with [`VALUE`] instead of every value that is
+/// not piped through `raw`. Only files that this text refers to are read; a value cannot request files.
 ///
 /// # Errors
 /// As [`render`](super::render).

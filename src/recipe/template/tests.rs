@@ -1,4 +1,4 @@
-//! Tests of rendering: values stay values, what is undefined is told, commands are quoted.
+//! Tests of rendering: values stay values, undefined names are reported, commands are quoted.
 
 use super::*;
 use serde_json::json;

@@ -24,7 +24,7 @@ pub(super) fn patch(bytes: &[u8]) -> Markup {
         details open[shown <= 400] {
             summary { "The patch, " (text::grouped(u64::try_from(all).unwrap_or(u64::MAX))) " lines" }
             pre.diff.patch { @for line in clean.lines().take(LINES) { span class=[patch_class(line)] { (self::shown(line)) } } }
-            @if shown < all { p.soft { (all - shown) " more lines stand in the patch file." } }
+            @if shown < all { p.soft { (all - shown) " more lines are in the patch file." } }
         }
     }
 }

@@ -80,9 +80,9 @@ fn moment(sum: &RunSummary<'_>, step: &StepSummary<'_>, moment: &Moment<'_>, eac
             "The model was asked again after {}: {class}: {message}",
             text::duration(*wait_ms)
         )),
-        Moment::Judged { ok: true, .. } => note("The answer fits the response schema."),
+        Moment::Judged { ok: true, .. } => note("The answer matches the response schema."),
         Moment::Judged { errors, .. } => note(&format!(
-            "The answer does not fit the response schema: {}",
+            "The answer does not match the response schema: {}",
             errors.join("; ")
         )),
         Moment::Compacted { why, .. } => note(&format!("The history was shortened: {why}")),

@@ -46,7 +46,7 @@ impl CaseFailure {
         }
     }
 
-    /// The failure for the end of a run.
+    /// The failure for a run's outcome.
     pub(super) fn of(outcome: &RunOutcome) -> Self {
         let verdict = outcome.verdict;
         let word = verdict.as_str();
@@ -128,7 +128,7 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
         std::mem::take(&mut self.properties)
     }
 
-    /// The cases, `completed` after all that tell of the run; findings follow it.
+    /// The cases: first those about the run, then `completed`, then findings.
     pub(super) fn finish(self) -> Vec<TestCase> {
         self.cases
     }
@@ -160,8 +160,8 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
         self.findings(step);
     }
 
-    /// A case for each finding of the step, after all others. One of level `error` is a failure; it says something about
-    /// the code that was looked at and nothing about the run.
+    /// Adds a case for each finding of the step, after all others. A finding of level `error` is a failure; it is about
+    /// the examined code, not about the run.
     fn findings(&mut self, step: &StepSummary<'a>) {
         let found = findings::by_step(self.sum).0;
         let own = found.into_iter().filter(|(id, _)| *id == step.id);
@@ -263,7 +263,7 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
             return;
         };
         let trouble = |errors: &[String]| {
-            let message = format!("the answer does not fit the response schema: {}", errors.join("; "));
+            let message = format!("the answer does not match the response schema: {}", errors.join("; "));
             CaseFailure::new(NonSuccessKind::Failure, "response", &message)
         };
         let mut status = if *ok {
@@ -318,7 +318,7 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
             None => Some(CaseFailure::new(
                 NonSuccessKind::Error,
                 "interrupted",
-                "the step did not come to its end",
+                "the step did not reach its end",
             )),
         };
         let status = match trouble {
@@ -342,7 +342,7 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
         self.cases.len() - 1
     }
 
-    /// Adds a case with a name from outside: cleaned, shortened, and numbered if it is taken.
+    /// Adds a case with an untrusted name: cleaned, shortened, and numbered if it is taken.
     fn add_unique(&mut self, name: &str, status: TestCaseStatus, ms: u64) -> usize {
         let clean = text::line(name, 200);
         let clean = if clean.is_empty() { "unnamed".to_owned() } else { clean };
@@ -356,7 +356,8 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
     }
 }
 
-/// Passed at last: a success with each earlier failure as a flaky failure. Failed at last: the earlier ones as reruns.
+/// If the last run passed: a success with each earlier failure as a flaky failure. Otherwise: a failure with the
+/// earlier ones as reruns.
 fn check_status(runs: &[CheckRun<'_>]) -> TestCaseStatus {
     let Some((last, earlier)) = runs.split_last() else {
         return TestCaseStatus::skipped();

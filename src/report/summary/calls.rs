@@ -101,7 +101,7 @@ impl<'a> CallSummary<'a> {
                 return Some(DenialReason {
                     rule,
                     code: "not_approved",
-                    reason: "a person looked at this call and denied it",
+                    reason: "a person reviewed this call and denied it",
                     fix: by,
                     exec: None,
                 });
@@ -128,7 +128,7 @@ impl<'a> CallSummary<'a> {
         })
     }
 
-    /// Whether it would only have read.
+    /// Whether the call could only read.
     pub fn only_reads(&self) -> bool {
         let read = |decided: &Decided| decided.read_only && decided.access.urls.is_empty();
         self.decided().is_some_and(read) && self.started.is_none()

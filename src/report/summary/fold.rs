@@ -70,7 +70,7 @@ fn cut_off() -> RunOutcome {
     RunOutcome::new(
         Verdict::Incomplete,
         "killed",
-        "the run did not come to its end; `overnight resume` goes on with it",
+        "the run did not reach its end; `overnight resume` continues it",
     )
 }
 

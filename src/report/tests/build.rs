@@ -1,4 +1,4 @@
-//! Builds runs event by event for the tests. Owns the times and ids, so that outputs are the same every time.
+//! Builds runs event by event for the tests, with fixed times and ids, so that outputs are the same every time.
 
 mod runs;
 
@@ -18,7 +18,7 @@ use crate::base::ruling::{Decision, Ruling};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Events with a clock that goes on by 250 ms each.
+/// A run whose clock advances by 250 ms with each event.
 pub(super) struct Run {
     pub(super) events: Vec<Event>,
     turns: u64,
@@ -143,7 +143,7 @@ impl Run {
         })
     }
 
-    /// A reply with text and calls of `(tool, args)`; gives the ids of the calls.
+    /// A reply with text and calls of `(tool, args)`; returns the ids of the calls.
     pub(super) fn reply(&mut self, text: &str, calls: &[(&str, Value)]) -> Vec<CallId> {
         let mut parts = vec![Part::text(text)];
         let mut ids = Vec::new();

@@ -1,4 +1,4 @@
-//! Tests of the page: it needs nothing else, and foreign text never becomes markup.
+//! Tests of the page: it is self-contained, and untrusted text never becomes markup.
 
 use super::build::{self, Run};
 use crate::base::outcome::{RunOutcome, Verdict};
@@ -14,7 +14,7 @@ fn page(run: &Run, patch: Option<&[u8]>) -> String {
     html::page(&RunSummary::fold(&run.events), &Ending::default(), patch)
 }
 
-/// Nothing but our own markup: no script, no link away, nothing loaded.
+/// Nothing but the page's own markup: no script, no external link, nothing loaded.
 fn is_self_contained(page: &str) {
     assert!(page.starts_with("<!DOCTYPE html>"));
     for tag in [
@@ -83,7 +83,7 @@ fn a_huge_run_stays_a_page_that_opens() {
     let patch = "+added\n".repeat(100_000);
     let page = page(&run, Some(patch.as_bytes()));
     assert!(page.len() < 8 * 1024 * 1024, "{} bytes", page.len());
-    assert!(page.contains("more lines stand in the patch file"));
+    assert!(page.contains("more lines are in the patch file"));
 }
 
 proptest! {

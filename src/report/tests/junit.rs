@@ -1,4 +1,4 @@
-//! Tests of the JUnit report: what each end of a run looks like, and that every text gives valid XML.
+//! Tests of the JUnit report: how it shows each outcome, and that every text gives valid XML.
 
 use super::build::{self, Run};
 use crate::base::call::{CallState, ToolOutput};
@@ -15,7 +15,7 @@ fn xml(run: &Run) -> String {
     junit::xml(&RunSummary::fold(&run.events), &Ending::default()).unwrap()
 }
 
-/// Reads the report back and checks what must hold of every one.
+/// Reads the report back and checks what must hold for every report.
 fn read(xml: &str) -> Report {
     let report = Report::deserialize_from_str(xml).unwrap();
     let mut names = HashSet::new();

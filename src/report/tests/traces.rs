@@ -1,4 +1,4 @@
-//! Spans of runs: the tree of a whole one, what a resumed session tells, and that nothing of the conversation is in them.
+//! Spans of runs: the tree of a complete run, the spans of a resumed session, and that they contain no conversation.
 
 use super::build::{self, Run};
 use crate::base::event::EventKind;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-/// The spans as a tree, with all that is in them but ids.
+/// The spans as a tree, with everything except ids.
 fn tree(spans: &[SpanData]) -> String {
     let mut children: BTreeMap<String, Vec<&SpanData>> = BTreeMap::new();
     let known: BTreeSet<String> = spans

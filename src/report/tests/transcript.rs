@@ -1,4 +1,4 @@
-//! Tests of the transcript that need no validator of the format's own; that one runs in `tests/it`.
+//! Tests of the transcript that do not need the format's own validator; `tests/it` runs that one.
 
 use super::build::{self, Run};
 use crate::base::call::{ToolKind, ToolOrigin, ToolOutput, ToolSpec};

@@ -24,7 +24,7 @@ pub(super) struct Requested<'a> {
 }
 
 impl<'a> Requested<'a> {
-    /// Of `PROVIDER/NAME`. For a script that is a file name, so the name in the reply is used.
+    /// From `PROVIDER/NAME`. For a script, the id contains a file name, so the name in the reply is used.
     pub(super) fn of(id: &'a str, answered: &'a str) -> Self {
         if id.starts_with("script:") || id.starts_with("replay:") {
             let provider = id.split(':').next().unwrap_or_default();
@@ -116,7 +116,7 @@ impl Attributes {
     }
 }
 
-/// The beginning of a text of any length.
+/// The first [`LONGEST`] bytes of a text, at most.
 pub(super) fn clip(text: &str) -> &str {
     &text[..text.floor_char_boundary(LONGEST)]
 }

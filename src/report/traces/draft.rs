@@ -17,7 +17,7 @@ pub(super) struct Draft {
     to: Timestamp,
     pub(super) kind: SpanKind,
     pub(super) attributes: Attributes,
-    /// Why it failed: one word, as in outcomes.
+    /// Why the operation failed: one word, as in outcomes.
     pub(super) error: Option<String>,
 }
 

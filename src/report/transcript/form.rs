@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-/// All additional data, under one name, where the format has no field.
+/// Additional data, under one name, for which the format has no field.
 #[derive(Serialize)]
 pub(super) struct Extra {
     pub(super) overnight: Value,

@@ -719,7 +719,11 @@ fn the_rows_of_a_batch_send_no_token_anywhere() {
         Some("a key of thirty-two bytes or more, at least"),
     );
     assert_eq!(done.done.code, 3, "{}", done.done.stderr);
-    assert!(done.done.stderr.contains("nothing vouches"), "{}", done.done.stderr);
+    assert!(
+        done.done.stderr.contains("is not authenticated"),
+        "{}",
+        done.done.stderr
+    );
     assert!(scene.forge.state().calls.is_empty(), "nothing was sent");
     deliver(&["--api-url", &api], None).ends("opened", 0);
 }

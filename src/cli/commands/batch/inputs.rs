@@ -23,7 +23,7 @@ struct ReadOnce {
     digest: String,
 }
 
-/// Files read so far; `None`: the file has problems, which are reported already.
+/// Files read so far; `None`: the file has problems, which have been reported.
 pub struct Inputs {
     read: HashMap<(String, Vec<String>), Option<Rc<ReadOnce>>>,
 }
@@ -164,7 +164,7 @@ impl RecipeReader for Inputs {
             })?;
             let edits = plan.expect == Expect::Change || plan.steps.iter().any(|step| step.expect == Expect::Change);
             if edits && arguments.policies.is_empty() {
-                let message = format!("the recipe {} expects a change, and no policy is named", plan.name);
+                let message = format!("the recipe {} expects a change, but no policy is named", plan.name);
                 let problem = Diagnostic::error("no-policy", job.head, message);
                 return Err(vec![
                     problem.help("add `policy: FILE` to the manifest, or name one with --policy"),

@@ -114,9 +114,9 @@ fn same_call(id: &str, asked: &str, actual: &str) -> Result<(), Refusal> {
     )))
 }
 
-/// The policies from here on: those of the command line, or else the recorded ones, read again from their sources.
-/// Texts inside the journal grant nothing. The recipe's own policy can only narrow, so its recorded text is used if its
-/// source is not available.
+/// The policies for the rest of the run: those of the command line, or else the recorded ones, read again from their
+/// sources. Texts inside the journal grant nothing. The recipe's own policy can only narrow, so its recorded text is
+/// used if its source is not available.
 pub async fn rulers(args: &ResumeArgs, first: &RunStarted, workspace: &Path) -> Result<PolicySet, Refusal> {
     let mut files = SourceFiles::default();
     let mut load = |read: &Policies| {
@@ -163,11 +163,11 @@ fn at_the_start(mut read: Policies, then: &[String]) -> Policies {
 /// Reads a recorded policy from its source, which must still give the same text, including everything that it extends.
 async fn read_again(recorded: &PolicyText, workspace: &Path) -> Result<Policies, Refusal> {
     let name = &recorded.name;
-    let instead = "name the policies that rule from here on with --policy";
+    let instead = "name the policies for the rest of the run with --policy";
     let names = [name.clone()];
     let found = policy_sources::policies(&names, workspace, None).await.map_err(|_| {
         Refusal::Environment(format!(
-            "the policy {name} of this run is not to be had here: {instead}"
+            "the policy {name} of this run is not available here: {instead}"
         ))
     })?;
     let read = at_the_start(found, &recorded.tree);
@@ -181,7 +181,7 @@ async fn read_again(recorded: &PolicyText, workspace: &Path) -> Result<Policies,
     let digest = text.map(|text| text.digest).unwrap_or_default();
     if digest != recorded.digest {
         return Err(Refusal::Environment(format!(
-            "the policy {name}, or a file that it extends, is another one than when the run began (sha256 {} now, {} then): {instead}",
+            "the policy {name}, or a file that it extends, has changed since the run began (sha256 {} now, {} then): {instead}",
             digest.get(..12).unwrap_or("of no policy"),
             recorded.digest.get(..12).unwrap_or_default()
         )));

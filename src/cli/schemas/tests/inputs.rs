@@ -1,6 +1,6 @@
 //! The schemas of files against the parsers that read them.
 //!
-//! The parser's own help is the measure: an unknown key is answered with all known ones, a wrong word with all words.
+//! The expected keys and words come from the parser's help, which lists them for an unknown key or word.
 
 use super::{SchemaKind, problems, schema};
 use crate::base::ids::sha256_hex;
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-/// No parser knows this key or word, and no known one is near it.
+/// A key or word that no parser knows, and that is not similar to a known one.
 const ODD: &str = "zzzzzzzzzzzzzzzzzzzzzzzz";
 
 /// All problems and warnings that the parser of this kind of file reports.
@@ -37,7 +37,7 @@ fn parsed(kind: SchemaKind, text: &str) -> Vec<Diagnostic> {
                 name: if ours { "builtin:policy" } else { "policy.yaml" }.to_owned(),
                 text: text.to_owned(),
             };
-            // What a policy extends does not matter to its form.
+            // The form of a policy does not depend on what it extends.
             let given = |name: &str| (name.to_owned(), Ok("version: 1\n".to_owned()));
             let extended = Extended {
                 texts: ["a.yaml", "x"].iter().map(|name| given(name)).collect(),
@@ -151,14 +151,14 @@ fn filled(root: &Value, part: &Value) -> Map<String, Value> {
     wanted.iter().map(|name| (name.clone(), value(name))).collect()
 }
 
-/// One place of a schema: its subschema, and how a document with a value there looks.
+/// One location in a schema: its subschema, and a document with a value there.
 struct Site<'a> {
     part: &'a Value,
     place: String,
     wrap: Box<dyn Fn(Value) -> Value + 'a>,
 }
 
-/// All places. Recursion ends because the schemas are not recursive.
+/// All locations. The recursion ends because the schemas are not recursive.
 fn sites<'a>(
     root: &'a Value,
     part: &'a Value,
@@ -223,12 +223,12 @@ fn each_site(kind: SchemaKind, take: &mut dyn FnMut(&Site<'_>)) {
     sites(&root, &root, String::new(), &|value| value, take);
 }
 
-/// What a help text lists in backticks.
+/// The words in backticks of a help text.
 fn listed(help: &str) -> BTreeSet<String> {
     help.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The words that the parser lists where it meets [`ODD`].
+/// The words that the parser suggests instead of [`ODD`].
 fn offered(kind: SchemaKind, document: &Value) -> Result<BTreeSet<String>, String> {
     let found = parsed(kind, &document.to_string());
     let about = found
@@ -289,7 +289,7 @@ fn examples_of_every_key_are_accepted_by_both() {
     for kind in KINDS {
         let root = schema(kind);
         each_site(kind, &mut |site| {
-            // Grouped digits are a number only without quotes, which JSON cannot say.
+            // Grouped digits are a number only without quotes, which JSON cannot express.
             if site.part["pattern"]
                 .as_str()
                 .is_some_and(|pattern| pattern.contains("(_[0-9]+)"))
@@ -339,7 +339,7 @@ fn yaml_files(dir: &str) -> Vec<(String, String)> {
     found
 }
 
-/// A document as a reader of YAML sees it.
+/// A document as other YAML parsers read it.
 fn value(text: &str) -> Option<Value> {
     let mut files = SourceFiles::new();
     let id = files.add("x.yaml", text);
@@ -427,7 +427,7 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Puts something wrong, or only other, at a place.
+/// Puts a wrong or just different value at a place.
 fn mutate(document: &mut Value, place: &str, how: usize) {
     let values = [
         json!("text"),
@@ -479,7 +479,7 @@ fn accepted(kind: SchemaKind) -> Vec<Value> {
     good.filter_map(|(_, text)| value(text)).map(ungrouped).collect()
 }
 
-/// Numbers with grouped digits as plain ones: in JSON they would be texts.
+/// Replaces numbers with grouped digits by plain ones, because in JSON they would be strings.
 fn ungrouped(value: Value) -> Value {
     match value {
         Value::String(text) => match diag::units::whole(&text) {
@@ -492,7 +492,7 @@ fn ungrouped(value: Value) -> Value {
     }
 }
 
-/// Recipes of others are read from the same files; their form is not described here.
+/// Recipes of other programs are read by the same parser, but the schema does not describe them.
 fn is_of_others(document: &Value) -> bool {
     document.get("steps").is_none()
 }
@@ -554,7 +554,7 @@ fn grouped_numbers_are_still_read() {
     for (number, reads) in [("2000000", true), ("2_000_000", true), ("2__0", false), ("_2", false)] {
         let text = format!("version: 1\nname: r\nbudget: {{ tokens: {number} }}\nsteps: [{{ id: a, prompt: go }}]\n");
         assert_eq!(!any_error(&parsed(SchemaKind::Recipe, &text)), reads, "{number}");
-        // Readers of YAML 1.2 take the grouped form for a text; the schema knows it.
+        // YAML 1.2 parsers read the grouped form as a string, which the schema allows.
         let document = json!({ "version": 1, "name": "r", "budget": { "tokens": match number.parse::<u64>() {
             Ok(number) => Value::from(number),
             Err(_) => Value::from(number),

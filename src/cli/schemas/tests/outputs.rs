@@ -1,4 +1,4 @@
-//! The schemas of outputs are those of the types, and what the program writes matches them.
+//! The schemas of outputs equal those generated from the types, and what the program writes matches them.
 
 use super::{SchemaKind, problems, schema};
 use crate::base::event::{Event, EventKind};
@@ -23,8 +23,8 @@ fn of<T: JsonSchema>() -> Value {
 }
 
 /// Keys that a reader fills in when they are absent are not required, so that files of older versions match too.
-/// Formats that only Rust knows are left out. What stands beside a `$ref` is kept by wrapping the reference, as draft 7
-/// ignores it otherwise. A description is one paragraph, without links into the code.
+/// Formats that only Rust knows are left out. A `$ref` with siblings is wrapped, because draft 7 ignores the siblings
+/// otherwise. A description is one paragraph, without links into the code.
 fn tidy(schema: &mut Value) {
     match schema {
         Value::Array(items) => items.iter_mut().for_each(tidy),
@@ -62,7 +62,7 @@ fn tidy(schema: &mut Value) {
     }
 }
 
-/// A whole document: `$schema`, `$id` and words first.
+/// A whole document: `$schema`, `$id`, title and description first.
 fn published(kind: SchemaKind, title: &str, description: &str, mut schema: Value) -> Value {
     let keys = schema.as_object_mut().unwrap();
     for key in ["$schema", "title", "description"] {
@@ -83,8 +83,8 @@ fn definitions(schema: &mut Value) -> Map<String, Value> {
     taken.and_then(|value| value.as_object().cloned()).unwrap_or_default()
 }
 
-/// An event and what it is wrapped in: a line of the journal has it under `entry`; a line of the stream has `type`
-/// instead of `event`, and is a line of its own kind at the beginning and the end.
+/// An event with its envelope: a line of the journal has it under `entry`; a line of the stream has `type` instead of
+/// `event`. The stream's first and last lines have their own schemas.
 fn event() -> Value {
     let mut event = of::<Event>();
     let mut all = definitions(&mut event);
@@ -145,7 +145,7 @@ fn findings() -> Value {
     let mut finding = of::<Finding>();
     let mut all = definitions(&mut finding);
     finding.as_object_mut().unwrap().shift_remove("$schema");
-    // What the type cannot say, and `report::findings` checks.
+    // Constraints that the type cannot express and `report::findings` checks.
     let required = finding["required"].as_array_mut().unwrap();
     required.retain(|key| key != "fix");
     for key in ["path", "rule", "message"] {
@@ -227,7 +227,7 @@ fn schemas_of_outputs_are_those_of_the_types() {
             std::fs::write(path, &text).unwrap();
             continue;
         }
-        // Compared as values first: their difference is shorter.
+        // Compared as values first, because their difference is shorter.
         assert_eq!(schema(*kind), made, "{kind:?}: OVERNIGHT_BLESS=1 writes it anew");
         assert_eq!(kind.text(), text, "{kind:?}");
     }

@@ -1,4 +1,4 @@
-//! Whole runs that many tests look at. Owns no way to build one.
+//! Complete runs that several tests use.
 
 use super::{Run, edit_output, ruling};
 use crate::base::call::{CallState, ToolOutput};
@@ -8,7 +8,7 @@ use crate::base::outcome::{RunOutcome, StepStatus, Verdict};
 use crate::base::ruling::{Decision, Deferred, Ruling};
 use serde_json::json;
 
-/// A whole good run: a command step, a failed check, a second attempt, a patch.
+/// A complete run that passed: a command step, a failed check, a second attempt, a patch.
 pub(in crate::report::tests) fn good() -> Run {
     let mut run = Run::start();
     run.equipped("docs", "failed");
@@ -105,8 +105,8 @@ pub(in crate::report::tests) fn denied() -> Run {
     run
 }
 
-/// A run with a command that was ruled at exec: its last program was denied. One change was put back, one new file stays out of
-/// the patch. It passes all the same.
+/// A run with a command that was ruled at exec: its last program was denied. One change was put back, one new file is
+/// left out of the patch. The run passes nevertheless.
 pub(in crate::report::tests) fn at_exec() -> Run {
     let mut run = Run::with_plan(json!({"steps": [{"id": "prompt", "checks": [{"name": "clippy"}]}]}));
     run.step("prompt", None).attempt("prompt", 1, "Tidy up.");
