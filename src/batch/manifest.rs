@@ -280,7 +280,7 @@ pub fn target(node: &YamlNode, of_manifest: bool, problems: &mut Problems) -> Op
     })
 }
 
-/// Refuses a URL that git could take for an option or a program, or that holds a password.
+/// Refuses a URL that git could take for an option or a program, or that contains a password.
 fn bad_url(url: &Spanned<String>) -> Option<Diagnostic> {
     let text = url.value.as_str();
     let error = |message: &str, help: &str| Some(Diagnostic::error("wrong-value", url.span, message).help(help));
@@ -294,7 +294,7 @@ fn bad_url(url: &Spanned<String>) -> Option<Diagnostic> {
     let user = host.split('/').next().unwrap_or_default().rsplit_once('@');
     match user {
         Some((user, _)) if user.contains(':') => error(
-            "this URL holds a password",
+            "this URL contains a password",
             "remove it: the git credential helpers and ssh keys of your own configuration are used",
         ),
         _ => None,

@@ -509,8 +509,8 @@ impl RemoteBundle {
         match self.keep(dir, &run_of(row), row).await? {
             RecordOwner::Ours => Ok(()),
             RecordOwner::Theirs(_) => Err(BatchError::Environment(format!(
-                "{} ended in {} and in another call that writes to {}: remove the directory, and the same command goes on \
-                 with what is in the store",
+                "{} ended in {} and in another call that writes to {}: remove the directory, and the same command continues \
+                with what is in the store",
                 row.job,
                 dir.display(),
                 self.url()

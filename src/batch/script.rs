@@ -113,7 +113,7 @@ fn slurm(spec: &ScriptSpec) -> String {
     format!(
         r#"#!/bin/bash
 # Start: bash FILE [options of sbatch]. Submits an array of {n} shards and a merge that runs when all have ended, and prints both
-# ids. The directories of manifest and --out must be seen by all nodes. A requeued task goes on with its shard.
+# ids. All nodes must see the directories of the manifest and of --out. A requeued task continues its shard.
 set -euo pipefail
 mkdir -p {logs}
 array=$(sbatch --parsable "$@" --array=1-{n} --job-name=overnight --requeue --open-mode=append --signal=B:TERM@60 \
@@ -143,8 +143,8 @@ echo "merge ${{merge%%;*}}"
 fn gnu_parallel(spec: &ScriptSpec) -> String {
     format!(
         r#"#!/bin/bash
-# Start: bash FILE [options of parallel], as -j 4 or --sshloginfile hosts where all hosts see the same directories. The same
-# command again goes on: ended shards start no job that is up to date.
+# Start: bash FILE [options of parallel], such as -j 4, or --sshloginfile hosts if all hosts see the same directories. Repeat the
+# same command to continue: ended shards start no job that is up to date.
 set -uo pipefail
 mkdir -p {logs}
 shard() {{
@@ -197,7 +197,7 @@ overnight-merge:
 fn github(spec: &ScriptSpec) -> String {
     let indexes: Vec<String> = (1..=spec.shards).map(|index| index.to_string()).collect();
     format!(
-        r#"# Start: put this file into .github/workflows/ and run it by hand. Keys of model services belong into the
+        r#"# Start: put this file into .github/workflows/ and run it by hand. Keys of model services belong in the
 # step `run the shard`, as env: {{ GEMINI_API_KEY: ... }} from the repository's secrets.
 name: overnight
 on:
@@ -357,7 +357,7 @@ fn kubernetes(spec: &ScriptSpec) -> String {
     });
     format!(
         "# Start: kubectl apply -f FILE. It needs an image with `overnight`, the claim `overnight-work` (ReadWriteMany, with the manifest\n\
-         # in it, mounted at /work), and the secret `overnight-keys` with the keys of the model service. A pod that is lost goes on.\n\
+         # in it, mounted at /work), and the secret `overnight-keys` with the keys of the model service. A lost pod is replaced.\n\
          {}---\n{}",
         yaml(&array, 0),
         yaml(&merge, 0)
@@ -396,7 +396,7 @@ fn hyperqueue(spec: &ScriptSpec) -> String {
     let text = |text: &str| json!(text).to_string();
     let mut file = format!(
         "# Start: hq job submit-file FILE, with `overnight` on the PATH of the workers. {} shards, then a merge. A shard counts as done\n\
-         # when its bundle is sealed, whatever became of its jobs, so that the merge runs.\nname = \"overnight\"\n",
+         # when its bundle is complete, even if jobs failed, so that the merge runs.\nname = \"overnight\"\n",
         spec.shards
     );
     for index in 1..=spec.shards {

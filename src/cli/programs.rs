@@ -125,7 +125,7 @@ pub(crate) fn programs(text: &str) -> Vec<String> {
     found
 }
 
-/// The program of one simple command, and whether to go on with the next.
+/// The program of one simple command, and whether to continue with the next command.
 fn program(words: &[String]) -> (Option<String>, bool) {
     let is_assignment = |word: &&String| {
         word.split_once('=')

@@ -60,7 +60,7 @@ pub struct BatchJob {
 }
 
 impl Deliverable {
-    /// Builds it from a verified journal. `patch` is the recorded one; `ending` holds the texts of the run's files.
+    /// Builds it from a verified journal. `patch` is the recorded one; `ending` is the run's ending, for the reports.
     ///
     /// # Errors
     /// A sentence that says what is wrong: the journal has no `run_started` event, or its plan cannot be read.

@@ -264,7 +264,7 @@ pub fn marked(title: &str, body: &str, trailers: &str) -> String {
     format!("{body}\n\n{MARKER}{trailers}\nOvernight-Text: sha256:{text}{MARKER_END}\n")
 }
 
-/// A text that can stand in an HTML comment: it cannot end the comment.
+/// A text made safe for an HTML comment, which it cannot end.
 pub fn in_comment(text: &str) -> String {
     text.replace("--", "-\u{200b}-")
 }

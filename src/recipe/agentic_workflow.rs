@@ -394,7 +394,7 @@ fn outputs(reader: &mut Reader<'_>, name: &str, problems: &mut Problems) -> (Opt
             "create-pull-request" => (deliver, expect) = request(entry, name, problems),
             key if OF_OUTPUTS.contains(&key) => {}
             key => {
-                let help = "only `create-pull-request` is delivered (`overnight deliver`); let the answer hold the rest (`response:` in a recipe of your \
+                let help = "only `create-pull-request` is delivered (`overnight deliver`); put the rest into the answer (`response:` in a recipe of your \
                             own) and post it in a later job";
                 problems.push(cannot(entry.key_span, &format!("the output `{key}`"), help));
             }

@@ -46,7 +46,7 @@ pub(super) fn fill(text: &str, words: &[ShellValue]) -> Result<String, TemplateE
             // Together with the value, the `$` would begin a variable, a substitution or another kind of quote.
             if before == '$' && matches!(place, Place::Bare | Place::Double) {
                 return Err(TemplateError::shell(
-                    "a value stands behind `$`: write `{{ name }}` without it",
+                    "a value comes after `$`: write `{{ name }}` without it",
                 ));
             }
             sums.value(place)?;
@@ -57,7 +57,7 @@ pub(super) fn fill(text: &str, words: &[ShellValue]) -> Result<String, TemplateE
         out.push(character);
         if character == '\\' && matches!(place, Place::Bare | Place::Double) {
             match rest.next() {
-                Some(OPEN) => return Err(TemplateError::shell("a value stands behind a backslash")),
+                Some(OPEN) => return Err(TemplateError::shell("a value comes after a backslash")),
                 // The shell removes both, so the next character follows the one before the backslash.
                 Some('\n') => out.push('\n'),
                 Some(next) => {

@@ -784,7 +784,7 @@ fn passwords_in_urls_are_refused_and_keys_are_nowhere() {
         &[],
     )
     .exits(3);
-    assert!(done.stderr.contains("holds a password"), "{}", done.stderr);
+    assert!(done.stderr.contains("contains a password"), "{}", done.stderr);
     world.beside(
         "leak.yaml",
         json!({"replies": [{"error": {"class": "rejected", "message": "key k-secret-0123456789 is bad"}}]}).to_string(),

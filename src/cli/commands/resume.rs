@@ -138,7 +138,7 @@ impl Tree {
             return Ok(Tree::Isolated { made, origin: path });
         }
         let held = store::hold_workspace(&path)
-            .map_err(|_| Refusal::Environment(format!("another run holds the workspace {}", path.display())))?;
+            .map_err(|_| Refusal::Environment(format!("another run is using the workspace {}", path.display())))?;
         Ok(Tree::Own { path, _held: held })
     }
 

@@ -183,8 +183,12 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
         isolated.remove().await;
         return ended;
     }
-    let _held = store::hold_workspace(&place.workspace)
-        .map_err(|_| Refusal::Environment(format!("another run holds the workspace {}", place.workspace.display())))?;
+    let _held = store::hold_workspace(&place.workspace).map_err(|_| {
+        Refusal::Environment(format!(
+            "another run is using the workspace {}",
+            place.workspace.display()
+        ))
+    })?;
     begin(&args.shared, settings, place, None, started).await
 }
 

@@ -139,7 +139,7 @@ impl<'a> CallSummary<'a> {
         self.execs.iter().filter(|exec| exec.denied.is_none())
     }
 
-    /// Whether it waits for a person.
+    /// Whether the call waits for a person.
     pub fn is_waiting(&self) -> bool {
         let suspended = self.ruling().is_some_and(|ruling| ruling.decision == Decision::Suspend);
         suspended && self.approval.is_none() && !self.state.is_some_and(CallState::is_final)
