@@ -65,11 +65,37 @@ fn without_secrets(text: &str) -> Cow<'_, str> {
     redactor.redact(text)
 }
 
-/// Like [`stdout`], for text that a model or a file of the tree may contain.
+/// Like [`stdout`], for text or JSON that a model or a file of the tree may contain.
 pub fn stdout_of_others(text: &str) -> io::Result<()> {
     match is_shown(&io::stdout()) {
+        true if text.starts_with(['{', '[']) => stdout(&inert_json(text)),
         true => stdout(&inert(text)),
         false => stdout(text),
+    }
+}
+
+/// JSON with the same values and no `##`, with which some CI systems begin a command anywhere in a line. Their other
+/// markers stand at the beginning of a line or need a control character, and JSON has neither.
+fn inert_json(text: &str) -> String {
+    text.replace("##", "#\\u0023")
+}
+
+/// Standard output for JSON Lines; each write must be one whole line.
+#[derive(Debug)]
+pub struct JsonLines;
+
+impl Write for JsonLines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut out = io::stdout().lock();
+        match is_shown(&out) {
+            true => out.write_all(inert_json(&String::from_utf8_lossy(line)).as_bytes())?,
+            false => out.write_all(line)?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().lock().flush()
     }
 }
 
@@ -90,9 +116,9 @@ pub fn stdout_bytes(bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes a line to stdout; see [`stdout`].
+/// Writes a line to stdout; see [`stdout_of_others`].
 pub fn line(text: &str) -> io::Result<()> {
-    stdout(&format!("{text}\n"))
+    stdout_of_others(&format!("{text}\n"))
 }
 
 /// Lines for stderr that are held until the end of the command; `None` if lines are written at once.

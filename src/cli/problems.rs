@@ -77,7 +77,7 @@ pub fn print(all: &[Checked], format: ProblemFormat) -> Result<u8, Refusal> {
 }
 
 fn printed(text: &str) -> Result<(), Refusal> {
-    out::stdout(text).map_err(|error| Refusal::Output(format!("stdout: {error}")))
+    out::stdout_of_others(text).map_err(|error| Refusal::Output(format!("stdout: {error}")))
 }
 
 fn one_json(one: &Checked) -> Value {

@@ -1,7 +1,7 @@
 //! Reads `runs.jsonl` of a batch directory as a list of runs to deliver. Opens no run directory.
 
 use super::deliverable::BatchJob;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -21,6 +21,13 @@ struct RunLine {
     verdict: String,
     #[serde(default)]
     run: Option<String>,
+    /// Present with null where nothing changed.
+    #[serde(default, deserialize_with = "present")]
+    patch_digest: Option<Option<String>>,
+}
+
+fn present<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(value).map(Some)
 }
 
 /// A run of a batch.
@@ -32,6 +39,20 @@ pub struct BatchRun {
     pub dir: Option<PathBuf>,
     /// The remote or directory named by the job's target.
     pub repository: Option<String>,
+    /// SHA-256 of the patch that the batch recorded; `Some(None)` when it recorded none, `None` when the row says nothing.
+    pub patch_digest: Option<Option<String>>,
+}
+
+impl BatchRun {
+    /// Whether a run with this patch can be the one that the batch recorded.
+    #[must_use]
+    pub fn is_of(&self, patch: &[u8], digest: &str) -> bool {
+        match &self.patch_digest {
+            Some(Some(recorded)) => recorded == digest,
+            Some(None) => patch.is_empty(),
+            None => true,
+        }
+    }
 }
 
 /// The last run of every job, in the order in which the jobs first appear.
@@ -81,6 +102,7 @@ pub fn runs(text: &str, dir: &Path) -> Result<Vec<BatchRun>, Vec<String>> {
             verdict: line.verdict.clone(),
             dir: run,
             repository: repository(&line.target),
+            patch_digest: line.patch_digest.clone(),
         });
     }
     if problems.is_empty() { Ok(runs) } else { Err(problems) }

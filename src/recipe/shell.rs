@@ -3,6 +3,8 @@
 //! A template is rendered with a marker in the place of each value. This module then tracks the shell's quoting around
 //! the markers, and quotes each value for its context: unquoted, in `'…'`, or in `"…"`.
 
+mod evaluated;
+
 use super::template_error::TemplateError;
 use std::fmt::Write as _;
 
@@ -31,8 +33,10 @@ enum Place {
 /// The text with each marker replaced by its quoted value.
 ///
 /// # Errors
-/// A value in a comment, or after a substitution or here-document, where no quoting is known to be safe.
+/// A value in a comment, or after a substitution or here-document, where no quoting is known to be safe; a value where
+/// the shell would evaluate it, or that could get there through a variable and do something.
 pub(super) fn fill(text: &str, words: &[ShellValue]) -> Result<String, TemplateError> {
+    may_be_evaluated(text, words)?;
     let mut out = String::with_capacity(text.len());
     let mut place = Place::Bare;
     let mut sums = Arithmetic::default();
@@ -77,6 +81,30 @@ pub(super) fn fill(text: &str, words: &[ShellValue]) -> Result<String, TemplateE
     Ok(out)
 }
 
+/// Refuses values that could do something if the text evaluated the variable that holds them.
+fn may_be_evaluated(text: &str, words: &[ShellValue]) -> Result<(), TemplateError> {
+    let mut values = words.iter().flat_map(|word| match word {
+        ShellValue::One(text) => std::slice::from_ref(text),
+        ShellValue::Many(texts) => texts.as_slice(),
+    });
+    if evaluated::parses_again(text) && values.clone().any(|value| !is_harmless(value)) {
+        return Err(TemplateError {
+            help: "write the command without `eval`",
+            ..TemplateError::shell("a value has characters with a meaning to the shell, and the command uses `eval`")
+        });
+    }
+    let construct = evaluated::construct(text).filter(|_| values.any(|value| evaluated::is_active(value)));
+    match construct {
+        Some(construct) => Err(TemplateError {
+            help: "declare the parameter or the input's field as a number, or compute in the step's `when`",
+            ..TemplateError::shell(format!(
+                "a value has `[`, `$`, `=`, `++` or `--`, and the command has `{construct}`, where the shell could run it"
+            ))
+        }),
+        None => Ok(()),
+    }
+}
+
 /// Tracks arithmetic contexts: there the shell evaluates a value as an expression, and `a[$(command)]` runs its command
 /// in spite of all quotes.
 #[derive(Default)]
@@ -89,12 +117,22 @@ struct Arithmetic {
     test: Option<(bool, bool)>,
     /// The unquoted word so far; a quoted part is one [`CLOSE`].
     word: String,
+    /// The words of the simple command before it.
+    command: Vec<String>,
 }
 
 impl Arithmetic {
     fn value(&mut self, place: Place) -> Result<(), TemplateError> {
         if self.depth > 0 || self.subscript {
             return Err(Self::refused());
+        }
+        if evaluated::is_operand(&self.command, &self.word) {
+            return Err(TemplateError {
+                help: "pass it as an operand of its own: `bash -c 'echo \"$1\"' _ {{ name }}`; a variable's name is written out",
+                ..TemplateError::shell(
+                    "a value is the name of a variable or part of a script (`read`, `declare`, `eval`, `bash -c`), where it could run a command",
+                )
+            });
         }
         if let Some((value, _)) = &mut self.test {
             *value = true;
@@ -110,6 +148,7 @@ impl Arithmetic {
             (Place::Bare, _) => {}
             (Place::Comment, '\n') => {
                 self.word.clear();
+                self.command.clear();
                 return Ok(());
             }
             _ => {
@@ -130,7 +169,11 @@ impl Arithmetic {
             return Ok(());
         }
         self.subscript = false;
-        self.word_ended()
+        self.word_ended()?;
+        if !matches!(character, ' ' | '\t') {
+            self.command.clear();
+        }
+        Ok(())
     }
 
     fn word_ended(&mut self) -> Result<(), TemplateError> {
@@ -142,12 +185,15 @@ impl Arithmetic {
             ("-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge" | "-v" | "-R", Some((_, computes))) => *computes = true,
             _ => {}
         }
+        if !word.is_empty() {
+            self.command.push(word);
+        }
         Ok(())
     }
 
     fn refused() -> TemplateError {
         TemplateError {
-            help: "compare numbers with `[ … -gt … ]`, which evaluates no expressions, or in the step's `when`",
+            help: "compare numbers with `[ … -gt … ]`, which computes nothing, or in the step's `when`",
             ..TemplateError::shell(
                 "a value is in an arithmetic context (`((…))`, `[[ … -eq … ]]`, `name[…]`), where it could run a command",
             )
@@ -219,11 +265,16 @@ fn nul() -> TemplateError {
 
 /// Quotes one word for a POSIX shell; unchanged when no character is special.
 fn bare(text: &str) -> String {
-    let harmless = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c);
-    if !text.is_empty() && text.chars().all(harmless) {
+    if !text.is_empty() && is_harmless(text) {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// Whether no character of a value means anything to a shell.
+fn is_harmless(text: &str) -> bool {
+    text.chars()
+        .all(|c| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c))
 }
 
 #[cfg(test)]
@@ -262,6 +313,13 @@ mod tests {
             ),
             ("[[ $n -gt 1 ]] && echo @@", "x y", "[[ $n -gt 1 ]] && echo 'x y'"),
             ("[ @@ -gt 1 ]", "a[$(id)]", "[ 'a[$(id)]' -gt 1 ]"),
+            ("bash -c 'echo \"$1\"' _ @@", "a; b", "bash -c 'echo \"$1\"' _ 'a; b'"),
+            ("export NAME=@@; grep -c @@", "a=b", "export NAME='a=b'; grep -c 'a=b'"),
+            (
+                "while read -r l; do echo $l @@; done",
+                "[x]",
+                "while read -r l; do echo $l '[x]'; done",
+            ),
             ("(cd x; (ls @@))", "a b", "(cd x; (ls 'a b'))"),
             ("a[1]=2; ls [ab] @@", "a b", "a[1]=2; ls [ab] 'a b'"),
         ];
@@ -293,9 +351,34 @@ mod tests {
             "[[ -v @@ ]]",
             "a[@@]=1",
             "unset x a[\"@@\"]",
+            "[ -v @@ ]",
+            "test -v @@",
+            "printf -v @@ x",
+            "let @@",
+            "declare -i n=@@",
+            "declare @@=1",
+            "read @@ < a.txt",
+            "sleep 0 & wait -n -p @@",
+            "eval @@",
+            "x=1; eval \"echo @@\"",
+            "trap '@@' EXIT",
+            "bash -c \"echo @@\"",
+            "timeout 5 /bin/sh -ec 'ls @@'",
+            "python3 -c 'print(\"@@\")'",
         ] {
             assert!(one(text, "x").is_err(), "{text}");
         }
+        for text in [
+            "n=@@; (( n > 3 ))",
+            "n=@@; [[ $n -gt 3 ]] || true",
+            "x=abc; n=@@; echo ${x:n}",
+            "n=@@; echo $((n + 1))",
+            "n=@@; declare -i m=$n",
+        ] {
+            assert!(one(text, "a[$(id)]").is_err(), "{text}");
+            assert!(one(text, "12").is_ok(), "{text}");
+        }
+        assert!(one("x=@@; eval \"$x\"", "ls; id").is_err());
         assert!(one("echo @@", "\0").is_err());
     }
 

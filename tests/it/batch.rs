@@ -937,6 +937,34 @@ fn rows_of_a_batch_are_held_against_what_vouches_for_them() {
     std::fs::write(world.path().join("one/runs.jsonl"), "").unwrap();
     let done = deliver("one").exits(0);
     assert_eq!(opened(&done), 2, "{}", done.stdout);
+    // Another genuine run takes the place of one that the batch recorded.
+    world.beside("evil.yaml", script(&[writes("hello.txt", "evil\n"), says("done")]));
+    let other = [
+        "run",
+        "greet.yaml",
+        "--policy",
+        "policy.yaml",
+        "--model",
+        "script:evil.yaml",
+        "--workspace",
+        "r0",
+        "--isolate",
+        "--out",
+        "other",
+    ];
+    keyed(&other).exits(0);
+    let job = rows(&world, "out")[0]["job"].as_str().unwrap().to_owned();
+    let jobs = world.path().join("one/jobs").join(job);
+    let recorded = std::fs::read_dir(&jobs).unwrap().next().unwrap().unwrap().path();
+    std::fs::rename(&recorded, world.path().join("aside")).unwrap();
+    std::fs::rename(world.path().join("other"), &recorded).unwrap();
+    let done = deliver("one");
+    assert_eq!(opened(&done), 1, "{}", done.stdout);
+    assert!(
+        done.stdout.contains("not the one that the batch recorded"),
+        "{}",
+        done.stdout
+    );
     let record = world.path().join("one/batch.jsonl");
     let text = std::fs::read_to_string(&record).unwrap();
     let cut: String = text

@@ -36,9 +36,14 @@ fn text_is_inert_in_the_log_of_each_runner() {
         );
         let summary = world.call(&["report", &run, "--format", "summary"]).exits(0).stdout;
         assert!(!summary.contains("##vso[") && !summary.contains('\u{1b}'), "{summary}");
-        // What a program reads is as it was said.
-        let object = call(&world, &["--format", "json"]).exits(0).json();
-        assert_eq!(object["response"], HOSTILE, "{name}");
+        // What a program reads is as it was said, and nothing in it is a command.
+        let done = call(&world, &["--format", "json"]).exits(0);
+        assert_eq!(done.json()["response"], HOSTILE, "{name}");
+        let stream = call(&world, &["--format", "stream-json"]).exits(0).stdout;
+        let transcript = world.call(&["report", &run, "--format", "transcript"]).exits(0).stdout;
+        for text in [&done.stdout, &stream, &transcript] {
+            assert!(text.contains("vso[task") && !text.contains("##"), "{name}: {text}");
+        }
         let file = world.path().join("answer.txt");
         let args = args(&world, &[]);
         let mut command = world.command(&args.iter().map(String::as_str).collect::<Vec<_>>());

@@ -286,6 +286,14 @@ impl Call<'_> {
             Err(stop) => return Ok(stopped(&run, &stop)),
         };
         of.job = asked.of_batch.as_ref().map(|run| run.job.clone());
+        if asked
+            .of_batch
+            .as_ref()
+            .is_some_and(|row| !row.is_of(&of.patch, &of.patch_digest))
+        {
+            let why = "its patch is not the one that the batch recorded for this job: the run directory was replaced or changed";
+            return Ok(stopped(&run, &DeliverStop::Refused(why.to_owned())));
+        }
         let left_out = message::left_out(&of);
         if !left_out.is_empty() {
             out::stderr(&format!(

@@ -54,6 +54,12 @@ pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
 }
 
 fn printed(text: &str) -> Result<u8, Refusal> {
+    out::stdout_of_others(text).map_err(|error| Refusal::Output(format!("stdout: {error}")))?;
+    Ok(super::exit::PASSED)
+}
+
+/// Prints what this program alone has written and a shell or `man` reads, unchanged.
+fn whole(text: &str) -> Result<u8, Refusal> {
     out::stdout(text).map_err(|error| Refusal::Output(format!("stdout: {error}")))?;
     Ok(super::exit::PASSED)
 }
@@ -91,7 +97,7 @@ fn completions(shell: clap_complete::Shell, fixed: bool) -> Result<u8, Refusal> 
             .map_err(|error| Refusal::Output(error.to_string()))?,
         None => clap_complete::generate(shell, &mut manual::command(), "overnight", &mut script),
     }
-    printed(&String::from_utf8_lossy(&script))
+    whole(&String::from_utf8_lossy(&script))
 }
 
 /// Prints the manual page of one command or of all, or writes each to its own file.
@@ -116,5 +122,5 @@ fn man(args: &ManArgs) -> Result<u8, Refusal> {
             .map(|(_, page)| page)
             .ok_or_else(|| Refusal::Usage(format!("there is no command `{asked}`; `overnight --help` lists them")))?,
     };
-    printed(&String::from_utf8_lossy(&wanted))
+    whole(&String::from_utf8_lossy(&wanted))
 }

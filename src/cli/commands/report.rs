@@ -83,7 +83,10 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
         }
         // Not escaped: this output consists of workflow commands.
         ReportFile::Github => out::stdout_bytes(&bytes),
-        _ => out::stdout_of_programs(&bytes),
+        _ => match std::str::from_utf8(&bytes) {
+            Ok(json) if json.starts_with(['{', '[']) => out::stdout_of_others(json),
+            _ => out::stdout_of_programs(&bytes),
+        },
     };
     printed.map_err(|error| Refusal::Output(format!("stdout: {error}")))?;
     Ok(exit::PASSED)

@@ -494,7 +494,7 @@ fn sinks(shared: &RunFlags) -> Vec<Box<dyn Sink>> {
         sinks.push(Box::new(Plain::new(out::Stderr, level)));
     }
     if shared.format() == StdoutFormat::StreamJson {
-        sinks.push(Box::new(Stream::new(std::io::stdout())));
+        sinks.push(Box::new(Stream::new(out::JsonLines)));
     }
     sinks
 }

@@ -156,6 +156,9 @@ fn build(level: SandboxLevel, unix: bool) -> Result<Vec<BpfProgram>, seccompiler
     );
     modes(&mut rules)?;
     rules.insert(libc::SYS_socket, sockets(level, unix)?);
+    if level == SandboxLevel::Landlock || !unix {
+        rules.insert(libc::SYS_socketpair, datagram_pairs()?);
+    }
     if level == SandboxLevel::Landlock {
         machine_wide(&mut rules)?;
     }
@@ -228,8 +231,8 @@ fn modes(rules: &mut Rules) -> Result<(), seccompiler::Error> {
 }
 
 /// Which sockets may be created. At `full` the network namespace is private and empty, so a test's server may listen
-/// and be reached. At `landlock` the network is the machine's: no socket except a connected pair (`socketpair`, another
-/// call).
+/// and be reached. At `landlock` the network is the machine's: no socket except a connected pair (`socketpair`, of which
+/// [`datagram_pairs`] are refused).
 fn sockets(level: SandboxLevel, unix: bool) -> Result<Vec<SeccompRule>, seccompiler::Error> {
     let allowed: &[i32] = match level {
         // Without a Unix socket the command cannot connect to a socket file in the workspace.
@@ -264,6 +267,17 @@ fn sockets(level: SandboxLevel, unix: bool) -> Result<Vec<SeccompRule>, seccompi
         SeccompRule::new(vec![internet(libc::AF_INET)?, raw.clone()])?,
         SeccompRule::new(vec![internet(libc::AF_INET6)?, raw])?,
     ])
+}
+
+/// Pairs of datagram sockets: either end could be sent from to any socket file. A pair of streams stays connected. For
+/// `SOCK_RAW` the kernel makes a datagram socket too.
+fn datagram_pairs() -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    let of_kind = |kind: i32| {
+        let kind = u64::from(kind.unsigned_abs());
+        let masked = SeccompCmpOp::MaskedEq(0xf);
+        SeccompRule::new(vec![SeccompCondition::new(1, SeccompCmpArgLen::Dword, masked, kind)?])
+    };
+    Ok(vec![of_kind(libc::SOCK_DGRAM)?, of_kind(libc::SOCK_RAW)?])
 }
 
 /// One rule for each bit of `mask`: a filter condition can compare values, but cannot test for "any of these bits".

@@ -279,8 +279,18 @@ impl Ground {
         )
     }
 
-    /// A service of the host on a socket in the workspace, for whoever runs there; who comes is counted with the listener's visits.
+    /// A service of the host on a socket in the workspace, for whoever runs there, and one for datagrams on `path.dgram`;
+    /// who comes is counted with the listener's visits.
     pub fn host_socket(&self, path: &str) {
+        let at = self.ws().join(format!("{path}.dgram"));
+        let letters = std::os::unix::net::UnixDatagram::bind(&at).unwrap();
+        std::fs::set_permissions(&at, PermissionsExt::from_mode(0o777)).unwrap();
+        let visits = self.visits.clone();
+        std::thread::spawn(move || {
+            while letters.recv(&mut [0; 16]).is_ok() {
+                visits.fetch_add(1, Ordering::SeqCst);
+            }
+        });
         let at = self.ws().join(path);
         let server = std::os::unix::net::UnixListener::bind(&at).unwrap();
         std::fs::set_permissions(&at, PermissionsExt::from_mode(0o777)).unwrap();

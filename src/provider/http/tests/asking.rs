@@ -156,7 +156,7 @@ async fn another_model_stands_in_and_stays() {
     assert_eq!(reply.unwrap().text(), "ok");
     assert!(
         told.iter()
-            .any(|line| line.contains("auth") && line.contains("going on with gemini/m-1")),
+            .any(|line| line.contains("auth") && line.contains("continuing with gemini/m-1")),
         "{told:?}"
     );
     assert!(ask(&both, &[], None).await.0.is_ok());
