@@ -470,8 +470,13 @@ pub fn pricing() -> Result<Pricing, Refusal> {
     match environment::variable("OVERNIGHT_PRICES") {
         None => Ok(Pricing::default()),
         Some(path) => {
-            let text = inputs::text(Path::new(&path))?;
-            Pricing::with(&text).map_err(|why| Refusal::Invalid(format!("{path}:1:1: error[prices]: {why}")))
+            let text = inputs::text_of("OVERNIGHT_PRICES", Path::new(&path))?;
+            Pricing::with(&text).map_err(|why| {
+                Refusal::Invalid(format!(
+                    "{path}:1:1: error[prices]: {why}\nhelp: write a list as [{{\"model\": \"PROVIDER/NAME\", \"price\": \
+                     {{\"input\": 1.25, \"output\": 10.0}}}}], in US dollars for a million tokens"
+                ))
+            })
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Reads the user's files and stdin, up to a limit.
 
 use super::refusal::Refusal;
-use super::unread;
+use super::{shipped, unread};
 use std::io::Read;
 use std::path::Path;
 
@@ -11,6 +11,14 @@ pub const SIZE: u64 = 32 << 20;
 /// Reads a text file of the user.
 pub fn text(path: &Path) -> Result<String, Refusal> {
     utf8(bytes(path)?, &path.display().to_string())
+}
+
+/// Reads the text file that a flag or variable names; errors name it too.
+pub fn text_of(flag: &str, path: &Path) -> Result<String, Refusal> {
+    text(path).map_err(|refusal| match refusal {
+        Refusal::Environment(why) => Refusal::Environment(format!("{flag}: {why}")),
+        other => other,
+    })
 }
 
 /// Reads a file of the user as bytes.
@@ -55,8 +63,18 @@ pub fn recipe(path: &Path) -> Result<String, Refusal> {
             "there is no recipe file `{words}`; for a prompt, write `overnight run -p \"{words}\"`"
         )));
     }
+    if path.is_dir() {
+        return Err(Refusal::Invalid(format!(
+            "{name}:1:1: error[no-file]: {name} is a directory\nhelp: name a recipe file in it; `overnight recipe list {name}` shows them"
+        )));
+    }
+    let stem = path.file_stem().unwrap_or_default();
+    let help = match shipped::names().into_iter().find(|shipped| *shipped == stem) {
+        Some(shipped) => format!("did you mean `builtin:{shipped}`?"),
+        None => "`overnight recipe list` shows the recipes of ./recipes and of this program".to_owned(),
+    };
     Err(Refusal::Invalid(format!(
-        "{name}:1:1: error[no-file]: there is no recipe file {name}\nhelp: `overnight recipe list` shows the recipes of ./recipes"
+        "{name}:1:1: error[no-file]: there is no recipe file {name}\nhelp: {help}"
     )))
 }
 
@@ -81,7 +99,7 @@ pub fn text_or_file(value: &str) -> Result<String, Refusal> {
     match value.strip_prefix('@') {
         // A prompt may begin with a reference (`@src/a.rs explain this`); only a bare file name means a file.
         Some(path) if path.contains(char::is_whitespace) && !Path::new(path).is_file() => Ok(value.to_owned()),
-        Some(path) => text(Path::new(path)),
+        Some(path) => text_of(&format!("`@{path}`"), Path::new(path)),
         None if value == "-" => stdin(),
         None => Ok(value.to_owned()),
     }

@@ -150,7 +150,7 @@ fn with_data(prompt: &str, data: &str) -> String {
 /// The schema that the answer to a prompt must match.
 fn answer_schema(path: &Path) -> Result<Value, Refusal> {
     let name = path.display();
-    let text = inputs::text(path)?;
+    let text = inputs::text_of("--output-schema", path)?;
     let schema: Value = serde_json::from_str(&text).map_err(|error| {
         let (line, column) = (error.line(), error.column().max(1));
         Refusal::Invalid(format!(
@@ -266,7 +266,7 @@ impl Typed {
     /// From the flags that `run` and `recipe show` share.
     pub fn from_flags(param: &[String], params: Option<&Path>, input: Option<&str>) -> Result<Self, Refusal> {
         let params_file = match params {
-            Some(path) => Some((path.display().to_string(), inputs::text(path)?)),
+            Some(path) => Some((path.display().to_string(), inputs::text_of("--params", path)?)),
             None => None,
         };
         Ok(Self {

@@ -2,6 +2,8 @@
 
 use super::args::{RunArgs, RunFlags, StdoutFormat, dollars, duration, whole};
 use super::refusal::Refusal;
+use super::{environment, out};
+use crate::diag::did_you_mean;
 use clap::ValueEnum;
 use std::path::PathBuf;
 
@@ -107,6 +109,39 @@ pub const ALL: [(&str, &str); 32] = [
     ("COLUMNS", "The width of help texts."),
 ];
 
+/// Variables with the same prefix of the templates for CI systems and of the packages, and that of a batch for its runs.
+const OF_OTHERS: [&str; 8] = [
+    "RECIPE",
+    "ARGS",
+    "DIR",
+    "ARCHIVE",
+    "SHA256",
+    "TO",
+    "SOURCE",
+    "REQUEST_GATE",
+];
+
+/// Warnings about variables that begin with `OVERNIGHT_` and that nothing reads: a limit that was misspelled is no limit.
+pub fn unknown() -> Vec<String> {
+    let known = || {
+        let names = ALL.iter().flat_map(|(names, _)| names.split(", "));
+        names.filter(|name| name.starts_with("OVERNIGHT_"))
+    };
+    let is_known = |name: &str| {
+        let rest = name.trim_start_matches("OVERNIGHT_");
+        known().any(|known| known == name) || OF_OTHERS.contains(&rest)
+    };
+    let mut unknown: Vec<String> = environment::variables().into_iter().map(|(name, _)| name).collect();
+    unknown.retain(|name| name.starts_with("OVERNIGHT_") && !is_known(name));
+    unknown.sort();
+    let said = |name: String| {
+        let meant = did_you_mean(&name, known()).filter(|meant| meant.starts_with("did you mean"));
+        let meant = meant.unwrap_or_else(|| "`overnight man` lists the variables".to_owned());
+        format!("warning[unknown-variable]: {name} is set and has no meaning; {meant}")
+    };
+    unknown.into_iter().map(said).collect()
+}
+
 /// The value of a variable of this program; empty counts as unset, because CI systems set variables without a value to
 /// empty.
 fn set(name: &str) -> Result<Option<String>, Refusal> {
@@ -162,6 +197,7 @@ pub fn github(flag: bool) -> Result<bool, Refusal> {
 /// # Errors
 /// A value that its flag would refuse.
 pub fn fill(shared: &mut RunFlags) -> Result<(), Refusal> {
+    unknown().iter().for_each(|warning| out::stderr(warning));
     let text = |text: &str| Ok(text.to_owned());
     let or = |given: &mut Option<PathBuf>, name: &str| -> Result<(), Refusal> {
         if given.is_none() {

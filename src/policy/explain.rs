@@ -69,6 +69,26 @@ pub fn json_line(ruling: &Ruling) -> String {
     .to_string()
 }
 
+/// Everything that [`render`] shows, as one JSON object: the keys of [`json_line`], and `call`, `fix`, `writes`, `at_exec`,
+/// `runs` and `considered`.
+pub fn json_object(title: &str, ruling: &Ruling) -> Value {
+    let mut object: Value = serde_json::from_str(&json_line(ruling)).unwrap_or_default();
+    let may_start = matches!(ruling.decision, Decision::Allow | Decision::Modify) && !ruling.words.is_empty();
+    object["call"] = json!(title);
+    object["fix"] = json!(ruling.fix);
+    object["writes"] = json!(may_start.then(|| writes(&ruling.writes)));
+    let deferred = ruling.deferred.iter();
+    object["at_exec"] = deferred
+        .map(|one| json!({ "program": one.program, "rule": one.rule, "reason": one.reason }))
+        .collect();
+    object["runs"] = json!(ruling.words);
+    let considered = ruling.considered.iter();
+    object["considered"] = considered
+        .map(|one| json!({ "matched": one.matched, "decision": one.decision.as_str(), "rule": one.rule, "why": one.why }))
+        .collect();
+    object
+}
+
 /// The JSON line for a call that could not be judged; such a call is not allowed.
 pub fn json_error(why: &str) -> String {
     json!({ "decision": "deny", "rule": null, "code": "no_rule", "reason": format!("the call cannot be judged: {why}") }).to_string()

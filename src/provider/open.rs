@@ -1,6 +1,7 @@
 //! Creates a provider from a model's name: resolves key, base URL and settings. Opens no connection.
 
 use super::http::{Http, Service};
+use super::pricing;
 use super::scripted::Scripted;
 use super::wire::{self, Wire};
 use super::{Provider, RequestSettings};
@@ -136,8 +137,13 @@ fn unknown(model: &str) -> OpenError {
         .into_iter()
         .map(|wire| format!("{}/NAME", wire.vendor()))
         .collect();
+    let name = model.split_once('/').map_or(model, |(_, name)| name).to_lowercase();
+    let meant = match pricing::ids().find(|id| id.split_once('/').is_some_and(|(_, known)| known == name)) {
+        Some(id) => format!("did you mean `{id}`? "),
+        None => String::new(),
+    };
     OpenError::Name(format!(
-        "no provider for the model `{model}`: write {}, script:FILE or replay:RUN",
+        "no provider for the model `{model}`: {meant}Write {}, script:FILE or replay:RUN",
         known.join(", ")
     ))
 }
@@ -165,7 +171,10 @@ fn base(wire: Wire, with: &OpenWith<'_>) -> Result<Base, OpenError> {
             named: false,
         });
     };
-    let address = checked_base(&url).map_err(|why| OpenError::Environment(format!("{place}: {why}")))?;
+    let address = checked_base(&url).map_err(|why| match with.base_url {
+        Some(_) => OpenError::Name(format!("{place}: {why}")),
+        None => OpenError::Environment(format!("{place}: {why}")),
+    })?;
     // Both forms are common; the vendor's own clients expect the address without the version.
     let version = service.own_version.unwrap_or_default();
     let address = address.strip_suffix(version).unwrap_or(&address);

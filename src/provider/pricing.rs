@@ -53,6 +53,11 @@ pub fn known(id: &str) -> Option<&'static ModelRow> {
     find(&TABLE, id)
 }
 
+/// The ids of the models in the built-in table, as `PROVIDER/NAME`.
+pub fn ids() -> impl Iterator<Item = &'static str> {
+    TABLE.iter().map(|row| row.model.as_str())
+}
+
 impl Pricing {
     /// The built-in table, preceded by the rows in `json`, a list in the same format.
     ///

@@ -571,3 +571,82 @@ fn init_writes_what_passes_its_own_checks_and_overwrites_nothing() {
     let nothing = World::new().call(&["init"]).exits(8);
     assert!(nothing.stderr.contains("Cargo.toml"), "{}", nothing.stderr);
 }
+
+#[test]
+fn what_was_meant_is_said() {
+    let world = World::new().env("OVERNIGHT_MAX_COSTS", "1").env("OVERNIGHT_DIR", "x");
+    let model = script(&world);
+    let done = world.call(&["run", "-p", "x", "-m", &model]).exits(0);
+    assert!(
+        done.stderr
+            .contains("OVERNIGHT_MAX_COSTS is set and has no meaning; did you mean `OVERNIGHT_MAX_COST`?"),
+        "{}",
+        done.stderr
+    );
+    assert!(!done.stderr.contains("OVERNIGHT_DIR"), "{}", done.stderr);
+
+    let world = World::new();
+    let model = script(&world);
+    let said = |args: &[&str], code: i32, wanted: &str| {
+        let done = world.call(args).exits(code);
+        assert!(done.stderr.contains(wanted), "{args:?}: {}", done.stderr);
+    };
+    said(
+        &["run", "-p", "x", "-m", "gemini-2.5-pro"],
+        2,
+        "did you mean `gemini/gemini-2.5-pro`?",
+    );
+    said(
+        &["run", "-p", "x", "-m", "google/gemini-2.5-pro"],
+        2,
+        "did you mean `gemini/gemini-2.5-pro`?",
+    );
+    said(
+        &["run", "-p", "x", "-m", "openai/q", "--base-url", "nope"],
+        2,
+        "--base-url",
+    );
+    said(
+        &["run", "fix-tests", "-m", &model],
+        3,
+        "did you mean `builtin:fix-tests`?",
+    );
+    std::fs::create_dir(world.ws().join("ci")).unwrap();
+    said(&["run", "ci", "-m", &model], 3, "ci is a directory");
+    said(&["run", "-p", "@nope", "-m", &model], 8, "`@nope`: cannot read");
+    said(
+        &["run", "-p", "x", "-m", &model, "--output-schema", "nope"],
+        8,
+        "--output-schema: cannot read",
+    );
+    said(
+        &[
+            "policy",
+            "explain",
+            "builtin:read-only",
+            "--tool",
+            "read_file",
+            "--args",
+            "{}",
+        ],
+        2,
+        "file_path",
+    );
+    let explained = world
+        .call(&[
+            "policy",
+            "explain",
+            "builtin:build",
+            "--command",
+            "cargo build",
+            "--format",
+            "json",
+        ])
+        .exits(0)
+        .json();
+    assert_eq!(explained["runs"], json!([["cargo", "build"]]), "{explained}");
+    assert!(
+        explained["writes"].is_string() && explained["considered"].is_array(),
+        "{explained}"
+    );
+}

@@ -84,7 +84,10 @@ fn warned(warnings: &[Diagnostic]) -> String {
 async fn test(name: &str, cases_file: &Path, format: ProblemFormat, workspace: &Path) -> Result<u8, Refusal> {
     let judge = Judge::new(name, workspace).await?;
     let mut files = SourceFiles::default();
-    let file = files.add(cases_file.display().to_string(), inputs::text(cases_file)?);
+    let file = files.add(
+        cases_file.display().to_string(),
+        inputs::text_of("--cases", cases_file)?,
+    );
     let table = cases::parse(&files, file).map_err(|problems| Refusal::of_problems(&problems, &files))?;
     let report = cases::run(&table, |case| {
         judge.rule(&case.tool, &case.args).map(|judged| judged.ruling)
@@ -123,13 +126,10 @@ async fn explain(args: &ExplainArgs) -> Result<u8, Refusal> {
     };
     match judge.rule(&tool, &arguments) {
         Ok(judged) if args.format == ReportFormat::Json => {
-            printed(&format!("{}\n", explain::json_line(&judged.ruling)))
+            printed(&format!("{}\n", explain::json_object(&judged.title, &judged.ruling)))
         }
         Ok(judged) => printed(&explain::render(&judged.title, &judged.ruling)),
-        Err(why) => {
-            out::stderr(&format!("error: {why}"));
-            Ok(exit::FAILED)
-        }
+        Err(why) => Err(Refusal::Usage(why)),
     }
 }
 

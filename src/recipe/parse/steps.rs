@@ -197,7 +197,7 @@ fn check(node: &YamlNode, problems: &mut Problems) -> Option<CheckSpec> {
                 span,
                 format!("only a check with `{of}` has this key"),
             );
-            problems.push(problem.help("leave it away"));
+            problems.push(problem.help("remove it"));
         }
     }
     let what = if let Some(command) = run {
@@ -250,7 +250,7 @@ fn answer(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<CheckKind>
             timeout.span,
             "only `answer` with `run` has this key",
         );
-        problems.push(problem.help("leave it away"));
+        problems.push(problem.help("remove it"));
     }
     match run {
         Some(command) => Some(CheckKind::AnswerRun {
