@@ -76,7 +76,7 @@ fn bash(world: &World, dir: &Path, text: &str, env: &[(&str, &str)]) -> String {
 fn the_first_two_blocks_are_the_job_and_the_tests() {
     let blocks = blocks();
     assert_eq!((blocks[0].0.as_str(), blocks[1].0.as_str()), ("sh", "sh"));
-    assert!(blocks[0].1.contains("\ncargo run --release -- run recipes/") && blocks[0].1.contains(" --sample"));
+    assert!(blocks[0].1.contains("\ncargo run -- run recipes/") && blocks[0].1.contains(" --sample"));
     assert_eq!(blocks[1].1.trim(), "cargo test");
     let ci = std::fs::read_to_string(project().join(".ci/run")).unwrap();
     let takes = |n: usize| ci.contains("README.md") && ci.contains(&format!("$(block {n})"));
@@ -97,7 +97,7 @@ fn the_job_leaves_what_it_names() {
     let world = World::new();
     // The recipe is found and the run's directory made from where the user stands, as printed.
     std::os::unix::fs::symlink(project().join("recipes"), world.path().join("recipes")).unwrap();
-    let job = blocks()[0].1.replace("cargo run --release --", BIN);
+    let job = blocks()[0].1.replace("cargo run --", BIN);
     bash(&world, world.path(), &job, &[]);
     std::fs::rename(world.path().join("target/sample"), world.out()).unwrap();
     for file in [
