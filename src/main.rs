@@ -36,7 +36,8 @@ fn main() -> ExitCode {
         .and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(mut error) => {
+            cli::flag_hints::improve(&mut error);
             // Help and version go to stdout with exit code 0; a mistake goes to stderr.
             let _ = error.print();
             return ExitCode::from(match error.use_stderr() {

@@ -7,6 +7,7 @@ pub mod change_reach;
 pub mod commands;
 pub mod committed;
 pub mod environment;
+pub mod flag_hints;
 pub mod foresee;
 pub mod github;
 pub mod given_input;

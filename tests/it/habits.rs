@@ -606,6 +606,10 @@ fn what_was_meant_is_said() {
         2,
         "--base-url",
     );
+    said(&["run", "-p", "x", "--yolo"], 2, "--policy builtin:build");
+    said(&["run", "-p", "x", "--output-format", "json"], 2, "--format json");
+    said(&["lint"], 2, "overnight policy check FILE");
+    said(&["exec", "x"], 2, "overnight run -p PROMPT");
     said(
         &["run", "fix-tests", "-m", &model],
         3,
@@ -649,4 +653,29 @@ fn what_was_meant_is_said() {
         explained["writes"].is_string() && explained["considered"].is_array(),
         "{explained}"
     );
+}
+
+#[test]
+fn a_copy_of_an_output_follows_no_linked_directory_of_the_tree() {
+    let world = World::new();
+    let model = script(&world);
+    std::fs::create_dir(world.path().join("outside")).unwrap();
+    std::os::unix::fs::symlink("../outside", world.ws().join("reports")).unwrap();
+    let done = world
+        .call(&["run", "-p", "x", "-m", &model, "--junit", "reports/junit.xml"])
+        .exits(8);
+    assert!(done.stderr.contains("symbolic link"), "{}", done.stderr);
+    assert!(
+        std::fs::read_dir(world.path().join("outside"))
+            .unwrap()
+            .next()
+            .is_none()
+    );
+    // A directory of the machine may be a link.
+    std::os::unix::fs::symlink("outside", world.path().join("reports")).unwrap();
+    let junit = world.path().join("reports/junit.xml").to_string_lossy().into_owned();
+    world
+        .call(&["run", "-p", "x", "-m", &model, "--junit", &junit])
+        .exits(0);
+    assert!(world.path().join("outside/junit.xml").is_file());
 }

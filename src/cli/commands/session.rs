@@ -503,8 +503,13 @@ fn sinks(shared: &RunFlags) -> Vec<Box<dyn Sink>> {
 pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>) -> Result<Vec<File>, Refusal> {
     let copies = [&shared.patch, &shared.junit, &shared.transcript];
     let named = copies.into_iter().filter_map(|path| path.as_deref()).chain(out);
+    let workspace = shared.workspace.as_deref().unwrap_or(Path::new("."));
     let mut held = Vec::new();
     for path in named {
+        // A link in place of the file is replaced; a linked directory would carry the file out of the tree.
+        if let Some(parent) = path.parent() {
+            store::refuse_link(workspace, parent)?;
+        }
         held.push(output_lock::hold(path).map_err(|error| match error {
             JournalError::Held(_) => Refusal::Environment(format!(
                 "another run writes {}: name another file, or wait for its end",
