@@ -2,7 +2,7 @@
 //! them. Reads only names and links.
 
 use super::environment;
-use crate::workspace::patch;
+use crate::workspace::patch::{self, Repository};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -16,26 +16,61 @@ pub fn ends_in(file: &Path, places: &[PathBuf]) -> bool {
     ends.is_none_or(|end| places.iter().any(|place| end.starts_with(place)))
 }
 
-/// Directories that the change under test may have written: the workspace, its repository and all worktrees of it, with
-/// links resolved.
+/// Directories that the change under test may have written: the workspace, its repository and all worktrees of it, and
+/// the same of every repository whose change decides what the workspace is; with links resolved.
 pub fn places(workspace: &Path) -> Vec<PathBuf> {
     let root = real(workspace);
     let mut places = vec![root.clone()];
-    if let Some(repository) = patch::repository(&root) {
-        let common = real(&repository.common_dir);
-        places.extend([real(&repository.top), real(&repository.git_dir), common.clone()]);
-        // The main worktree is the parent of the common directory.
-        if common.file_name().is_some_and(|name| name == ".git") {
-            places.extend(common.parent().map(Path::to_path_buf));
-        }
-        let others = std::fs::read_dir(common.join("worktrees"));
-        for entry in others.into_iter().flatten().filter_map(Result::ok) {
-            let pointer = std::fs::read_to_string(entry.path().join("gitdir")).unwrap_or_default();
-            places.extend(Path::new(pointer.trim()).parent().map(real));
-        }
+    let own = patch::repository(&root);
+    for repository in own.into_iter().chain(deciders(workspace)) {
+        of_repository(&repository, &mut places);
     }
     places.retain(|place| place.components().count() > 1);
     places
+}
+
+/// Adds the directories of a repository and of all its worktrees.
+fn of_repository(repository: &Repository, places: &mut Vec<PathBuf>) {
+    let common = real(&repository.common_dir);
+    places.extend([real(&repository.top), real(&repository.git_dir), common.clone()]);
+    // The main worktree is the parent of the common directory.
+    if common.file_name().is_some_and(|name| name == ".git") {
+        places.extend(common.parent().map(Path::to_path_buf));
+    }
+    let others = std::fs::read_dir(common.join("worktrees"));
+    for entry in others.into_iter().flatten().filter_map(Result::ok) {
+        let pointer = std::fs::read_to_string(entry.path().join("gitdir")).unwrap_or_default();
+        places.extend(Path::new(pointer.trim()).parent().map(real));
+    }
+}
+
+/// Other repositories than the workspace's own in which a change decides which repository that is: those that have it
+/// as a submodule, and those that track a link on the path to the workspace, with those that have them as a submodule.
+pub fn deciders(workspace: &Path) -> Vec<Repository> {
+    let own = patch::repository(&real(workspace));
+    let mut all = own.as_ref().map(patch::owners).unwrap_or_default();
+    let mut links = way(&logical(workspace)).unwrap_or_default();
+    links.pop();
+    for link in links {
+        let holder = link.parent().and_then(patch::repository);
+        let Some(holder) = holder.filter(|holder| holder.tracks(&link)) else {
+            continue;
+        };
+        let owners = patch::owners(&holder);
+        all.extend([holder].into_iter().chain(owners));
+    }
+    all.retain(|one| own.as_ref().is_none_or(|own| real(&own.top) != real(&one.top)));
+    all
+}
+
+/// A path relative to the current directory as the shell names that directory, which may be through links.
+fn logical(path: &Path) -> PathBuf {
+    let here = real(Path::new("."));
+    let named = environment::variable("PWD").map(PathBuf::from);
+    match named.filter(|named| named.is_absolute() && real(named) == here) {
+        Some(named) => named.join(path),
+        None => path.to_owned(),
+    }
 }
 
 fn real(path: &Path) -> PathBuf {

@@ -5,13 +5,14 @@ mod beside;
 pub use beside::{RecipeFile, give};
 
 use super::change_reach::{ends_in, places, reaches};
-use super::committed::Commit;
+use super::committed::{self, Commit};
 use super::inputs;
 use super::refusal::Refusal;
 use super::shipped;
 use crate::diag::{Spanned, did_you_mean};
 use crate::recipe::{DocumentUse, Recipe, named};
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A recipe as the command line names it.
@@ -105,7 +106,11 @@ pub async fn committed(name: &str, workspace: &Path) -> Result<(Commit, String),
     let spec = name.strip_prefix("git:").unwrap_or(name);
     let (revision, path) = spec.split_once(':').ok_or_else(|| bad("no path is given"))?;
     let path = within("", path).ok_or_else(|| bad("the path leads out of the repository"))?;
-    let commit = Commit::resolve(revision, workspace).await?.map_err(|why| bad(&why))?;
+    let resolved = Commit::resolve(revision, workspace).await?;
+    let commit = resolved.map_err(|why| match committed::owned(workspace).is_some() {
+        true => invalid(name, "foreign-repository", &why, committed::OWNED_HELP),
+        false => bad(&why),
+    })?;
     Ok((commit, path))
 }
 
@@ -275,6 +280,14 @@ impl RecipeOrigin {
                 "it lies in the workspace's repository ({})",
                 place.display()
             )));
+        }
+        if let Ok(data) = std::fs::metadata(own)
+            && data.is_file()
+            && data.nlink() > 1
+        {
+            return Ok(Trust::no(
+                "its file has more than one hard link, and another of them may lie in the workspace's repository",
+            ));
         }
         if let Some(settings) = &recipe.tools.settings
             && let Some(place) = reaches(&self.place(DocumentUse::Settings, &settings.value, workspace), &places)

@@ -1,7 +1,7 @@
 //! Reads the policies of a run and the files that they extend.
 
 use super::change_reach::ends_in;
-use super::committed::Commit;
+use super::committed::{self, Commit};
 use super::inputs;
 use super::origin;
 use super::refusal::Refusal;
@@ -183,6 +183,9 @@ impl Reader<'_> {
     /// The text of an extended file, or why it cannot be read.
     async fn beside(&mut self, name: &str) -> Result<Result<String, String>, Refusal> {
         if name.starts_with("git:") {
+            if let Some(why) = committed::owned(self.workspace) {
+                return Ok(Err(format!("{why}: {}", committed::OWNED_HELP)));
+            }
             let read = self.committed(name).await;
             return match read {
                 Ok(text) => Ok(small(text)),

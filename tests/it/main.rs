@@ -25,6 +25,7 @@ mod exit_codes;
 mod extends;
 mod feedback;
 mod findings;
+mod foreign_repositories;
 mod forged;
 mod formats;
 mod gemini;
