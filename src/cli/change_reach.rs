@@ -2,6 +2,7 @@
 //! them. Reads only names and links.
 
 use super::environment;
+use crate::policy::secrets_like::secret_like;
 use crate::workspace::patch::{self, Repository};
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -71,6 +72,37 @@ fn logical(path: &Path) -> PathBuf {
         Some(named) => named.join(path),
         None => path.to_owned(),
     }
+}
+
+/// Why a file that a recipe names is not read, as a message fragment for people: after following all links it has a name
+/// of files that hold secrets, or lies in a git directory. `None` also if it cannot be found.
+pub fn held_back(file: &Path) -> Option<String> {
+    let end = way(file)?.pop()?;
+    let top = end.parent().and_then(patch::repository).map(|found| found.top);
+    let is_git_dir =
+        |dir: &Path| dir.join("HEAD").is_file() && (dir.join("objects").is_dir() || dir.join("commondir").is_file());
+    let below = top.as_ref().and_then(|top| end.strip_prefix(top).ok()).unwrap_or(&end);
+    let in_git = below
+        .components()
+        .any(|part| part.as_os_str().eq_ignore_ascii_case(".git"))
+        || end
+            .ancestors()
+            .take_while(|dir| top.as_deref() != Some(*dir))
+            .any(is_git_dir);
+    let why = match secret_like(&below.to_string_lossy()) {
+        Some(why) => why,
+        None if in_git => "it is in a git directory",
+        None => return None,
+    };
+    Some(format!("it is `{}`: {why}", below.display()))
+}
+
+/// As [`held_back`], for a file that a person names: only where a link that lies in a repository leads to it.
+pub fn led_astray(file: &Path) -> Option<String> {
+    let mut links = way(file)?;
+    links.pop();
+    let of_repository = |link: &PathBuf| link.parent().is_some_and(|dir| patch::repository(dir).is_some());
+    links.iter().any(of_repository).then(|| held_back(file)).flatten()
 }
 
 fn real(path: &Path) -> PathBuf {

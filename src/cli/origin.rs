@@ -4,7 +4,7 @@ mod beside;
 
 pub use beside::{RecipeFile, give};
 
-use super::change_reach::{ends_in, places, reaches};
+use super::change_reach::{ends_in, held_back, led_astray, places, reaches};
 use super::committed::{self, Commit};
 use super::inputs;
 use super::refusal::Refusal;
@@ -152,6 +152,10 @@ impl RecipeOrigin {
             (Kind::Shipped, text.to_owned())
         } else {
             let path = PathBuf::from(&name);
+            if let Some(why) = led_astray(&path) {
+                let help = "name a recipe file that is no link to another kind of file";
+                return Err(invalid(&name, "secret-file", &why, help));
+            }
             let text = inputs::recipe(&path)?;
             (Kind::File(path), text)
         };
@@ -210,7 +214,8 @@ impl RecipeOrigin {
     }
 
     /// Reads the files that the recipe names; for a recipe from a commit, from that commit. For an untrusted recipe,
-    /// only files in the workspace's repository or next to the recipe are read.
+    /// only files in the workspace's repository or next to the recipe are read; files that look like secrets, and those
+    /// of git, for none.
     ///
     /// # Errors
     /// Git cannot be run. A file that cannot be read is reported by [`Named::text`].
@@ -232,12 +237,15 @@ impl RecipeOrigin {
                 }
                 _ => {
                     let file = self.place(wanted, &name.value, workspace);
-                    let text = match trust.trusted || ends_in(&file, &places) {
-                        true => inputs::text(&file).map_err(|refusal| refusal.to_string()),
-                        false => Err(format!(
+                    let text = if !trust.trusted && !ends_in(&file, &places) {
+                        Err(format!(
                             "it is outside the workspace's repository, and the recipe is not trusted: {}",
                             trust.why
-                        )),
+                        ))
+                    } else if let Some(why) = held_back(&file) {
+                        Err(format!("it is not read: {why}"))
+                    } else {
+                        inputs::text(&file).map_err(|refusal| refusal.to_string())
                     };
                     all.files.push(file);
                     text

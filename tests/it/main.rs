@@ -62,6 +62,7 @@ mod resume;
 mod ruled_patch;
 mod rulings;
 mod scheduler;
+mod secret_files_of_recipes;
 mod secrets;
 mod server_prompts;
 mod service;
