@@ -2,6 +2,7 @@
 //! them. Reads only names and links.
 
 use super::environment;
+use crate::batch::sources;
 use crate::policy::secrets_like::secret_like;
 use crate::workspace::patch::{self, Repository};
 use std::collections::VecDeque;
@@ -18,16 +19,36 @@ pub fn ends_in(file: &Path, places: &[PathBuf]) -> bool {
 }
 
 /// Directories that the change under test may have written: the workspace, its repository and all worktrees of it, and
-/// the same of every repository whose change decides what the workspace is; with links resolved.
+/// the same of every repository whose change decides what the workspace is; with links resolved. In a job of a batch,
+/// also those of the source of its tree.
 pub fn places(workspace: &Path) -> Vec<PathBuf> {
-    let root = real(workspace);
-    let mut places = vec![root.clone()];
-    let own = patch::repository(&root);
-    for repository in own.into_iter().chain(deciders(workspace)) {
-        of_repository(&repository, &mut places);
+    let mut places = Vec::new();
+    of_tree(workspace, &mut places);
+    if let Some(source) = source() {
+        of_tree(&source, &mut places);
+        if let Some(bare) = patch::repository_at(&real(&source)) {
+            for repository in patch::owners(&bare).iter().chain([&bare]) {
+                of_repository(repository, &mut places);
+            }
+        }
     }
     places.retain(|place| place.components().count() > 1);
     places
+}
+
+/// The source of the workspace's tree, if this is a job of a batch and the source is on this machine.
+pub fn source() -> Option<PathBuf> {
+    environment::variable(sources::VARIABLE).map(PathBuf::from)
+}
+
+/// Adds the directories of a tree, its repository and those that decide which one that is.
+fn of_tree(tree: &Path, places: &mut Vec<PathBuf>) {
+    let root = real(tree);
+    let own = patch::repository(&root);
+    places.push(root);
+    for repository in own.into_iter().chain(deciders(tree)) {
+        of_repository(&repository, places);
+    }
 }
 
 /// Adds the directories of a repository and of all its worktrees.

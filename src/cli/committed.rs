@@ -37,15 +37,24 @@ pub struct Commit {
 /// Why the revisions of a workspace's repository say nothing about a base, as a message fragment for people: a change
 /// in another repository decides which one it is, so that it may be a repository of whoever made the change.
 pub fn owned(workspace: &Path) -> Option<String> {
-    let root = std::fs::canonicalize(workspace).unwrap_or_else(|_| workspace.to_owned());
-    let own = patch::repository(&root)?;
-    if let Some(owner) = patch::owners(&own).first() {
+    let source = change_reach::source();
+    std::iter::once(workspace).chain(source.as_deref()).find_map(owned_tree)
+}
+
+fn owned_tree(tree: &Path) -> Option<String> {
+    let root = std::fs::canonicalize(tree).unwrap_or_else(|_| tree.to_owned());
+    let repositories = [patch::repository(&root), patch::repository_at(&root)];
+    let owner = repositories
+        .iter()
+        .flatten()
+        .find_map(|own| patch::owners(own).into_iter().next());
+    if let Some(owner) = owner {
         return Some(format!(
             "the workspace is a submodule of {}, and a change there decides which repository it is",
             owner.top.display()
         ));
     }
-    let decider = change_reach::deciders(workspace).into_iter().next()?;
+    let decider = change_reach::deciders(tree).into_iter().next()?;
     Some(format!(
         "the path to the workspace leads through a link of {}, and a change there decides which repository it is",
         decider.top.display()

@@ -135,12 +135,73 @@ fn a_submodule_brings_no_base_branch_of_its_own() {
         // The top of the same checkout is the project's.
         run(&world, pinned.0, pinned.1, &co).exits(0);
     }
+    // As the target of a batch: its own worktree, or a mirror.
+    for branch in ["main", "submodule", "link"] {
+        let co = checkout(&world, branch);
+        for target in ["path: co/app", "repo: co/app"] {
+            let plain = branch == "main";
+            let target = if plain {
+                target.replace("/app", "")
+            } else {
+                target.to_owned()
+            };
+            let done = batch(&world, pinned, &target);
+            assert_eq!(done.code == 0, plain, "{branch} {target}: {}", done.stderr);
+            assert!(!pwned.exists() && co.exists(), "{branch} {target}");
+        }
+    }
     // A worktree of the submodule is the submodule's.
     let co = checkout(&world, "submodule");
     let tree = world.path().join("tree");
     git_in(&co.join("app"), &["worktree", "add", "-q", "--detach", &text(&tree)]);
     run(&world, pinned.0, pinned.1, &tree).exits(3);
     assert!(!pwned.exists());
+}
+
+/// A batch of one job with these files, on this target.
+fn batch(world: &World, (recipe, policy): (&str, &str), target: &str) -> Done {
+    world.beside("script.yaml", script(&[says("done")]));
+    let manifest = format!(
+        "version: 1\nname: night\nrecipe: \"{recipe}\"\npolicy: \"{policy}\"\ntargets: [{{ {target}, id: j1, model: 'script:script.yaml' }}]\n"
+    );
+    let manifest = world.beside("m.yaml", manifest);
+    let night = text(&world.path().join("night"));
+    let _ = std::fs::remove_dir_all(&night);
+    world.call(&["batch", &manifest, "--out", &night])
+}
+
+#[test]
+fn a_recipe_of_a_local_source_of_a_batch_is_not_trusted() {
+    let service = Service::start();
+    let asks = recipe(&json!({ "url": service.url(), "headers": { "X-Leak": "${DEPLOY_TOKEN}" } }));
+    let world = World::repo(&[("ci/r.yaml", &asks), ("app/x", "x\n")]).env("DEPLOY_TOKEN", TOKEN);
+    world.beside("policy.yaml", LOCAL);
+    let co = text(&checkout(&world, "main"));
+    std::os::unix::fs::symlink("co", world.path().join("link")).unwrap();
+    let targets = [
+        "path: co".to_owned(),
+        "path: co/app".to_owned(),
+        "repo: co".to_owned(),
+        "repo: ./co".to_owned(),
+        "repo: co/.git".to_owned(),
+        "repo: link".to_owned(),
+        format!("repo: {co}"),
+        format!("repo: 'file://{co}'"),
+        format!("repo: 'file://{}%63o'", co.trim_end_matches("co")),
+    ];
+    for target in &targets {
+        let done = batch(&world, ("co/ci/r.yaml", "policy.yaml"), target);
+        assert_ne!(done.code, 0, "{target}");
+        assert_eq!(service.seen(), "", "{target}");
+    }
+    // The honest use: a recipe of another clone, for the same targets.
+    git_in(world.path(), &["clone", "-q", &text(&world.ws()), "base"]);
+    for target in &targets {
+        let done = batch(&world, ("base/ci/r.yaml", "policy.yaml"), target);
+        assert_eq!(done.code, 0, "{target}: {}", done.stderr);
+        assert!(service.seen().contains(TOKEN), "{target}: {}", service.seen());
+        service.forget();
+    }
 }
 
 #[test]

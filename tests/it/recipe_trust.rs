@@ -50,6 +50,10 @@ impl Service {
     pub(super) fn seen(&self) -> String {
         String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
     }
+
+    pub(super) fn forget(&self) {
+        self.seen.lock().unwrap().clear();
+    }
 }
 
 pub(super) fn recipe(server: &Value) -> String {
