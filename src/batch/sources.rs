@@ -6,12 +6,17 @@ use crate::process::own_git::{self, May};
 use crate::process::unsandboxed;
 use crate::workspace::patch::{self, Repository};
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs::File;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::OnceCell;
 
+/// The variable that tells a job's process the source of its tree, if that is on this machine: files there count as
+/// written by the change under test, although the tree is a worktree of another repository.
+pub const VARIABLE: &str = "OVERNIGHT_BATCH_SOURCE";
 /// Time limit of one fetch.
 const FETCH_TIME: Duration = Duration::from_secs(1_800);
 /// The refspecs of a mirror: branches, tags and the default branch.
@@ -52,6 +57,8 @@ pub struct ResolvedSource {
     pub below: PathBuf,
     /// Commits of `git:REV:PATH` names, which are part of the job's digest.
     pub revisions: Vec<String>,
+    /// The absolute path of the source, if it is on this machine; links are not resolved.
+    pub local: Option<PathBuf>,
 }
 
 /// Cache of one call: each repository is fetched once, each reference resolved once.
@@ -100,6 +107,34 @@ impl SourceCache {
             commit,
             below,
             revisions: resolved,
+            local: self.place(source),
+        })
+    }
+
+    /// The path of a source on this machine.
+    fn place(&self, source: &TreeSource) -> Option<PathBuf> {
+        let location = match source {
+            TreeSource::Path(path) => {
+                let path = self.base.join(path);
+                return Some(std::path::absolute(&path).unwrap_or(path));
+            }
+            TreeSource::Repo(url) => self.location(url),
+        };
+        let path = match location.split_once("://") {
+            // `file://HOST/PATH` too: git looks at no host.
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("file") => {
+                PathBuf::from(decoded(rest.get(rest.find('/')?..)?))
+            }
+            None if !has_host(&location) => PathBuf::from(&location),
+            _ => return None,
+        };
+        let path = std::path::absolute(&path).unwrap_or(path);
+        let mut with_git = path.clone().into_os_string();
+        with_git.push(".git");
+        // As git, which adds the ending where there is none.
+        Some(match path.exists() {
+            true => path,
+            false => PathBuf::from(with_git),
         })
     }
 
@@ -158,8 +193,7 @@ impl SourceCache {
 
     /// A URL unchanged, or a path made absolute from the manifest's directory.
     fn location(&self, url: &str) -> String {
-        let has_host = url.contains("://") || url.split('/').next().is_some_and(|first| first.contains(':'));
-        match has_host {
+        match has_host(url) {
             true => url.to_owned(),
             false => self.base.join(url).to_string_lossy().into_owned(),
         }
@@ -188,6 +222,31 @@ impl SourceCache {
         let commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
         commits.get(key).cloned()
     }
+}
+
+/// Whether this is a URL, or `HOST:PATH`, and not a path.
+fn has_host(url: &str) -> bool {
+    url.contains("://") || url.split('/').next().is_some_and(|first| first.contains(':'))
+}
+
+/// A path of a URL, with `%XX` decoded as git does.
+fn decoded(text: &str) -> OsString {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digit = |at: usize| after.get(at).and_then(|byte| (*byte as char).to_digit(16));
+        match (*first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high * 16 + low) as u8);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
 }
 
 /// Fetches; the inner error is git's message.

@@ -13,7 +13,7 @@ use super::record::{self, BatchEvent, BatchRecord, OpenRun};
 use super::remote::{RecordOwner, RemoteBundle};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
-use super::sources::{ResolvedSource, SourceCache};
+use super::sources::{self, ResolvedSource, SourceCache};
 use crate::base::secret::Redactor;
 use crate::journal::artefacts;
 use crate::net::gate::{self, RequestGate};
@@ -517,6 +517,10 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             false => child::run_arguments(&job.planned.arguments, &attempt.files, &attempt.workspace, &out, limits),
         };
         let home = self.call.dir.join("work").join(name).join("home");
+        let local = job.source.as_ref().ok().and_then(|source| source.local.as_ref());
+        let source = local
+            .map(|path| path.to_string_lossy().into_owned())
+            .unwrap_or_default();
         let env = [
             (
                 gate::VARIABLE.to_owned(),
@@ -525,6 +529,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             (DATA_HOME.to_owned(), home.to_string_lossy().into_owned()),
             // The step's outputs are those of the batch, not of each job.
             ("OVERNIGHT_GITHUB".to_owned(), String::new()),
+            (sources::VARIABLE.to_owned(), source),
         ];
         let mut running = match supervised::start(self.call.program, &args, &env, log) {
             Ok(running) => running,

@@ -2,7 +2,9 @@
 //! them. Reads only names and links.
 
 use super::environment;
-use crate::workspace::patch;
+use crate::batch::sources;
+use crate::policy::secrets_like::secret_like;
+use crate::workspace::patch::{self, Repository};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -16,26 +18,112 @@ pub fn ends_in(file: &Path, places: &[PathBuf]) -> bool {
     ends.is_none_or(|end| places.iter().any(|place| end.starts_with(place)))
 }
 
-/// Directories that the change under test may have written: the workspace, its repository and all worktrees of it, with
-/// links resolved.
+/// Directories that the change under test may have written: the workspace, its repository and all worktrees of it, and
+/// the same of every repository whose change decides what the workspace is; with links resolved. In a job of a batch,
+/// also those of the source of its tree.
 pub fn places(workspace: &Path) -> Vec<PathBuf> {
-    let root = real(workspace);
-    let mut places = vec![root.clone()];
-    if let Some(repository) = patch::repository(&root) {
-        let common = real(&repository.common_dir);
-        places.extend([real(&repository.top), real(&repository.git_dir), common.clone()]);
-        // The main worktree is the parent of the common directory.
-        if common.file_name().is_some_and(|name| name == ".git") {
-            places.extend(common.parent().map(Path::to_path_buf));
-        }
-        let others = std::fs::read_dir(common.join("worktrees"));
-        for entry in others.into_iter().flatten().filter_map(Result::ok) {
-            let pointer = std::fs::read_to_string(entry.path().join("gitdir")).unwrap_or_default();
-            places.extend(Path::new(pointer.trim()).parent().map(real));
+    let mut places = Vec::new();
+    of_tree(workspace, &mut places);
+    if let Some(source) = source() {
+        of_tree(&source, &mut places);
+        if let Some(bare) = patch::repository_at(&real(&source)) {
+            for repository in patch::owners(&bare).iter().chain([&bare]) {
+                of_repository(repository, &mut places);
+            }
         }
     }
     places.retain(|place| place.components().count() > 1);
     places
+}
+
+/// The source of the workspace's tree, if this is a job of a batch and the source is on this machine.
+pub fn source() -> Option<PathBuf> {
+    environment::variable(sources::VARIABLE).map(PathBuf::from)
+}
+
+/// Adds the directories of a tree, its repository and those that decide which one that is.
+fn of_tree(tree: &Path, places: &mut Vec<PathBuf>) {
+    let root = real(tree);
+    let own = patch::repository(&root);
+    places.push(root);
+    for repository in own.into_iter().chain(deciders(tree)) {
+        of_repository(&repository, places);
+    }
+}
+
+/// Adds the directories of a repository and of all its worktrees.
+fn of_repository(repository: &Repository, places: &mut Vec<PathBuf>) {
+    let common = real(&repository.common_dir);
+    places.extend([real(&repository.top), real(&repository.git_dir), common.clone()]);
+    // The main worktree is the parent of the common directory.
+    if common.file_name().is_some_and(|name| name == ".git") {
+        places.extend(common.parent().map(Path::to_path_buf));
+    }
+    let others = std::fs::read_dir(common.join("worktrees"));
+    for entry in others.into_iter().flatten().filter_map(Result::ok) {
+        let pointer = std::fs::read_to_string(entry.path().join("gitdir")).unwrap_or_default();
+        places.extend(Path::new(pointer.trim()).parent().map(real));
+    }
+}
+
+/// Other repositories than the workspace's own in which a change decides which repository that is: those that have it
+/// as a submodule, and those that track a link on the path to the workspace, with those that have them as a submodule.
+pub fn deciders(workspace: &Path) -> Vec<Repository> {
+    let own = patch::repository(&real(workspace));
+    let mut all = own.as_ref().map(patch::owners).unwrap_or_default();
+    let mut links = way(&logical(workspace)).unwrap_or_default();
+    links.pop();
+    for link in links {
+        let holder = link.parent().and_then(patch::repository);
+        let Some(holder) = holder.filter(|holder| holder.tracks(&link)) else {
+            continue;
+        };
+        let owners = patch::owners(&holder);
+        all.extend([holder].into_iter().chain(owners));
+    }
+    all.retain(|one| own.as_ref().is_none_or(|own| real(&own.top) != real(&one.top)));
+    all
+}
+
+/// A path relative to the current directory as the shell names that directory, which may be through links.
+fn logical(path: &Path) -> PathBuf {
+    let here = real(Path::new("."));
+    let named = environment::variable("PWD").map(PathBuf::from);
+    match named.filter(|named| named.is_absolute() && real(named) == here) {
+        Some(named) => named.join(path),
+        None => path.to_owned(),
+    }
+}
+
+/// Why a file that a recipe names is not read, as a message fragment for people: after following all links it has a name
+/// of files that hold secrets, or lies in a git directory. `None` also if it cannot be found.
+pub fn held_back(file: &Path) -> Option<String> {
+    let end = way(file)?.pop()?;
+    let top = end.parent().and_then(patch::repository).map(|found| found.top);
+    let is_git_dir =
+        |dir: &Path| dir.join("HEAD").is_file() && (dir.join("objects").is_dir() || dir.join("commondir").is_file());
+    let below = top.as_ref().and_then(|top| end.strip_prefix(top).ok()).unwrap_or(&end);
+    let in_git = below
+        .components()
+        .any(|part| part.as_os_str().eq_ignore_ascii_case(".git"))
+        || end
+            .ancestors()
+            .take_while(|dir| top.as_deref() != Some(*dir))
+            .any(is_git_dir);
+    let why = match secret_like(&below.to_string_lossy()) {
+        Some(why) => why,
+        None if in_git => "it is in a git directory",
+        None => return None,
+    };
+    Some(format!("it is `{}`: {why}", below.display()))
+}
+
+/// As [`held_back`], for a file that a person names: only where a link that lies in a repository leads to it.
+pub fn led_astray(file: &Path) -> Option<String> {
+    let mut links = way(file)?;
+    links.pop();
+    let of_repository = |link: &PathBuf| link.parent().is_some_and(|dir| patch::repository(dir).is_some());
+    links.iter().any(of_repository).then(|| held_back(file)).flatten()
 }
 
 fn real(path: &Path) -> PathBuf {

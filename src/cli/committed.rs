@@ -1,6 +1,7 @@
 //! Reads files from a commit of the workspace's repository, and decides which commits the change under test cannot
 //! move. Reads no file of the working tree.
 
+use super::change_reach;
 use super::environment;
 use super::inputs;
 use super::refusal::Refusal;
@@ -33,6 +34,36 @@ pub struct Commit {
     pub id: String,
 }
 
+/// Why the revisions of a workspace's repository say nothing about a base, as a message fragment for people: a change
+/// in another repository decides which one it is, so that it may be a repository of whoever made the change.
+pub fn owned(workspace: &Path) -> Option<String> {
+    let source = change_reach::source();
+    std::iter::once(workspace).chain(source.as_deref()).find_map(owned_tree)
+}
+
+fn owned_tree(tree: &Path) -> Option<String> {
+    let root = std::fs::canonicalize(tree).unwrap_or_else(|_| tree.to_owned());
+    let repositories = [patch::repository(&root), patch::repository_at(&root)];
+    let owner = repositories
+        .iter()
+        .flatten()
+        .find_map(|own| patch::owners(own).into_iter().next());
+    if let Some(owner) = owner {
+        return Some(format!(
+            "the workspace is a submodule of {}, and a change there decides which repository it is",
+            owner.top.display()
+        ));
+    }
+    let decider = change_reach::deciders(tree).into_iter().next()?;
+    Some(format!(
+        "the path to the workspace leads through a link of {}, and a change there decides which repository it is",
+        decider.top.display()
+    ))
+}
+
+/// What to do instead where [`owned`] says why.
+pub const OWNED_HELP: &str = "take recipe and policy from files of a checkout of the base";
+
 impl Commit {
     /// Resolves a revision.
     ///
@@ -41,6 +72,9 @@ impl Commit {
     pub async fn resolve(revision: &str, workspace: &Path) -> Result<Result<Self, String>, Refusal> {
         if revision.is_empty() || revision.starts_with('-') {
             return Ok(Err("no revision is given".to_owned()));
+        }
+        if let Some(why) = owned(workspace) {
+            return Ok(Err(why));
         }
         let root = std::fs::canonicalize(workspace).unwrap_or_else(|_| workspace.to_owned());
         let Some(repository) = patch::repository(&root) else {
@@ -247,9 +281,14 @@ async fn git(repository: &Repository, args: &[&str]) -> Result<Printed, Refusal>
     let dir = repository.git_dir.to_string_lossy();
     let mut all = vec!["--git-dir", dir.as_ref()];
     all.extend(args);
-    // Git must not fetch a missing object, and must not substitute another (git-replace(1)).
-    let env = [("GIT_NO_LAZY_FETCH", "1"), ("GIT_NO_REPLACE_OBJECTS", "1")]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    // Git must not fetch a missing object, and must not substitute another (git-replace(1)) or other parents of a
+    // commit (`info/grafts`).
+    let env = [
+        ("GIT_NO_LAZY_FETCH", "1"),
+        ("GIT_NO_REPLACE_OBJECTS", "1"),
+        ("GIT_GRAFT_FILE", "/dev/null"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()));
     own_git::git(&all, &repository.top, &env, None, May::Read)
         .await
         .map_err(Refusal::Environment)

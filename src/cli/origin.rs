@@ -4,14 +4,15 @@ mod beside;
 
 pub use beside::{RecipeFile, give};
 
-use super::change_reach::{ends_in, places, reaches};
-use super::committed::Commit;
+use super::change_reach::{ends_in, held_back, led_astray, places, reaches};
+use super::committed::{self, Commit};
 use super::inputs;
 use super::refusal::Refusal;
 use super::shipped;
 use crate::diag::{Spanned, did_you_mean};
 use crate::recipe::{DocumentUse, Recipe, named};
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A recipe as the command line names it.
@@ -105,7 +106,11 @@ pub async fn committed(name: &str, workspace: &Path) -> Result<(Commit, String),
     let spec = name.strip_prefix("git:").unwrap_or(name);
     let (revision, path) = spec.split_once(':').ok_or_else(|| bad("no path is given"))?;
     let path = within("", path).ok_or_else(|| bad("the path leads out of the repository"))?;
-    let commit = Commit::resolve(revision, workspace).await?.map_err(|why| bad(&why))?;
+    let resolved = Commit::resolve(revision, workspace).await?;
+    let commit = resolved.map_err(|why| match committed::owned(workspace).is_some() {
+        true => invalid(name, "foreign-repository", &why, committed::OWNED_HELP),
+        false => bad(&why),
+    })?;
     Ok((commit, path))
 }
 
@@ -147,6 +152,10 @@ impl RecipeOrigin {
             (Kind::Shipped, text.to_owned())
         } else {
             let path = PathBuf::from(&name);
+            if let Some(why) = led_astray(&path) {
+                let help = "name a recipe file that is no link to another kind of file";
+                return Err(invalid(&name, "secret-file", &why, help));
+            }
             let text = inputs::recipe(&path)?;
             (Kind::File(path), text)
         };
@@ -205,7 +214,8 @@ impl RecipeOrigin {
     }
 
     /// Reads the files that the recipe names; for a recipe from a commit, from that commit. For an untrusted recipe,
-    /// only files in the workspace's repository or next to the recipe are read.
+    /// only files in the workspace's repository or next to the recipe are read; files that look like secrets, and those
+    /// of git, for none.
     ///
     /// # Errors
     /// Git cannot be run. A file that cannot be read is reported by [`Named::text`].
@@ -227,12 +237,15 @@ impl RecipeOrigin {
                 }
                 _ => {
                     let file = self.place(wanted, &name.value, workspace);
-                    let text = match trust.trusted || ends_in(&file, &places) {
-                        true => inputs::text(&file).map_err(|refusal| refusal.to_string()),
-                        false => Err(format!(
+                    let text = if !trust.trusted && !ends_in(&file, &places) {
+                        Err(format!(
                             "it is outside the workspace's repository, and the recipe is not trusted: {}",
                             trust.why
-                        )),
+                        ))
+                    } else if let Some(why) = held_back(&file) {
+                        Err(format!("it is not read: {why}"))
+                    } else {
+                        inputs::text(&file).map_err(|refusal| refusal.to_string())
                     };
                     all.files.push(file);
                     text
@@ -275,6 +288,14 @@ impl RecipeOrigin {
                 "it lies in the workspace's repository ({})",
                 place.display()
             )));
+        }
+        if let Ok(data) = std::fs::metadata(own)
+            && data.is_file()
+            && data.nlink() > 1
+        {
+            return Ok(Trust::no(
+                "its file has more than one hard link, and another of them may lie in the workspace's repository",
+            ));
         }
         if let Some(settings) = &recipe.tools.settings
             && let Some(place) = reaches(&self.place(DocumentUse::Settings, &settings.value, workspace), &places)

@@ -1,9 +1,9 @@
 //! Reads the policies of a run and the files that they extend.
 
-use super::change_reach::ends_in;
-use super::committed::Commit;
+use super::change_reach::{ends_in, held_back};
+use super::committed::{self, Commit};
 use super::inputs;
-use super::origin;
+use super::origin::{self, OwnPolicy};
 use super::refusal::Refusal;
 use crate::base::event::{PolicyPart, PolicyText};
 use crate::diag::SourceFiles;
@@ -11,7 +11,7 @@ use crate::policy::extends::{self, Extended};
 use crate::policy::{self, KnownTools, PolicySet, PolicySource, presets};
 use crate::workspace::toolchains;
 use std::collections::{BTreeMap, VecDeque};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Policy sources, with the files that they extend.
 #[derive(Debug, Default)]
@@ -61,12 +61,13 @@ impl Policies {
 }
 
 /// Reads the policies that the command line names (files, `builtin:NAME`, `git:REV:PATH`, `-`) and everything that they
-/// extend. Policies of an untrusted recipe may extend only files in `within`.
-pub async fn policies(names: &[String], workspace: &Path, within: Option<&[PathBuf]>) -> Result<Policies, Refusal> {
+/// extend. `own`: a recipe names them. Then files that look like secrets, and those of git, are not read, and those of an
+/// untrusted recipe may extend only files in certain directories.
+pub async fn policies(names: &[String], workspace: &Path, own: Option<&OwnPolicy>) -> Result<Policies, Refusal> {
     let mut all = Policies::default();
     let mut reader = Reader {
         workspace,
-        within,
+        own,
         commits: BTreeMap::new(),
     };
     if names.iter().any(|name| extends::depends_on_tree(name)) {
@@ -103,7 +104,8 @@ pub fn builtin(name: &str) -> Result<Policies, Refusal> {
 /// Reads policies and what they extend; all files of one revision come from the same commit.
 struct Reader<'a> {
     workspace: &'a Path,
-    within: Option<&'a [PathBuf]>,
+    /// The recipe's own policy, if it is that.
+    own: Option<&'a OwnPolicy>,
     commits: BTreeMap<String, Commit>,
 }
 
@@ -131,7 +133,17 @@ impl Reader<'_> {
                 presets::names().collect::<Vec<_>>().join(", ")
             )));
         }
+        if let Some(why) = self.held_back(path) {
+            return Err(Refusal::Invalid(format!(
+                "{name}:1:1: error[secret-file]: the policy is not read: {why}\nhelp: name a policy file"
+            )));
+        }
         inputs::text(path)
+    }
+
+    /// Why a file that a recipe's policy leads to is not read.
+    fn held_back(&self, path: &Path) -> Option<String> {
+        self.own.and_then(|_| held_back(path))
     }
 
     async fn committed(&mut self, name: &str) -> Result<String, Refusal> {
@@ -183,6 +195,9 @@ impl Reader<'_> {
     /// The text of an extended file, or why it cannot be read.
     async fn beside(&mut self, name: &str) -> Result<Result<String, String>, Refusal> {
         if name.starts_with("git:") {
+            if let Some(why) = committed::owned(self.workspace) {
+                return Ok(Err(format!("{why}: {}", committed::OWNED_HELP)));
+            }
             let read = self.committed(name).await;
             return match read {
                 Ok(text) => Ok(small(text)),
@@ -191,11 +206,15 @@ impl Reader<'_> {
             };
         }
         let path = Path::new(name);
-        if self.within.is_some_and(|places| !ends_in(path, places)) {
+        let within = self.own.and_then(|own| own.within.as_deref());
+        if within.is_some_and(|places| !ends_in(path, places)) {
             return Ok(Err(
                 "it is outside the workspace's repository, and the recipe that names this policy is not trusted"
                     .to_owned(),
             ));
+        }
+        if let Some(why) = self.held_back(path) {
+            return Ok(Err(format!("it is not read: {why}")));
         }
         let found = std::fs::metadata(path);
         Ok(match found {

@@ -428,7 +428,7 @@ pub async fn own_rulers(
     files: &mut SourceFiles,
     warnings: &mut Vec<String>,
 ) -> Result<PolicySet, Refusal> {
-    let read = policy_sources::policies(std::slice::from_ref(&own.name), workspace, own.within.as_deref()).await?;
+    let read = policy_sources::policies(std::slice::from_ref(&own.name), workspace, Some(own)).await?;
     load(&read, files, warnings)
 }
 

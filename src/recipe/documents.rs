@@ -105,7 +105,14 @@ fn schema(spec: &SchemaSpec, read: ReadDocument<'_>, problems: &mut Problems) ->
             }
         },
     };
-    if let Err(why) = check_schema(&value) {
+    let checked = match spec {
+        SchemaSpec::Inline(_) => check_schema(&value),
+        // Whoever reads the message need not be one who may read the file.
+        SchemaSpec::File(_) => jsonschema::validator_for(&value)
+            .map(drop)
+            .map_err(|error| format!("not a JSON Schema: {}", error.masked())),
+    };
+    if let Err(why) = checked {
         let problem = Diagnostic::error("bad-schema", span, why);
         problems.push(
             problem.help("write a JSON Schema such as `{ type: object, required: [summary] }`; `$ref` only within it"),

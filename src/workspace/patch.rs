@@ -25,7 +25,7 @@ mod trees;
 pub(super) use checkout::checkout;
 pub use delta::{Delta, Unpatched};
 pub(super) use repository::text as pointer;
-pub use repository::{Repository, head, outer_git_dir, repository, repository_at};
+pub use repository::{Repository, head, outer_git_dir, owners, repository, repository_at};
 pub use restore::Restored;
 pub use scan_state::MOST_FILE;
 

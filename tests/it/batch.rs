@@ -776,6 +776,48 @@ fn links_of_a_repository_lead_nowhere() {
 }
 
 #[test]
+fn a_secret_is_no_parameter_and_no_input() {
+    const SECRET: &str = "S3cretValue-1234567890";
+    let world = fleet(1).env("MY_SECRET_TOKEN", SECRET);
+    world.beside("hi.yaml", script(&[says("hi")]));
+    let manifest = |of_all: &str, of_target: &str| {
+        format!(
+            "version: 1\nrecipe: ask.yaml\nmodels: [\"script:hi.yaml\"]\n{of_all}targets:\n  - {{ path: r0, id: a{of_target} }}\n"
+        )
+    };
+    let given = format!("{{ n: {SECRET} }}");
+    for (of_all, of_target, line) in [
+        (format!("params: {given}\n"), String::new(), "m.yaml:4:"),
+        (format!("matrix: {{ n: [a, {SECRET}] }}\n"), String::new(), "m.yaml:4:"),
+        (String::new(), format!(", params: {given}"), "m.yaml:5:"),
+        (
+            String::new(),
+            format!(", params: {{ n: 'Bearer {SECRET}.' }}"),
+            "m.yaml:5:",
+        ),
+        (String::new(), format!(", input: {{ a: [{SECRET}] }}"), "m.yaml:5:"),
+    ] {
+        let done = batch(&world, &manifest(&of_all, &of_target), &[]).exits(3);
+        for part in [line, "holds the value of MY_SECRET_TOKEN"] {
+            assert!(done.stderr.contains(part), "{part}: {}", done.stderr);
+        }
+        assert!(
+            !done.stderr.contains(SECRET) && !done.stdout.contains(SECRET),
+            "{done:?}"
+        );
+        assert!(!world.path().join("out").exists(), "{}", done.stderr);
+    }
+    let row = json!({ "path": world.path().join("r0"), "params": { "n": SECRET }, "id": "a" }).to_string();
+    let out = world.path().join("out").to_string_lossy().into_owned();
+    let (recipe, model) = (world.path().join("ask.yaml"), world.path().join("hi.yaml"));
+    let (recipe, model) = (recipe.to_string_lossy(), format!("script:{}", model.display()));
+    let args = ["batch", "-", "--recipe", &recipe, "--model", &model, "--out", &out];
+    world.call_with(&args, &row).exits(3);
+    world.call_with(&args, &row.replace(SECRET, "a value")).exits(0);
+    batch(&world, &manifest("params: { n: another value }\n", ""), &["--changed"]).exits(0);
+}
+
+#[test]
 fn passwords_in_urls_are_refused_and_keys_are_nowhere() {
     let world = fleet(1).env("GEMINI_API_KEY", "k-secret-0123456789");
     let done = batch(

@@ -11,16 +11,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const KEY: &str = "sk-sentinel-0123456789abcdef";
-const TOKEN: &str = "deploy-sentinel-0123456789";
+pub(super) const TOKEN: &str = "deploy-sentinel-0123456789";
 
 /// A service that keeps what it is told, and answers nothing of use.
-struct Service {
+pub(super) struct Service {
     port: u16,
     seen: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Service {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -43,16 +43,20 @@ impl Service {
         Self { port, seen }
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("http://localhost:{}/mcp", self.port)
     }
 
-    fn seen(&self) -> String {
+    pub(super) fn seen(&self) -> String {
         String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
+    }
+
+    pub(super) fn forget(&self) {
+        self.seen.lock().unwrap().clear();
     }
 }
 
-fn recipe(server: &Value) -> String {
+pub(super) fn recipe(server: &Value) -> String {
     let recipe = json!({
         "version": 1, "name": "asks", "tools": { "mcp_servers": { "s": server } },
         "steps": [{ "id": "ask", "prompt": "go" }],
@@ -61,7 +65,7 @@ fn recipe(server: &Value) -> String {
 }
 
 /// A policy that lets servers reach this machine, so that only trust stands between them and what they ask for.
-const LOCAL: &str = "version: 1\nextends: [builtin:read-only]\nsandbox: { network: [localhost] }\n";
+pub(super) const LOCAL: &str = "version: 1\nextends: [builtin:read-only]\nsandbox: { network: [localhost] }\n";
 
 /// A repository whose base branch (`origin/main`) has an honest recipe, with the change under test (a recipe that asks for a
 /// token) checked out.

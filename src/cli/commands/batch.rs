@@ -4,12 +4,13 @@
 mod inputs;
 
 use super::printed;
+use crate::base::secret::Redactor;
 use crate::batch::bundle::{self, BundleSeal, RecordHead};
 use crate::batch::job_result::JobStanding;
 use crate::batch::manifest::{self, BatchManifest, TargetSource, TargetSpec};
 use crate::batch::merge::BundlePlace;
 use crate::batch::outputs;
-use crate::batch::plan::{self, BatchPlan, PlanFile, PlanFlags, RecipeReader};
+use crate::batch::plan::{self, BatchPlan, PlanFile, PlanFlags, PlannedJob, RecipeReader};
 use crate::batch::progress::BatchProgress;
 use crate::batch::record::{self, BatchEvent, BatchRecord, BatchState};
 use crate::batch::remote::{self, RemoteBundle};
@@ -25,7 +26,7 @@ use crate::cli::args::{
 use crate::cli::environment;
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, github, inputs as texts, out, variables};
-use crate::diag::{self, Diagnostic, FileKind, SourceFiles, Spanned, YamlNode};
+use crate::diag::{self, Diagnostic, FileKind, Shape, SourceFiles, Span, Spanned, YamlNode};
 use crate::journal::{artefacts, chain_key, place, store as journal_store};
 use crate::net::objects::{self, ObjectError, Objects};
 use crate::process::unsandboxed;
@@ -178,6 +179,9 @@ async fn planned(args: &BatchArgs, source: &Source) -> Result<BatchPlan, Refusal
         let problem = Diagnostic::error("no-jobs", parsed.head, "the manifest defines no jobs");
         problems.push(problem.help("add a target"));
     }
+    for job in &plan.jobs {
+        problems.extend(secret_values(job, environment::redactor()));
+    }
     let mut reader = Inputs::new();
     for at in 0..plan.jobs.len() {
         let Some(job) = plan.jobs.get(at).filter(|job| !job.identity.recipe.is_empty()) else {
@@ -195,6 +199,46 @@ async fn planned(args: &BatchArgs, source: &Source) -> Result<BatchPlan, Refusal
     match problems.is_empty() {
         true => Ok(plan),
         false => Err(refused(problems, &files)),
+    }
+}
+
+/// Parameters and input that hold a secret of this environment: the plan and the rows of a batch would hold them too.
+fn secret_values(job: &PlannedJob, redactor: &Redactor) -> Vec<Diagnostic> {
+    let problem = |span: Span, what: &str, name: &str| {
+        Diagnostic::error("secret-value", span, format!("{what} holds the value of {name}")).help(
+            "leave it in the environment: a command gets it by `env: { pass }` of the policy, a server by `${NAME}` in the recipe",
+        )
+    };
+    let entries = match job.params.as_ref().map(|node| &node.shape) {
+        Some(Shape::Map(entries)) => entries.as_slice(),
+        _ => &[],
+    };
+    let params = entries.iter().filter_map(|entry| {
+        let name = redactor
+            .find(entry.key.as_bytes())
+            .or_else(|| secret_in(redactor, &entry.value.to_json()))?;
+        Some(problem(
+            entry.value.span,
+            &format!("the parameter `{}`", entry.key),
+            name,
+        ))
+    });
+    let input = job.input.as_ref().and_then(|input| secret_in(redactor, input));
+    let at = job.input_at.first().copied().unwrap_or(job.head);
+    params
+        .chain(input.map(|name| problem(at, "the input of a job", name)))
+        .collect()
+}
+
+/// The name of a secret in the texts of a value.
+fn secret_in<'a>(redactor: &'a Redactor, value: &serde_json::Value) -> Option<&'a str> {
+    match value {
+        serde_json::Value::String(text) => redactor.find(text.as_bytes()),
+        serde_json::Value::Array(all) => all.iter().find_map(|one| secret_in(redactor, one)),
+        serde_json::Value::Object(all) => all
+            .iter()
+            .find_map(|(key, one)| redactor.find(key.as_bytes()).or_else(|| secret_in(redactor, one))),
+        other => redactor.find(other.to_string().as_bytes()),
     }
 }
 

@@ -140,7 +140,7 @@ fn at_the_name(problem: &str, span: Span) -> Diagnostic {
 async fn own_policy(origin: &RecipeOrigin, name: &str, trust: &Trust) -> Result<policy_sources::Policies, Refusal> {
     let here = Path::new(".");
     let own = origin.own_policy(name, trust, here)?;
-    policy_sources::policies(&[own.name], here, own.within.as_deref()).await
+    policy_sources::policies(std::slice::from_ref(&own.name), here, Some(&own)).await
 }
 
 /// What a run of this recipe would be refused if it is not trusted and no host is granted: errors for what is never

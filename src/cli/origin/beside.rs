@@ -4,7 +4,7 @@
 use super::{Kind, RecipeOrigin, Trust, dir_of, within};
 use crate::base::ids::BlobId;
 use crate::base::source::KeptFile;
-use crate::cli::change_reach::ends_in;
+use crate::cli::change_reach::{ends_in, held_back};
 use crate::cli::environment;
 use crate::cli::inputs;
 use crate::cli::refusal::Refusal;
@@ -305,6 +305,16 @@ fn of_directory(dir: &Path, name: &str, readable: Option<&[PathBuf]>, found: &mu
                 format!("`{path}` is outside the workspace's repository, and the recipe is not trusted"),
                 "name files beside the recipe",
             );
+            continue;
+        }
+        // The name was looked at above; this is what it leads to.
+        if let Some(why) = held_back(&real) {
+            if found.listed {
+                found.problem(
+                    format!("`{path}` is not given to commands: {why}"),
+                    "a command that needs a secret gets it by `env: pass` of the policy",
+                );
+            }
             continue;
         }
         let data = match std::fs::metadata(&real) {

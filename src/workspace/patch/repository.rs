@@ -1,13 +1,17 @@
 //! Finds the repository of a directory and reads git's files directly; runs git only where that is not enough.
 
+use super::index::GitIndex;
 use super::object::ObjectFormat;
 use crate::process::own_git::{self, May};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Upper limit in bytes for a git file that is read whole.
 const MOST_TEXT: u64 = 64 << 20;
+/// Upper limit of repositories in each other.
+const MOST_OWNERS: usize = 64;
 
 /// The directories of a repository.
 #[derive(Clone, Debug)]
@@ -63,6 +67,83 @@ pub fn outer_git_dir(workspace: &Path, home: &Path) -> Option<PathBuf> {
     let mutual = admin.parent() == Some(&common.join("worktrees")) && named == pointer;
     let is_one = common.join("objects").is_dir() && common.join("HEAD").is_file();
     (mutual && is_one && !common.starts_with(&workspace)).then_some(common)
+}
+
+/// The repositories whose changes decide which repository this one is, from the inside out: a repository around it that
+/// tracks it as a submodule, or one that keeps its git directory among those of its submodules. A clone that merely lies
+/// in the tree of another repository has no owner.
+pub fn owners(inner: &Repository) -> Vec<Repository> {
+    let mut all: Vec<Repository> = Vec::new();
+    let mut at = inner.clone();
+    while all.len() < MOST_OWNERS
+        && let Some(owner) = owner(&at)
+        && owner.top != inner.top
+        && all.iter().all(|known| known.top != owner.top)
+    {
+        all.push(owner.clone());
+        at = owner;
+    }
+    all
+}
+
+fn owner(inner: &Repository) -> Option<Repository> {
+    let common = real(&inner.common_dir);
+    // The tree of a linked worktree may lie anywhere; its main worktree is the parent of the common directory.
+    let main = common.parent().filter(|_| common.ends_with(".git"));
+    let tops = [Some(real(&inner.top)), main.map(Path::to_path_buf)];
+    tops.into_iter()
+        .flatten()
+        .find_map(|top| around(&top))
+        .or_else(|| keeper(&common))
+}
+
+/// The repository around this tree that tracks it as a submodule.
+fn around(top: &Path) -> Option<Repository> {
+    let mut outer = top.ancestors().skip(1).filter_map(|dir| {
+        let found = repository(dir)?;
+        (found.top == dir).then_some(found)
+    });
+    outer.find(|outer| outer.tracks(top))
+}
+
+/// The repository whose `modules` directory has this git directory.
+fn keeper(common: &Path) -> Option<Repository> {
+    let is_one =
+        |dir: &Path| dir.join("HEAD").is_file() && (dir.join("objects").is_dir() || dir.join("commondir").is_file());
+    let mut above = common.ancestors().skip(1).filter(|dir| dir.ends_with("modules"));
+    let git_dir = above
+        .find_map(|modules| modules.parent().filter(|dir| is_one(dir)))?
+        .to_owned();
+    let common_dir = match text(&git_dir.join("commondir")) {
+        Some(text) => real(&git_dir.join(text.trim())),
+        None => git_dir.clone(),
+    };
+    let of_worktree = text(&git_dir.join("gitdir")).and_then(|text| Some(Path::new(text.trim()).parent()?.to_owned()));
+    let top = match git_dir.parent() {
+        Some(parent) if git_dir.ends_with(".git") => parent.to_owned(),
+        _ => of_worktree
+            .or_else(|| Some(git_dir.join(set_worktree(&git_dir)?)))
+            .unwrap_or_else(|| git_dir.clone()),
+    };
+    Some(Repository {
+        top: real(&top),
+        git_dir,
+        common_dir,
+    })
+}
+
+/// `core.worktree` of a git directory, as git writes it for a submodule.
+fn set_worktree(git_dir: &Path) -> Option<String> {
+    let config = text(&git_dir.join("config"))?;
+    config.lines().find_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        let is_set = key.trim().eq_ignore_ascii_case("worktree");
+        is_set.then(|| value.trim().trim_matches('"').to_owned())
+    })
+}
+
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// The repository of a directory as in [`repository`], or the directory itself if it is a bare repository.
@@ -139,6 +220,23 @@ fn branch_head(repository: &Repository) -> Option<String> {
 }
 
 impl Repository {
+    /// Whether exactly this path (real, and in the tree) is tracked: a directory that is tracked itself is a submodule.
+    /// An index that cannot be read may track anything.
+    pub fn tracks(&self, path: &Path) -> bool {
+        let Ok(below) = path.strip_prefix(real(&self.top)) else {
+            return false;
+        };
+        let name = below.as_os_str().as_bytes();
+        match GitIndex::of(&self.git_dir, self.format()) {
+            Ok(Some(index)) => {
+                let found = index.below(name, 0..index.len());
+                !name.is_empty() && !found.is_empty() && index.name(found.start) == name
+            }
+            Ok(None) => false,
+            Err(_) => true,
+        }
+    }
+
     fn config(&self) -> String {
         text(&self.common_dir.join("config"))
             .unwrap_or_default()
