@@ -189,6 +189,7 @@ fn globs(patterns: &[String]) -> Result<GlobSet, String> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
         // `{.,}name` means the name with and without a dot, as in a policy and in a shell.
+        crate::base::glob::check(pattern)?;
         let glob = GlobBuilder::new(pattern).empty_alternates(true).build();
         set.add(glob.map_err(|error| error.to_string())?);
     }

@@ -6,6 +6,7 @@ use super::schema::{object, string, strings, untold};
 use super::{PreparedCall, ToolError};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
 use crate::base::call::{Location, ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::glob;
 use crate::workspace::Workspace;
 use crate::workspace::fs::{DirEntry, EntryKind};
 use crate::workspace::root::{join, printable};
@@ -76,6 +77,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
     let place = args.dir("dir_path", workspace);
     let mut ignore = GlobSetBuilder::new();
     for pattern in args.list("ignore") {
+        glob::check(pattern).map_err(|error| invalid(format!("`ignore`: {error}")))?;
         let glob = GlobBuilder::new(pattern)
             .empty_alternates(true)
             .build()

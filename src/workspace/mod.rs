@@ -8,6 +8,7 @@ pub mod context_file;
 pub mod expand;
 pub mod fs;
 pub mod fs_view;
+mod ignore_files;
 pub mod isolate;
 pub mod patch;
 pub mod pattern;

@@ -3,6 +3,7 @@
 use super::root::beneath;
 use super::root::{Workspace, join};
 use crate::base::access::{PathStatus, ResolvedPath};
+use crate::base::glob::check;
 use globset::{GlobBuilder, GlobMatcher};
 
 /// A path, a directory or a glob, resolved against the tree.
@@ -31,7 +32,7 @@ impl WorkspacePattern {
     /// and `[a-z]` have their usual meaning.
     ///
     /// # Errors
-    /// What is wrong with an invalid glob.
+    /// What is wrong with an invalid glob, or which limit it exceeds.
     pub fn parse(workspace: &Workspace, base: &str, asked: &str, case_sensitive: bool) -> Result<Self, String> {
         let full = if asked.starts_with('/') || base.is_empty() {
             asked.to_owned()
@@ -58,6 +59,7 @@ impl WorkspacePattern {
             start = workspace.locate(base);
             glob = asked.trim_start_matches("./").to_owned();
         }
+        check(&glob)?;
         let matcher = GlobBuilder::new(&glob)
             .literal_separator(true)
             .case_insensitive(!case_sensitive)
@@ -154,5 +156,7 @@ mod tests {
                 .inside
         );
         assert!(WorkspacePattern::parse(&workspace, "", "a[", true).is_err());
+        let deep = format!("{}a{}", "{".repeat(20_000), "}".repeat(20_000));
+        assert!(WorkspacePattern::parse(&workspace, "", &deep, true).is_err());
     }
 }

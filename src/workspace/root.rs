@@ -13,7 +13,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Upper limit for links in one path, as in Linux (path_resolution(7)).
 const MAX_LINKS: usize = 40;
@@ -29,7 +29,7 @@ type Unreadable = Box<dyn Fn(&str) -> bool + Send + Sync>;
 /// handle, so that the file that was ruled on is the one that is opened.
 pub struct Workspace {
     root: PathBuf,
-    dir: DirHandle,
+    dir: Arc<DirHandle>,
     hidden: Vec<String>,
     ignore: Vec<String>,
     unreadable: Option<Unreadable>,
@@ -68,7 +68,7 @@ impl Workspace {
     pub fn open(path: &Path) -> Result<Self, FsError> {
         let root = path.canonicalize()?;
         Ok(Self {
-            dir: DirHandle::open(&root)?,
+            dir: Arc::new(DirHandle::open(&root)?),
             root,
             hidden: vec![OWN_DIR.to_owned()],
             ignore: Vec::new(),
@@ -99,6 +99,11 @@ impl Workspace {
             path.strip_prefix(hidden.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
+    }
+
+    /// The handle of the root, for work that outlives a borrow of the workspace.
+    pub(super) fn handle(&self) -> Arc<DirHandle> {
+        Arc::clone(&self.dir)
     }
 
     pub(super) fn hidden_names(&self) -> &[String] {

@@ -1,6 +1,7 @@
 //! Walks the tree with its ignore files, with the same result on every machine.
 
 use super::fs::TEMP_PREFIX;
+use super::ignore_files::{IgnoreFiles, add_pattern};
 use super::pattern::WorkspacePattern;
 use super::root::{Workspace, beneath, join};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
@@ -113,45 +114,42 @@ impl Workspace {
         if self.is_hidden(start) || start.split('/').any(|name| name == ".git") {
             return 0;
         }
-        let (failed, reached) = self.walk(Path::new(""), start, filter, visitors);
+        let (failed, reached) = self.walk("", start, filter, visitors);
         if reached || start.is_empty() {
             return failed;
         }
-        self.walk(Path::new(start), start, filter, visitors).0
+        self.walk(start, start, filter, visitors).0
     }
 
     /// A function that says which names of one directory (relative to the root) a walk would include, given the name
     /// and whether it is a directory. In a directory that is ignored itself, ignore files do not apply.
     pub fn visible_names<'a>(&'a self, dir: &'a str, filter: Filter) -> impl FnMut(&str, bool) -> bool + 'a {
-        let mut matcher = plain_builder(self.root(), filter).build_matchers().pop();
-        let mut ignored = move |path: &str, is_dir: bool| {
-            matcher
-                .as_mut()
-                .is_some_and(|matcher| matcher.matched(path, is_dir).is_ignore())
-        };
+        let files = IgnoreFiles::new(self.handle(), "", filter);
         let recipe = recipe_patterns(self);
-        let all = !dir.is_empty() && ignored(dir, true);
+        let all = files.hides(dir);
         move |name, is_dir| {
             let path = join(dir, name);
             name != ".git"
                 && !self.is_hidden(&path)
                 && (filter.hidden || !name.starts_with('.'))
                 && !recipe.matched(&path, is_dir).is_ignore()
-                && (all || !ignored(&path, is_dir))
+                && (all || !files.ignores(&path, is_dir))
         }
     }
 
     fn walk<'v>(
         &self,
-        from: &Path,
+        from: &str,
         start: &str,
         filter: Filter,
         visitors: &(dyn Fn() -> Visitor<'v> + Sync),
     ) -> (usize, bool) {
+        let files = Arc::new(IgnoreFiles::new(self.handle(), from, filter));
         let failed = AtomicUsize::new(0);
         let reached = Arc::new(AtomicBool::new(false));
         let top = self.root().join(from);
-        let walk = self.builder(&top, start, filter, Arc::clone(&reached)).build_parallel();
+        let builder = self.builder(&top, start, filter, Arc::clone(&files), Arc::clone(&reached));
+        let walk = builder.build_parallel();
         walk.run(|| {
             let mut visit = visitors();
             let failed = &failed;
@@ -174,11 +172,24 @@ impl Workspace {
             })
         });
         let reached = reached.load(Ordering::Relaxed);
-        (failed.into_inner(), reached)
+        (failed.into_inner() + files.failed(), reached)
     }
 
-    fn builder(&self, top: &Path, start: &str, filter: Filter, reached: Arc<AtomicBool>) -> WalkBuilder {
-        let mut builder = plain_builder(top, filter);
+    /// The library only walks. It would open ignore files by their paths and follow links, so they are read and matched
+    /// here.
+    fn builder(
+        &self,
+        top: &Path,
+        start: &str,
+        filter: Filter,
+        files: Arc<IgnoreFiles>,
+        reached: Arc<AtomicBool>,
+    ) -> WalkBuilder {
+        let mut builder = WalkBuilder::new(top);
+        builder
+            .standard_filters(false)
+            .follow_links(false)
+            .threads(std::thread::available_parallelism().map_or(1, usize::from).min(8));
         let root = self.root().to_owned();
         let start = start.to_owned();
         let hidden = self.hidden_names().to_vec();
@@ -189,6 +200,9 @@ impl Workspace {
             };
             let dir = entry.file_type().is_some_and(|kind| kind.is_dir());
             let on_the_way = dir && beneath(&start, &path);
+            if !(on_the_way || beneath(&path, &start)) || files.ignores(&path, dir) {
+                return false;
+            }
             if *path == start {
                 reached.store(true, Ordering::Relaxed);
             }
@@ -199,28 +213,11 @@ impl Workspace {
             if on_the_way {
                 return true;
             }
-            beneath(&path, &start)
-                && (filter.hidden || !name.starts_with('.'))
+            (filter.hidden || !name.starts_with('.'))
                 && (recipe.is_empty() || !recipe.matched(&*path, dir).is_ignore())
         });
         builder
     }
-}
-
-fn plain_builder(top: &Path, filter: Filter) -> WalkBuilder {
-    let mut builder = WalkBuilder::new(top);
-    builder
-        .standard_filters(false)
-        .ignore(filter.git)
-        .git_ignore(filter.git)
-        .require_git(false)
-        .hidden(false)
-        .follow_links(false)
-        .threads(std::thread::available_parallelism().map_or(1, usize::from).min(8));
-    if filter.gemini {
-        builder.add_custom_ignore_filename(".geminiignore");
-    }
-    builder
 }
 
 /// Receives the path of a file, relative to the root; `false` ends the walk.
@@ -244,8 +241,8 @@ fn relative<'e>(root: &Path, entry: &'e DirEntry) -> Option<Cow<'e, str>> {
 fn recipe_patterns(workspace: &Workspace) -> Gitignore {
     let mut builder = GitignoreBuilder::new("");
     for pattern in workspace.ignore() {
-        // Patterns were checked when the recipe was parsed; an invalid one has no effect.
-        let _checked = builder.add_line(None, pattern);
+        // An invalid pattern, or one beyond the limits, has no effect.
+        let _within_limits = add_pattern(&mut builder, pattern);
     }
     builder.build().unwrap_or_else(|_| Gitignore::empty())
 }

@@ -305,8 +305,10 @@ fn changed(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<CheckKind
         problems.push(problem);
     }
     for glob in only.iter().chain(&never).filter(|glob| !glob.value.contains("{{")) {
-        if let Err(error) = globset::Glob::new(&glob.value) {
-            let problem = Diagnostic::error("bad-glob", glob.span, format!("not a glob: {}", error.kind()));
+        let compiled = crate::base::glob::check(&glob.value)
+            .and_then(|()| globset::Glob::new(&glob.value).map_err(|error| error.kind().to_string()));
+        if let Err(error) = compiled {
+            let problem = Diagnostic::error("bad-glob", glob.span, format!("not a glob: {error}"));
             problems.push(problem.help("write a path pattern such as `src/**/*.rs`"));
         }
     }

@@ -9,6 +9,7 @@ use super::schema::{boolean, integer, object, string, untold};
 use super::{CallWork, PreparedCall, ToolContext, ToolError};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
 use crate::base::call::{ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::glob;
 use crate::workspace::Workspace;
 use crate::workspace::walk::Filter;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -212,11 +213,13 @@ fn compile(name: &str, pattern: &str, reading: Reading) -> Result<RegexMatcher, 
 
 /// A glob with the meaning of `rg --glob`: without a slash it matches names at any depth; with `!` it excludes.
 fn included(pattern: &str) -> Result<Override, ToolError> {
+    let refused = |error: String| invalid(format!("`include_pattern`: {error}"));
+    glob::check(pattern).map_err(refused)?;
     let mut builder = OverrideBuilder::new("");
     builder
         .add(pattern.trim_start_matches("./"))
         .and_then(|builder| builder.build())
-        .map_err(|error| invalid(format!("`include_pattern`: {error}")))
+        .map_err(|error| refused(error.to_string()))
 }
 
 /// Whether a glob asks for names that begin with a dot.

@@ -2,6 +2,8 @@
 //! file system supports reflinks, else as an overlay in the sandbox, else as copies.
 
 use crate::process::private::Brought;
+use crate::workspace::fs::DirHandle;
+use crate::workspace::ignore_files::rules_of;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 use std::fs::File;
 use std::io;
@@ -13,6 +15,8 @@ use std::time::Instant;
 const MOST_BYTES: u64 = 8 << 30;
 /// Upper limit for the names in one directory.
 const MOST_NAMES: u64 = 2_000_000;
+/// Upper limit in bytes for the ignore file of a directory that may ignore itself.
+const MOST_PATTERNS: u64 = 64 << 10;
 /// Upper limit for the names in a warning.
 const NAMED: usize = 8;
 
@@ -285,13 +289,15 @@ fn size(bytes: u64) -> String {
 
 /// Directories at the top of the original that git ignores and the worktree lacks.
 fn missing(origin: &Path, tree: &Path) -> Vec<String> {
-    let mut rules = ignore::gitignore::GitignoreBuilder::new(origin);
-    // If the file does not exist or has a bad pattern, fewer directories are ignored.
-    let _ = rules.add(origin.join(".gitignore"));
-    let _ = rules.add(origin.join(".git/info/exclude"));
-    let Ok(rules) = rules.build() else {
+    let Ok(handle) = DirHandle::open(origin) else {
         return Vec::new();
     };
+    // If a file does not exist, is no regular file or has a bad pattern, fewer directories are ignored.
+    let rules: Vec<_> = [".gitignore", ".git/info/exclude"]
+        .into_iter()
+        .filter_map(|path| rules_of(&handle, "", path).ok().flatten())
+        .map(|(rules, _)| rules)
+        .collect();
     let entries = std::fs::read_dir(origin).into_iter().flatten().flatten();
     let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     let names = dirs.filter_map(|entry| entry.file_name().into_string().ok());
@@ -300,8 +306,14 @@ fn missing(origin: &Path, tree: &Path) -> Vec<String> {
         .filter(|name| std::fs::symlink_metadata(tree.join(name)).is_err())
         // A directory may also ignore itself with its own `.gitignore`.
         .filter(|name| {
-            rules.matched(origin.join(name), true).is_ignore()
-                || std::fs::read_to_string(origin.join(name).join(".gitignore")).is_ok_and(|text| text.trim() == "*")
+            let decided = rules
+                .iter()
+                .map(|rules| rules.matched(name, true))
+                .find(|found| !found.is_none());
+            decided.is_some_and(|found| found.is_ignore())
+                || handle
+                    .read(&format!("{name}/.gitignore"), MOST_PATTERNS)
+                    .is_ok_and(|text| text.trim_ascii() == b"*")
         })
         .collect();
     names.sort();
