@@ -41,13 +41,15 @@ pub struct RunLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationAnswer {
     Start(Reservation),
-    /// Not now: there may be room once a running job has settled.
-    Wait,
+    /// Not now: there may be room once a running job has settled. Holds the limit without room.
+    Wait(&'static str),
     /// Never again in this call; holds the limit that is used up.
     Exhausted(&'static str),
 }
 
 const NAMES: [&str; 3] = ["turns", "tokens", "cost"];
+/// Index of the cost in [`Amounts`].
+const COST: usize = 2;
 
 /// The budget of one call.
 #[derive(Debug)]
@@ -85,7 +87,8 @@ impl SharedBudget {
         self.deadline
     }
 
-    /// Reserves for a job whose own limits are `own` and which used `spent` in an earlier call.
+    /// Reserves for a job whose own limits are `own` and which used `spent` in an earlier call. A job whose cost limit is 0
+    /// cannot cost anything: it reserves no money and keeps its recipe's limit.
     pub fn reserve(&mut self, own: &Budget, spent: JobSpending, now: Instant) -> ReservationAnswer {
         let left_ms = match self.deadline.map(|deadline| deadline.saturating_duration_since(now)) {
             Some(left) if left.is_zero() => return ReservationAnswer::Exhausted("wall"),
@@ -96,6 +99,9 @@ impl SharedBudget {
         let (mut held, mut limits) = ([0; 3], [None; 3]);
         for (at, name) in NAMES.into_iter().enumerate() {
             let Some(cap) = self.caps[at] else { continue };
+            if at == COST && wants[at] == Some(0) {
+                continue;
+            }
             let left = cap.saturating_sub(self.settled[at] + self.reserved[at]);
             let own = wants[at].map(|own| own.saturating_sub(spent[at]));
             // Until a job has settled, assume that one request costs at most what a whole job may.
@@ -112,7 +118,7 @@ impl SharedBudget {
                 _ => false,
             };
             if !enough && self.running > 0 {
-                return ReservationAnswer::Wait;
+                return ReservationAnswer::Wait(name);
             }
             let alone = !enough && self.jobs == 0;
             if left == 0 || (left <= margin && !alone) {
@@ -221,7 +227,7 @@ mod tests {
                             continue;
                         }
                     }
-                    ReservationAnswer::Wait => prop_assert!(!running.is_empty()),
+                    ReservationAnswer::Wait(_) => prop_assert!(!running.is_empty()),
                     ReservationAnswer::Exhausted(_) if running.is_empty() => break,
                     ReservationAnswer::Exhausted(_) => {}
                 }
@@ -245,7 +251,7 @@ mod tests {
         );
         assert_eq!(
             shared.reserve(&cost(60), JobSpending::default(), Instant::now()),
-            ReservationAnswer::Wait
+            ReservationAnswer::Wait("cost")
         );
         shared.settle(&first, Some(run(60, 10, 1)));
         let ReservationAnswer::Start(second) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else {
@@ -266,6 +272,25 @@ mod tests {
         assert_eq!(
             shared.reserve(&cost(60), JobSpending::default(), Instant::now()),
             ReservationAnswer::Exhausted("cost")
+        );
+    }
+
+    #[test]
+    fn a_job_that_cannot_cost_reserves_no_money() {
+        let mut shared = SharedBudget::new(&cost(100), Instant::now());
+        for _ in 0..3 {
+            let ReservationAnswer::Start(held) = shared.reserve(&cost(0), JobSpending::default(), Instant::now())
+            else {
+                panic!()
+            };
+            assert_eq!((held.held[COST], held.limits.cost_micros), (0, None));
+        }
+        assert!(
+            matches!(
+                shared.reserve(&cost(40), JobSpending::default(), Instant::now()),
+                ReservationAnswer::Start(_)
+            ),
+            "the money is there for another job"
         );
     }
 

@@ -389,7 +389,13 @@ fn settings(reader: &mut Reader<'_>, problems: &mut Problems) -> BatchSettings {
         }
         stop.finish(problems);
     }
-    if let Some(mut retry) = reader.map("retry", "`retry`", problems) {
+    if let Some(retry) = reader.node("retry")
+        && let Shape::Scalar(_) = retry.shape
+    {
+        let problem = crate::diag::reader::wrong_type(retry, "`retry`", "a map of keys");
+        let max = retry.to_json().as_u64().unwrap_or(1);
+        problems.push(problem.help(format!("write `retry: {{ on: [provider, environment], max: {max} }}`")));
+    } else if let Some(mut retry) = reader.map("retry", "`retry`", problems) {
         const VERDICTS: [&str; 7] = ["failed", "denied", "budget", "provider", "environment", "output", "bug"];
         for word in retry.one_or_more("on", problems).unwrap_or_default() {
             if VERDICTS.contains(&word.value.as_str()) {

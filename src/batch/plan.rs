@@ -88,8 +88,12 @@ pub struct JobInputs {
     pub digest: String,
     /// The model that will be asked, where it is known.
     pub model: Option<String>,
-    /// The limits of one run.
+    /// The limits of one run, with the default for the cost where the price is known. A cost limit of 0 means that the
+    /// run cannot cost anything.
     pub budget: Budget,
+    /// The models that the run asks: its own, and its fallbacks in order. Empty when it asks none; `None` when the recipe
+    /// is read only when the job runs.
+    pub models: Option<Vec<String>>,
 }
 
 /// Reads recipes and policies for a plan, and checks the values of each job against them.
@@ -402,8 +406,8 @@ fn model_slug(model: &str) -> String {
     )
 }
 
-/// The name of a job. A given `id` is the name; each axis with several values is appended.
-fn job_name(identity: &JobIdentity, axes: &Axes) -> String {
+/// The hexadecimal digits at the end of a job's name.
+fn name_hash(identity: &JobIdentity) -> String {
     let key = json!([
         identity.id,
         identity.recipe,
@@ -414,8 +418,14 @@ fn job_name(identity: &JobIdentity, axes: &Axes) -> String {
         identity.model,
         identity.trial
     ]);
-    let digest = sha256_hex(&[key.to_string().as_bytes()]);
-    let hash = &digest[..NAME_HASH];
+    let mut digest = sha256_hex(&[key.to_string().as_bytes()]);
+    digest.truncate(NAME_HASH);
+    digest
+}
+
+/// The name of a job. A given `id` is the name; each axis with several values is appended.
+fn job_name(identity: &JobIdentity, axes: &Axes) -> String {
+    let hash = name_hash(identity);
     let model = identity.model.as_deref().map(model_slug).unwrap_or_default();
     if let Some(id) = &identity.id {
         let mut name = id.clone();
@@ -532,6 +542,40 @@ impl PlanFile {
 }
 
 impl JobIdentity {
+    /// The part of the job's name before its hexadecimal digits, the digits, and the part behind them. The last two are
+    /// empty for a name without digits.
+    pub fn name_parts(&self) -> [&str; 3] {
+        let digits = name_hash(self);
+        let Some(at) = self.job.rfind(&format!("-{digits}")) else {
+            return [&self.job, "", ""];
+        };
+        let (before, rest) = self.job.split_at(at);
+        let (digits, after) = rest.split_at(1 + digits.len());
+        [before, digits.trim_start_matches('-'), after]
+    }
+
+    /// The job's name without its hexadecimal digits.
+    pub fn readable_name(&self) -> String {
+        let [before, _, after] = self.name_parts();
+        format!("{before}{after}")
+    }
+
+    /// The parameters, each as `NAME=VALUE`; a value that is not a plain text as JSON.
+    pub fn param_texts(&self) -> Vec<String> {
+        let text = |value: &Value| match value {
+            Value::String(text)
+                if !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control()) =>
+            {
+                text.clone()
+            }
+            value => value.to_string(),
+        };
+        self.params
+            .iter()
+            .map(|(name, value)| format!("{name}={}", text(value)))
+            .collect()
+    }
+
     fn describe(&self) -> String {
         let mut text = format!("recipe {}, target {}", self.recipe, self.target);
         if let Some(name) = &self.git_ref {
@@ -623,6 +667,19 @@ mod tests {
         let (plan, _) =
             plan("version: 1\nrecipe: r.yaml\ntargets:\n  - { path: ., id: one }\n  - { path: ., id: two }\n");
         assert_eq!(names(&plan), ["one", "two"]);
+    }
+
+    #[test]
+    fn a_name_is_told_from_its_digits() {
+        let (plan, _) = plan(
+            "version: 1\nrecipe: r.yaml\ntrials: 2\nmatrix: { p: [1, 'a b'] }\ntargets:\n  - { path: ., id: one }\n  - { path: ../a }\n",
+        );
+        let first = &plan.jobs[0].identity;
+        let [before, digits, after] = first.name_parts();
+        assert_eq!((before, digits.len(), after), ("one", NAME_HASH, "-t1"));
+        let last = &plan.jobs[plan.jobs.len() - 1].identity;
+        assert_eq!(last.readable_name(), "r-a-t2");
+        assert_eq!(last.param_texts(), ["p=\"a b\""]);
     }
 
     #[test]

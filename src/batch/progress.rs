@@ -21,9 +21,9 @@ pub struct BatchProgress {
     bar: Option<ProgressBar>,
     quiet: bool,
     total: usize,
-    done: usize,
     began: Instant,
-    verdicts: BTreeMap<String, u64>,
+    /// The last verdict of each job that ended; a retry counts as the same job.
+    ended: BTreeMap<String, String>,
     cost_micros: u64,
     /// The service whose pause was shown last, so that it is shown once.
     paused: Option<String>,
@@ -44,9 +44,8 @@ impl BatchProgress {
             bar,
             quiet,
             total: 0,
-            done: 0,
             began: Instant::now(),
-            verdicts: BTreeMap::new(),
+            ended: BTreeMap::new(),
             cost_micros: 0,
             paused: None,
         }
@@ -84,18 +83,18 @@ impl BatchProgress {
 
     /// An attempt ended.
     pub fn ended(&mut self, row: &RunRow) {
-        self.done += 1;
-        *self.verdicts.entry(row.verdict.clone()).or_default() += 1;
+        self.ended.insert(row.job.clone(), row.verdict.clone());
+        let done = self.ended.len();
         let mut line = format!(
             "[{}/{}] {} {} {:.1} s ${:.4}",
-            self.done, self.total, row.job, row.verdict, row.seconds, row.cost
+            done, self.total, row.job, row.verdict, row.seconds, row.cost
         );
         if !row.is_success() && !row.message.is_empty() {
             line.push_str(&format!(": {}", text::line(&row.message, 200)));
         }
         match &self.bar {
             Some(bar) => {
-                bar.set_position(self.done.min(self.total) as u64);
+                bar.set_position(done.min(self.total) as u64);
                 if !row.is_success() {
                     self.line(&line);
                 }
@@ -122,7 +121,11 @@ impl BatchProgress {
             Some(_) => {}
         }
         let Some(bar) = &self.bar else { return };
-        let verdicts: Vec<String> = self.verdicts.iter().map(|(word, n)| format!("{n} {word}")).collect();
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        for verdict in self.ended.values() {
+            *counts.entry(verdict).or_default() += 1;
+        }
+        let verdicts: Vec<String> = counts.iter().map(|(word, n)| format!("{n} {word}")).collect();
         let mut message = format!("{running} running, {waiting} waiting");
         if !verdicts.is_empty() {
             message.push_str(&format!("; {}", verdicts.join(", ")));
@@ -138,7 +141,7 @@ impl BatchProgress {
 
     /// Estimated milliseconds for the remaining jobs at the pace so far.
     fn left(&self, jobs: usize) -> Option<u64> {
-        let done = u32::try_from(self.done).ok().filter(|done| *done > 0)?;
+        let done = u32::try_from(self.ended.len()).ok().filter(|done| *done > 0)?;
         let each: Duration = self.began.elapsed() / done;
         let jobs = u32::try_from(jobs).ok()?;
         u64::try_from(each.saturating_mul(jobs).as_millis()).ok()

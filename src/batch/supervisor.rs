@@ -7,7 +7,7 @@ use super::budget::{JobSpending, Reservation, ReservationAnswer, SharedBudget};
 use super::child::{self, ChildEnd, ValueFiles};
 use super::job_result::{JobResult, JobStanding, SupervisedCall};
 use super::merge;
-use super::plan::{BatchPlan, PlannedJob, run_dir, service_of};
+use super::plan::{BatchPlan, JobIdentity, PlannedJob, run_dir, service_of};
 use super::progress::BatchProgress;
 use super::record::{self, BatchEvent, BatchRecord, OpenRun};
 use super::remote::{RecordOwner, RemoteBundle};
@@ -52,8 +52,8 @@ pub struct BatchCall<'a> {
     pub shard: Option<ShardSpec>,
     /// The names of the shard's jobs; `None` for all.
     pub of_shard: Option<&'a BTreeSet<String>>,
-    /// Whether `--only` selects a name.
-    pub only: &'a dyn Fn(&str) -> bool,
+    /// Whether `--only` selects a job.
+    pub only: &'a dyn Fn(&JobIdentity) -> bool,
     /// Whether up-to-date jobs are run too.
     pub again: bool,
     pub sources: &'a SourceCache,
@@ -82,7 +82,7 @@ pub async fn ready<'a>(call: &BatchCall<'a>, state: &record::BatchState) -> Vec<
         .filter(|job| call.of_shard.is_none_or(|names| names.contains(&job.identity.job)))
         .collect();
     let resolving = kept.into_iter().map(|planned| async move {
-        if !(call.only)(&planned.identity.job) {
+        if !(call.only)(&planned.identity) {
             return ReadyJob {
                 planned,
                 standing: JobStanding::Skipped,
@@ -175,18 +175,20 @@ struct Supervisor<'a, 'b> {
     result: SupervisedCall,
     progress: &'b mut BatchProgress,
     kill_at: Option<Instant>,
+    /// Whether it was said that the budget holds jobs back.
+    told_of_budget: bool,
 }
 
-/// Runs a call to its end.
+/// Runs the jobs of a call, as [`ready`] returned them, to their end.
 ///
 /// # Errors
 /// The record could not be written: the children were ended, and the same command resumes them.
 pub async fn run<'a>(
     mut call: BatchCall<'a>,
+    jobs: Vec<ReadyJob<'a>>,
     record: &mut BatchRecord,
     progress: &mut BatchProgress,
 ) -> Result<SupervisedCall, BatchError> {
-    let jobs = ready(&call, &record.state).await;
     let mut signals = std::mem::replace(&mut call.signals, tokio::sync::mpsc::unbounded_channel().1);
     let call = call;
     let rows = open_rows(call.dir, record)?;
@@ -227,6 +229,7 @@ pub async fn run<'a>(
         },
         progress,
         kill_at: None,
+        told_of_budget: false,
     };
     let ended = supervisor.drive(&mut signals).await;
     if let Err(error) = ended {
@@ -332,7 +335,16 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             }
             match self.grant(job) {
                 ReservationAnswer::Start(reservation) => self.prepare(at, reservation),
-                ReservationAnswer::Wait => {
+                ReservationAnswer::Wait(limit) => {
+                    if !self.told_of_budget {
+                        self.told_of_budget = true;
+                        self.progress.note(&format!(
+                            "the budget of the batch (`{limit}`), not --jobs, holds jobs back: {} of at most {} run, and what is \
+                             left of the budget does not cover the limit of one more until a job has ended; raise `budget` in \
+                             the manifest, or give the recipe a lower one",
+                            self.active, self.call.jobs
+                        ));
+                    }
                     passed_over.push_back(at);
                     break;
                 }

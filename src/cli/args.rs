@@ -319,7 +319,8 @@ pub struct BatchArgs {
     /// An earlier `runs.jsonl`, used to make shards of about the same duration
     #[arg(long, value_name = "FILE", requires = "shard")]
     pub timings: Option<PathBuf>,
-    /// Run only jobs whose name matches this regular expression
+    /// Run only jobs whose name, without the digest at its end, matches this regular expression; an expression with `=`
+    /// is compared with each parameter, as NAME=VALUE
     #[arg(long, value_name = "REGEX")]
     pub only: Option<String>,
     /// Run up-to-date jobs too
@@ -353,7 +354,7 @@ pub struct BatchPlanArgs {
     #[arg(long, value_name = "FILE")]
     pub policy: Vec<String>,
     /// PROVIDER/NAME or `script:FILE`, instead of the manifest's models
-    #[arg(long, value_name = "PROVIDER/NAME")]
+    #[arg(long, short, value_name = "PROVIDER/NAME")]
     pub model: Vec<String>,
     /// Number of jobs that run at the same time (default: the number of CPUs)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]

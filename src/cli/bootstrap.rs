@@ -434,19 +434,30 @@ pub fn provider(plan: &Plan, shared: &RunFlags, workspace: &Path) -> Result<Arc<
     if let Some(run) = model.strip_prefix("replay:") {
         return replay(run, workspace, shared.replay == Replaying::Strict);
     }
+    let settings = RequestSettings {
+        max_output_tokens: plan.model_settings.max_output_tokens,
+        first_byte_timeout: plan.model_settings.first_byte_timeout_ms.map(Duration::from_millis),
+    };
+    opened(model, &plan.fallback, shared.base_url.as_deref(), settings)
+}
+
+/// Opens a model and its fallbacks. Not for `replay:RUN`.
+pub fn opened(
+    model: &str,
+    fallback: &[String],
+    base_url: Option<&str>,
+    settings: RequestSettings,
+) -> Result<Arc<dyn Provider>, Refusal> {
     let read = |path: &str| inputs::text(Path::new(path)).map_err(|error| error.to_string());
     let with = OpenWith {
         env: &environment::variable,
-        base_url: shared.base_url.as_deref(),
+        base_url,
         read: &read,
         limits: Limits::default(),
         schedule: Schedule::default(),
-        settings: RequestSettings {
-            max_output_tokens: plan.model_settings.max_output_tokens,
-            first_byte_timeout: plan.model_settings.first_byte_timeout_ms.map(Duration::from_millis),
-        },
+        settings,
     };
-    open_all(model, &plan.fallback, &with).map_err(|error| match error {
+    open_all(model, fallback, &with).map_err(|error| match error {
         OpenError::Name(why) => Refusal::Usage(why),
         OpenError::Environment(why) => Refusal::Environment(why),
         OpenError::Invalid(why) => Refusal::Invalid(why),

@@ -78,6 +78,20 @@ pub async fn deliver(
         Ok(None) => Ok(()),
         Err(stop) => Err(stop),
     };
+    if ended.is_ok() && work.is_unasked() && work.done.preview.is_some() {
+        let names = settings.target.token_variables().join(" or ");
+        let unasked = format!(
+            "{} was not asked whether a request is open, because {names} is not set",
+            settings.target.as_str()
+        );
+        let parts = [std::mem::take(&mut work.done.reason), unasked];
+        work.done.reason = parts
+            .iter()
+            .filter(|part| !part.is_empty())
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("; ");
+    }
     if let Err(stop) = ended {
         let (outcome, fault) = stop.ends();
         work.done.outcome = Some(outcome);
@@ -236,6 +250,11 @@ impl Work<'_, '_> {
         }
         log.record(&line)
             .map_err(|error| DeliverStop::Output(error.to_string()))
+    }
+
+    /// Whether the forge is not asked: on a dry run without a token.
+    fn is_unasked(&self) -> bool {
+        self.settings.dry_run && self.settings.target.is_forge() && self.settings.access.is_none()
     }
 
     fn end(&mut self, outcome: DeliverOutcome, reason: impl Into<String>) {
@@ -589,7 +608,16 @@ impl Work<'_, '_> {
         };
         let store = self.store(base)?;
         store.know(base).await?;
-        let head: Listed = self.patiently(async || store.list(&upstream, &[]).await).await?;
+        let head = self.patiently(async || store.list(&upstream, &[]).await).await;
+        let head: Listed = head.map_err(|stop| match stop {
+            DeliverStop::Environment(why) if self.is_unasked() => {
+                let names = settings.target.token_variables().join(" or ");
+                DeliverStop::Environment(format!(
+                    "{why} (asked without a token: set {names} if the repository needs one)"
+                ))
+            }
+            stop => stop,
+        })?;
         let wanted = settings.base.clone().or_else(|| texts.base.clone());
         let no_base =
             || DeliverStop::Environment("the remote does not name its default branch: give --base".to_owned());
@@ -611,7 +639,10 @@ impl Work<'_, '_> {
             branch: texts.branch.clone(),
             base: name.clone(),
         };
-        let forge = forge(settings, &route)?;
+        let forge = match self.is_unasked() {
+            true => None,
+            false => forge(settings, &route)?,
+        };
         let facts = match &forge {
             Some(forge) => forge.facts(&route).await?,
             None => Vec::new(),
@@ -699,7 +730,7 @@ impl Work<'_, '_> {
                 }
             };
             self.done.commit = (!signed || !settings.dry_run).then(|| commit.clone());
-            let opened = match (&update, forge.is_some(), there) {
+            let opened = match (&update, settings.target.is_forge(), there) {
                 (Some(_), ..) | (None, false, true) => DeliverOutcome::Updated,
                 _ => DeliverOutcome::Opened,
             };

@@ -141,6 +141,8 @@ pub struct Delivered {
     pub url: Option<String>,
     /// One sentence for people; may be empty.
     pub reason: String,
+    /// Whether this is a dry run, which changes nothing.
+    pub dry_run: bool,
     /// On a dry run: the texts that would be sent.
     pub preview: Option<Preview>,
 }
@@ -182,7 +184,7 @@ impl Delivered {
             commit: self.commit.clone(),
             url: self.url.clone(),
             reason: self.reason.clone(),
-            dry_run: self.preview.is_some(),
+            dry_run: self.dry_run,
             preview: self.preview.clone(),
         };
         // Keys are strings and numbers are whole, so serializing cannot fail.

@@ -9,6 +9,7 @@ use crate::process::unsandboxed::Printed;
 use crate::process::user_git;
 use crate::workspace::patch::Repository;
 use jiff::Timestamp;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 // References in the store.
@@ -18,6 +19,8 @@ const BRANCH: &str = "refs/overnight/branch";
 
 /// Limit of commits above the base that are examined; a branch with more counts as a person's.
 const COMMITS: usize = 50;
+/// Limit of paths in one command line of git.
+const AT_ONCE: usize = 500;
 /// Limit of conflicting paths that are named.
 const NAMED: usize = 10;
 /// Length limit of a message of git that is passed on, in bytes.
@@ -287,11 +290,47 @@ impl DeliveryStore {
         .await
     }
 
+    /// A submodule of the commit whose files the patch changes.
+    async fn submodule_of(&self, base: &str, patch: &[u8]) -> Result<Option<String>, DeliverStop> {
+        let mut above: BTreeSet<String> = BTreeSet::new();
+        for line in patch.split(|byte| *byte == b'\n') {
+            let Some(rest) = line.strip_prefix(b"diff --git ") else {
+                continue;
+            };
+            let rest = String::from_utf8_lossy(rest);
+            let Some((_, path)) = rest.rsplit_once(" b/") else {
+                continue;
+            };
+            above.extend(
+                path.match_indices('/')
+                    .filter_map(|(at, _)| path.get(..at))
+                    .map(str::to_owned),
+            );
+        }
+        let above: Vec<&str> = above.iter().map(String::as_str).collect();
+        for paths in above.chunks(AT_ONCE) {
+            let listed = self
+                .text(&[&["ls-tree", "-z", base, "--"][..], paths].concat(), None)
+                .await?;
+            let found = listed.split('\0').find_map(|line| line.strip_prefix("160000 "));
+            if let Some((_, path)) = found.and_then(|line| line.split_once('\t')) {
+                return Ok(Some(path.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
     /// The tree that results from applying the patch to a commit.
     ///
     /// # Errors
     /// [`DeliverStop::Refused`] when the patch does not apply: the tree was dirty when the run began.
     pub async fn apply(&self, base: &str, patch: &[u8], dirty: bool) -> Result<String, DeliverStop> {
+        if let Some(submodule) = self.submodule_of(base, patch).await? {
+            return Err(DeliverStop::Refused(format!(
+                "the patch changes files of the submodule {submodule}, which is delivered in its own repository: make the change \
+                 in a run whose workspace is a clone of that repository"
+            )));
+        }
         self.text(&["read-tree", base], None).await?;
         let args = ["apply", "--cached", "--binary", "--whitespace=nowarn", "-"];
         let printed = self.git(&args, Some(patch)).await?;

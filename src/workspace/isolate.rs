@@ -18,7 +18,12 @@ pub struct Isolated {
     /// Directories in which git may write for the worktree.
     places: [PathBuf; 2],
     pointers: usize,
+    /// What the worktree lacks of the user's tree, as sentences.
+    warnings: Vec<String>,
 }
+
+/// Limit of names in a warning.
+const NAMED: usize = 8;
 
 /// Creates a worktree of `HEAD` for the repository of `workspace`.
 pub async fn make(workspace: &Path) -> Result<Isolated, String> {
@@ -58,11 +63,14 @@ pub async fn make(workspace: &Path) -> Result<Isolated, String> {
         repository,
         places,
         pointers: 0,
+        warnings: Vec::new(),
     };
     let filled = isolated.fill(tree.clone(), commit).await;
-    match filled.and_then(|pointers| isolated.is_inside(&tree).map(|()| pointers)) {
-        Ok(pointers) => {
+    match filled.and_then(|lacks| isolated.is_inside(&tree).map(|()| lacks)) {
+        Ok((pointers, submodules)) => {
             isolated.pointers = pointers;
+            isolated.warnings.extend(uncommitted(&isolated.repository).await);
+            isolated.warnings.extend(empty(&isolated.repository.top, &submodules));
             Ok(isolated)
         }
         Err(why) => {
@@ -73,14 +81,15 @@ pub async fn make(workspace: &Path) -> Result<Isolated, String> {
 }
 
 impl Isolated {
-    async fn fill(&self, tree: PathBuf, commit: String) -> Result<usize, String> {
+    /// Writes the files of the commit. Returns the number of Git LFS pointers, and the submodules.
+    async fn fill(&self, tree: PathBuf, commit: String) -> Result<(usize, Vec<String>), String> {
         let repository = self.repository.clone();
         let filled = tokio::task::spawn_blocking(move || {
             let checkout = patch::checkout(&repository, &commit, &tree)?;
             let own = patch::repository(&tree).ok_or("git created no worktree")?;
             let index = own.git_dir.join("index");
             std::fs::write(&index, checkout.index).map_err(|error| format!("{}: {error}", index.display()))?;
-            Ok(checkout.pointers)
+            Ok((checkout.pointers, checkout.submodules))
         });
         filled.await.map_err(|error| error.to_string())?
     }
@@ -121,6 +130,11 @@ impl Isolated {
         })
     }
 
+    /// Warnings about changes and submodules of the user's tree that the worktree does not have.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     /// Removes the worktree and its registration in the repository.
     pub async fn remove(self) {
         let tree = self.dir.path().join("tree");
@@ -140,5 +154,68 @@ impl Isolated {
         drop(self.dir);
         let prune = ["--git-dir", own.as_str(), "worktree", "prune"];
         let _ = own_git::git(&prune, Path::new("/"), &[], None, may).await;
+    }
+}
+
+/// A warning about changes of tracked files that are not committed. A git that fails warns of nothing: filters of the
+/// repository may be needed, and none is started here.
+async fn uncommitted(repository: &patch::Repository) -> Option<String> {
+    let git_dir = repository.git_dir.to_string_lossy();
+    let top = repository.top.to_string_lossy();
+    let args = [
+        "--no-optional-locks",
+        // Threads are not allowed either.
+        "-c",
+        "core.preloadIndex=false",
+        "-c",
+        "index.threads=1",
+        "--git-dir",
+        git_dir.as_ref(),
+        "--work-tree",
+        top.as_ref(),
+        "status",
+        "--porcelain",
+        "-z",
+        "--untracked-files=no",
+        "--no-renames",
+        "--ignore-submodules=all",
+    ];
+    let printed = own_git::git(&args, &repository.top, &[], None, May::Read).await.ok()?;
+    let text = String::from_utf8_lossy(&printed.stdout);
+    // Two letters for the state and a space precede each path.
+    let names: Vec<&str> = text.split('\0').filter_map(|line| line.get(3..)).collect();
+    let count = match names.len() {
+        _ if !printed.ok => return None,
+        0 => return None,
+        1 => "1 uncommitted change is".to_owned(),
+        count => format!("{count} uncommitted changes are"),
+    };
+    Some(format!(
+        "{count} not in the worktree of --isolate: {}; commit first if the run needs them",
+        first(&names)
+    ))
+}
+
+/// A warning about submodules whose files the user's tree has.
+fn empty(top: &Path, submodules: &[String]) -> Option<String> {
+    let has_files =
+        |name: &&String| std::fs::read_dir(top.join(name)).is_ok_and(|mut entries| entries.next().is_some());
+    let names: Vec<&str> = submodules.iter().filter(has_files).map(String::as_str).collect();
+    let are = match names.len() {
+        0 => return None,
+        1 => format!("submodule {} is", first(&names)),
+        _ => format!("submodules {} are", first(&names)),
+    };
+    Some(format!(
+        "{are} empty in the worktree of --isolate: run without --isolate if the run needs the files"
+    ))
+}
+
+/// The first names, and how many follow.
+fn first(names: &[&str]) -> String {
+    let shown = names.get(..NAMED).unwrap_or(names).join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }

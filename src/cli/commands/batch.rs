@@ -2,6 +2,7 @@
 //! supervisor.
 
 mod inputs;
+mod models;
 
 use super::printed;
 use crate::base::secret::Redactor;
@@ -10,7 +11,7 @@ use crate::batch::job_result::JobStanding;
 use crate::batch::manifest::{self, BatchManifest, TargetSource, TargetSpec};
 use crate::batch::merge::BundlePlace;
 use crate::batch::outputs;
-use crate::batch::plan::{self, BatchPlan, PlanFile, PlanFlags, PlannedJob, RecipeReader};
+use crate::batch::plan::{self, BatchPlan, JobIdentity, PlanFile, PlanFlags, PlannedJob, RecipeReader};
 use crate::batch::progress::BatchProgress;
 use crate::batch::record::{self, BatchEvent, BatchRecord, BatchState};
 use crate::batch::remote::{self, RemoteBundle};
@@ -18,7 +19,7 @@ use crate::batch::result::{self, BatchResult, JobReport, ReportHead};
 use crate::batch::script::{self, ScriptSpec, ShardEngine};
 use crate::batch::shard::{self, ShardSpec};
 use crate::batch::sources::SourceCache;
-use crate::batch::supervisor::{self, BatchCall};
+use crate::batch::supervisor::{self, BatchCall, ReadyJob};
 use crate::batch::{BatchError, compare as comparison, lines, merge as merging, rows};
 use crate::cli::args::{
     BatchArgs, BatchCommand, BatchPlanArgs, CompareArgs, FailOn, ListFormat, MergeArgs, ScriptEngine,
@@ -30,8 +31,10 @@ use crate::diag::{self, Diagnostic, FileKind, Shape, SourceFiles, Span, Spanned,
 use crate::journal::{artefacts, chain_key, place, store as journal_store};
 use crate::net::objects::{self, ObjectError, Objects};
 use crate::process::unsandboxed;
+use crate::report::text::line as line_of;
 use grep_matcher::Matcher;
 use inputs::Inputs;
+use models::Models;
 use serde_json::json;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -40,6 +43,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// Length limit of the parameters in a line of a dry run.
+const MAX_PARAMS: usize = 120;
 /// Time limit for a command that lists targets.
 const LIST_TIME: Duration = Duration::from_secs(600);
 /// SIGXFSZ. With a handler, exceeding the file size limit is a write error and does not kill the process.
@@ -139,8 +144,15 @@ fn is_lines(source: &Source) -> bool {
     source.name.ends_with(".jsonl") || object.is_some_and(|object| !object.contains_key("targets"))
 }
 
-/// The plan from manifest and flags, or all problems in them.
-async fn planned(args: &BatchArgs, source: &Source) -> Result<BatchPlan, Refusal> {
+/// The plan from manifest and flags with its models, or all problems in them.
+async fn planned(args: &BatchArgs, source: &Source) -> Result<(BatchPlan, Models), Refusal> {
+    if source.text.trim().is_empty() {
+        return Err(Refusal::Invalid(format!(
+            "{name}:1:1: error[no-jobs]: {name} holds no jobs\nhelp: write a manifest with `targets`, or JSON Lines with one job a line, \
+             such as {{\"path\": \".\"}}",
+            name = source.name
+        )));
+    }
     let mut files = SourceFiles::new();
     let mut problems = Vec::new();
     let file = files.add(source.name.clone(), source.text.clone());
@@ -182,13 +194,14 @@ async fn planned(args: &BatchArgs, source: &Source) -> Result<BatchPlan, Refusal
     for job in &plan.jobs {
         problems.extend(secret_values(job, environment::redactor()));
     }
-    let mut reader = Inputs::new();
+    let (mut reader, mut models) = (Inputs::new(), Models::new()?);
     for at in 0..plan.jobs.len() {
         let Some(job) = plan.jobs.get(at).filter(|job| !job.identity.recipe.is_empty()) else {
             continue;
         };
         match reader.read(job, &mut files).await {
-            Ok(found) => {
+            Ok(mut found) => {
+                models.settle(&mut found);
                 if let Some(job) = plan.jobs.get_mut(at) {
                     job.inputs = found;
                 }
@@ -197,7 +210,7 @@ async fn planned(args: &BatchArgs, source: &Source) -> Result<BatchPlan, Refusal
         }
     }
     match problems.is_empty() {
-        true => Ok(plan),
+        true => Ok((plan, models)),
         false => Err(refused(problems, &files)),
     }
 }
@@ -392,7 +405,8 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     let source = source(args)?;
     let only = only(args.only.as_deref())?;
     let shard = shard_of(args)?;
-    let plan = planned(args, &source).await?;
+    let (plan, models) = planned(args, &source).await?;
+    matched(args.only.as_deref(), &only, &plan)?;
     let timings = args.timings.as_deref().map(timings).transpose()?;
     let OutPlace { dir, objects } = out_place(args.out.as_deref(), &plan.name, shard)?;
     let is_default = args.out.is_none() || objects.is_some();
@@ -421,7 +435,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         signals,
     };
     if args.dry_run {
-        return dry_run(&call, args.format).await;
+        return dry_run(&call, &models, args).await;
     }
     if is_default {
         journal_store::ignore_runs(Path::new("."))?;
@@ -431,6 +445,8 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     if let Some(store) = &store {
         catch_up(store, &dir, &plan, &mut record, args.changed).await?;
     }
+    let jobs = supervisor::ready(&call, &record.state).await;
+    can_ask(&models, &jobs)?;
     accept(&dir, &plan, &record.state, args.changed)?;
     bundle::open(&dir)?;
     if let Some(store) = &store {
@@ -439,7 +455,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     watch(sender)?;
     let terminal = std::io::stderr().is_terminal();
     let mut progress = BatchProgress::new(terminal, args.quiet, Box::new(out::stderr));
-    let done = supervisor::run(call, &mut record, &mut progress).await;
+    let done = supervisor::run(call, jobs, &mut record, &mut progress).await;
     progress.finish();
     let done = done?;
     let shard_text = shard.map(|shard| shard.to_string());
@@ -607,15 +623,64 @@ fn mirrors() -> PathBuf {
     cache.unwrap_or_else(home).join("overnight/mirrors")
 }
 
-/// Whether a job of this name is selected.
-type NameFilter = Box<dyn Fn(&str) -> bool>;
+/// Whether a job is selected.
+type JobFilter = Box<dyn Fn(&JobIdentity) -> bool>;
+/// Limit of jobs that a message names.
+const NAMED: usize = 5;
 
-fn only(pattern: Option<&str>) -> Result<NameFilter, Refusal> {
+/// The filter of `--only`. The digits at the end of a job's name are not searched, because they contain every letter from
+/// a to f; but the name with them, or they alone, select that job.
+fn only(pattern: Option<&str>) -> Result<JobFilter, Refusal> {
     let Some(pattern) = pattern else {
         return Ok(Box::new(|_| true));
     };
     let matcher = grep_regex::RegexMatcher::new(pattern).map_err(|error| Refusal::Usage(format!("--only: {error}")))?;
-    Ok(Box::new(move |name| matcher.is_match(name.as_bytes()).unwrap_or(false)))
+    let pattern = pattern.to_owned();
+    Ok(Box::new(move |identity| {
+        if pattern.contains('=') {
+            let is_one = |text: &String| matcher.is_match(text.as_bytes()).unwrap_or(false);
+            return identity.param_texts().iter().any(is_one);
+        }
+        let [before, digits, _] = identity.name_parts();
+        let found = matcher.find(identity.job.as_bytes()).ok().flatten();
+        matcher.is_match(identity.readable_name().as_bytes()).unwrap_or(false)
+            || found.is_some_and(|found| found.start() < before.len())
+            || digits == pattern
+    }))
+}
+
+/// Refuses an `--only` that selects none of the manifest's jobs.
+fn matched(pattern: Option<&str>, only: &JobFilter, plan: &BatchPlan) -> Result<(), Refusal> {
+    let Some(pattern) = pattern else { return Ok(()) };
+    if plan.jobs.iter().any(|job| only(&job.identity)) {
+        return Ok(());
+    }
+    let of_params = pattern.contains('=');
+    let texts = plan.jobs.iter().flat_map(|job| match of_params {
+        true => job.identity.param_texts(),
+        false => vec![job.identity.readable_name()],
+    });
+    let mut names: Vec<String> = Vec::new();
+    for text in texts {
+        if names.len() < NAMED && !names.contains(&text) {
+            names.push(text);
+        }
+    }
+    let known = match (of_params, names.is_empty()) {
+        (true, true) => "no job has a parameter".to_owned(),
+        (true, false) => format!("parameters are for example {}", names.join(", ")),
+        (false, _) => format!("names are for example {}", names.join(", ")),
+    };
+    Err(Refusal::Usage(format!(
+        "--only {pattern}: it selects none of the {} jobs of this manifest; {known}; `overnight batch MANIFEST --dry-run` lists all",
+        plan.jobs.len()
+    )))
+}
+
+/// Whether all jobs that would run can ask their models.
+fn can_ask(models: &Models, jobs: &[ReadyJob<'_>]) -> Result<(), Refusal> {
+    let running = jobs.iter().filter(|job| job.standing == JobStanding::Run);
+    models.check(running.map(|job| job.planned))
 }
 
 fn shard_of(args: &BatchArgs) -> Result<Option<ShardSpec>, Refusal> {
@@ -639,16 +704,21 @@ fn timings(path: &Path) -> Result<HashMap<String, f64>, Refusal> {
     Ok(timings)
 }
 
-/// Lists the jobs and whether each would run. Runs none and writes nothing.
-async fn dry_run(call: &BatchCall<'_>, format: ListFormat) -> Result<u8, Refusal> {
+/// Lists the jobs and whether each would run, and refuses what the real call refuses. Runs none and writes nothing.
+async fn dry_run(call: &BatchCall<'_>, models: &Models, args: &BatchArgs) -> Result<u8, Refusal> {
     let mut state = BatchState::default();
     let key = chain_key::key()?;
     state.read(&call.dir.join(record::FILE), key)?;
+    let now = call.plan.file();
     if let Some(store) = call.store {
+        if let Some(old) = store.plan().await? {
+            refuse_changed(store.url(), &old.manifest, Some(&old), &now, args.changed)?;
+        }
         for row in store.lacking(call.dir).await?.here {
             state.learn(row);
         }
     }
+    refuse_other(call.dir, &state, &now, args.changed)?;
     let jobs = supervisor::ready(call, &state).await;
     let rows: Vec<serde_json::Value> = jobs
         .iter()
@@ -671,7 +741,9 @@ async fn dry_run(call: &BatchCall<'_>, format: ListFormat) -> Result<u8, Refusal
             row
         })
         .collect();
-    if format == ListFormat::Json {
+    if args.format == ListFormat::Json {
+        // Only one object is printed: a refusal has its own.
+        can_ask(models, &jobs)?;
         return printed(&format!("{}\n", json!({ "jobs": rows })));
     }
     let mut text = String::new();
@@ -685,6 +757,10 @@ async fn dry_run(call: &BatchCall<'_>, format: ListFormat) -> Result<u8, Refusal
             identity.target,
             model.unwrap_or("(no model)")
         ));
+        let params = identity.param_texts();
+        if !params.is_empty() {
+            text.push_str(&format!("  {}", line_of(&params.join(" "), MAX_PARAMS)));
+        }
         if let (Err(why), JobStanding::Run) = (&job.source, job.standing) {
             text.push_str(&format!("  problem: {why}"));
         }
@@ -698,22 +774,28 @@ async fn dry_run(call: &BatchCall<'_>, format: ListFormat) -> Result<u8, Refusal
         count(JobStanding::UpToDate),
         count(JobStanding::Skipped)
     ));
-    printed(&text)
+    printed(&text)?;
+    can_ask(models, &jobs)?;
+    Ok(exit::PASSED)
 }
 
 /// Checks the plan against that of the last invocation, and stores it.
 fn accept(dir: &Path, plan: &BatchPlan, state: &BatchState, changed: bool) -> Result<(), Refusal> {
-    let path = dir.join(plan::FILE);
     let now = plan.file();
-    let old: Option<PlanFile> = std::fs::read(&path)
-        .ok()
-        .and_then(|text| serde_json::from_slice(&text).ok());
-    if let Some(known) = &state.manifest {
-        refuse_changed(&dir.display().to_string(), known, old.as_ref(), &now, changed)?;
-    }
+    refuse_other(dir, state, &now, changed)?;
+    let path = dir.join(plan::FILE);
     let text = serde_json::to_string(&now).unwrap_or_default();
     artefacts::replace(&path, text.as_bytes())?;
     Ok(())
+}
+
+/// Refuses the directory of a batch with other jobs, unless `changed` accepts it.
+fn refuse_other(dir: &Path, state: &BatchState, now: &PlanFile, changed: bool) -> Result<(), Refusal> {
+    let Some(known) = &state.manifest else { return Ok(()) };
+    let old: Option<PlanFile> = std::fs::read(dir.join(plan::FILE))
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok());
+    refuse_changed(&dir.display().to_string(), known, old.as_ref(), now, changed)
 }
 
 /// Refuses a manifest that defines other jobs than the one for which `place` was created, unless `changed` accepts it.

@@ -79,7 +79,8 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         .token_variables()
         .iter()
         .find_map(|name| environment::variable(name));
-    if target.is_forge() && token.is_none() {
+    // A dry run asks the forge only if it has a token.
+    if target.is_forge() && token.is_none() && !args.dry_run {
         let names = target.token_variables().join(" or ");
         return Err(Refusal::Environment(format!(
             "no token for {}: set {names}",
@@ -114,11 +115,12 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     let mut code = exit::PASSED;
     let mut counts: BTreeMap<DeliverOutcome, usize> = BTreeMap::new();
     for asked in runs {
-        let done = match asked {
+        let mut done = match asked {
             Ok(asked) => call.one(&asked, log.as_mut()).await?,
             Err(done) => *done,
         };
-        print(args, &done)?;
+        done.dry_run = args.dry_run;
+        print(args, target, &done)?;
         code = exit::stronger(code, code_of(done.fault));
         *counts
             .entry(done.outcome.unwrap_or(DeliverOutcome::Failed))
@@ -127,14 +129,17 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     if dir.is_some() {
         let all: Vec<String> = counts
             .iter()
-            .map(|(outcome, n)| format!("{n} {}", outcome.as_str()))
+            .map(|(outcome, n)| format!("{n} {}", word(args.dry_run, target, *outcome)))
             .collect();
         let all = if all.is_empty() {
             "no run to deliver".to_owned()
         } else {
             all.join(", ")
         };
-        out::stderr(&format!("delivered: {all}"));
+        out::stderr(&match args.dry_run {
+            true => format!("dry run, nothing was delivered: {all}"),
+            false => format!("delivered: {all}"),
+        });
     }
     Ok(code)
 }
@@ -497,14 +502,26 @@ impl Call<'_> {
     }
 }
 
-fn print(args: &DeliverArgs, done: &Delivered) -> Result<(), Refusal> {
+/// The word for an outcome; on a dry run what would be done.
+fn word(dry_run: bool, target: DeliverTarget, outcome: DeliverOutcome) -> &'static str {
+    match (dry_run, outcome, target) {
+        (true, DeliverOutcome::Opened, DeliverTarget::Branch) => "would create",
+        (true, DeliverOutcome::Opened, DeliverTarget::Push) => "would push",
+        (true, DeliverOutcome::Opened, DeliverTarget::Mbox) => "would write",
+        (true, DeliverOutcome::Opened, _) => "would open",
+        (true, DeliverOutcome::Updated, _) => "would update",
+        (_, outcome, _) => outcome.as_str(),
+    }
+}
+
+fn print(args: &DeliverArgs, target: DeliverTarget, done: &Delivered) -> Result<(), Refusal> {
     let failed = |error: std::io::Error| Refusal::Output(format!("stdout: {error}"));
     if args.format == LineFormat::Json {
         return out::line(&done.to_value().to_string()).map_err(failed);
     }
     let outcome = done.outcome.unwrap_or(DeliverOutcome::Failed);
     let name = done.job.as_deref().unwrap_or(&done.run);
-    let mut line = format!("{:<16} {name}", outcome.as_str());
+    let mut line = format!("{:<16} {name}", word(args.dry_run, target, outcome));
     for part in [done.branch.as_str(), done.url.as_deref().unwrap_or_default()] {
         if !part.is_empty() {
             line.push_str(&format!("  {part}"));

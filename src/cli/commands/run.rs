@@ -177,7 +177,10 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
             args.shared.quiet,
         );
         let ended = match standing.await {
-            Ok(standing) => begin(&args.shared, settings, place, Some((&isolated, standing)), started).await,
+            Ok(mut standing) => {
+                standing.warnings = isolated.warnings().to_vec();
+                begin(&args.shared, settings, place, Some((&isolated, standing)), started).await
+            }
             Err(refusal) => Err(refusal),
         };
         isolated.remove().await;

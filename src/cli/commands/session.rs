@@ -232,6 +232,12 @@ async fn drive(
             ),
         })?;
     }
+    for message in session.isolated.iter().flat_map(|isolated| &isolated.warnings) {
+        ledger.record(EventKind::Warned {
+            code: "isolate".to_owned(),
+            message: message.clone(),
+        })?;
+    }
     for message in warnings.drain(..) {
         ledger.record(EventKind::Warned {
             code: "context".to_owned(),

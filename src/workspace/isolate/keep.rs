@@ -26,6 +26,8 @@ pub struct Standing {
     /// The user's own tree, canonical.
     pub origin: PathBuf,
     pub brought: Vec<Brought>,
+    /// What the worktree lacks, for the journal of a new run.
+    pub warnings: Vec<String>,
 }
 
 /// A message for people.
@@ -90,7 +92,12 @@ pub fn bring(origin: &Path, tree: &Path, keep: &[String], layers: bool) -> Resul
             missing[0]
         )));
     }
-    Ok((Standing { origin, brought }, told))
+    let standing = Standing {
+        origin,
+        brought,
+        warnings: Vec::new(),
+    };
+    Ok((standing, told))
 }
 
 fn first(names: &[String]) -> String {

@@ -20,6 +20,8 @@ pub(in crate::workspace) struct Checkout {
     pub index: Vec<u8>,
     /// Number of Git LFS pointer files.
     pub pointers: usize,
+    /// The submodules, whose directories are empty.
+    pub submodules: Vec<String>,
 }
 
 /// Writes the files of `commit` into the empty directory `into`.
@@ -61,7 +63,15 @@ pub(in crate::workspace) fn checkout(repository: &Repository, commit: &str, into
         Ok(())
     })?;
     let index = bytes_of(format, &written)?;
-    Ok(Checkout { index, pointers })
+    let submodules = files.iter().filter(|(_, (mode, _))| *mode == METADATA);
+    let submodules = submodules
+        .map(|(path, _)| String::from_utf8_lossy(path).into_owned())
+        .collect();
+    Ok(Checkout {
+        index,
+        pointers,
+        submodules,
+    })
 }
 
 fn list(

@@ -3,6 +3,7 @@
 use crate::base::ids::sha256_hex;
 use crate::batch::plan::{JobInputs, PlannedJob, RecipeReader, RunArguments};
 
+use crate::cli::environment;
 use crate::cli::origin::{RecipeOrigin, Trust};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings;
@@ -120,6 +121,11 @@ async fn read(
     }))
 }
 
+/// Whether the model is a script or a recorded run.
+fn is_played(model: &str) -> bool {
+    model.starts_with("script:") || model.starts_with("replay:")
+}
+
 impl RecipeReader for Inputs {
     fn read<'a>(
         &'a mut self,
@@ -176,11 +182,21 @@ impl RecipeReader for Inputs {
                     "add `models: [PROVIDER/NAME]` to the manifest, or name one with --model",
                 )]);
             }
+            // As the job's own `overnight run` settles it.
+            let variable = || environment::variable("OVERNIGHT_MODEL").filter(|name| !name.is_empty());
+            let first = arguments.model.clone().or_else(variable).or_else(|| plan.model.clone());
+            let is_asked = plan.asks() || first.as_deref().is_some_and(is_played);
+            let models = first.filter(|_| is_asked).into_iter();
             Ok(JobInputs {
                 recipe: plan.name.clone(),
                 digest: known.digest.clone(),
                 model: plan.model.clone(),
                 budget: plan.budget.lowered_by(&known.policies.limits()),
+                models: Some(
+                    models
+                        .chain(plan.fallback.iter().filter(|_| is_asked).cloned())
+                        .collect(),
+                ),
             })
         })
     }
