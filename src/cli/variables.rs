@@ -109,8 +109,8 @@ pub const ALL: [(&str, &str); 32] = [
     ("COLUMNS", "The width of help texts."),
 ];
 
-/// Variables with the same prefix of the templates for CI systems and of the packages, and that of a batch for its runs.
-const OF_OTHERS: [&str; 8] = [
+/// Variables with the same prefix of the templates for CI systems and of the packages, and those of a batch for its runs.
+const OF_OTHERS: [&str; 9] = [
     "RECIPE",
     "ARGS",
     "DIR",
@@ -119,6 +119,7 @@ const OF_OTHERS: [&str; 8] = [
     "TO",
     "SOURCE",
     "REQUEST_GATE",
+    "BATCH_SOURCE",
 ];
 
 /// Warnings about variables that begin with `OVERNIGHT_` and that nothing reads: a limit that was misspelled is no limit.
