@@ -31,7 +31,7 @@ pub(super) struct Tokens<'a> {
 }
 
 /// Bytes that are searched for a line end in one step.
-const SEARCHED: usize = 16;
+const SEARCHED: usize = 128;
 /// Steps for each token that a hit keeps in memory.
 const KEPT: usize = 8;
 

@@ -96,7 +96,7 @@ struct Attempt<'a> {
 /// Steps for each of several places that an edit changes.
 const EACH_PLACE: usize = 32;
 /// Bytes of the line around a place that are searched in one step.
-const LINE_BYTES: usize = 16;
+const LINE_BYTES: usize = 128;
 
 type Method<'x> = &'x dyn Fn(&Reading) -> Outcome;
 type Outcome = Result<Option<Match>, EditFailure>;
@@ -161,7 +161,7 @@ impl<'a> Attempt<'a> {
         let mut strategy = Strategy::Exact;
         let texts = (reading.old.as_str(), reading.new.as_str());
         let strange = exact::strange_blanks(content, texts.0, texts.1);
-        let solid = |text: &'_ str| text.lines().find(|line| !line.trim().is_empty()).map_or(0, str::len);
+        let solid = |text: &str| text.lines().find(|line| !line.trim().is_empty()).map_or(0, str::len);
         let aligned = match texts.0.starts_with('\n') {
             _ if strange.is_some() => merge::effort(texts.0, texts.1, "", false),
             // Only two lines are aligned.
