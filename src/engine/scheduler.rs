@@ -22,6 +22,7 @@ use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
 
 /// Upper limit for read-only calls that run in parallel.
 pub const WAVE: usize = 8;
@@ -195,7 +196,7 @@ async fn rule(
 }
 
 /// Runs work without effects on another thread, so that the deadline and signals are obeyed meanwhile. `None`: it took
-/// longer than [`PATIENCE`]. Work that is not waited for any longer is abandoned.
+/// longer than [`PATIENCE`].
 ///
 /// # Errors
 /// The run ended first.
@@ -204,21 +205,31 @@ async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Option<T>, RunError> {
     let until = deps.deadline.min(Instant::now() + PATIENCE);
-    let task = tokio::task::spawn_blocking(work);
-    tokio::select! {
-        biased;
-        done = task => match done {
-            Ok(done) => return Ok(Some(done)),
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => return Err(RunError::Environment("the run is ending".to_owned())),
-            },
-        },
-        () = deps.interrupt.token.cancelled() => {}
-        () = tokio::time::sleep_until(until.into()) => {}
+    if let Some(done) = waited_for(until, &deps.interrupt.token, work).await {
+        return Ok(Some(done));
     }
     deps.interrupted()
         .map_or(Ok(None), |outcome| Err(RunError::Ended(outcome)))
+}
+
+/// The result of work on another thread. `None`: it was not there at `until`, or waiting was cancelled. Then the work is
+/// abandoned: nobody waits for it, and the process may end before it does.
+async fn waited_for<T: Send + 'static>(
+    until: Instant,
+    cancel: &CancellationToken,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let task = tokio::task::spawn_blocking(work);
+    tokio::select! {
+        biased;
+        done = task => match done.map_err(tokio::task::JoinError::try_into_panic) {
+            Ok(done) => Some(done),
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            Err(Err(_)) => None,
+        },
+        () = cancel.cancelled() => None,
+        () = tokio::time::sleep_until(until.into()) => None,
+    }
 }
 
 /// What the tool says about a call; the error is for the model.
@@ -356,7 +367,7 @@ async fn one(prepared: PreparedCall, context: ToolContext) -> Result<ToolOutput,
 }
 
 /// Waits a moment after the cancellation, so that a tool can end its child processes first.
-async fn cancelled_for_long(cancel: &tokio_util::sync::CancellationToken) {
+async fn cancelled_for_long(cancel: &CancellationToken) {
     cancel.cancelled().await;
     tokio::time::sleep(Duration::from_secs(2)).await;
 }
@@ -393,4 +404,30 @@ fn finish(
         output: Box::new(output),
         took_ms,
     })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_work_beyond_the_deadline_or_a_signal() {
+        const LONG: Duration = Duration::from_secs(2);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let slow = || std::thread::sleep(LONG);
+        let (open, cancelled) = (CancellationToken::new(), CancellationToken::new());
+        cancelled.cancel();
+        let begun = Instant::now();
+        let soon = begun + Duration::from_millis(50);
+        assert_eq!(runtime.block_on(waited_for(soon, &open, slow)), None);
+        assert_eq!(runtime.block_on(waited_for(begun + 10 * LONG, &cancelled, slow)), None);
+        assert!(begun.elapsed() < LONG);
+        // The control: work that ends in time.
+        let done = runtime.block_on(waited_for(begun + 10 * LONG, &open, || 7));
+        assert_eq!(done, Some(7));
+        runtime.shutdown_background();
+    }
 }
