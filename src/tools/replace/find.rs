@@ -33,7 +33,7 @@ pub(super) struct Tokens<'a> {
 /// Bytes that are searched for a line end in one step.
 const SEARCHED: usize = 128;
 /// Steps for each token that a hit keeps in memory.
-const KEPT: usize = 8;
+const KEPT: usize = 16;
 
 /// Allowed differences in spelling: one character in this many.
 const NEAR: usize = 10;

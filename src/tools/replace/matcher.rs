@@ -94,7 +94,7 @@ struct Attempt<'a> {
 }
 
 /// Steps for each of several places that an edit changes.
-const EACH_PLACE: usize = 32;
+const EACH_PLACE: usize = 64;
 /// Bytes of the line around a place that are searched in one step.
 const LINE_BYTES: usize = 128;
 

@@ -3,8 +3,9 @@
 
 use std::cell::Cell;
 
-/// Upper limit for the steps of one edit. A step compares two tokens, or searches a few bytes.
-pub(super) const MAX_STEPS: u64 = 100_000_000;
+/// Upper limit for the steps of one edit. A step compares two tokens, or a few characters, which
+/// takes some nanoseconds.
+const MAX_STEPS: u64 = 200_000_000;
 
 /// The steps that are left for one edit; all methods share them.
 pub(super) struct Steps {

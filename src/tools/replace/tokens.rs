@@ -178,8 +178,8 @@ pub(super) fn pair(
                 continue;
             }
             Some(real) if token.is_word() && real.is_word() => {
-                // The words are compared twice, each character with each.
-                if !take(token.raw.len().saturating_mul(2 * real.raw.len())) {
+                // Each character is compared with each.
+                if !take(token.raw.len().saturating_mul(real.raw.len()) / 2) {
                     return None;
                 }
                 pairs.cost += strsim::osa_distance(token.raw, real.raw);
