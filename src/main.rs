@@ -9,6 +9,10 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
 
+/// Stack size in bytes of the threads that do blocking work: that of the main thread, because calls are prepared and
+/// ruled on there.
+const THREAD_STACK: usize = 8 << 20;
+
 static LAST_PANIC: Mutex<Option<String>> = Mutex::new(None);
 
 fn main() -> ExitCode {
@@ -63,7 +67,11 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
         let _ = LAST_PANIC.lock().map(|mut last| *last = Some(panic.to_string()));
     }));
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_stack_size(THREAD_STACK)
+        .build();
+    let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
             out::stderr(&format!("error: no runtime: {error}"));

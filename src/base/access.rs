@@ -114,4 +114,6 @@ pub struct FsView<'a> {
     pub locate: &'a dyn Fn(&str) -> ResolvedPath,
     /// The names that a shell glob (relative to the workspace root) matches at this moment; at most 1,000.
     pub expand: &'a dyn Fn(&str) -> Vec<String>,
+    /// Whether the globs so far were too many to look up, so that names are missing; then nothing may be allowed.
+    pub over_limit: &'a dyn Fn() -> bool,
 }

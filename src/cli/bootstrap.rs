@@ -356,6 +356,7 @@ pub fn web(policies: &PolicySet, redactor: &Arc<Redactor>, search: Option<Search
                 found: PathStatus::Nothing,
             },
             expand: &|_| Vec::new(),
+            over_limit: &|| false,
         };
         let ruling = policy::decide(&policies, &asked, &access, &terrain, &Uses::default());
         match ruling.decision {

@@ -44,6 +44,16 @@ pub fn secret() -> Ruling {
     }
 }
 
+/// The ruling for a call whose ruling takes too long.
+pub fn too_slow() -> Ruling {
+    Ruling {
+        code: "limit:time".to_owned(),
+        reason: "the ruling on this call takes too long".to_owned(),
+        fix: "do it in several calls".to_owned(),
+        ..secret()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use super::run_error::RunError;
 use crate::base::ruling::{Decision, Ruling};
 use crate::base::secret::Redactor;
 use crate::process::{self, Confinement, Invocation, Spawn};
-use crate::tools::{PreparedCall, Registry, Tool, ToolError};
+use crate::tools::{PreparedCall, Registry, Tool};
 use crate::workspace::Workspace;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -99,17 +99,12 @@ fn ended(code: Option<i32>) -> String {
     code.map_or_else(|| "a signal".to_owned(), |code| format!("exit code {code}"))
 }
 
-/// Prepares a rewritten call; an edit that became a whole file is prepared by `write_file`.
-pub fn prepare(
-    tools: &Registry,
-    workspace: &Arc<Workspace>,
-    tool: &Arc<dyn Tool>,
-    args: &Value,
-) -> Result<PreparedCall, ToolError> {
+/// The tool that prepares a rewritten call: `write_file` for an edit that became a whole file.
+pub fn preparer(tools: &Registry, tool: &Arc<dyn Tool>, args: &Value) -> Arc<dyn Tool> {
     let whole = args.get("content").is_some() && tool.spec().name != "write_file";
     match tools.find("write_file") {
-        Some(found) if whole => found.tool.prepare(args, workspace),
-        _ => tool.prepare(args, workspace),
+        Some(found) if whole => Arc::clone(found.tool),
+        _ => Arc::clone(tool),
     }
 }
 

@@ -21,10 +21,14 @@ use crate::tools::{PreparedCall, Tool, ToolContext, ToolError, results};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
 
 /// Upper limit for read-only calls that run in parallel.
 pub const WAVE: usize = 8;
+
+/// Time limit for preparing one call, and for the ruling on it.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A call that may run now.
 struct Ready {
@@ -113,7 +117,7 @@ async fn rule(
         None => return Ok(Ruled::Settled),
     };
     let mut args = accepted.args;
-    let mut prepared = match tool.prepare(&args, &deps.workspace) {
+    let mut prepared = match prepare(deps, Arc::clone(tool), &args).await? {
         Ok(prepared) => prepared,
         Err(error) => {
             finish(ledger, id, Err(error), 0)?;
@@ -123,7 +127,7 @@ async fn rule(
     let mut ruling = if secret && tool.spec().effects.sends_arguments {
         denial::secret()
     } else {
-        judge(deps, ledger, tool, &args, &prepared)
+        judge(deps, ledger, tool, &args, &prepared).await?
     };
     if record.approved && ruling.decision == Decision::Suspend {
         ruling.decision = Decision::Allow;
@@ -136,14 +140,15 @@ async fn rule(
             Ok(rewritten) => {
                 record_ruling(ledger, record, tool, &prepared, ruling, Some(rewritten.clone()))?;
                 args = rewritten;
-                prepared = match modify::prepare(&deps.tools, &deps.workspace, tool, &args) {
+                let preparer = modify::preparer(&deps.tools, tool, &args);
+                prepared = match prepare(deps, preparer, &args).await? {
                     Ok(prepared) => prepared,
                     Err(error) => {
                         finish(ledger, id, Err(error), 0)?;
                         return Ok(Ruled::Settled);
                     }
                 };
-                ruling = judge(deps, ledger, tool, &args, &prepared);
+                ruling = judge(deps, ledger, tool, &args, &prepared).await?;
             }
             Err(why) => ruling = modify::failed(ruling, &why),
         }
@@ -190,26 +195,88 @@ async fn rule(
     }
 }
 
-fn judge(
+/// Runs work without effects on another thread, so that the deadline and signals are obeyed meanwhile. `None`: it took
+/// longer than [`PATIENCE`].
+///
+/// # Errors
+/// The run ended first.
+async fn aside<T: Send + 'static>(
+    deps: &Deps,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<Option<T>, RunError> {
+    let until = deps.deadline.min(Instant::now() + PATIENCE);
+    if let Some(done) = waited_for(until, &deps.interrupt.token, work).await {
+        return Ok(Some(done));
+    }
+    deps.interrupted()
+        .map_or(Ok(None), |outcome| Err(RunError::Ended(outcome)))
+}
+
+/// The result of work on another thread. `None`: it was not there at `until`, or waiting was cancelled. Then the work is
+/// abandoned: nobody waits for it, and the process may end before it does.
+async fn waited_for<T: Send + 'static>(
+    until: Instant,
+    cancel: &CancellationToken,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let task = tokio::task::spawn_blocking(work);
+    tokio::select! {
+        biased;
+        done = task => match done.map_err(tokio::task::JoinError::try_into_panic) {
+            Ok(done) => Some(done),
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            Err(Err(_)) => None,
+        },
+        () = cancel.cancelled() => None,
+        () = tokio::time::sleep_until(until.into()) => None,
+    }
+}
+
+/// What the tool says about a call; the error is for the model.
+async fn prepare(
+    deps: &Deps,
+    tool: Arc<dyn Tool>,
+    args: &serde_json::Value,
+) -> Result<Result<PreparedCall, ToolError>, RunError> {
+    let (workspace, args) = (Arc::clone(&deps.workspace), args.clone());
+    let prepared = aside(deps, move || tool.prepare(&args, &workspace)).await?;
+    Ok(prepared.unwrap_or_else(|| {
+        let message = format!(
+            "the call could not be prepared within {} s; nothing was done. Ask for less at once",
+            PATIENCE.as_secs()
+        );
+        Err(ToolError::model("timeout", message))
+    }))
+}
+
+async fn judge(
     deps: &Deps,
     ledger: &Ledger,
     tool: &Arc<dyn Tool>,
     args: &serde_json::Value,
     prepared: &PreparedCall,
-) -> Ruling {
-    let spec = tool.spec();
-    let asked = PolicyInput {
-        tool: &spec.name,
-        kind: spec.kind,
-        origin: &spec.origin,
-        args,
-    };
+) -> Result<Ruling, RunError> {
+    let (policies, workspace, tool) = (
+        Arc::clone(&deps.policies),
+        Arc::clone(&deps.workspace),
+        Arc::clone(tool),
+    );
+    let (args, access) = (args.clone(), prepared.access.clone());
     let uses = Uses {
         counts: ledger.state.uses.clone(),
     };
     let witness = exec::is_witnessed(deps);
-    deps.workspace
-        .with_terrain(|terrain| policy::decide_with(&deps.policies, &asked, &prepared.access, terrain, &uses, witness))
+    let ruling = aside(deps, move || {
+        let spec = tool.spec();
+        let asked = PolicyInput {
+            tool: &spec.name,
+            kind: spec.kind,
+            origin: &spec.origin,
+            args: &args,
+        };
+        workspace.with_terrain(|terrain| policy::decide_with(&policies, &asked, &access, terrain, &uses, witness))
+    });
+    Ok(ruling.await?.unwrap_or_else(denial::too_slow))
 }
 
 fn record_ruling(
@@ -285,7 +352,7 @@ async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, wave:
 
 /// Runs one call. A tool that does not return soon after its cancellation is abandoned.
 async fn one(prepared: PreparedCall, context: ToolContext) -> Result<ToolOutput, ToolError> {
-    let deadline = context.deadline + std::time::Duration::from_secs(2);
+    let deadline = context.deadline + Duration::from_secs(2);
     let cancel = context.cancel.clone();
     let fitted = context.clone();
     let work = (prepared.work)(context);
@@ -300,9 +367,9 @@ async fn one(prepared: PreparedCall, context: ToolContext) -> Result<ToolOutput,
 }
 
 /// Waits a moment after the cancellation, so that a tool can end its child processes first.
-async fn cancelled_for_long(cancel: &tokio_util::sync::CancellationToken) {
+async fn cancelled_for_long(cancel: &CancellationToken) {
     cancel.cancelled().await;
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
 }
 
 fn finish(
@@ -337,4 +404,30 @@ fn finish(
         output: Box::new(output),
         took_ms,
     })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_work_beyond_the_deadline_or_a_signal() {
+        const LONG: Duration = Duration::from_secs(2);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let slow = || std::thread::sleep(LONG);
+        let (open, cancelled) = (CancellationToken::new(), CancellationToken::new());
+        cancelled.cancel();
+        let begun = Instant::now();
+        let soon = begun + Duration::from_millis(50);
+        assert_eq!(runtime.block_on(waited_for(soon, &open, slow)), None);
+        assert_eq!(runtime.block_on(waited_for(begun + 10 * LONG, &cancelled, slow)), None);
+        assert!(begun.elapsed() < LONG);
+        // The control: work that ends in time.
+        let done = runtime.block_on(waited_for(begun + 10 * LONG, &open, || 7));
+        assert_eq!(done, Some(7));
+        runtime.shutdown_background();
+    }
 }

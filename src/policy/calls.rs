@@ -118,5 +118,6 @@ pub fn without_tree<T>(then: impl FnOnce(&FsView<'_>) -> T) -> T {
     then(&FsView {
         locate: &locate,
         expand: &expand,
+        over_limit: &|| false,
     })
 }

@@ -119,6 +119,7 @@ impl Writer<'_> {
         let terrain = FsView {
             locate: &locate,
             expand: &|_| Vec::new(),
+            over_limit: &|| false,
         };
         set.files
             .iter()

@@ -50,10 +50,23 @@ pub fn decide_with(
             Err(refusal) => denied(refusal),
         }
     };
-    match set.by_profiles() {
+    let ruling = match set.by_profiles() {
         Some(groups) => agreed(groups.iter().map(one).collect()),
         None => one(set),
+    };
+    match (terrain.over_limit)() {
+        true => denied(too_many_names()),
+        false => ruling,
     }
+}
+
+/// The globs of a command were not all looked up, so what it touches is not known.
+fn too_many_names() -> CommandRefusal {
+    CommandRefusal::new(
+        "limit:globs",
+        "the globs of the command match, or search, too many names",
+        "write fewer globs, or name a directory",
+    )
 }
 
 /// Combines the rulings of groups of files with different profiles: the strictest ruling, and the intersection of their

@@ -38,6 +38,24 @@ pub fn judge(
     exec: &Exec,
     terrain: &FsView<'_>,
 ) -> ExecAnswer {
+    match judge_by_all(set, asked, setting, exec, terrain) {
+        ExecAnswer::Allow { .. } if (terrain.over_limit)() => ExecAnswer::Deny(ExecDenial {
+            rule: None,
+            code: "exec_denied".to_owned(),
+            reason: format!("`{}` needs more names of the tree than are looked up", shown(exec)),
+            fix: "name fewer files".to_owned(),
+        }),
+        answer => answer,
+    }
+}
+
+fn judge_by_all(
+    set: &PolicySet,
+    asked: &PolicyInput<'_>,
+    setting: &Setting,
+    exec: &Exec,
+    terrain: &FsView<'_>,
+) -> ExecAnswer {
     let Some(groups) = set.by_profiles() else {
         return judge_by(set, asked, setting, exec, terrain);
     };

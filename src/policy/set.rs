@@ -293,6 +293,7 @@ impl PolicySet {
         let terrain = FsView {
             locate: &locate,
             expand: &expand,
+            over_limit: &|| false,
         };
         self.files.iter().any(|policy| {
             let strict = policy

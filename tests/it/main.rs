@@ -76,6 +76,7 @@ mod told_at_once;
 mod tools;
 mod traces;
 mod trust;
+mod unbounded;
 mod unseen;
 mod upgrade;
 mod validators;

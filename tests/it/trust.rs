@@ -237,6 +237,7 @@ fn judged(ws: &Path, text: &str) -> CommandReading {
     let terrain = FsView {
         locate: &locate,
         expand: &expand,
+        over_limit: &|| false,
     };
     read(text, "", &terrain, &Grants::default()).unwrap_or_else(|refusal| panic!("{text}: {}", refusal.reason))
 }

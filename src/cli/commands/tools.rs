@@ -346,12 +346,9 @@ async fn execute(
             match rewritten
                 .map_err(|why| ToolError::model("denied", why))
                 .and_then(|args| {
-                    crate::engine::modify::prepare(
-                        &bootstrap::registry(None, false).map_err(|e| ToolError::Fatal(e.to_string()))?,
-                        &workspace,
-                        tool,
-                        &args,
-                    )
+                    let registry =
+                        bootstrap::registry(None, false).map_err(|error| ToolError::Fatal(error.to_string()))?;
+                    crate::engine::modify::preparer(&registry, tool, &args).prepare(&args, &workspace)
                 }) {
                 Ok(prepared) => prepared,
                 Err(error) => return Ok(failure(error)),

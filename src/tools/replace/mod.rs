@@ -14,6 +14,7 @@ mod find;
 mod indent;
 mod matcher;
 mod merge;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -39,6 +40,9 @@ use std::sync::Arc;
 
 /// Upper limit for the changed lines that the model receives.
 const SHOWN_LINES: usize = 120;
+
+/// Upper limit in bytes for `old_string`.
+const MAX_OLD: usize = 256 << 10;
 
 const DESCRIPTION: &str = "Replaces a part of a file. old_string is the text to replace as the file has it, with enough \
     lines around it to fit one place only; new_string is what stands there afterwards, complete. An empty old_string makes a \
@@ -107,6 +111,13 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
         expected: args.number("expected_replacements"),
     };
     refuse_large("new_string", request.new.len())?;
+    if request.old.len() > MAX_OLD {
+        let message = format!(
+            "old_string has {} bytes, and at most {MAX_OLD} are compared; nothing was written. Edit smaller parts, or use write_file to replace the whole file",
+            request.old.len()
+        );
+        return Err(ToolError::model("content_too_large", message));
+    }
     // A file that must not be read is not read for a preview. A failed match is reported when the call runs, after the
     // ruling, because its message shows lines of the file.
     let readable = place.inside && workspace.may_search(&place.path);

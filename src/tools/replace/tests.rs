@@ -176,3 +176,58 @@ fn a_copy_that_is_less_deep_is_no_part_of_a_line() {
         blanks.replace("2   \n", "2   \nw = 0\n")
     );
 }
+
+/// The error of an edit and how long it took.
+fn timed(file: &str, old: &str, new: &str, multiple: bool) -> (Result<Match, EditFailure>, std::time::Duration) {
+    let text = decode(file.as_bytes()).unwrap();
+    let start = std::time::Instant::now();
+    (land(&text, old, new, multiple), start.elapsed())
+}
+
+#[test]
+fn texts_that_repeat_take_bounded_time() {
+    let lines = |count: usize| "a\n".repeat(count);
+    let indented = |count: usize| "  a\n".repeat(count);
+    let cases = [
+        // Each place matches almost to the end of the copy.
+        (lines(60_000), lines(20_000) + "b", "y".to_owned(), false),
+        ("a ".repeat(60_000), lines(20_000) + "b", "y".to_owned(), false),
+        ("x".repeat(4 << 20), "x".repeat(200 << 10), "y".to_owned(), false),
+        // A word that is compared character by character, and lines that differ everywhere.
+        ("x".repeat(2 << 20), "y".repeat(200 << 10), "z".to_owned(), false),
+        (indented(20_000), lines(20_000), "b c\n".repeat(20_000), false),
+        // Many places, and much text for each.
+        ("a\n".repeat(1 << 20), "a".to_owned(), "b\n".repeat(1 << 20), true),
+        ("a ".repeat(1 << 20), "a".to_owned(), "b".to_owned(), true),
+    ];
+    for (file, old, new, multiple) in cases {
+        let (outcome, took) = timed(&file, &old, &new, multiple);
+        assert!(outcome.is_err(), "{} of {}", old.len(), file.len());
+        assert!(took < std::time::Duration::from_secs(30), "{took:?}");
+    }
+    let (outcome, _) = timed(&lines(60_000), &(lines(20_000) + "b"), "y", false);
+    let error = outcome.unwrap_err();
+    assert_eq!(
+        (&error, error.kind()),
+        (&EditFailure::TooMuch, "edit_no_occurrence_found")
+    );
+    assert!(error.message("f").contains("within the limit"));
+}
+
+#[test]
+fn large_edits_stay_within_the_limit() {
+    let file: String = (0..60_000).map(|n| format!("    line {n}: value\n")).collect();
+    let part = |from: usize, to: usize, blanks: &str| -> String {
+        (from..to).map(|n| format!("{blanks}line {n}: value\n")).collect()
+    };
+    for (blanks, count) in [("    ", 8_000), ("  ", 1_000)] {
+        let old = part(30_000, 30_000 + count, blanks);
+        let new = old.replace("line 30001:", "line changed:");
+        let (outcome, _) = timed(&file, &old, &new, false);
+        let landing = outcome.unwrap();
+        let text = String::from_utf8(landing.bytes).unwrap();
+        assert_eq!(text, file.replace("line 30001:", "line changed:"), "{blanks:?}");
+    }
+    let (outcome, _) = timed(&file, "value", "number", true);
+    assert_eq!(outcome.unwrap().edits.len(), 60_000);
+}

@@ -123,6 +123,7 @@ impl Tree {
         use_it(&FsView {
             locate: &locate,
             expand: &expand,
+            over_limit: &|| false,
         })
     }
 }

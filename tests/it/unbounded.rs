@@ -1,0 +1,142 @@
+//! Input that once ended the process or kept it busy past every limit: deep patterns, ignore files that are no files, edits and
+//! commands whose work grows with the product of their parts. What counts: the run ends in time, with a result, and goes on with
+//! the honest use of the same thing.
+
+use super::harness::{Done, World, calls, open_policy, says, script, shell};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// A pattern with so many braces inside each other that its compiler overflowed the stack.
+fn deep() -> String {
+    format!("{}a{}", "{".repeat(20_000), "}".repeat(20_000))
+}
+
+/// A run of these replies that ends in time; the journal's text.
+fn journal(world: &World, policy: &str, replies: &[Value]) -> (Done, String) {
+    let begun = Instant::now();
+    let replies: Vec<Value> = replies.iter().cloned().chain([says("done")]).collect();
+    let done = world.run(&script(&replies), policy, &["-p", "x", "--max-wall", "100s"]);
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert_eq!(world.result()["partial"], json!(false), "{}", done.stderr);
+    let text = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    (done, text)
+}
+
+#[test]
+fn deep_patterns_of_the_model_are_errors() {
+    for (tool, args, honest, found) in [
+        (
+            "glob",
+            json!({"pattern": deep()}),
+            json!({"pattern": "*.{txt,md}"}),
+            "Found 1 file(s)",
+        ),
+        (
+            "grep_search",
+            json!({"pattern": "x", "include_pattern": deep()}),
+            json!({"pattern": "hi", "include_pattern": "*.{txt,md}"}),
+            "File: a.txt",
+        ),
+        (
+            "list_directory",
+            json!({"dir_path": ".", "ignore": [deep()]}),
+            json!({"dir_path": ".", "ignore": ["*.{log,md}"]}),
+            "Directory listing",
+        ),
+        (
+            "read_many_files",
+            json!({"include": [deep()]}),
+            json!({"include": ["*.{txt,md}"]}),
+            "hi there",
+        ),
+    ] {
+        let world = World::repo(&[("a.txt", "hi there\n")]);
+        let (done, text) = journal(&world, &open_policy(&[]), &[calls(tool, args), calls(tool, honest)]);
+        assert_eq!(done.code, 0, "{tool}: {}", done.stderr);
+        assert!(text.contains("braces more than 16 deep"), "{tool}");
+        assert!(text.contains(found), "{tool}: the control");
+    }
+}
+
+#[test]
+fn deep_lines_of_ignore_files_are_skipped() {
+    for name in [".gitignore", ".ignore", ".geminiignore"] {
+        let world = World::repo(&[("a.txt", "hi\n"), ("b.log", "hi\n")]);
+        world.file(name, format!("{}\n*.log\n", deep()));
+        let look = calls("glob", json!({"pattern": "[ab].*"}));
+        let (done, text) = journal(&world, &open_policy(&[]), &[look]);
+        assert_eq!(done.code, 0, "{name}: {}", done.stderr);
+        assert!(
+            text.contains("Found 1 file(s)"),
+            "{name}: the line after the deep one applies"
+        );
+    }
+}
+
+#[test]
+fn ignore_files_that_are_no_files_do_not_count() {
+    for name in [".gitignore", ".ignore", ".geminiignore"] {
+        for kind in ["link", "pipe", "file"] {
+            let world = World::repo(&[("a.txt", "hi\n"), ("d/c.txt", "hi\n")]);
+            let outside = world.beside("outside", "c.txt\n");
+            let place = world.ws().join("d").join(name);
+            match kind {
+                "link" => std::os::unix::fs::symlink(outside, place).unwrap(),
+                "pipe" => {
+                    let made = std::process::Command::new("mkfifo").arg(place).status().unwrap();
+                    assert!(made.success());
+                }
+                _ => std::fs::write(place, "c.txt\n").unwrap(),
+            }
+            let look = calls("glob", json!({"pattern": "**/*.txt"}));
+            let (done, text) = journal(&world, &open_policy(&[]), &[look]);
+            assert_eq!(done.code, 0, "{name} {kind}: {}", done.stderr);
+            // The control is the file, which applies.
+            let files = if kind == "file" {
+                "Found 1 file(s)"
+            } else {
+                "Found 2 file(s)"
+            };
+            assert!(text.contains(files), "{name} {kind}");
+        }
+    }
+}
+
+#[test]
+fn an_edit_of_equal_lines_ends() {
+    let lines = "a\n".repeat(60_000) + "one\n";
+    let world = World::repo(&[("b.txt", &lines)]);
+    let edit = |old: &str, new: &str| {
+        calls(
+            "replace",
+            json!({"file_path": "b.txt", "old_string": old, "new_string": new}),
+        )
+    };
+    let replies = [
+        edit(&("a\n".repeat(20_000) + "b"), "y"),
+        edit(&lines.repeat(3), "y"),
+        edit("one\n", "two\n"),
+    ];
+    let (done, text) = journal(&world, &open_policy(&[]), &replies);
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(text.contains("within the limit for comparisons") && text.contains("262144 are compared"));
+    assert_eq!(world.read("b.txt"), lines.replace("one", "two"));
+}
+
+#[test]
+fn a_command_of_many_globs_is_denied() {
+    let policy = "version: 1\nextends: [builtin:read-only]\nrules: [{ allow: run_shell_command, commands: [cat] }]\nsandbox: { level: \
+                  none }\n";
+    let world = World::repo(&[]);
+    for dir in 0..40 {
+        for file in 0..20 {
+            world.file(&format!("e/{dir}/{file}"), format!("text {dir} {file}\n"));
+        }
+    }
+    world.commit("files");
+    let many = format!("cat {}", "*/*/* ".repeat(2_000));
+    let (done, text) = journal(&world, policy, &[shell(&many), shell("cat e/*/1")]);
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(text.contains("limit:globs"));
+    assert!(text.contains("text 39 1"), "the control");
+}
