@@ -975,6 +975,7 @@ fn rows_of_a_batch_are_held_against_what_vouches_for_them() {
     let done = deliver("out").exits(3);
     assert!(done.stderr.contains("is not authenticated"), "{}", done.stderr);
     // A batch directory has its record: the copy of the rows is not asked.
+    world.beside("policy.yaml", "version: 1\nextends: [builtin:edit]\n");
     keyed(&["batch", "m.yaml", "--out", "one"]).exits(0);
     std::fs::write(world.path().join("one/runs.jsonl"), "").unwrap();
     let done = deliver("one").exits(0);

@@ -68,7 +68,11 @@ fn declares_other(word: &str) -> bool {
 pub(super) fn construct(text: &str) -> Option<&'static str> {
     let words = || text.split([' ', '\t', '\n', ';', '&', '|', '(', ')', '"', '\'']);
     let has = |wanted: &[&str]| words().any(|word| wanted.contains(&word));
-    if text.contains("((") || text.contains("$[") {
+    let reads = |(begin, end): (&'static str, &'static str)| {
+        let mut sums = text.split(begin).skip(1);
+        sums.any(|sum| sum.split(end).next().unwrap_or(sum).contains(reads_variable))
+    };
+    if [("((", "))"), ("$[", "]")].into_iter().any(reads) {
         return Some("((…))");
     }
     if text.contains("[[") && has(&COMPARING) {
@@ -89,6 +93,10 @@ pub(super) fn construct(text: &str) -> Option<&'static str> {
     text.split(['\n', ';', '&', '|', '(', ')'])
         .any(names_by_value)
         .then_some("a builtin that takes names of variables")
+}
+
+fn reads_variable(c: char) -> bool {
+    c.is_ascii_alphabetic() || matches!(c, '_' | '$')
 }
 
 /// The insides of `${…}`, up to the first closing brace.
@@ -191,6 +199,7 @@ mod tests {
     fn plain_scripts_have_none() {
         for text in [
             "[ \"$n\" -gt 3 ]",
+            "if (( 1 + 1 == 2 )); then echo $[3*4]; fi",
             "[[ $n == bug ]]",
             "while read -r line; do echo \"$line\"; done",
             "export PATH=$HOME/bin:$PATH",
