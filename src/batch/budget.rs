@@ -279,7 +279,8 @@ mod tests {
     fn a_job_that_cannot_cost_reserves_no_money() {
         let mut shared = SharedBudget::new(&cost(100), Instant::now());
         for _ in 0..3 {
-            let ReservationAnswer::Start(held) = shared.reserve(&cost(0), JobSpending::default(), Instant::now()) else {
+            let ReservationAnswer::Start(held) = shared.reserve(&cost(0), JobSpending::default(), Instant::now())
+            else {
                 panic!()
             };
             assert_eq!((held.held[COST], held.limits.cost_micros), (0, None));

@@ -563,12 +563,17 @@ impl JobIdentity {
     /// The parameters, each as `NAME=VALUE`; a value that is not a plain text as JSON.
     pub fn param_texts(&self) -> Vec<String> {
         let text = |value: &Value| match value {
-            Value::String(text) if !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control()) => {
+            Value::String(text)
+                if !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control()) =>
+            {
                 text.clone()
             }
             value => value.to_string(),
         };
-        self.params.iter().map(|(name, value)| format!("{name}={}", text(value))).collect()
+        self.params
+            .iter()
+            .map(|(name, value)| format!("{name}={}", text(value)))
+            .collect()
     }
 
     fn describe(&self) -> String {

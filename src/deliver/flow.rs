@@ -80,9 +80,17 @@ pub async fn deliver(
     };
     if ended.is_ok() && work.is_unasked() && work.done.preview.is_some() {
         let names = settings.target.token_variables().join(" or ");
-        let unasked = format!("{} was not asked whether a request is open, because {names} is not set", settings.target.as_str());
+        let unasked = format!(
+            "{} was not asked whether a request is open, because {names} is not set",
+            settings.target.as_str()
+        );
         let parts = [std::mem::take(&mut work.done.reason), unasked];
-        work.done.reason = parts.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join("; ");
+        work.done.reason = parts
+            .iter()
+            .filter(|part| !part.is_empty())
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("; ");
     }
     if let Err(stop) = ended {
         let (outcome, fault) = stop.ends();
@@ -604,7 +612,9 @@ impl Work<'_, '_> {
         let head: Listed = head.map_err(|stop| match stop {
             DeliverStop::Environment(why) if self.is_unasked() => {
                 let names = settings.target.token_variables().join(" or ");
-                DeliverStop::Environment(format!("{why} (asked without a token: set {names} if the repository needs one)"))
+                DeliverStop::Environment(format!(
+                    "{why} (asked without a token: set {names} if the repository needs one)"
+                ))
             }
             stop => stop,
         })?;

@@ -301,11 +301,17 @@ impl DeliveryStore {
             let Some((_, path)) = rest.rsplit_once(" b/") else {
                 continue;
             };
-            above.extend(path.match_indices('/').filter_map(|(at, _)| path.get(..at)).map(str::to_owned));
+            above.extend(
+                path.match_indices('/')
+                    .filter_map(|(at, _)| path.get(..at))
+                    .map(str::to_owned),
+            );
         }
         let above: Vec<&str> = above.iter().map(String::as_str).collect();
         for paths in above.chunks(AT_ONCE) {
-            let listed = self.text(&[&["ls-tree", "-z", base, "--"][..], paths].concat(), None).await?;
+            let listed = self
+                .text(&[&["ls-tree", "-z", base, "--"][..], paths].concat(), None)
+                .await?;
             let found = listed.split('\0').find_map(|line| line.strip_prefix("160000 "));
             if let Some((_, path)) = found.and_then(|line| line.split_once('\t')) {
                 return Ok(Some(path.to_owned()));

@@ -198,7 +198,8 @@ async fn uncommitted(repository: &patch::Repository) -> Option<String> {
 
 /// A warning about submodules whose files the user's tree has.
 fn empty(top: &Path, submodules: &[String]) -> Option<String> {
-    let has_files = |name: &&String| std::fs::read_dir(top.join(name)).is_ok_and(|mut entries| entries.next().is_some());
+    let has_files =
+        |name: &&String| std::fs::read_dir(top.join(name)).is_ok_and(|mut entries| entries.next().is_some());
     let names: Vec<&str> = submodules.iter().filter(has_files).map(String::as_str).collect();
     let are = match names.len() {
         0 => return None,

@@ -64,7 +64,9 @@ pub(in crate::workspace) fn checkout(repository: &Repository, commit: &str, into
     })?;
     let index = bytes_of(format, &written)?;
     let submodules = files.iter().filter(|(_, (mode, _))| *mode == METADATA);
-    let submodules = submodules.map(|(path, _)| String::from_utf8_lossy(path).into_owned()).collect();
+    let submodules = submodules
+        .map(|(path, _)| String::from_utf8_lossy(path).into_owned())
+        .collect();
     Ok(Checkout {
         index,
         pointers,

@@ -192,7 +192,11 @@ impl RecipeReader for Inputs {
                 digest: known.digest.clone(),
                 model: plan.model.clone(),
                 budget: plan.budget.lowered_by(&known.policies.limits()),
-                models: Some(models.chain(plan.fallback.iter().filter(|_| is_asked).cloned()).collect()),
+                models: Some(
+                    models
+                        .chain(plan.fallback.iter().filter(|_| is_asked).cloned())
+                        .collect(),
+                ),
             })
         })
     }

@@ -39,7 +39,10 @@ impl Models {
         let Some(models) = &inputs.models else { return };
         let mut are_recorded = true;
         for key in keys(models) {
-            let opened = self.opened.entry(key).or_insert_with_key(|(name, first)| open(name, *first));
+            let opened = self
+                .opened
+                .entry(key)
+                .or_insert_with_key(|(name, first)| open(name, *first));
             are_recorded &= matches!(opened, Ok(true));
         }
         if are_recorded {
