@@ -46,31 +46,35 @@ const MARKS: &[(&str, &str)] = &[
 /// The toolchains, each once, in the order of the table. Directories that cannot be read, or are beyond the limits, are
 /// skipped; links are not followed.
 pub fn of(root: &Path) -> Vec<String> {
-    let mut found: Vec<&str> = Vec::new();
+    let found: Vec<&str> = places(root).into_iter().map(|(_, toolchain)| toolchain).collect();
+    in_order(&found)
+}
+
+/// The directories with files of projects, relative to `root`, each with the toolchain that they indicate; with the limits
+/// of [`of`], nearest first.
+pub fn places(root: &Path) -> Vec<(PathBuf, &'static str)> {
+    let mut found = Vec::new();
     let mut left: VecDeque<(PathBuf, usize)> = VecDeque::from([(root.to_path_buf(), 0)]);
     let mut seen = 0;
     while let Some((dir, depth)) = left.pop_front() {
         for entry in std::fs::read_dir(&dir).into_iter().flatten().filter_map(Result::ok) {
             seen += 1;
             if seen > ENTRIES {
-                return in_order(&found);
+                return found;
             }
             let name = entry.file_name();
             let Some(name) = name.to_str() else { continue };
             let Ok(kind) = entry.file_type() else { continue };
             if kind.is_file() {
-                found.extend(
-                    MARKS
-                        .iter()
-                        .filter(|(mark, _)| *mark == name)
-                        .map(|(_, toolchain)| *toolchain),
-                );
+                let below = dir.strip_prefix(root).unwrap_or(&dir);
+                let marks = MARKS.iter().filter(|(mark, _)| *mark == name);
+                found.extend(marks.map(|(_, toolchain)| (below.to_owned(), *toolchain)));
             } else if kind.is_dir() && depth < DEPTH && !name.starts_with('.') && !PASSED.contains(&name) {
                 left.push_back((entry.path(), depth + 1));
             }
         }
     }
-    in_order(&found)
+    found
 }
 
 fn in_order(found: &[&str]) -> Vec<String> {

@@ -315,7 +315,13 @@ fn a_job_that_fails_costs_one_job_and_is_tried_again() {
     let lost = rows.iter().find(|row| row["job"] == "lost").unwrap();
     assert!(lost["message"].as_str().unwrap().contains("nowhere"), "{lost}");
     // Only what did not pass is run again by the next call.
-    let done = batch(&world, manifest, &["--format", "json"]).exits(8).json();
+    let done = batch(&world, manifest, &["--format", "json"]).exits(8);
+    assert!(
+        done.stderr.contains("[2/2] ") && !done.stderr.contains("[3/2] "),
+        "a retry counts as the same job: {}",
+        done.stderr
+    );
+    let done = done.json();
     assert_eq!(
         (&done["jobs"]["run"], &done["jobs"]["up_to_date"]),
         (&json!(2), &json!(1))
@@ -431,6 +437,157 @@ fn the_budget_is_never_passed() {
     assert_eq!(
         (&done["jobs"]["run"], &done["jobs"]["up_to_date"]),
         (&json!(4), &json!(4))
+    );
+}
+
+/// The most jobs that ran at the same time, as the record says.
+fn at_once(world: &World) -> usize {
+    let text = std::fs::read_to_string(world.path().join("out/batch.jsonl")).unwrap();
+    let (mut now, mut most) = (0_usize, 0);
+    for line in text.lines() {
+        if line.contains("job_started") {
+            now += 1;
+            most = most.max(now);
+        } else if line.contains("job_ended") {
+            now -= 1;
+        }
+    }
+    most
+}
+
+/// A budget of the batch leaves `--jobs` in force: a job reserves the default cost of a run, and a script nothing.
+#[test]
+fn a_budget_of_the_batch_lets_jobs_run_at_once() {
+    let service = Gemini::new(vec![gemini::says("hi")]);
+    let world = served(fleet(1), &service);
+    let manifest = asking(
+        8,
+        "models: [gemini/gemini-2.5-pro]\nbudget: { cost: 40 }\nrate: { requests: 4/s }\n",
+    );
+    let done = batch(&world, &manifest, &["--jobs", "2"]).exits(0);
+    assert_eq!(at_once(&world), 2);
+    assert!(!done.stderr.contains("holds jobs back"), "{}", done.stderr);
+    // A budget that covers one job at a time says so.
+    let small = asking(
+        4,
+        "models: [gemini/gemini-2.5-pro]\nbudget: { cost: 6 }\nrate: { requests: 4/s }\n",
+    );
+    let world = served(fleet(1), &service);
+    let done = batch(&world, &small, &["--jobs", "4"]).exits(0);
+    assert!(
+        done.stderr
+            .contains("the budget of the batch (`cost`), not --jobs, holds jobs back"),
+        "{}",
+        done.stderr
+    );
+    let world = fleet(1);
+    world.beside(
+        "slow.yaml",
+        json!({"replies": [{"text": "hi", "delay_ms": 1500}]}).to_string(),
+    );
+    let free = asking(2, "models: [\"script:slow.yaml\"]\nbudget: { cost: 0.01 }\n");
+    batch(&world, &free, &["--jobs", "2"]).exits(0);
+    assert_eq!(at_once(&world), 2);
+}
+
+/// `--only` compares names without their digests, or parameters; an expression that selects nothing is a mistake.
+#[test]
+fn only_selects_jobs_by_name_and_by_parameter() {
+    let world = fleet(3);
+    let manifest = "version: 1\nrecipe: ask.yaml\nmodels: [\"script:ok.yaml\"]\nmatrix: { n: [plain, short] }\n\
+                    targets:\n  - { path: r0 }\n  - { path: r1, id: b }\n  - { path: r2 }\n";
+    let listed = |only: &str| -> Vec<String> {
+        let jobs = batch(&world, manifest, &["--dry-run", "--format", "json", "--only", only])
+            .exits(0)
+            .json();
+        let jobs = jobs["jobs"].as_array().unwrap().clone();
+        let run = jobs.iter().filter(|job| job["state"] == "run");
+        run.map(|job| job["job"].as_str().unwrap().to_owned()).collect()
+    };
+    let all = listed(".");
+    assert_eq!(all.len(), 6);
+    assert_eq!(listed("^[a-f0-9]+$").len(), 2, "only the two of the id b");
+    assert_eq!(listed("n=short").len(), 3);
+    for job in &all {
+        assert_eq!(&listed(&format!("^{job}$")), std::slice::from_ref(job));
+    }
+    for wrong in ["nosuch", "n=long"] {
+        let done = batch(&world, manifest, &["--only", wrong]).exits(2);
+        assert!(done.stderr.contains("it selects none of the 6 jobs"), "{}", done.stderr);
+        assert!(
+            done.stderr
+                .contains("names are for example ask-r0-ok.yaml, b, ask-r2-ok.yaml")
+                || done.stderr.contains("parameters are for example n=plain, n=short"),
+            "{}",
+            done.stderr
+        );
+    }
+    let shown = batch(&world, manifest, &["--dry-run"]).exits(0).stdout;
+    assert_eq!(shown.matches("  n=short\n").count(), 3, "{shown}");
+    assert!(!world.path().join("out").exists());
+}
+
+/// A model that cannot be asked stops the batch before its first job.
+#[test]
+fn a_model_without_a_key_starts_no_job() {
+    let world = fleet(1);
+    let head = "models: [gemini/gemini-2.5-pro]\nretry: { on: [environment], max: 2 }\n";
+    let done = batch(&world, &asking(3, head), &["--format", "json"]).exits(8);
+    assert!(
+        done.stderr
+            .contains("no key for gemini/gemini-2.5-pro: set GEMINI_API_KEY"),
+        "{}",
+        done.stderr
+    );
+    assert!(
+        done.stderr.contains("no job was started: 3 jobs need it"),
+        "{}",
+        done.stderr
+    );
+    assert_eq!(done.json()["verdict"], "environment");
+    assert!(!world.path().join("out/jobs").exists());
+    let listed = batch(&world, &asking(3, head), &["--dry-run"]).exits(8);
+    assert!(
+        listed.stdout.contains("3 to run") && listed.stderr.contains("GEMINI_API_KEY"),
+        "{}",
+        listed.stderr
+    );
+    let done = batch(&world, &asking(3, head), &["-m", "nobody/x"]).exits(2);
+    assert!(
+        done.stderr.contains("no provider for the model `nobody/x`"),
+        "{}",
+        done.stderr
+    );
+    // What has passed already needs no key.
+    let world = fleet(1);
+    world.beside("hi.yaml", script(&[says("hi")]));
+    batch(&world, &asking(2, "models: [\"script:hi.yaml\"]\n"), &[]).exits(0);
+    batch(&world, &asking(2, "models: [\"script:hi.yaml\"]\n"), &[]).exits(0);
+}
+
+/// `--dry-run` refuses the directory of another batch as the call does.
+#[test]
+fn a_dry_run_refuses_what_the_call_refuses() {
+    let world = fleet(1);
+    world.beside("hi.yaml", script(&[says("hi")]));
+    batch(&world, &asking(1, "models: [\"script:hi.yaml\"]\n"), &[]).exits(0);
+    let other = asking(2, "models: [\"script:hi.yaml\"]\n");
+    let done = batch(&world, &other, &["--dry-run"]).exits(3);
+    assert!(done.stderr.contains("changed-manifest"), "{}", done.stderr);
+    batch(&world, &other, &["--dry-run", "--changed"]).exits(0);
+}
+
+#[test]
+fn an_empty_stdin_and_a_short_retry_are_told() {
+    let world = fleet(1);
+    let done = call(&world, &["batch", "-", "--recipe", "ask.yaml"]).exits(3);
+    assert!(done.stderr.contains("stdin holds no jobs"), "{}", done.stderr);
+    let done = batch(&world, &asking(1, "models: [\"script:ok.yaml\"]\nretry: 2\n"), &[]).exits(3);
+    assert!(
+        done.stderr
+            .contains("write `retry: { on: [provider, environment], max: 2 }`"),
+        "{}",
+        done.stderr
     );
 }
 

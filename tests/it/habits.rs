@@ -568,8 +568,140 @@ fn init_writes_what_passes_its_own_checks_and_overwrites_nothing() {
     }
     let both = World::repo(&[("Cargo.toml", "[workspace]\n"), ("web/package.json", "{}\n")]);
     assert!(both.call(&["init"]).exits(0).stdout.contains("saw: Rust, Node"));
-    let nothing = World::new().call(&["init"]).exits(8);
-    assert!(nothing.stderr.contains("Cargo.toml"), "{}", nothing.stderr);
+}
+
+/// The steps that `init` writes fit the files of the repository.
+#[test]
+fn init_installs_what_the_files_of_the_repository_say() {
+    const PROJECT: &str = "[project]\nname = \"x\"\nversion = \"1\"\n";
+    let cases: &[(&[(&str, &str)], &[&str], &[&str], &str)] = &[
+        (
+            &[("package.json", "{}\n"), ("package-lock.json", "{}\n")],
+            &["run: npm ci\n"],
+            &[],
+            "npm test",
+        ),
+        (
+            &[("package.json", "{}\n")],
+            &["run: npm install\n"],
+            &["npm ci"],
+            "npm test",
+        ),
+        (
+            &[("package.json", "{}\n"), ("pnpm-lock.yaml", "")],
+            &["run: corepack enable && pnpm install --frozen-lockfile\n"],
+            &["npm ci"],
+            "pnpm test",
+        ),
+        (
+            &[("package.json", "{}\n"), ("yarn.lock", "")],
+            &["run: corepack enable && yarn install --immutable\n"],
+            &["npm ci"],
+            "yarn test",
+        ),
+        (
+            &[("requirements.txt", "requests\n")],
+            &["run: python3 -m pip install -r requirements.txt\n"],
+            &["-e ."],
+            "unittest",
+        ),
+        (
+            &[("pyproject.toml", PROJECT), ("src/x/__init__.py", "")],
+            &["pip install -e . pytest\n"],
+            &[],
+            "PYTHONPATH=src python3 -m pytest -q",
+        ),
+        (
+            &[("pyproject.toml", "[tool.ruff]\n")],
+            &["pip install pytest\n"],
+            &["-e ."],
+            "python3 -m pytest -q",
+        ),
+        (&[("tox.ini", "[tox]\n")], &[], &["-e ."], "python3 -m pytest -q"),
+        (
+            &[("build.gradle", ""), ("gradlew", "")],
+            &["run: ./gradlew --no-daemon test || true\n"],
+            &["mvn"],
+            "./gradlew --offline test",
+        ),
+        (
+            &[
+                ("web/package.json", "{}\n"),
+                ("web/package-lock.json", "{}\n"),
+                ("api/go.mod", "module x\n"),
+            ],
+            &[
+                "run: npm ci\n        working-directory: web\n",
+                "run: go mod download\n        working-directory: api\n",
+            ],
+            &[],
+            "cd web && npm test",
+        ),
+        (
+            &[("web/package.json", "{}\n"), ("go.mod", "module x\n")],
+            &["run: npm install\n        working-directory: web\n"],
+            &["working-directory: .\n"],
+            "run: go test ./...",
+        ),
+    ];
+    for (files, wanted, unwanted, test) in cases {
+        let world = World::repo(files);
+        let done = world.call(&["init"]).exits(0);
+        let workflow = world.read(".github/workflows/overnight.yml");
+        for part in wanted
+            .iter()
+            .chain(&["--isolate --github", "include-hidden-files: true"])
+        {
+            assert!(workflow.contains(part), "{part:?} in {files:?}\n{workflow}");
+        }
+        for part in *unwanted {
+            assert!(!workflow.contains(part), "{part:?} in {files:?}\n{workflow}");
+        }
+        let recipe = world.read("ci/fix-tests.yaml");
+        assert!(recipe.contains(test), "{test} in {files:?}\n{recipe}");
+        world.call(&["recipe", "check", "ci/fix-tests.yaml"]).exits(0);
+        world.call(&["policy", "check", "ci/overnight-policy.yaml"]).exits(0);
+        super::guide::workflow(&format!("{files:?}"), &workflow);
+        let below = files.iter().all(|(name, _)| name.contains('/'));
+        assert_eq!(
+            done.stderr.contains("only below the top, in web"),
+            below || test.contains("go test"),
+            "{}",
+            done.stderr
+        );
+    }
+}
+
+/// Another kind of repository gets a neutral start.
+#[test]
+fn init_begins_in_a_repository_of_no_known_toolchain() {
+    let world = World::repo(&[
+        ("Gemfile", "source 'https://rubygems.org'\n"),
+        ("README.md", "# A poject\n"),
+    ]);
+    let done = world.call(&["init"]).exits(0);
+    assert!(
+        done.stdout.contains("saw: no toolchain that is known here\n"),
+        "{}",
+        done.stdout
+    );
+    assert!(done.stderr.contains("Cargo.toml"), "{}", done.stderr);
+    world.call(&["policy", "check", "ci/overnight-policy.yaml"]).exits(0);
+    world.call(&["recipe", "check", "ci/small-fix.yaml"]).exits(0);
+    assert!(
+        world
+            .read("ci/overnight-policy.yaml")
+            .contains("extends: [builtin:edit]")
+    );
+    let workflow = world.read(".github/workflows/overnight.yml");
+    assert!(workflow.contains("git:origin/main:ci/small-fix.yaml"), "{workflow}");
+    super::guide::workflow("a Ruby project", &workflow);
+    let replies = harness::script(&[writes("README.md", "# A project\n"), says("done")]);
+    let model = format!("script:{}", world.beside("replies.json", replies));
+    let policy = ["--policy", "ci/overnight-policy.yaml"];
+    world
+        .call(&[&["run", "ci/small-fix.yaml", "--model", &model][..], &policy].concat())
+        .exits(0);
 }
 
 #[test]

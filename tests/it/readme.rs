@@ -253,6 +253,9 @@ fn the_manifest_that_is_shown_makes_its_jobs() {
     let script = world.ws().join("list-repos");
     std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).unwrap();
     let done = world
+        .env("GEMINI_API_KEY", "k-0123456789")
+        .env("ANTHROPIC_API_KEY", "k-0123456789")
+        .env("OPENAI_API_KEY", "k-0123456789")
         .call(&["batch", "fleet.yaml", "--dry-run", "--format", "json"])
         .exits(0)
         .json();

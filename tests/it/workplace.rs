@@ -669,3 +669,40 @@ fn looking_with_git_leaves_the_index_alone_at_every_level() {
         assert_eq!(after, before, "{level}: the index");
     }
 }
+
+/// What the worktree of an isolated run does not have is a warning on stderr and of the run.
+#[test]
+fn an_isolated_run_names_what_its_worktree_lacks() {
+    let world = World::repo(&[("a.txt", "one\n"), ("b.txt", "one\n")]);
+    let lib = world.ws().join("lib");
+    world.file("lib/x.txt", "x\n");
+    git_in(&lib, &["init", "-q", "-b", "main"]);
+    git_in(&lib, &["add", "-A"]);
+    git_in(&lib, &["commit", "-q", "-m", "lib"]);
+    world.commit("with a submodule");
+    let recipe = "version: 1\nname: x\nsteps:\n  - { id: use, run: 'test ! -e lib/x.txt && grep one a.txt' }\n";
+    let policy = open_policy(&[]);
+    let done = world.recipe(recipe, "replies: []\n", &policy, &["--isolate"]).exits(0);
+    assert!(!done.stderr.contains("uncommitted"), "{}", done.stderr);
+    assert!(
+        done.stderr
+            .contains("warning[isolate]: submodule lib is empty in the worktree of --isolate: run without --isolate"),
+        "{}",
+        done.stderr
+    );
+    world.file("a.txt", "two\n");
+    world.file("c.txt", "new\n");
+    world.git(&["add", "c.txt"]);
+    std::fs::remove_dir_all(world.out()).unwrap();
+    let done = world.recipe(recipe, "replies: []\n", &policy, &["--isolate"]).exits(0);
+    let warning = "2 uncommitted changes are not in the worktree of --isolate: a.txt, c.txt; commit first";
+    assert!(
+        done.stderr.contains(&format!("warning[isolate]: {warning}")),
+        "{}",
+        done.stderr
+    );
+    let warnings = world.result()["warnings"].to_string();
+    assert!(warnings.contains(warning), "{warnings}");
+    // Only the tree is looked at: the index is as it was.
+    assert_eq!(world.git(&["diff", "--cached", "--name-only"]), "c.txt\n");
+}

@@ -4,6 +4,7 @@
 use super::printed;
 use crate::cli::args::InitArgs;
 use crate::cli::exit;
+use crate::cli::out;
 use crate::cli::refusal::Refusal;
 use crate::cli::schemas::SchemaKind;
 use crate::journal::{JournalError, place, store};
@@ -17,7 +18,7 @@ struct Kind {
     title: &'static str,
     /// Command that runs the tests of a usual project.
     test: &'static str,
-    /// Workflow steps that install the toolchain.
+    /// Workflow step that installs the toolchain.
     setup: &'static str,
     /// Patterns of tests and of files that decide which tests run; the recipe protects them from changes.
     frozen: &'static [&'static str],
@@ -28,14 +29,14 @@ const KINDS: &[Kind] = &[
         name: "rust",
         title: "Rust",
         test: "cargo test --quiet",
-        setup: "      - run: rustup toolchain install stable --profile minimal\n      - run: cargo fetch\n",
+        setup: "      - run: rustup toolchain install stable --profile minimal\n",
         frozen: &["tests/**", "**/Cargo.toml", "**/build.rs", ".cargo/**"],
     },
     Kind {
         name: "node",
         title: "Node",
         test: "npm test --silent",
-        setup: "      - uses: actions/setup-node@820762786026740c76f36085b0efc47a31fe5020 # v7.0.0\n        with: { node-version: 22 }\n      - run: npm ci\n",
+        setup: "      - uses: actions/setup-node@820762786026740c76f36085b0efc47a31fe5020 # v7.0.0\n        with: { node-version: 22 }\n",
         frozen: &[
             "test/**",
             "tests/**",
@@ -49,7 +50,7 @@ const KINDS: &[Kind] = &[
         name: "python",
         title: "Python",
         test: "python3 -m pytest -q",
-        setup: "      - uses: actions/setup-python@5fda3b95a4ea91299a34e894583c3862153e4b97 # v7.0.0\n        with: { python-version: '3.13' }\n      - run: python3 -m pip install -e . pytest\n",
+        setup: "      - uses: actions/setup-python@5fda3b95a4ea91299a34e894583c3862153e4b97 # v7.0.0\n        with: { python-version: '3.13' }\n",
         frozen: &[
             "tests/**",
             "test/**",
@@ -62,47 +63,108 @@ const KINDS: &[Kind] = &[
         name: "go",
         title: "Go",
         test: "go test ./...",
-        setup: "      - uses: actions/setup-go@b7ad1dad31e06c5925ef5d2fc7ad053ef454303e # v7.0.0\n        with: { go-version: stable }\n      - run: go mod download\n",
+        setup: "      - uses: actions/setup-go@b7ad1dad31e06c5925ef5d2fc7ad053ef454303e # v7.0.0\n        with: { go-version: stable }\n",
         frozen: &["**/*_test.go", "**/testdata/**", "**/go.mod"],
     },
     Kind {
         name: "java",
         title: "Java",
         test: "mvn -q -o test",
-        setup: "      - uses: actions/setup-java@b6effb05e454b25005698d916606bdc6ffcbf961 # v5.7.0\n        with: { distribution: temurin, java-version: 21 }\n      - run: mvn -q dependency:go-offline\n",
-        frozen: &["**/src/test/**", "**/pom.xml"],
+        setup: "      - uses: actions/setup-java@b6effb05e454b25005698d916606bdc6ffcbf961 # v5.7.0\n        with: { distribution: temurin, java-version: 21 }\n",
+        frozen: &["**/src/test/**", "**/pom.xml", "**/*.{gradle,gradle.kts}"],
     },
 ];
 
-/// Runs the command. Returns exit code 8 if no known toolchain is found.
+/// Limit of directories for which the workflow installs dependencies.
+const MOST_PLACES: usize = 8;
+
+/// A toolchain of the repository.
+struct Project {
+    kind: &'static Kind,
+    /// The directories of its project files, relative to the repository: only the top, as an empty path, if it is one of
+    /// them.
+    places: Vec<String>,
+}
+
+impl Project {
+    fn is_at_top(&self) -> bool {
+        self.places.iter().any(String::is_empty)
+    }
+
+    fn first(&self) -> &str {
+        self.places.first().map_or("", String::as_str)
+    }
+}
+
+/// The toolchains of the repository, those at its top first.
+fn projects(dir: &Path) -> Vec<Project> {
+    let found = toolchains::places(dir);
+    let mut all: Vec<Project> = Vec::new();
+    for kind in KINDS {
+        let of_kind = found.iter().filter(|(_, name)| *name == kind.name);
+        let mut places: Vec<String> = of_kind.filter_map(|(place, _)| plain(place)).collect();
+        places.sort();
+        places.dedup();
+        if places.iter().any(String::is_empty) {
+            places.truncate(1);
+        }
+        if !places.is_empty() {
+            all.push(Project { kind, places });
+        }
+    }
+    all.sort_by_key(|project| !project.is_at_top());
+    all
+}
+
+/// A path that needs no quotes in a command or in YAML; `None` for another.
+fn plain(path: &Path) -> Option<String> {
+    let text = path.to_str()?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+    (text.bytes().all(is_plain) && !text.starts_with('-')).then(|| text.to_owned())
+}
+
+/// Runs the command.
 pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
     let dir = &args.dir;
     if !dir.is_dir() {
         return Err(Refusal::Environment(format!("{} is not a directory", dir.display())));
     }
-    let found = toolchains::of(dir);
-    let kinds: Vec<&Kind> = KINDS
-        .iter()
-        .filter(|kind| found.iter().any(|name| name == kind.name))
-        .collect();
-    let Some(first) = kinds.first() else {
-        return Err(Refusal::Environment(format!(
-            "{} has no Cargo.toml, package.json, pyproject.toml, go.mod, pom.xml or build.gradle: write a recipe with `overnight recipe new`",
-            dir.display()
-        )));
+    let projects = projects(dir);
+    let titles: Vec<&str> = projects.iter().map(|project| project.kind.title).collect();
+    let (name, recipe) = match projects.first() {
+        Some(first) => {
+            printed(&format!("saw: {}\n", titles.join(", ")))?;
+            ("ci/fix-tests.yaml", recipe(first, &projects, dir))
+        }
+        None => {
+            printed("saw: no toolchain that is known here\n")?;
+            out::stderr(
+                "overnight: no Cargo.toml, package.json, pyproject.toml, requirements.txt, go.mod, pom.xml or build.gradle was found: the \
+                 policy allows edits and no commands, and the recipe checks only the size of the change; add a check that runs your tests",
+            );
+            ("ci/small-fix.yaml", NEUTRAL.to_owned())
+        }
     };
-    let titles: Vec<&str> = kinds.iter().map(|kind| kind.title).collect();
-    printed(&format!("saw: {}\n", titles.join(", ")))?;
-    let test = test_command(first, dir);
+    for project in projects.iter().filter(|project| !project.is_at_top()) {
+        out::stderr(&format!(
+            "overnight: {} was found only below the top, in {}: look at the directories in the workflow{}",
+            project.kind.title,
+            project.places.join(", "),
+            match project.places.len() {
+                1 => "",
+                _ => " and the recipe, which names one of them for its tests",
+            }
+        ));
+    }
     let files = [
-        ("ci/overnight-policy.yaml", SchemaKind::Policy.headed(&policy(&kinds))),
         (
-            "ci/fix-tests.yaml",
-            SchemaKind::Recipe.headed(&recipe(first, &kinds, &test)),
+            "ci/overnight-policy.yaml",
+            SchemaKind::Policy.headed(&policy(&projects)),
         ),
+        (name, SchemaKind::Recipe.headed(&recipe)),
         (
             ".github/workflows/overnight.yml",
-            workflow(&kinds, &default_branch(dir)),
+            workflow(&projects, dir, name, &default_branch(dir)),
         ),
     ];
     for (name, text) in files {
@@ -118,7 +180,7 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
     }
     printed(&format!(
         "next: overnight run {recipe} --policy {policy} --model gemini/gemini-2.5-pro --isolate\n",
-        recipe = dir.join("ci/fix-tests.yaml").display(),
+        recipe = dir.join(name).display(),
         policy = dir.join("ci/overnight-policy.yaml").display(),
     ))?;
     Ok(exit::PASSED)
@@ -137,25 +199,133 @@ fn write(root: &Path, path: &Path, text: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The test command: a specific one if the tree's files suggest it, else the toolchain's usual one.
+/// The test command of a project in `dir`: a specific one if the files suggest it, else the toolchain's usual one.
 fn test_command(kind: &Kind, dir: &Path) -> String {
     let has = |name: &str| dir.join(name).is_file();
     let found = match kind.name {
         "java" if has("gradlew") => "./gradlew --offline test",
-        "java" if has("build.gradle") || has("build.gradle.kts") => "gradle --offline test",
+        "java" if is_gradle(dir) => "gradle --offline test",
         "java" if has("mvnw") => "./mvnw -q -o test",
         "node" if has("pnpm-lock.yaml") => "pnpm test",
         "node" if has("yarn.lock") => "yarn test",
-        "python" if has("tox.ini") || has("pytest.ini") || has("pyproject.toml") => kind.test,
+        // An installed package leads to the checkout; the tests are to see the code of the run's own worktree.
+        "python" if uses_pytest(dir) && is_package(dir) && dir.join("src").is_dir() => {
+            "PYTHONPATH=src python3 -m pytest -q"
+        }
+        "python" if uses_pytest(dir) => kind.test,
         "python" => "python3 -m unittest discover",
         _ => kind.test,
     };
     found.to_owned()
 }
 
-fn policy(kinds: &[&Kind]) -> String {
-    let extends: Vec<String> = kinds.iter().map(|kind| format!("builtin:{}", kind.name)).collect();
-    let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
+fn is_gradle(dir: &Path) -> bool {
+    [
+        "gradlew",
+        "build.gradle",
+        "build.gradle.kts",
+        "settings.gradle",
+        "settings.gradle.kts",
+    ]
+    .iter()
+    .any(|name| dir.join(name).is_file())
+}
+
+fn text_of(dir: &Path, name: &str) -> String {
+    std::fs::read_to_string(dir.join(name)).unwrap_or_default()
+}
+
+fn uses_pytest(dir: &Path) -> bool {
+    let has = |name: &&str| dir.join(name).is_file();
+    [
+        "tox.ini",
+        "pytest.ini",
+        "pyproject.toml",
+        "conftest.py",
+        "tests/conftest.py",
+    ]
+    .iter()
+    .any(has)
+        || text_of(dir, "requirements.txt").contains("pytest")
+}
+
+/// Whether pip can install the directory: a `pyproject.toml` may hold only settings of tools.
+fn is_package(dir: &Path) -> bool {
+    let settings = text_of(dir, "pyproject.toml");
+    let has_table = ["[project]", "[build-system]", "[tool.poetry]"]
+        .iter()
+        .any(|table| settings.contains(table));
+    has_table || dir.join("setup.py").is_file()
+}
+
+/// The command that downloads the dependencies of a project in `dir`; `None` if there is nothing to download.
+fn install(kind: &Kind, dir: &Path) -> Option<String> {
+    let has = |name: &str| dir.join(name).is_file();
+    let command = match kind.name {
+        "rust" => "cargo fetch",
+        "node" if has("package-lock.json") || has("npm-shrinkwrap.json") => "npm ci",
+        "node" if has("pnpm-lock.yaml") => "corepack enable && pnpm install --frozen-lockfile",
+        "node" if has("yarn.lock") => "corepack enable && yarn install --immutable",
+        "node" => "npm install",
+        "python" => {
+            let mut what = Vec::new();
+            if has("requirements.txt") {
+                what.push("-r requirements.txt");
+            }
+            if is_package(dir) {
+                what.push("-e .");
+            }
+            if uses_pytest(dir) {
+                what.push("pytest");
+            }
+            return (!what.is_empty()).then(|| format!("python3 -m pip install {}", what.join(" ")));
+        }
+        "go" if has("go.work") && !has("go.mod") => return None,
+        "go" => "go mod download",
+        // Gradle resolves what tests need when it runs them; whether they pass does not matter here.
+        "java" if has("gradlew") => "./gradlew --no-daemon test || true",
+        "java" if is_gradle(dir) => "gradle --no-daemon test || true",
+        "java" if has("mvnw") => "./mvnw -q dependency:go-offline",
+        "java" => "mvn -q dependency:go-offline",
+        _ => return None,
+    };
+    Some(command.to_owned())
+}
+
+/// The workflow steps that install a toolchain and the dependencies of its projects.
+fn setup(project: &Project, dir: &Path) -> String {
+    let mut text = project.kind.setup.to_owned();
+    for place in project.places.iter().take(MOST_PLACES) {
+        let Some(command) = install(project.kind, &dir.join(place)) else {
+            continue;
+        };
+        text.push_str(&format!("      - run: {command}\n"));
+        if !place.is_empty() {
+            text.push_str(&format!("        working-directory: {place}\n"));
+        }
+    }
+    if let Some(more) = project.places.len().checked_sub(MOST_PLACES).filter(|more| *more > 0) {
+        text.push_str(&format!(
+            "      # {more} more directories of {} are not installed here: add a step for each that a run needs.\n",
+            project.kind.title
+        ));
+    }
+    text
+}
+
+fn policy(projects: &[Project]) -> String {
+    let extends: Vec<String> = match projects {
+        [] => vec!["builtin:edit".to_owned()],
+        some => some
+            .iter()
+            .map(|project| format!("builtin:{}", project.kind.name))
+            .collect(),
+    };
+    let names: Vec<&str> = projects.iter().map(|project| project.kind.name).collect();
+    let toolchains = match names.is_empty() {
+        true => String::new(),
+        false => format!(", toolchains: [{}]", names.join(", ")),
+    };
     format!(
         "# What a run may do here without a person. `overnight policy check` prints it in words.\n\
          version: 1\n\
@@ -165,15 +335,50 @@ fn policy(kinds: &[&Kind]) -> String {
          \x20   deny: run_shell_command\n\
          \x20   commands: [git push]\n\
          \x20   because: the run leaves a patch; what becomes of it is decided elsewhere\n\
-         sandbox: {{ level: auto, network: none, toolchains: [{}] }}\n",
-        extends.join(", "),
-        names.join(", ")
+         sandbox: {{ level: auto, network: none{toolchains} }}\n",
+        extends.join(", ")
     )
 }
 
-fn recipe(first: &Kind, kinds: &[&Kind], test: &str) -> String {
+/// The recipe for a repository of no known toolchain.
+const NEUTRAL: &str = "# A start for a repository without a known toolchain: write your own prompt and checks.
+version: 1
+name: small-fix
+description: Mend one mistake in the documentation.
+policy: overnight-policy.yaml
+expect: change
+budget: { turns: 20, cost: 1.00, wall: 10m }
+steps:
+  - id: fix
+    prompt: |
+      Find one spelling mistake or one broken reference in the documentation of this repository, and mend it.
+      Change nothing else.
+    checks:
+      - { name: small, changed: { max_files: 3, max_lines: 20 } }
+      # - { name: tests, run: ./run-tests, timeout: 10m }
+";
+
+fn recipe(first: &Project, projects: &[Project], dir: &Path) -> String {
+    let place = first.first();
+    let test = test_command(first.kind, &dir.join(place));
+    let test = match place {
+        "" => test,
+        place => format!("cd {place} && {test}"),
+    };
+    let nodes = projects.iter().filter(|project| project.kind.name == "node");
+    let modules = nodes.flat_map(|project| project.places.iter().take(MOST_PLACES));
+    let modules: Vec<String> = modules
+        .map(|place| match place.as_str() {
+            "" => "node_modules".to_owned(),
+            place => format!("{place}/node_modules"),
+        })
+        .collect();
+    let isolate = match modules.is_empty() {
+        true => String::new(),
+        false => format!("isolate: {{ keep: [{}] }}\n", modules.join(", ")),
+    };
     let mut frozen: Vec<&str> = Vec::new();
-    for pattern in kinds.iter().flat_map(|kind| kind.frozen) {
+    for pattern in projects.iter().flat_map(|project| project.kind.frozen) {
         if !frozen.contains(pattern) {
             frozen.push(pattern);
         }
@@ -188,6 +393,7 @@ fn recipe(first: &Kind, kinds: &[&Kind], test: &str) -> String {
          expect: change\n\
          skip_if_green: true\n\
          budget: {{ turns: 40, cost: 2.00, wall: 20m }}\n\
+         {isolate}\
          steps:\n\
          \x20 - id: test\n\
          \x20   run: {test}\n\
@@ -203,7 +409,7 @@ fn recipe(first: &Kind, kinds: &[&Kind], test: &str) -> String {
          \x20     - {{ name: tests, run: \"{test}\", timeout: 10m }}\n\
          \x20     - {{ name: tests-untouched, changed: {{ never: [{never}], max_files: 20, max_lines: 400 }} }}\n\
          \x20   retry: {{ max: 2 }}\n",
-        title = first.title,
+        title = first.kind.title,
         never = never.join(", "),
     )
 }
@@ -224,8 +430,8 @@ fn default_branch(dir: &Path) -> String {
     known.filter(plain).unwrap_or_else(|| "main".to_owned())
 }
 
-fn workflow(kinds: &[&Kind], branch: &str) -> String {
-    let setup: String = kinds.iter().map(|kind| kind.setup).collect();
+fn workflow(projects: &[Project], dir: &Path, recipe: &str, branch: &str) -> String {
+    let setup: String = projects.iter().map(|project| setup(project, dir)).collect();
     format!(
         "# Every night: recipe and policy come from the default branch; the patch is an artefact of the run.\n\
          name: overnight\n\
@@ -245,19 +451,14 @@ fn workflow(kinds: &[&Kind], branch: &str) -> String {
          \x20       env: {{ SOURCE: \"${{{{ vars.OVERNIGHT_SOURCE }}}}\" }}\n\
          \x20       run: cargo install --locked --git \"$SOURCE\"\n\
          \x20     - run: >\n\
-         \x20         overnight run git:origin/{branch}:ci/fix-tests.yaml\n\
+         \x20         overnight run git:origin/{branch}:{recipe}\n\
          \x20         --policy git:origin/{branch}:ci/overnight-policy.yaml\n\
          \x20         --model gemini/gemini-2.5-pro\n\
-         \x20         --out \"$RUNNER_TEMP/overnight\"\n\
+         \x20         --out \"$RUNNER_TEMP/overnight\" --isolate --github\n\
          \x20       env:\n\
          \x20         GEMINI_API_KEY: ${{{{ secrets.GEMINI_API_KEY }}}}\n\
          \x20     - if: always()\n\
-         \x20       run: |\n\
-         \x20         if [ -f \"$RUNNER_TEMP/overnight/summary.md\" ]; then\n\
-         \x20           cat \"$RUNNER_TEMP/overnight/summary.md\" >> \"$GITHUB_STEP_SUMMARY\"\n\
-         \x20         fi\n\
-         \x20     - if: always()\n\
          \x20       uses: actions/upload-artifact@bbbca2ddaa5d8feaa63e36b76fdaad77386f024f # v7.0.0\n\
-         \x20       with: {{ name: overnight, path: \"${{{{ runner.temp }}}}/overnight\", if-no-files-found: ignore }}\n"
+         \x20       with: {{ name: overnight, path: \"${{{{ runner.temp }}}}/overnight\", include-hidden-files: true, if-no-files-found: ignore }}\n"
     )
 }

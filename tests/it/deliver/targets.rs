@@ -727,3 +727,78 @@ fn the_rows_of_a_batch_send_no_token_anywhere() {
     assert!(scene.forge.state().calls.is_empty(), "nothing was sent");
     deliver(&["--api-url", &api], None).ends("opened", 0);
 }
+
+/// A change below a submodule cannot be part of a commit of its parent.
+#[test]
+fn a_change_of_a_submodule_is_refused_by_its_name() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let lib = world.ws().join("libs/x");
+    world.file("libs/x/x.txt", "x\n");
+    git_in(&lib, &["init", "-q", "-b", "main"]);
+    git_in(&lib, &["add", "-A"]);
+    git_in(&lib, &["commit", "-q", "-m", "lib"]);
+    world.commit("with a submodule");
+    world
+        .recipe(
+            RECIPE,
+            &script(&[writes("libs/x/x.txt", "y\n"), says("done")]),
+            &open_policy(&[]),
+            &[],
+        )
+        .exits(0);
+    let out = world.out().to_string_lossy().into_owned();
+    let done = Delivery::of(world.call(&["deliver", &out, "--to", "branch", "--format", "json"])).ends("refused", 1);
+    assert!(
+        done.reason()
+            .contains("the patch changes files of the submodule libs/x, which is delivered in its own repository"),
+        "{}",
+        done.reason()
+    );
+}
+
+/// A dry run says what would be done, and needs no token to read a repository that everybody may read.
+#[test]
+fn a_dry_run_says_what_it_would_do() {
+    let ground = Ground::edited();
+    let call = |world: &World, args: &[&str]| {
+        let mut command = world.command(args);
+        named(&mut command);
+        Done::of(command.output().unwrap()).exits(0)
+    };
+    let run = ground.world.path().join("runs/r").to_string_lossy().into_owned();
+    for (target, word) in [("branch", "would create"), ("mbox", "would write")] {
+        let done = call(&ground.world, &["deliver", &run, "--to", target, "--dry-run"]);
+        assert!(done.stdout.starts_with(word), "{}", done.stdout);
+        assert!(!done.stdout.contains("opened"), "{}", done.stdout);
+    }
+    let scene = Scene::new(Wire::Github);
+    let remote = scene.repo().to_string_lossy().into_owned();
+    let (run, api) = (scene.run_dir("a").to_string_lossy().into_owned(), scene.forge.api());
+    let args = [
+        "deliver",
+        &run,
+        "--to",
+        "github",
+        "--remote",
+        &remote,
+        "--api-url",
+        &api,
+        "--dry-run",
+    ];
+    let done = call(&template().world, &args);
+    assert!(
+        done.stdout.starts_with("would open")
+            && done.stdout.contains(
+                "github was not asked whether a request is open, because GITHUB_TOKEN or GH_TOKEN is not set"
+            ),
+        "{}{}",
+        done.stdout,
+        done.stderr
+    );
+    let done = call(&template().world, &[&args[..], &["--format", "json"]].concat());
+    assert_eq!(
+        (&done.json()["outcome"], &done.json()["dry_run"]),
+        (&json!("opened"), &json!(true))
+    );
+    assert!(scene.forge.state().calls.is_empty());
+}
