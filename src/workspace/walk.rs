@@ -213,8 +213,7 @@ impl Workspace {
             if on_the_way {
                 return true;
             }
-            (filter.hidden || !name.starts_with('.'))
-                && (recipe.is_empty() || !recipe.matched(&*path, dir).is_ignore())
+            (filter.hidden || !name.starts_with('.')) && (recipe.is_empty() || !recipe.matched(&*path, dir).is_ignore())
         });
         builder
     }
