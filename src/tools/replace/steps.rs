@@ -3,8 +3,8 @@
 
 use std::cell::Cell;
 
-/// Upper limit for the steps of one edit. A step compares two tokens, or a few characters, which
-/// takes some nanoseconds.
+/// Upper limit for the steps of one edit. A step compares two tokens, or a few characters, which takes some
+/// nanoseconds.
 const MAX_STEPS: u64 = 200_000_000;
 
 /// The steps that are left for one edit; all methods share them.
