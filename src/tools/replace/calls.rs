@@ -130,21 +130,3 @@ fn what_a_command_of_the_model_changed_is_read_again_and_said() {
         "{whole}"
     );
 }
-
-#[test]
-fn an_old_text_above_the_limit_is_refused() {
-    let text = "line\n".repeat(60_000);
-    let bench = TestWorkspace::new(&[("f", text.as_bytes())]);
-    let error = bench.text_of("replace", &args("f", &text, "x\n"));
-    assert!(
-        error.starts_with("content_too_large: old_string has 300000 bytes"),
-        "{error}"
-    );
-    assert_eq!(on_disk(&bench, "f"), text.as_bytes());
-    // The control: a text just below the limit.
-    let most: String = (0..).map(|n| format!("{n}\n")).take(40_000).collect();
-    let bench = TestWorkspace::new(&[("f", most.as_bytes())]);
-    let told = bench.text_of("replace", &args("f", &most, "x\n"));
-    assert!(told.starts_with("Edited f"), "{told}");
-    assert_eq!(on_disk(&bench, "f"), b"x\n");
-}

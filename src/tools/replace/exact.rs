@@ -6,49 +6,16 @@ use super::merge::align;
 use super::tokens::{ALIKE, key, likeness};
 use std::ops::Range;
 
-/// Upper limit for the places of a text that may occur only once.
-pub(super) const MAX_PLACES: usize = 10_000;
-
-/// Every position of `part` in `text`, including overlapping ones, at most [`MAX_PLACES`]. Takes time in proportion to
-/// the texts, however often parts of `part` repeat (the algorithm of Knuth, Morris and Pratt).
+/// Every position of `part` in `text`, including overlapping ones.
 pub(super) fn overlapping(text: &str, part: &str) -> Vec<usize> {
     let mut found = Vec::new();
-    let Some(first) = text.find(part).filter(|_| !part.is_empty()) else {
-        return found;
-    };
-    let part = part.as_bytes();
-    // For each prefix of the part, the length of the longest other prefix that it ends with.
-    let mut borders = vec![0; part.len()];
-    let mut length: usize = 0;
-    for (at, byte) in part.iter().enumerate().skip(1) {
-        while length > 0 && *byte != part[length] {
-            length = borders[length - 1];
-        }
-        length += usize::from(*byte == part[length]);
-        borders[at] = length;
-    }
-    length = 0;
-    for (at, byte) in text.bytes().enumerate().skip(first) {
-        while length > 0 && (length == part.len() || byte != part[length]) {
-            length = borders[length - 1];
-        }
-        length += usize::from(byte == part[length]);
-        if length == part.len() {
-            found.push(at + 1 - length);
-            if found.len() == MAX_PLACES {
-                break;
-            }
-        }
+    let step = part.chars().next().map_or(1, char::len_utf8);
+    let mut from = 0;
+    while let Some(at) = text.get(from..).and_then(|rest| rest.find(part)) {
+        found.push(from + at);
+        from += at + step;
     }
     found
-}
-
-/// The number of bytes of the lines of a range that are outside of it.
-pub(super) fn around(text: &str, range: &Range<usize>) -> usize {
-    let head = text.get(..range.start).unwrap_or_default();
-    let tail = text.get(range.end..).unwrap_or_default();
-    let before = head.len() - head.rfind('\n').map_or(0, |end| end + 1);
-    before + tail.find('\n').unwrap_or(tail.len())
 }
 
 /// What an edit with an exact match of `old_string` means.
@@ -72,14 +39,7 @@ const TWICE: &str =
 
 /// Decides about a match that begins after the indentation of a line without including it. If new lines would get an
 /// unintended indentation, it is corrected.
-/// `strange`: the result of [`strange_blanks`] for these texts.
-pub(super) fn meaning(
-    content: &str,
-    style: Style,
-    at: usize,
-    (old, new): (&str, &str),
-    strange: Option<StrangeBlanks>,
-) -> Meaning {
+pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &str) -> Meaning {
     let end = at + old.len();
     let tail = content.get(end..).unwrap_or_default();
     if doubles(tail, old, new) {
@@ -90,9 +50,7 @@ pub(super) fn meaning(
     let blanks = head.get(line_start..).unwrap_or_default();
     let ends_line = old.ends_with('\n') || tail.is_empty() || tail.starts_with('\n');
     if blanks.is_empty() && ends_line {
-        return strange.map_or(Meaning::Literal, |strange| {
-            of_lines(style, at..end, (old, new), strange)
-        });
+        return of_lines(content, style, at..end, old, new);
     }
     if old.starts_with('\n') && !blanks.trim().is_empty() {
         return of_line_above(at..end, tail, old, new);
@@ -195,17 +153,10 @@ fn is_flat(lines: &[&str]) -> bool {
 /// Number of indented lines that show how a file is indented.
 const SHOWN: usize = 3;
 
-/// The blanks that a file indents with and the other ones that the new lines have: the name of each, and the text of
-/// the other.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StrangeBlanks {
-    own: &'static str,
-    other: &'static str,
-    sign: &'static str,
-}
-
-/// Whether the new lines are indented with tabs and the file only with spaces, or the reverse.
-pub(super) fn strange_blanks(content: &str, old: &str, new: &str) -> Option<StrangeBlanks> {
+/// As [`meaning`], for whole lines. They are replaced byte by byte, unless the new ones are indented with tabs and the
+/// file only with spaces, or the reverse: then their indentation is converted, as inferred from the first line that the
+/// edit keeps.
+fn of_lines(content: &str, style: Style, hit: Range<usize>, old: &str, new: &str) -> Meaning {
     let uses = |text: &str, sign: &str| {
         let solid = text.lines().filter(|line| !line.trim().is_empty());
         solid.filter(|line| indent::of(line).contains(sign)).count()
@@ -214,15 +165,9 @@ pub(super) fn strange_blanks(content: &str, old: &str, new: &str) -> Option<Stra
     let strange = |(_, own, _, other): &(&str, &str, &str, &str)| {
         uses(new, other) > 0 && uses(old, other) == 0 && uses(content, other) == 0 && uses(content, own) >= SHOWN
     };
-    let (own, _, other, sign) = signs.into_iter().find(strange)?;
-    Some(StrangeBlanks { own, other, sign })
-}
-
-/// As [`meaning`], for whole lines. They are replaced byte by byte, unless the new ones are indented with tabs and the
-/// file only with spaces, or the reverse: then their indentation is converted, as inferred from the first line that the
-/// edit keeps.
-fn of_lines(style: Style, hit: Range<usize>, (old, new): (&str, &str), strange: StrangeBlanks) -> Meaning {
-    let StrangeBlanks { own, other, sign } = strange;
+    let Some((own, _, other, sign)) = signs.into_iter().find(strange) else {
+        return Meaning::Literal;
+    };
     let (olds, news): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
     let keys = |lines: &[&str]| {
         lines
@@ -345,26 +290,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn all_places_are_found_in_one_pass() {
-        let cases: [(&str, &str, &[usize]); 6] = [
-            ("aaaa", "aa", &[0, 1, 2]),
-            ("abcabcabd", "abcabd", &[3]),
-            ("xaxbx", "x", &[0, 2, 4]),
-            ("ééé", "éé", &[0, 2]),
-            ("abab", "ba", &[1]),
-            ("abab", "c", &[]),
-        ];
-        for (text, part, places) in cases {
-            assert_eq!(overlapping(text, part), places, "{text} {part}");
-        }
-        let text = "a".repeat(4 << 20);
-        assert_eq!(overlapping(&text, &"a".repeat(200_000)).len(), MAX_PLACES);
-    }
-
     fn judged(file: &str, old: &str, new: &str) -> Meaning {
-        let strange = strange_blanks(file, old, new);
-        meaning(file, Style::of(file), file.find(old).unwrap(), (old, new), strange)
+        meaning(file, Style::of(file), file.find(old).unwrap(), old, new)
     }
 
     const RUST: &str = "fn f() {\n    if a {\n        b();\n        c();\n    }\n    e();\n}\n";

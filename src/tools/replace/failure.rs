@@ -1,6 +1,5 @@
 //! The reasons why an edit failed, and the messages with which the model can correct it.
 
-use super::exact::MAX_PLACES;
 use super::tokens::{plain, tokens};
 use crate::tools::diff::shorten;
 use std::collections::HashSet;
@@ -13,8 +12,6 @@ pub enum EditFailure {
     Same,
     /// The old text is not in the file. `closest`: the most similar lines, numbered, or empty.
     Nothing { closest: String },
-    /// The limit for comparisons was reached before a place was found.
-    TooMuch,
     /// The old text matches several places; the numbers of their first lines.
     Many { lines: Vec<usize> },
     /// The number of places differs from the expected one.
@@ -33,7 +30,7 @@ impl EditFailure {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Same => "edit_no_change",
-            Self::Nothing { .. } | Self::TooMuch | Self::Unsure { .. } => "edit_no_occurrence_found",
+            Self::Nothing { .. } | Self::Unsure { .. } => "edit_no_occurrence_found",
             Self::Many { .. } | Self::Count { .. } => "edit_expected_occurrence_mismatch",
             Self::Placeholder(_) => "omission_placeholder",
         }
@@ -53,18 +50,12 @@ impl EditFailure {
                     "old_string was not found in {path}; nothing was changed. The most similar lines are:\n{closest}\nCopy the text to replace from the file, without the line numbers"
                 )
             }
-            Self::TooMuch => {
-                format!(
-                    "old_string was not found in {path} within the limit for comparisons, because it is long or its lines occur too often; nothing was changed. Give fewer lines, exactly as the file has them, with one that occurs only once"
-                )
-            }
             Self::Many { lines } => {
-                let least = if lines.len() >= MAX_PLACES { "at least " } else { "" };
                 let named: Vec<String> = lines.iter().take(NAMED).map(ToString::to_string).collect();
                 let named = named.join(", ");
                 let more = if lines.len() > NAMED { ", …" } else { "" };
                 format!(
-                    "old_string matches {least}{} places in {path}, at lines {named}{more}; nothing was changed. Add lines around it until it matches one place, or set allow_multiple to true to replace all",
+                    "old_string matches {} places in {path}, at lines {named}{more}; nothing was changed. Add lines around it until it matches one place, or set allow_multiple to true to replace all",
                     lines.len()
                 )
             }

@@ -1,9 +1,7 @@
 //! Finds the model's copy in a file by its words and punctuation, whatever whitespace is between them.
 
-use super::exact::around;
 use super::indent;
 use super::matcher::Strategy;
-use super::steps::Steps;
 use super::tokens::{Pairs, Token, gap, pair, tokens};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -27,13 +25,7 @@ pub(super) struct Tokens<'a> {
     text: &'a str,
     all: Vec<Token<'a>>,
     pub(super) words: HashSet<&'a str>,
-    steps: &'a Steps,
 }
-
-/// Bytes that are searched for a line end in one step.
-const SEARCHED: usize = 128;
-/// Steps for each token that a hit keeps in memory.
-const KEPT: usize = 16;
 
 /// Allowed differences in spelling: one character in this many.
 const NEAR: usize = 10;
@@ -41,15 +33,10 @@ const NEAR: usize = 10;
 const SHORTEST: usize = 14;
 
 impl<'a> Tokens<'a> {
-    pub(super) fn of(text: &'a str, steps: &'a Steps) -> Self {
+    pub(super) fn of(text: &'a str) -> Self {
         let all = tokens(text);
         let words = all.iter().map(|token| token.raw).collect();
-        Self {
-            text,
-            all,
-            words,
-            steps,
-        }
+        Self { text, all, words }
     }
 
     /// The places with the same tokens as the copy, in lines that correspond to its lines.
@@ -71,8 +58,6 @@ impl<'a> Tokens<'a> {
         let after = |at: usize| {
             let start = self.all[at].at;
             let end = self.text[start..].find('\n').map_or(self.text.len(), |end| start + end);
-            // Counted afterwards; the next step notices.
-            self.steps.take((end - start) / SEARCHED);
             let from = folded.partition_point(|token| token.at < end);
             let line = self.all[at..].iter().take_while(move |token| token.at < end);
             line.chain(folded[from..].iter())
@@ -86,7 +71,7 @@ impl<'a> Tokens<'a> {
         hits
     }
 
-    /// Every occurrence of the copy's tokens, or as many as the steps allow. `after`: the file's tokens from an index on.
+    /// Every occurrence of the copy's tokens. `after`: the file's tokens from an index on.
     fn runs<'x, I: Iterator<Item = &'x Token<'a>>>(
         &'x self,
         copied: &[Token<'_>],
@@ -101,18 +86,12 @@ impl<'a> Tokens<'a> {
         let all = self.all.iter().enumerate();
         let starts = all.filter(|(_, token)| first.is_copied_from(token));
         let hit = |(at, token): (usize, &Token<'_>)| {
-            if self.steps.are_used_up() {
-                return None;
-            }
             let mut file = after(at);
             let mut end = token.at;
             for copy in copied {
-                if !self.steps.take(1) {
-                    return None;
-                }
                 end = file.next().filter(|token| copy.is_copied_from(token))?.end();
             }
-            self.steps.take(copied.len() * KEPT).then(|| Hit {
+            Some(Hit {
                 strategy: Strategy::LineBreaks,
                 part: false,
                 range: token.at..end,
@@ -131,9 +110,6 @@ impl<'a> Tokens<'a> {
     fn judge(&self, copy: &str, hit: &mut Hit) {
         self.widen(hit);
         let place = &self.text[hit.range.clone()];
-        if !self.steps.take(place.len() + copy.len()) {
-            return;
-        }
         let copy = copy.trim_matches('\n');
         let all = |same: &dyn Fn(&str, &str) -> bool| {
             copy.split('\n').count() == place.split('\n').count()
@@ -152,9 +128,6 @@ impl<'a> Tokens<'a> {
 
     /// Widens a range to its complete first and last lines if they contain nothing else.
     fn widen(&self, hit: &mut Hit) {
-        if self.steps.are_used_up() || !self.steps.take(around(self.text, &hit.range) / SEARCHED) {
-            return;
-        }
         let start = self.text[..hit.range.start].rfind('\n').map_or(0, |end| end + 1);
         let end = self.text[hit.range.end..]
             .find('\n')
@@ -189,13 +162,8 @@ impl<'a> Tokens<'a> {
         for (at, token) in self.all.iter().enumerate() {
             let begins = at == 0 || gap(self.text, &self.all, at).contains('\n');
             let Some(mut pairs) = begins
-                .then(|| {
-                    pair(&copied, &self.all[at..], 2 * allowed, &known, &|count| {
-                        self.steps.take(count)
-                    })
-                })
+                .then(|| pair(&copied, &self.all[at..], 2 * allowed, &known))
                 .flatten()
-                .filter(|pairs| self.steps.take(pairs.of.len() * KEPT))
             else {
                 continue;
             };

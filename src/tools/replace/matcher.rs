@@ -7,7 +7,6 @@ use super::failure::{self, EditFailure};
 use super::find::{Hit, Tokens};
 use super::indent::Style;
 use super::merge::{self, Doubt, Parts};
-use super::steps::Steps;
 use super::tokens::{repeated, tokens};
 use crate::tools::placeholder;
 use crate::workspace::text::{Text, plain_line_ends};
@@ -65,10 +64,8 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Match, 
         true => (old, new),
         false => (plain_margins(&old), plain_margins(&new)),
     };
-    let steps = Steps::new();
     let attempt = Attempt {
         file,
-        steps: &steps,
         multiple,
         tokens: OnceCell::new(),
         style: Style::of(file.as_str()),
@@ -86,17 +83,10 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Match, 
 
 struct Attempt<'a> {
     file: &'a Text,
-    /// Shared by all methods. Once they are used up, the edit fails.
-    steps: &'a Steps,
     multiple: bool,
     tokens: OnceCell<Tokens<'a>>,
     style: Style,
 }
-
-/// Steps for each of several places that an edit changes.
-const EACH_PLACE: usize = 64;
-/// Bytes of the line around a place that are searched in one step.
-const LINE_BYTES: usize = 128;
 
 type Method<'x> = &'x dyn Fn(&Reading) -> Outcome;
 type Outcome = Result<Option<Match>, EditFailure>;
@@ -120,11 +110,7 @@ impl<'a> Attempt<'a> {
         ];
         for (readings, method) in methods {
             for reading in readings {
-                let outcome = method(reading);
-                if self.steps.are_used_up() {
-                    return Err(EditFailure::TooMuch);
-                }
-                if let Some(landing) = outcome? {
+                if let Some(landing) = method(reading)? {
                     return Ok(Some(landing));
                 }
             }
@@ -133,7 +119,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn tokens(&self) -> &Tokens<'a> {
-        self.tokens.get_or_init(|| Tokens::of(self.file.as_str(), self.steps))
+        self.tokens.get_or_init(|| Tokens::of(self.file.as_str()))
     }
 
     fn exact(&self, reading: &Reading) -> Outcome {
@@ -142,8 +128,7 @@ impl<'a> Attempt<'a> {
             return Ok(None);
         }
         let mut starts: Vec<usize> = if self.multiple {
-            let places = content.match_indices(&reading.old).map(|(at, _)| at);
-            places.take_while(|_| self.steps.take(EACH_PLACE)).collect()
+            content.match_indices(&reading.old).map(|(at, _)| at).collect()
         } else {
             exact::overlapping(content, &reading.old)
         };
@@ -154,27 +139,10 @@ impl<'a> Attempt<'a> {
         if starts.len() > 1 && !self.multiple {
             return Err(self.many(starts.iter()));
         }
-        if starts.is_empty() || self.steps.are_used_up() {
-            return Ok(None);
-        }
         let mut edits = Vec::new();
         let mut strategy = Strategy::Exact;
-        let texts = (reading.old.as_str(), reading.new.as_str());
-        let strange = exact::strange_blanks(content, texts.0, texts.1);
-        let solid = |text: &str| text.lines().find(|line| !line.trim().is_empty()).map_or(0, str::len);
-        let aligned = match texts.0.starts_with('\n') {
-            _ if strange.is_some() => merge::effort(texts.0, texts.1, "", false),
-            // Only two lines are aligned.
-            true => (solid(texts.0) + solid(texts.1)).saturating_pow(2) / 16,
-            false => 0,
-        };
-        let each = aligned.saturating_add(texts.0.len() + texts.1.len());
         for at in starts {
-            let line = exact::around(content, &(at..at + texts.0.len()));
-            if !self.steps.take(each.saturating_add(line / LINE_BYTES)) {
-                return Ok(None);
-            }
-            match exact::meaning(content, self.style, at, texts, strange) {
+            match exact::meaning(content, self.style, at, &reading.old, &reading.new) {
                 Meaning::Literal => edits.push((at..at + reading.old.len(), reading.new.clone())),
                 Meaning::Instead(range, text) => {
                     strategy = Strategy::Indentation;
@@ -207,13 +175,6 @@ impl<'a> Attempt<'a> {
                 return Err(self.unsure(at, why.to_owned()));
             }
             let file = &content[hit.range.clone()];
-            let by_tokens = matches!(hit.strategy, Strategy::LineBreaks | Strategy::Fuzzy);
-            // The estimate itself reads the texts.
-            if !self.steps.take(old.len() + new.len() + file.len())
-                || !self.steps.take(merge::effort(old, new, file, by_tokens))
-            {
-                return Ok(None);
-            }
             let woven = self
                 .woven(hit, old, new, file)
                 .map_err(|doubt| self.unsure(at, doubt.to_string()))?;

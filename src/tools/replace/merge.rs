@@ -6,7 +6,6 @@ use super::find::{Hit, folded};
 use super::indent::{self, Depths, Style};
 use super::tokens::{ALIKE, Pairs, Token, changes, gap, key, likeness, merge, pair, tokens};
 use similar::{Algorithm, DiffTag, capture_diff_slices};
-use std::collections::HashSet;
 use std::ops::Range;
 
 /// Why the new lines are ambiguous.
@@ -42,7 +41,6 @@ pub(super) fn weave(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
         ));
     }
     let partners = align(parts.old, parts.new);
-    let taken: HashSet<usize> = partners.iter().flatten().copied().collect();
     let depths = Depths::learn(parts, &partners);
     let manners = Manners::learn(parts)?;
     depths.refuse_flat()?;
@@ -63,7 +61,7 @@ pub(super) fn weave(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
                 merge(&manners.plain(body(old)), body(file), &asked)
                     .ok_or_else(|| Doubt::Conflict(old.trim().to_owned()))?
             }
-            _ => moved(line, parts, &taken).map_or(asked, |file| body(file).to_owned()),
+            _ => moved(line, parts, &partners).map_or(asked, |file| body(file).to_owned()),
         };
         let trailing = match pair {
             Some((old, file)) if tail(old) == tail(line) => tail(file),
@@ -74,45 +72,10 @@ pub(super) fn weave(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
     Ok(out)
 }
 
-/// An estimate, rather too high than too low, of the steps that it takes to align and merge these texts. `tokens_too`:
-/// for [`like_file`], which also aligns the tokens of the whole texts. An aligner takes time in proportion to the square
-/// of what differs, so equal lines at the start and end of both texts do not count.
-pub(super) fn effort(old: &str, new: &str, file: &str, tokens_too: bool) -> usize {
-    let (olds, news): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
-    let same = |(old, new): &(&&str, &&str)| old == new;
-    let head = olds.iter().zip(&news).take_while(same).count();
-    let tail = olds[head..]
-        .iter()
-        .rev()
-        .zip(news[head..].iter().rev())
-        .take_while(same)
-        .count();
-    let sizes = |lines: &[&str]| lines.iter().map(|line| tokens(line).len()).collect::<Vec<_>>();
-    let (gone, fresh) = (
-        sizes(&olds[head..olds.len() - tail]),
-        sizes(&news[head..news.len() - tail]),
-    );
-    let sum = |sizes: &[usize]| sizes.iter().sum::<usize>();
-    let squares = |sizes: &[usize]| sizes.iter().map(|size| size.saturating_mul(*size)).sum::<usize>();
-    let square = |size: usize| size.saturating_mul(size) / 4;
-    // Each new line may be compared with each old one.
-    let pairs = fresh.len().saturating_mul(squares(&gone)) / 2;
-    let pairs = pairs.saturating_add(gone.len().saturating_mul(squares(&fresh)) / 2);
-    let lines = square(olds.len() + news.len() + file.split('\n').count());
-    let (copied, real) = (tokens(old), tokens(file));
-    let odd = |all: &[Token<'_>]| all.iter().filter(|token| token.raw != token.plain).count();
-    let signs = (odd(&copied) + odd(&real)).saturating_mul(copied.len() + tokens(new).len());
-    let whole = match tokens_too && !gone.is_empty() && !fresh.is_empty() {
-        true => square(sum(&gone) + sum(&fresh)).saturating_add(copied.len().saturating_mul(sum(&fresh)) / 4),
-        false => 0,
-    };
-    [pairs, lines, signs, whole].into_iter().fold(0, usize::saturating_add)
-}
-
 /// The file's version of a line that the edit moves.
-fn moved<'a>(line: &str, parts: &Parts<'a>, taken: &HashSet<usize>) -> Option<&'a str> {
+fn moved<'a>(line: &str, parts: &Parts<'a>, partners: &[Option<usize>]) -> Option<&'a str> {
     let same = |at: &usize| parts.old.get(*at).is_some_and(|old| body(old) == body(line));
-    let left = |at: &usize| !taken.contains(at);
+    let left = |at: &usize| !partners.contains(&Some(*at));
     let mut found = (0..parts.old.len()).filter(same).filter(left);
     let at = found.next().filter(|_| found.next().is_none())?;
     parts.file.get(at).copied()
@@ -150,7 +113,7 @@ impl<'a> Manners<'a> {
         let mut signs = Vec::new();
         for (old, file) in parts.old.iter().zip(parts.file) {
             let (copied, real) = (tokens(old), tokens(file));
-            let pairs = pair(&copied, &real, usize::MAX, &|_| false, &|_| true).unwrap_or_default();
+            let pairs = pair(&copied, &real, usize::MAX, &|_| false).unwrap_or_default();
             let both = copied.iter().zip(&pairs.of);
             let special = both
                 .filter_map(|(copy, at)| Some((*copy, real[(*at)?].raw)))

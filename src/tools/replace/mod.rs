@@ -14,7 +14,6 @@ mod find;
 mod indent;
 mod matcher;
 mod merge;
-mod steps;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -40,9 +39,6 @@ use std::sync::Arc;
 
 /// Upper limit for the changed lines that the model receives.
 const SHOWN_LINES: usize = 120;
-
-/// Upper limit in bytes for `old_string`.
-const MAX_OLD: usize = 256 << 10;
 
 const DESCRIPTION: &str = "Replaces a part of a file. old_string is the text to replace as the file has it, with enough \
     lines around it to fit one place only; new_string is what stands there afterwards, complete. An empty old_string makes a \
@@ -101,6 +97,10 @@ struct Change {
 
 /// Added to errors if the file differs from what the model has read.
 const REREAD: &str = "\n[a command of yours had changed the file since you read it, so it was read again: this is about its current text]";
+
+/// Upper limit in bytes for `old_string`: finding a text that differs in several places costs the product of its length
+/// and the file's.
+const MAX_OLD: usize = 256 << 10;
 
 fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
     let place = args.place("file_path", workspace)?;

@@ -146,20 +146,16 @@ pub(super) struct Pairs {
 
 /// Pairs a copy with the file's tokens from the first on. Words may be misspelt or added in the copy, commas and
 /// semicolons lost or added. `None`: the texts differ otherwise, or in more than `limit` characters. `known`: whether
-/// the file has this word. `take`: takes steps, `false` if none are left; then the result is `None`.
+/// the file has this word.
 pub(super) fn pair(
     copy: &[Token<'_>],
     file: &[Token<'_>],
     limit: usize,
     known: &dyn Fn(&str) -> bool,
-    take: &dyn Fn(usize) -> bool,
 ) -> Option<Pairs> {
     let mut pairs = Pairs::default();
     let mut at = 0;
     for (index, token) in copy.iter().enumerate() {
-        if !take(1) {
-            return None;
-        }
         let next = file.get(at + 1);
         let fits = next.is_some_and(|next| token.is_copied_from(next));
         if let Some(real) = file.get(at).filter(|real| index > 0 && !token.is_copied_from(real)) {
@@ -178,10 +174,6 @@ pub(super) fn pair(
                 continue;
             }
             Some(real) if token.is_word() && real.is_word() => {
-                // Each character is compared with each.
-                if !take(token.raw.len().saturating_mul(real.raw.len()) / 2) {
-                    return None;
-                }
                 pairs.cost += strsim::osa_distance(token.raw, real.raw);
                 pairs.other |= !is_slip(token.raw, real.raw) || known(token.raw);
             }
@@ -239,7 +231,7 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
         return Some(file.to_owned());
     }
     let (copied, real, new) = (tokens(base), tokens(file), tokens(asked));
-    let pairs = pair(&copied, &real, usize::MAX, &|_| false, &|_| true).filter(|pairs| !pairs.other)?;
+    let pairs = pair(&copied, &real, usize::MAX, &|_| false).filter(|pairs| !pairs.other)?;
     let mut merge = Merge {
         base: (base, &copied),
         file: (file, &real),
