@@ -103,7 +103,7 @@ fn man(args: &ManArgs) -> Result<u8, Refusal> {
                 true => "overnight.1".to_owned(),
                 false => format!("overnight-{}.1", path.replace(' ', "-")),
             };
-            artefacts::write(&dir.join(name), page)?;
+            artefacts::replace(&dir.join(name), page)?;
         }
         return Ok(exit::PASSED);
     }

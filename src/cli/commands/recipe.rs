@@ -292,7 +292,7 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
     }
     let standing: Vec<String> = wanted
         .iter()
-        .filter(|(path, bytes, _)| path.exists() && !std::fs::read(path).is_ok_and(|own| own == *bytes && path != file))
+        .filter(|(path, bytes, _)| std::fs::symlink_metadata(path).is_ok() && !std::fs::read(path).is_ok_and(|own| own == *bytes && path != file))
         .map(|(path, ..)| path.display().to_string())
         .collect();
     if !standing.is_empty() {
@@ -302,7 +302,7 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
         )));
     }
     for (path, bytes, executable) in &wanted {
-        crate::journal::artefacts::write(path, bytes)?;
+        crate::journal::artefacts::replace(path, bytes)?;
         if *executable {
             let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
             std::fs::set_permissions(path, mode)

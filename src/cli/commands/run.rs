@@ -63,7 +63,8 @@ pub async fn in_tree(args: RunArgs, started: Instant) -> u8 {
     let shared = args.shared.clone();
     let out = args.out.clone();
     let mut place = Place::of(&args);
-    let _held = match session::hold_outputs(&shared, out.as_deref().filter(|_| !args.dry_run)) {
+    let tree = shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
+    let _held = match session::hold_outputs(&shared, out.as_deref().filter(|_| !args.dry_run), &tree) {
         Ok(held) => held,
         Err(refusal) => return session::refused(&refusal, None, &recipe, &session::without_copies(&shared)),
     };
@@ -74,7 +75,6 @@ pub async fn in_tree(args: RunArgs, started: Instant) -> u8 {
         Ok(code) => code,
         Err(refusal) => {
             let dir = place.as_ref().ok().map(Place::dir).or(out.as_deref());
-            let tree = shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
             let dir = dir.filter(|dir| store::refuse_link(&tree, dir).is_ok());
             session::refused(&refusal, dir, &recipe, &shared)
         }
