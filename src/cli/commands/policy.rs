@@ -128,6 +128,9 @@ async fn explain(args: &ExplainArgs) -> Result<u8, Refusal> {
         Ok(judged) => printed(&explain::render(&judged.title, &judged.ruling)),
         Err(why) => {
             out::stderr(&format!("error: {why}"));
+            if args.format == ReportFormat::Json {
+                printed(&format!("{}\n", explain::json_error(&why)))?;
+            }
             Ok(exit::FAILED)
         }
     }

@@ -49,7 +49,9 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
 
 /// The tree that the run began in, if the journal can be read and no other tree is named.
 fn recorded_tree(args: &ResumeArgs) -> Option<PathBuf> {
-    if args.shared.workspace.is_some() {
+    let shared = &args.shared;
+    let is_needed = shared.patch.is_some() || shared.junit.is_some() || shared.transcript.is_some();
+    if shared.workspace.is_some() || !is_needed {
         return None;
     }
     let here = Path::new(".");
