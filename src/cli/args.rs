@@ -832,7 +832,7 @@ pub enum RunsCommand {
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
-    /// Remove all but the newest N runs, except those that are suspended, interrupted or unfinished
+    /// Remove all but the newest N runs; those that have not come to their end stay
     Prune {
         #[arg(long, value_name = "N")]
         keep: usize,
