@@ -2,7 +2,7 @@
 
 use clap::FromArgMatches;
 use clap_complete::CompleteEnv;
-use overnight::cli::{self, args::Cli, commands, exit, manual, out, version};
+use overnight::cli::{self, args::Cli, commands, exit, manual, out, refusal::Refusal, version};
 use overnight::journal::chain_key;
 use overnight::process::{close_to_others, confine, proxy, use_helper};
 use std::process::ExitCode;
@@ -54,8 +54,8 @@ fn main() -> ExitCode {
     if let Some(directory) = &cli.directory
         && let Err(error) = std::env::set_current_dir(directory)
     {
-        out::stderr(&format!("error: -C {}: {error}", directory.display()));
-        return ExitCode::from(exit::ENVIRONMENT);
+        let refusal = Refusal::Environment(format!("-C {}: {error}", directory.display()));
+        return ExitCode::from(commands::not_begun(&cli.command, &refusal));
     }
     let command = cli.command;
     if let Ok(own) = std::env::current_exe() {

@@ -255,6 +255,9 @@ pub struct RunStarted {
     pub base: PatchBase,
     /// Whether replies are recorded ones (`--sample`, `script:`, `replay:`).
     pub recorded: bool,
+    /// Whether the run is that of a recipe's sample, on a temporary copy of the sample's tree.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sample: bool,
     /// Where the recipe came from. A journal without it is resumed as if its recipe were untrusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<RecipeSource>,

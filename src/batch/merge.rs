@@ -10,6 +10,7 @@ use super::plan::{self, PlanFile};
 use super::result::{BatchResult, JobReport, ReportHead};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
+use crate::base::quote::counted;
 use crate::journal::{artefacts, chain_key};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
@@ -118,7 +119,8 @@ pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchErr
     }
     let without = jobs.iter().filter(|job| job.state == "not_run").count();
     if without > 0 {
-        missing.push(format!("{without} jobs were not run"));
+        let verb = if without == 1 { "was" } else { "were" };
+        missing.push(format!("{} {verb} not run", counted(without, "job")));
     }
     let head = ReportHead {
         name: &plan.name,

@@ -3,6 +3,7 @@
 
 use super::budget::JobSpending;
 use super::rows::RunRow;
+use crate::base::quote::counted;
 use crate::report::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::BTreeMap;
@@ -69,7 +70,8 @@ impl BatchProgress {
             bar.set_length(jobs as u64);
         }
         self.line(&format!(
-            "overnight: {jobs} jobs to run, {others} up to date or left out"
+            "overnight: {} to run, {others} up to date or left out",
+            counted(jobs, "job")
         ));
     }
 

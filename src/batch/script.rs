@@ -1,6 +1,7 @@
 //! Generates job files for CI engines and schedulers that run shards: an array or matrix job and a merge job that
 //! depends on it. Pure.
 
+use crate::base::quote::shell_word;
 use serde_json::json;
 
 /// A CI engine or scheduler for which a job file can be written.
@@ -64,34 +65,25 @@ pub struct ScriptSpec {
     pub more: Vec<String>,
 }
 
-/// Quotes a word for a POSIX shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
-}
-
 impl ScriptSpec {
     /// The command of one shard; `index` is shell text that expands to its number, from 1.
     fn shard(&self, index: &str) -> String {
-        let more: String = self.more.iter().map(|word| format!(" {}", quoted(word))).collect();
+        let more: String = self.more.iter().map(|word| format!(" {}", shell_word(word))).collect();
         format!(
             "overnight batch {} --shard \"{index}/{n}\" --out {}/\"{index}-of-{n}\"{more}",
-            quoted(&self.manifest),
-            quoted(&format!("{}/shards", self.out)),
+            shell_word(&self.manifest),
+            shell_word(&format!("{}/shards", self.out)),
             n = self.shards
         )
     }
 
     /// The command of the merge.
     fn merge(&self) -> String {
-        let shards = quoted(&format!("{}/shards", self.out));
+        let shards = shell_word(&format!("{}/shards", self.out));
         format!(
             "overnight merge {shards}/*-of-{} --out {}",
             self.shards,
-            quoted(&self.out)
+            shell_word(&self.out)
         )
     }
 }
@@ -134,7 +126,7 @@ echo "array $array"
 echo "merge ${{merge%%;*}}"
 "#,
         n = spec.shards,
-        logs = quoted(&format!("{}/logs", spec.out)),
+        logs = shell_word(&format!("{}/logs", spec.out)),
         shard = spec.shard("$SLURM_ARRAY_TASK_ID"),
         merge = spec.merge(),
     )
@@ -155,7 +147,7 @@ SHELL=$(command -v bash) parallel --will-cite --env shard --joblog {logs}/joblog
 {merge}
 "#,
         n = spec.shards,
-        logs = quoted(&format!("{}/logs", spec.out)),
+        logs = shell_word(&format!("{}/logs", spec.out)),
         shard = spec.shard("$1"),
         merge = spec.merge(),
     )
@@ -256,7 +248,7 @@ jobs:
         merge = json!(spec.merge()),
         shards = json!(format!("{}/shards/", spec.out)),
         out = json!(format!("{}/", spec.out)),
-        summary = quoted(&format!("{}/summary.md", spec.out)),
+        summary = shell_word(&format!("{}/summary.md", spec.out)),
     )
 }
 
@@ -266,11 +258,11 @@ fn buildkite(spec: &ScriptSpec) -> String {
     let shard = format!(
         "{} ; code=$$?; buildkite-agent artifact upload {}; exit $$code",
         spec.shard("$$((BUILDKITE_PARALLEL_JOB + 1))"),
-        quoted(&format!("{}/shards/**/*", spec.out))
+        shell_word(&format!("{}/shards/**/*", spec.out))
     );
     let merge = format!(
         "buildkite-agent artifact download {} . ; {}",
-        quoted(&format!("{}/shards/**/*", spec.out)),
+        shell_word(&format!("{}/shards/**/*", spec.out)),
         spec.merge()
     );
     format!(
@@ -295,7 +287,7 @@ steps:
 
 fn kubernetes(spec: &ScriptSpec) -> String {
     let shard = spec.shard("$((JOB_COMPLETION_INDEX + 1))");
-    let seals = quoted(&format!("{}/shards", spec.out));
+    let seals = shell_word(&format!("{}/shards", spec.out));
     let wait = format!(
         "until [ \"$(ls {seals}/*-of-{}/bundle.json 2>/dev/null | wc -l)\" -ge {} ]; do sleep 5; done",
         spec.shards, spec.shards
@@ -400,7 +392,7 @@ fn hyperqueue(spec: &ScriptSpec) -> String {
         spec.shards
     );
     for index in 1..=spec.shards {
-        let sealed = quoted(&format!("{}/shards/{index}-of-{}/bundle.json", spec.out, spec.shards));
+        let sealed = shell_word(&format!("{}/shards/{index}-of-{}/bundle.json", spec.out, spec.shards));
         let command = format!("{} ; test -f {sealed}", spec.shard(&index.to_string()));
         file.push_str(&format!(
             "\n[[task]]\nid = {index}\ncommand = [\"sh\", \"-c\", {}]\n",
@@ -448,7 +440,7 @@ mod tests {
 
     #[test]
     fn names_cannot_become_commands() {
-        assert_eq!(quoted("a'; rm -rf /"), r"'a'\''; rm -rf /'");
+        assert_eq!(shell_word("a'; rm -rf /"), r"'a'\''; rm -rf /'");
         let text = script(ShardEngine::Slurm, &spec("$(touch x).yaml"));
         assert!(text.contains("'$(touch x).yaml'"));
     }

@@ -1,6 +1,7 @@
 //! Defines and parses the command line.
 
 use super::candidates;
+use crate::base::ids::RunId;
 use crate::report::export::ReportFile as Output;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -270,21 +271,25 @@ pub struct RunArgs {
     /// Work in a temporary git worktree and leave your tree unchanged
     #[arg(long)]
     pub isolate: bool,
-    /// The run directory (default: .overnight/runs/ID in the workspace) [env: OVERNIGHT_OUT]
+    /// The run directory, new or empty (default: .overnight/runs/ID in the workspace) [env: OVERNIGHT_OUT]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the resolved plan, tools, policy, budget and trust; call no model, start nothing, send nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// The id of the run, if it was chosen before its directory was named.
+    #[arg(skip)]
+    pub run_id: Option<RunId>,
 }
 
 /// `overnight resume`.
 #[derive(Clone, Debug, Args)]
+#[command(override_usage = "overnight resume [OPTIONS] <RUN>\n       overnight resume [OPTIONS] --last")]
 pub struct ResumeArgs {
     /// Run directory or run id
     #[arg(required_unless_present = "last", add = candidates::runs())]
     pub run: Option<String>,
-    /// The newest run of the workspace
+    /// The newest run of the workspace; runs of samples do not count
     #[arg(long, conflicts_with = "run")]
     pub last: bool,
     /// Approve a suspended call, as CALL@DIGEST from suspension.md
@@ -446,11 +451,12 @@ pub enum FailOn {
 
 /// `overnight report`.
 #[derive(Clone, Debug, Args)]
+#[command(override_usage = "overnight report [OPTIONS] <RUN>\n       overnight report [OPTIONS] --last")]
 pub struct ReportArgs {
     /// Run directory or run id
     #[arg(required_unless_present = "last", add = candidates::runs())]
     pub run: Option<String>,
-    /// The newest run of the workspace
+    /// The newest run of the workspace; runs of samples do not count
     #[arg(long, conflicts_with = "run")]
     pub last: bool,
     /// The output to print; without it, all files of the run directory are written again
@@ -827,10 +833,13 @@ pub enum RunsCommand {
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
-    /// Remove all but the newest N runs
+    /// Remove all but the newest N runs; those that have not come to their end stay
     Prune {
         #[arg(long, value_name = "N")]
         keep: usize,
+        /// Remove suspended, interrupted and unfinished runs too; an active run is always kept
+        #[arg(long)]
+        all: bool,
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },

@@ -170,9 +170,11 @@ impl Write for Stderr {
 
 /// Prints on stderr why a command cannot be carried out.
 pub fn refusal(refusal: &Refusal) {
+    let text = refusal.to_string();
+    // Problems of files have their position before the word.
     match refusal {
-        Refusal::Invalid(text) => stderr(text),
-        other => stderr(&format!("error: {other}")),
+        Refusal::Invalid(_) if text.contains("error[") => stderr(&text),
+        _ => stderr(&format!("error: {text}")),
     }
 }
 

@@ -4,6 +4,7 @@ use super::exit;
 use crate::base::outcome::Verdict;
 use crate::diag::{self, Diagnostic, SourceFiles};
 use crate::journal::JournalError;
+use serde_json::{Value, json};
 
 /// A command that cannot be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +47,21 @@ impl Refusal {
             Refusal::Environment(_) => Verdict::Environment,
             Refusal::Output(_) => Verdict::Output,
         }
+    }
+}
+
+/// The value of `schema` in the object of a refused command whose own output has no such key.
+pub const SCHEMA: &str = "overnight/error/v1";
+
+impl Refusal {
+    /// The object that a command with `--format json` prints on stdout in place of its output.
+    pub fn object(&self, schema: &str) -> Value {
+        json!({
+            "schema": schema,
+            "verdict": self.verdict().as_str(),
+            "exit_code": self.code(),
+            "message": self.to_string(),
+        })
     }
 }
 

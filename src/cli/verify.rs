@@ -3,6 +3,7 @@
 use super::outputs;
 use crate::base::event::EventKind;
 use crate::base::ids::sha256_hex;
+use crate::base::quote::shell_word;
 use crate::journal::{self, Journal, JournalError, artefacts, chain_key, state};
 use crate::report::export::{self, Beside, ReportFile};
 use crate::report::result::{self, Ending, JournalHead};
@@ -43,7 +44,7 @@ pub fn run(home: &Path) -> Result<Verified, JournalError> {
 /// The command that renders the outputs again.
 fn made_again(home: &Path) -> String {
     let dir = state::outputs_of(home).unwrap_or_else(|| home.to_owned());
-    let name = result::quoted(&dir.to_string_lossy());
+    let name = shell_word(&dir.to_string_lossy());
     format!("`overnight report {name}` renders it again from the journal")
 }
 

@@ -49,6 +49,8 @@ pub struct DeliverSettings<'a> {
     pub quiet: &'a Redactor,
     /// Where a message for `git am` is written.
     pub mbox: PathBuf,
+    /// Whether the user named that file; another one is in the run directory, where no link is followed.
+    pub mbox_is_named: bool,
 }
 
 /// Delivers a run. `log`: its delivery record, with the lines of earlier deliveries; `None` on a dry run, which writes
@@ -530,7 +532,11 @@ impl Work<'_, '_> {
         if self.settings.dry_run {
             self.done.preview = Some(self.preview(store, texts, base, rebased).await?);
         } else if outcome != DeliverOutcome::Unchanged {
-            artefacts::write(path, &mail).map_err(|error| DeliverStop::Output(error.to_string()))?;
+            let written = match self.settings.mbox_is_named {
+                true => artefacts::write(path, &mail),
+                false => artefacts::replace(path, &mail),
+            };
+            written.map_err(|error| DeliverStop::Output(error.to_string()))?;
         }
         self.end(outcome, "");
         Ok(())

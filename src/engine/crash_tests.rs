@@ -348,6 +348,7 @@ fn begin() -> EventKind {
         isolated_from: None,
         base: crate::base::event::PatchBase { commit: None },
         recorded: true,
+        sample: false,
         source: None,
         files: Vec::new(),
     }))

@@ -2,9 +2,16 @@
 //! temporary name and renamed.
 
 use super::error::JournalError;
+use super::place::settled;
 use crate::base::ids::BlobId;
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// Limit of links that lead from one to the next.
+const LINKS: usize = 40;
 
 /// Stores bytes under their SHA-256 in `blobs/`; equal bytes are stored once.
 pub fn keep_blob(dir: &Path, bytes: &[u8]) -> Result<BlobId, JournalError> {
@@ -40,17 +47,88 @@ pub fn read_blob(dir: &Path, id: &BlobId) -> Result<Vec<u8>, JournalError> {
     }
 }
 
+/// Where the bytes of a file that the user named go.
+enum Destination {
+    /// A path that is no link: its file is replaced by a rename, or created.
+    File(PathBuf),
+    /// A device, a pipe or an open file of a process (`/dev/stdout`), which is written to and never replaced.
+    Open,
+}
+
 /// Writes a file that the user named, atomically, and creates its directories. A device or a pipe is written to
-/// directly.
+/// directly. A link stays: the file that it leads to is written.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
-    // A device such as /dev/stdout or a pipe must not be replaced by a rename.
-    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        return std::fs::write(path, bytes).map_err(|source| JournalError::Write {
-            path: path.display().to_string(),
-            source,
-        });
+    let wrap = |source| JournalError::Write {
+        path: path.display().to_string(),
+        source,
+    };
+    match destination(path).map_err(wrap)? {
+        (_, Destination::Open) => write_open(path, bytes).map_err(wrap),
+        (links, Destination::File(_)) if links.is_empty() => replace(path, bytes),
+        (_, Destination::File(file)) => replace(&file, bytes),
     }
-    replace(path, bytes)
+}
+
+/// Removes a file that the user named, if it exists. A link stays: the file that it leads to is removed. Devices, pipes
+/// and open files of a process stay.
+///
+/// # Errors
+/// Errors of the system.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match destination(path)? {
+        (_, Destination::File(file)) if std::fs::symlink_metadata(&file).is_ok_and(|found| found.is_file()) => {
+            std::fs::remove_file(file)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The links that a file which the user named leads through, as absolute paths. Links above the last component of a
+/// path do not count.
+pub fn links(path: &Path) -> Vec<PathBuf> {
+    destination(path).map(|(links, _)| links).unwrap_or_default()
+}
+
+fn destination(path: &Path) -> io::Result<(Vec<PathBuf>, Destination)> {
+    let mut at = std::path::absolute(path)?;
+    let mut links = Vec::new();
+    for _ in 0..LINKS {
+        let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else {
+            return Ok((links, Destination::Open));
+        };
+        let parent = settled(parent);
+        let is_shared_memory = parent.starts_with("/dev/shm");
+        if parent.starts_with("/proc") || (parent.starts_with("/dev") && !is_shared_memory) {
+            return Ok((links, Destination::Open));
+        }
+        let here = parent.join(name);
+        match std::fs::symlink_metadata(&here) {
+            Ok(found) if found.is_symlink() => {
+                at = parent.join(std::fs::read_link(&here)?);
+                links.push(here);
+            }
+            Ok(found) if !found.is_file() => return Ok((links, Destination::Open)),
+            _ => return Ok((links, Destination::File(here))),
+        }
+    }
+    Err(rustix::io::Errno::LOOP.into())
+}
+
+/// Writes to what is open already. If that is the regular file to which this process's stdout or stderr goes, the bytes
+/// are written there in order; a second opening would begin at its start and be overwritten.
+fn write_open(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if let Ok(found) = std::fs::metadata(path)
+        && found.is_file()
+    {
+        for stream in [io::stdout().as_fd(), io::stderr().as_fd()] {
+            let mut own = File::from(stream.try_clone_to_owned()?);
+            let data = own.metadata()?;
+            if (data.dev(), data.ino()) == (found.dev(), found.ino()) {
+                return own.write_all(bytes);
+            }
+        }
+    }
+    std::fs::write(path, bytes)
 }
 
 /// Writes a file atomically, replacing whatever has its name, and creates its directories.

@@ -6,9 +6,18 @@ pub enum JournalError {
     /// It does not exist or is not a run directory: exit code 8.
     #[error("no journal in {0}")]
     Missing(String),
+    /// What the user named is neither a run directory nor the id of a run: exit code 8.
+    #[error("no journal in {0}: name a run directory, or one of the ids that `overnight runs list` shows")]
+    Unknown(String),
+    /// What the user named is the directory of a batch: exit code 8.
+    #[error("no journal in {dir}, which is the directory of a batch: name the directory of one run in it, {run}")]
+    Batch { dir: String, run: String },
     /// A workspace has no runs: exit code 8.
-    #[error("{0} has no runs")]
+    #[error("{0} has no runs (those of --sample do not count)")]
     NoRuns(String),
+    /// A workspace that does not exist: exit code 8.
+    #[error("{0} is not a directory")]
+    NoDirectory(String),
     /// A new run finds a journal there: exit code 8.
     #[error("{0} already holds a run")]
     Taken(String),

@@ -26,6 +26,14 @@ pub fn link_inside(workspace: &Path, path: &Path) -> Option<PathBuf> {
     None
 }
 
+/// Whether a path is in `workspace`, links above its last component resolved; the last one need not exist.
+pub fn is_inside(workspace: &Path, path: &Path) -> bool {
+    let Ok(root) = std::fs::canonicalize(workspace) else {
+        return false;
+    };
+    std::path::absolute(path).is_ok_and(|path| path.parent().is_some_and(|parent| settled(parent).starts_with(&root)))
+}
+
 /// Creates a directory and its parents. Below `workspace` no link is followed, even if the tree changes at the same
 /// time.
 ///

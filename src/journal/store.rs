@@ -1,6 +1,6 @@
 //! Names, creates, finds, lists and prunes run directories, and locks workspaces.
 
-use super::{JournalError, format, place, reader, state, writer};
+use super::{JournalError, artefacts, format, place, reader, state, writer};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
 use jiff::Timestamp;
@@ -9,6 +9,11 @@ use std::path::{Path, PathBuf};
 
 /// The directory of a workspace that holds its runs.
 pub const RUNS: &str = ".overnight/runs";
+
+/// The record of a batch in its directory.
+const BATCH_RECORD: &str = "batch.jsonl";
+/// The rows of a batch in its directory, or in that of a merge.
+const BATCH_ROWS: &str = "runs.jsonl";
 
 /// A new run id, from the clock and the kernel's random numbers.
 pub fn new_run_id(now: Timestamp) -> RunId {
@@ -48,6 +53,16 @@ pub fn refuse_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
     }
 }
 
+/// Refuses a file that the user named if it is a link of the tree, or leads to one. A link outside the tree is the
+/// user's own.
+pub fn refuse_named_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
+    let of_tree = |link: &PathBuf| place::is_inside(workspace, link);
+    match artefacts::links(path).into_iter().find(of_tree) {
+        Some(link) => Err(JournalError::Link(link.display().to_string())),
+        None => Ok(()),
+    }
+}
+
 /// The journal directory of a run, given by its directory or by its id in `workspace`. The state directory takes
 /// precedence over the tree, where commands may have written.
 pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
@@ -67,15 +82,27 @@ pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
     let known = known
         .map(|head| PathBuf::from(head.dir))
         .filter(|dir| dir.join(format::FILE).is_file());
-    known.ok_or_else(|| JournalError::Missing(run.to_owned()))
+    known.ok_or_else(|| {
+        let dir = run.trim_end_matches('/');
+        let has = |file: &str| Path::new(run).join(file).is_file();
+        let one = match (has(BATCH_RECORD), has(BATCH_ROWS)) {
+            (true, _) => format!("{dir}/jobs/JOB/DIGEST"),
+            (false, true) => format!("as `run` in a line of {dir}/{BATCH_ROWS} gives it"),
+            (false, false) => return JournalError::Unknown(run.to_owned()),
+        };
+        JournalError::Batch {
+            dir: dir.to_owned(),
+            run: one,
+        }
+    })
 }
 
-/// The directory of the newest run of a workspace.
+/// The directory of the newest run of a workspace; runs of samples do not count, because they are not runs on it.
 ///
 /// # Errors
 /// The workspace has no runs, or they cannot be listed.
 pub fn newest(workspace: &Path) -> Result<String, JournalError> {
-    let newest = list(workspace)?.pop();
+    let newest = list(workspace)?.into_iter().rfind(|run| !run.is_sample);
     newest
         .map(|run| run.dir.to_string_lossy().into_owned())
         .ok_or_else(|| JournalError::NoRuns(workspace.display().to_string()))
@@ -114,10 +141,26 @@ pub struct RunListing {
     /// The verdict's word; `unfinished` without one, `damaged` when the journal cannot be read, `keyed` when it needs a
     /// key that is not set.
     pub verdict: String,
+    /// Whether it is a run of a recipe's sample.
+    pub is_sample: bool,
+}
+
+impl RunListing {
+    /// Whether the run has not come to its end: it waits for a person, was interrupted or killed, or is active. One that
+    /// cannot be read without a key counts too.
+    pub fn is_open(&self) -> bool {
+        matches!(
+            self.verdict.as_str(),
+            "suspended" | "cancelled" | "unfinished" | "keyed"
+        )
+    }
 }
 
 /// The runs of a workspace, oldest first.
 pub fn list(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
+    if !workspace.is_dir() {
+        return Err(JournalError::NoDirectory(workspace.display().to_string()));
+    }
     let root = workspace.join(RUNS);
     refuse_link(workspace, &root)?;
     let entries = match std::fs::read_dir(&root) {
@@ -154,6 +197,7 @@ fn describe(dir: &Path) -> RunListing {
         started: None,
         recipe: String::new(),
         verdict: "damaged".to_owned(),
+        is_sample: false,
     };
     let read = reader::read(dir);
     if let Err(JournalError::Key(_)) = read {
@@ -171,19 +215,35 @@ fn describe(dir: &Path) -> RunListing {
 
 fn note(listed: &mut RunListing, event: &Event) {
     match &event.kind {
-        EventKind::RunStarted(started) => listed.recipe.clone_from(&started.recipe),
+        EventKind::RunStarted(started) => {
+            listed.recipe.clone_from(&started.recipe);
+            listed.is_sample = started.sample;
+        }
         EventKind::RunFinished { outcome, .. } => outcome.verdict.as_str().clone_into(&mut listed.verdict),
         EventKind::Resumed { .. } => "unfinished".clone_into(&mut listed.verdict),
         _ => {}
     }
 }
 
-/// Removes all but the newest `keep` runs that no process has locked. Returns the removed ones.
-pub fn prune(workspace: &Path, keep: usize) -> Result<Vec<RunId>, JournalError> {
+/// What [`prune`] did with the runs that are not among the newest.
+#[derive(Debug, Default)]
+pub struct Pruned {
+    pub removed: Vec<RunId>,
+    /// Runs that were kept because they have not come to their end.
+    pub kept: Vec<RunListing>,
+}
+
+/// Removes all but the newest `keep` runs. Keeps those that have not come to their end, unless `all` is set, and those
+/// that a process has locked.
+pub fn prune(workspace: &Path, keep: usize, all: bool) -> Result<Pruned, JournalError> {
     let runs = list(workspace)?;
     let surplus = runs.len().saturating_sub(keep);
-    let mut removed = Vec::new();
+    let mut pruned = Pruned::default();
     for run in runs.into_iter().take(surplus) {
+        if !all && run.is_open() {
+            pruned.kept.push(run);
+            continue;
+        }
         refuse_link(workspace, &run.dir)?;
         let free = File::open(run.dir.join(format::FILE)).is_ok_and(|file| file.try_lock().is_ok());
         if free {
@@ -198,8 +258,10 @@ pub fn prune(workspace: &Path, keep: usize) -> Result<Vec<RunId>, JournalError> 
             gone(&run.dir)?;
             place.map_or(Ok(()), |place| gone(&place))?;
             state::forget(&run.run);
-            removed.push(run.run);
+            pruned.removed.push(run.run);
+        } else {
+            pruned.kept.push(run);
         }
     }
-    Ok(removed)
+    Ok(pruned)
 }

@@ -1,6 +1,7 @@
 //! Renders rulings for people and scripts: a trace, a JSON line, and the differences between two policies.
 
 use crate::base::grant::Writes;
+use crate::base::quote::shell_word;
 use crate::base::ruling::{Decision, Deferred, PolicyInput, Ruling};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -119,7 +120,8 @@ pub fn render(title: &str, ruling: &Ruling) -> String {
         );
     }
     for words in &ruling.words {
-        let _ = writeln!(out, "  runs:   {}", plain(&quoted(words)));
+        let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
+        let _ = writeln!(out, "  runs:   {}", plain(&words.join(" ")));
     }
     if !ruling.considered.is_empty() {
         out.push_str("  considered:\n");
@@ -154,19 +156,6 @@ fn writes(writes: &Writes) -> String {
 
 fn plain(text: &str) -> String {
     crate::diag::render::escape(text)
-}
-
-/// Joins words, quoting those that a shell would otherwise change.
-fn quoted(words: &[String]) -> String {
-    let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:,+@%^*?".contains(&byte);
-    let quote = |word: &String| {
-        if !word.is_empty() && word.bytes().all(safe) {
-            word.clone()
-        } else {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        }
-    };
-    words.iter().map(quote).collect::<Vec<_>>().join(" ")
 }
 
 /// A title for a call: the command, path or URL of its arguments.

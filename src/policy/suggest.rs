@@ -8,6 +8,7 @@ use crate::base::access::{Access, FsView, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::Unruled;
 use crate::base::grant::JudgedExec;
+use crate::base::quote::shell_word;
 use crate::base::ruling::{Decision, Ruling};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -148,14 +149,6 @@ fn note_exec(exec: &JudgedExec, terrain: &FsView<'_>, used: &mut Used) {
         dir: exec.cwd.clone(),
     };
     note_command(&command, terrain, used);
-}
-
-fn shell_word(word: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,+@%".contains(&byte);
-    match !word.is_empty() && word.bytes().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
 }
 
 /// Suggests writing a restored file. A new file that was left out of the patch is only mentioned, because it may belong

@@ -5,6 +5,7 @@ use super::findings::{self, Finding, FindingLevel};
 use super::result::{self, Ending, RunResult};
 use super::summary::RunSummary;
 use super::text;
+use std::path::Path;
 
 /// GitHub shows ten annotations of each level for a step.
 const LIMIT: usize = 10;
@@ -97,6 +98,9 @@ pub fn outputs(values: &[(&str, String)], delimiter: &str) -> String {
 /// output; the file named by `result` has it.
 pub fn run_outputs(result: &RunResult) -> Vec<(&'static str, String)> {
     let path = |name: &str| result.artefacts.get(name).cloned().unwrap_or_default();
+    // The result is at the top of the run directory.
+    let result_path = path("result");
+    let directory = Path::new(&result_path).parent();
     let output = match &result.output {
         serde_json::Value::Null => String::new(),
         output => output.to_string(),
@@ -107,10 +111,13 @@ pub fn run_outputs(result: &RunResult) -> Vec<(&'static str, String)> {
         ("reason", result.reason.clone()),
         ("message", result.message.clone()),
         ("run", result.run.clone()),
-        ("directory", path("directory")),
+        (
+            "directory",
+            directory.map(|dir| dir.display().to_string()).unwrap_or_default(),
+        ),
         ("changed", result.patch.is_some().to_string()),
         ("patch", result.patch.clone().unwrap_or_default()),
-        ("result", path("result")),
+        ("result", result_path.clone()),
         ("summary", path("summary")),
         ("junit", path("junit")),
         ("transcript", path("transcript")),

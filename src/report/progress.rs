@@ -141,11 +141,11 @@ impl Lines {
             } => vec![self.call_ended(call, *state, output, *took_ms)],
             EventKind::Approved { call, allow, by } => {
                 let word = if *allow { "approved" } else { "denied" };
-                vec![format!(
-                    "  {call} {} {word} by {}",
-                    self.title(call),
-                    text::line(by, 60)
-                )]
+                let title = match self.title(call) {
+                    title if title.is_empty() => title,
+                    title => format!("{title} "),
+                };
+                vec![format!("  {call} {title}{word} by {}", text::line(by, 60))]
             }
             EventKind::Checked { attempt, check, .. } => {
                 let word = match (check.passed, attempt) {

@@ -11,6 +11,7 @@ use super::summary::{CallSummary, DenialReason, RunSummary, StepSummary};
 use crate::base::grant::JudgedExec;
 use crate::base::ids::sha256_hex;
 use crate::base::outcome::Verdict;
+use crate::base::quote::shell_word;
 use crate::base::source::RecipeSource;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ pub const SCHEMA: &str = "overnight/result/v1";
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
     pub exit_code: i32,
-    /// From the name of an artefact (`patch`, `junit`, `transcript`, …) to its path; `directory` is the run directory.
+    /// From the name of an artefact (`patch`, `junit`, `transcript`, …) to its path. If `directory` is given, texts name the run by it.
     pub artefacts: BTreeMap<String, String>,
     /// SHA-256 of the run's files, by their names in the run directory.
     pub digests: BTreeMap<String, String>,
@@ -357,16 +358,7 @@ pub(crate) fn resume_name(sum: &RunSummary<'_>, ending: &Ending) -> String {
     let Some(directory) = ending.artefacts.get("directory") else {
         return sum.run().to_owned();
     };
-    quoted(directory)
-}
-
-/// A word of a command line, quoted if a shell would change it.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@".contains(c);
-    match !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
+    shell_word(directory)
 }
 
 /// US dollars from millionths.

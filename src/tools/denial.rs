@@ -2,6 +2,7 @@
 
 use crate::base::call::ToolFailure;
 use crate::base::grant::{ExecDenial, JudgedExec};
+use crate::base::quote::shell_word;
 
 /// Upper limit for the programs that are listed as run before.
 const MOST_TOLD: usize = 20;
@@ -61,7 +62,7 @@ fn line(exec: &JudgedExec) -> String {
     let mut text = exec.path.clone();
     for word in exec.argv.iter().skip(1) {
         text.push(' ');
-        text.push_str(&quoted(word));
+        text.push_str(&shell_word(word));
     }
     let text: String = text
         .chars()
@@ -71,15 +72,6 @@ fn line(exec: &JudgedExec) -> String {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
-}
-
-/// An argument as it would be typed in a shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./,:=@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

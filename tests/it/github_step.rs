@@ -4,7 +4,7 @@ use super::batch;
 use super::harness::{Done, World, open_policy, says, script, shell, writes};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A world with the runner's two variables.
 fn step(files: &[(&str, &str)]) -> World {
@@ -86,6 +86,7 @@ fn a_run_gives_its_step_outputs_a_summary_and_annotations() {
     for name in ["patch", "result", "junit", "summary", "transcript", "report"] {
         assert!(world.ws().join(get(name)).is_file(), "{name}: {}", get(name));
     }
+    assert_eq!(Path::new(get("directory")), world.out().canonicalize().unwrap());
     assert!(get("cost").parse::<f64>().is_ok() && get("tokens").parse::<u64>().is_ok());
     assert!(summary(&world).contains("passed"), "{}", summary(&world));
     assert_eq!(

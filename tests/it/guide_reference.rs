@@ -184,7 +184,8 @@ fn exit_codes() -> String {
         order.join(", ")
     );
     let intro = "How a command ended. From code 3 on, `result.json` and the file of `--junit` are written as well; with `--format json` every code\n\
-                 has its object on stdout.";
+                 has its object on stdout: a result, or what the command prints, or for a command that cannot be carried out one with `schema`,\n\
+                 `verdict`, `exit_code` and `message`.";
     page("Exit codes", intro, &text)
 }
 

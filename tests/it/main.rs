@@ -45,6 +45,7 @@ mod locales;
 mod long;
 mod maintenance;
 mod mcp;
+mod mistakes;
 mod object_stores;
 mod packaging;
 mod parallel;

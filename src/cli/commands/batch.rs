@@ -5,6 +5,7 @@ mod inputs;
 mod models;
 
 use super::printed;
+use crate::base::quote::counted;
 use crate::base::secret::Redactor;
 use crate::batch::bundle::{self, BundleSeal, RecordHead};
 use crate::batch::job_result::JobStanding;
@@ -61,33 +62,11 @@ impl From<BatchError> for Refusal {
 }
 
 /// Runs a batch, or prints a job file. Returns the exit code.
-pub async fn batch(args: BatchArgs) -> u8 {
-    let format = args.format;
-    let done = match &args.command {
+pub async fn batch(args: BatchArgs) -> Result<u8, Refusal> {
+    match &args.command {
         Some(command) => print_script(command),
         None => attempt(&args).await,
-    };
-    ended(done, format)
-}
-
-/// With `--format json`, prints a JSON object on stdout for every exit code.
-fn ended(done: Result<u8, Refusal>, format: ListFormat) -> u8 {
-    let refusal = match done {
-        Ok(code) => return code,
-        Err(refusal) => refusal,
-    };
-    out::refusal(&refusal);
-    if format == ListFormat::Json {
-        let object = json!({
-            "schema": result::SCHEMA,
-            "verdict": if refusal.code() == exit::USAGE { "usage" } else { result::verdict_of(refusal.code()) },
-            "exit_code": refusal.code(),
-            "message": refusal.to_string(),
-        });
-        // If stdout fails, the exit code still reports the error.
-        let _ = out::line(&object.to_string());
     }
-    refusal.code()
 }
 
 /// A manifest's text and location.
@@ -768,8 +747,8 @@ async fn dry_run(call: &BatchCall<'_>, models: &Models, args: &BatchArgs) -> Res
     }
     let count = |standing| jobs.iter().filter(|job| job.standing == standing).count();
     text.push_str(&format!(
-        "{} jobs: {} to run, {} up to date, {} skipped\n",
-        jobs.len(),
+        "{}: {} to run, {} up to date, {} skipped\n",
+        counted(jobs.len(), "job"),
         count(JobStanding::Run),
         count(JobStanding::UpToDate),
         count(JobStanding::Skipped)
@@ -882,10 +861,10 @@ fn told(result: &BatchResult, dir: &Path, store: Option<&str>) -> String {
         .map(|(word, n)| format!("{n} {}", word.replace('_', " ")))
         .collect();
     let mut text = format!(
-        "{}: {}; {} jobs: {} run, {} up to date, {} not run",
+        "{}: {}; {}: {} run, {} up to date, {} not run",
         result.name,
         result.verdict.replace('_', " "),
-        result.jobs.total,
+        counted(usize::try_from(result.jobs.total).unwrap_or(usize::MAX), "job"),
         result.jobs.run,
         result.jobs.up_to_date,
         result.jobs.not_run
@@ -911,11 +890,7 @@ fn told(result: &BatchResult, dir: &Path, store: Option<&str>) -> String {
 }
 
 /// `overnight merge`. Returns the exit code.
-pub async fn merge(args: &MergeArgs) -> u8 {
-    ended(merged(args).await, args.format)
-}
-
-async fn merged(args: &MergeArgs) -> Result<u8, Refusal> {
+pub async fn merge(args: &MergeArgs) -> Result<u8, Refusal> {
     let github = step_files(args.github)?;
     let places = bundle_places(args).await?;
     let merged = merging::merge(&places, &args.out)?;

@@ -75,6 +75,11 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     if args.out.is_some() && target != DeliverTarget::Mbox {
         return Err(Refusal::Usage("--out is only for `--to mbox`".to_owned()));
     }
+    if args.out.as_deref() == Some(Path::new("-")) {
+        return Err(Refusal::Usage(
+            "--out -: write /dev/stdout for the standard output, or ./- for a file of this name".to_owned(),
+        ));
+    }
     let token = target
         .token_variables()
         .iter()
@@ -342,6 +347,7 @@ impl Call<'_> {
             access,
             patience: &self.patience,
             quiet: &quiet,
+            mbox_is_named: self.args.out.is_some(),
             mbox: self.args.out.clone().unwrap_or_else(|| own_dir.join("changes.mbox")),
         };
         let mut own;

@@ -2,6 +2,7 @@
 //! Overwrites no file and runs no command.
 
 use super::printed;
+use crate::base::quote::shell_word;
 use crate::cli::args::InitArgs;
 use crate::cli::exit;
 use crate::cli::out;
@@ -180,8 +181,8 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
     }
     printed(&format!(
         "next: overnight run {recipe} --policy {policy} --model gemini/gemini-2.5-pro --isolate\n",
-        recipe = dir.join(name).display(),
-        policy = dir.join("ci/overnight-policy.yaml").display(),
+        recipe = shell_word(&dir.join(name).to_string_lossy()),
+        policy = shell_word(&dir.join("ci/overnight-policy.yaml").to_string_lossy()),
     ))?;
     Ok(exit::PASSED)
 }

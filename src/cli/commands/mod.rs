@@ -16,20 +16,25 @@ pub mod schema;
 pub mod session;
 pub mod tools;
 
-use super::args::{Command, ManArgs, StdoutFormat};
-use super::refusal::Refusal;
+use super::args::{
+    Command, LineFormat, ListFormat, ManArgs, PolicyCommand, ProblemFormat, RecipeCommand, ReportFormat, RunsCommand,
+    StdoutFormat, ToolsCommand,
+};
+use super::refusal::{Refusal, SCHEMA as REFUSED};
 use super::{exit, manual, out, outputs, variables};
 use crate::base::outcome::Verdict;
+use crate::batch::result::SCHEMA as BATCH;
 use crate::journal::artefacts;
 use std::ffi::OsString;
 
 /// Runs a command. Returns the exit code.
 pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
+    let schema = object_schema(&command);
     let done = match command {
         Command::Run(args) => return run::run(*args, started).await,
         Command::Resume(args) => return resume::resume(*args, started).await,
-        Command::Batch(args) => return batch::batch(*args).await,
-        Command::Merge(args) => return batch::merge(&args).await,
+        Command::Batch(args) => batch::batch(*args).await,
+        Command::Merge(args) => batch::merge(&args).await,
         Command::Compare(args) => batch::compare(&args),
         Command::Report(args) => report::report(&args),
         Command::Deliver(args) => deliver::deliver(&args).await,
@@ -46,11 +51,71 @@ pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
     };
     match done {
         Ok(code) => code,
-        Err(refusal) => {
-            out::stderr(&format!("error: {refusal}"));
-            refusal.code()
-        }
+        Err(refusal) => refused(&refusal, schema),
     }
+}
+
+/// Reports why a command cannot be carried out: on stderr, and as an object of this schema on stdout.
+fn refused(refusal: &Refusal, schema: Option<&str>) -> u8 {
+    out::refusal(refusal);
+    if let Some(schema) = schema {
+        // If stdout fails, the exit code still reports the error.
+        let _ = out::line(&refusal.object(schema).to_string());
+    }
+    refusal.code()
+}
+
+/// Reports why a command cannot even begin. Returns the exit code.
+pub fn not_begun(command: &Command, refusal: &Refusal) -> u8 {
+    let format = match command {
+        Command::Run(args) => args.shared.format,
+        Command::Resume(args) => args.shared.format,
+        other => return refused(refusal, object_schema(other)),
+    };
+    out::refusal(refusal);
+    match format.or_else(variables::format).unwrap_or_default() {
+        StdoutFormat::Text => refusal.code(),
+        format => outputs::print(format, &outputs::unstarted(refusal.verdict(), "", &refusal.to_string())),
+    }
+}
+
+/// The schema of the object that a refused command prints on stdout: `None` without `--format json`, and for `run` and
+/// `resume`, which print a result.
+fn object_schema(command: &Command) -> Option<&'static str> {
+    let (is_json, schema) = match command {
+        Command::Batch(args) => (args.format == ListFormat::Json, BATCH),
+        Command::Merge(args) => (args.format == ListFormat::Json, BATCH),
+        Command::Compare(args) => (args.format == ListFormat::Json, REFUSED),
+        Command::Deliver(args) => (args.format == LineFormat::Json, REFUSED),
+        Command::Policy(PolicyCommand::Check { format, .. } | PolicyCommand::Test { format, .. }) => {
+            (*format == ProblemFormat::Json, REFUSED)
+        }
+        Command::Policy(PolicyCommand::Explain(args)) => {
+            (args.format == ReportFormat::Json || args.calls.is_some(), REFUSED)
+        }
+        Command::Policy(PolicyCommand::Import { format, .. }) => (*format == ReportFormat::Json, REFUSED),
+        Command::Recipe(RecipeCommand::Check { format, .. }) => (*format == ProblemFormat::Json, REFUSED),
+        Command::Recipe(RecipeCommand::Show { json, format, .. }) => (*json || *format == ReportFormat::Json, REFUSED),
+        Command::Recipe(RecipeCommand::List { format, .. } | RecipeCommand::Test { format, .. }) => {
+            (*format == ReportFormat::Json, REFUSED)
+        }
+        Command::Tools(ToolsCommand::List { format, .. }) => (*format != StdoutFormat::Text, REFUSED),
+        Command::Tools(ToolsCommand::Call(args)) => (args.format != StdoutFormat::Text, REFUSED),
+        Command::Runs(args) => {
+            let format = match &args.command {
+                None => ReportFormat::Text,
+                Some(
+                    RunsCommand::List { format }
+                    | RunsCommand::Verify { format, .. }
+                    | RunsCommand::Prune { format, .. },
+                ) => *format,
+            };
+            (format == ReportFormat::Json, REFUSED)
+        }
+        Command::Doctor(args) => (args.format == ReportFormat::Json, REFUSED),
+        _ => (false, REFUSED),
+    };
+    is_json.then_some(schema)
 }
 
 fn printed(text: &str) -> Result<u8, Refusal> {
@@ -72,18 +137,47 @@ pub fn usage(typed: &[OsString], why: &str) -> u8 {
         let joined = format!("--format={name}");
         texts.iter().any(|text| *text == joined) || texts.windows(2).any(|two| two == ["--format", name])
     };
-    let runs = matches!(texts.first(), Some(&"run" | &"resume"));
+    let command = command_of(&texts);
+    let runs = matches!(command, Some("run" | "resume"));
+    if !runs {
+        if said("json") {
+            let refusal = Refusal::Usage(message_of(why).to_owned());
+            let schema = match command {
+                Some("batch" | "merge") => BATCH,
+                _ => REFUSED,
+            };
+            // If stdout fails, the exit code still reports the error.
+            let _ = out::line(&refusal.object(schema).to_string());
+        }
+        return exit::USAGE;
+    }
     let format = match (said("json"), said("stream-json"), said("text")) {
         (true, ..) => StdoutFormat::Json,
         (_, true, _) => StdoutFormat::StreamJson,
         (_, _, true) => return exit::USAGE,
         _ => variables::format().unwrap_or_default(),
     };
-    if runs && format != StdoutFormat::Text {
-        let message = why.trim().trim_start_matches("error: ");
-        outputs::print(format, &outputs::unstarted(Verdict::Usage, "", message));
+    if format != StdoutFormat::Text {
+        outputs::print(format, &outputs::unstarted(Verdict::Usage, "", message_of(why)));
     }
     exit::USAGE
+}
+
+fn message_of(why: &str) -> &str {
+    why.trim().trim_start_matches("error: ")
+}
+
+/// The command in these arguments: the first that is neither a flag nor the value of one that all commands share.
+fn command_of<'a>(texts: &[&'a str]) -> Option<&'a str> {
+    let mut texts = texts.iter();
+    while let Some(text) = texts.next() {
+        match *text {
+            "-C" | "--color" => drop(texts.next()),
+            text if text.starts_with('-') => {}
+            text => return Some(text),
+        }
+    }
+    None
 }
 
 /// Prints a completion script that asks this program for candidates, or a static one.
@@ -109,7 +203,7 @@ fn man(args: &ManArgs) -> Result<u8, Refusal> {
                 true => "overnight.1".to_owned(),
                 false => format!("overnight-{}.1", path.replace(' ', "-")),
             };
-            artefacts::write(&dir.join(name), page)?;
+            artefacts::replace(&dir.join(name), page)?;
         }
         return Ok(exit::PASSED);
     }

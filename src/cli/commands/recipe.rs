@@ -1,6 +1,7 @@
 //! Implements `overnight recipe …`: check, show, list, new, doc, test.
 
 use super::{printed, run, sample};
+use crate::base::quote::counted;
 use crate::cli::args::{RecipeCommand, ReportFormat, RunArgs, RunFlags, StdoutFormat};
 use crate::cli::environment;
 use crate::cli::origin::{RecipeOrigin, Trust};
@@ -292,7 +293,10 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
     }
     let standing: Vec<String> = wanted
         .iter()
-        .filter(|(path, bytes, _)| path.exists() && !std::fs::read(path).is_ok_and(|own| own == *bytes && path != file))
+        .filter(|(path, bytes, _)| {
+            std::fs::symlink_metadata(path).is_ok()
+                && !std::fs::read(path).is_ok_and(|own| own == *bytes && path != file)
+        })
         .map(|(path, ..)| path.display().to_string())
         .collect();
     if !standing.is_empty() {
@@ -302,7 +306,7 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
         )));
     }
     for (path, bytes, executable) in &wanted {
-        crate::journal::artefacts::write(path, bytes)?;
+        crate::journal::artefacts::replace(path, bytes)?;
         if *executable {
             let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
             std::fs::set_permissions(path, mode)
@@ -391,7 +395,7 @@ async fn test(files: Vec<PathBuf>, format: ReportFormat, started: Instant) -> Re
         }
     }
     match format {
-        ReportFormat::Text => printed(&format!("{ran} samples, {failed} failed\n"))?,
+        ReportFormat::Text => printed(&format!("{}, {failed} failed\n", counted(ran, "sample")))?,
         ReportFormat::Json => printed(&format!("{}\n", json!({ "samples": all, "failed": failed })))?,
     };
     Ok(if failed == 0 && ran > 0 {
@@ -422,5 +426,6 @@ fn arguments(recipe: &Path, run: &Path) -> RunArgs {
         isolate: false,
         out: Some(run.to_owned()),
         dry_run: false,
+        run_id: None,
     }
 }

@@ -35,7 +35,9 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
     if shared.quiet {
         out::hold();
     }
-    let _held = match session::hold_outputs(&shared, None) {
+    let tree = recorded_tree(&args).or_else(|| shared.workspace.clone());
+    let tree = tree.unwrap_or_else(|| PathBuf::from("."));
+    let _held = match session::hold_outputs(&shared, None, &tree) {
         Ok(held) => held,
         Err(refusal) => return session::refused(&refusal, None, "resume", &session::without_copies(&shared)),
     };
@@ -43,6 +45,24 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
         Ok(code) => code,
         Err(refusal) => session::refused(&refusal, None, "resume", &shared),
     }
+}
+
+/// The tree that the run began in, if the journal can be read and no other tree is named.
+fn recorded_tree(args: &ResumeArgs) -> Option<PathBuf> {
+    let shared = &args.shared;
+    let is_needed = shared.patch.is_some() || shared.junit.is_some() || shared.transcript.is_some();
+    if shared.workspace.is_some() || !is_needed {
+        return None;
+    }
+    let here = Path::new(".");
+    let name = args.run.clone().or_else(|| store::newest(here).ok())?;
+    let journal = journal::read(&store::locate(&name, here).ok()?).ok()?;
+    let started = journal.events.iter().find_map(|event| match &event.kind {
+        EventKind::RunStarted(started) => Some(started),
+        _ => None,
+    })?;
+    let tree = started.isolated_from.as_ref().unwrap_or(&started.workspace);
+    Some(PathBuf::from(tree))
 }
 
 async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {

@@ -4,6 +4,7 @@ use super::session::{self, Beginning, RunSession};
 use super::{printed, sample};
 use crate::base::event::{PatchBase, RunStarted};
 use crate::base::ids::RunId;
+use crate::base::quote::shell_word;
 use crate::cli::args::{RunArgs, RunFlags};
 use crate::cli::environment;
 use crate::cli::origin::RecipeFile;
@@ -12,6 +13,7 @@ use crate::cli::settings::{self, Settings};
 use crate::cli::{bootstrap, exit, github, limits, out, search, shipped, variables};
 use crate::journal::{JournalError, format, place, store};
 use crate::recipe::{Plan, show};
+use crate::report::export::ReportFile;
 use crate::workspace::root::settled;
 use crate::workspace::{isolate, patch};
 use std::path::{Path, PathBuf};
@@ -63,10 +65,18 @@ pub async fn in_tree(args: RunArgs, started: Instant) -> u8 {
     let shared = args.shared.clone();
     let out = args.out.clone();
     let mut place = Place::of(&args);
-    let _held = match session::hold_outputs(&shared, out.as_deref().filter(|_| !args.dry_run)) {
+    let tree = shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
+    let _held = match session::hold_outputs(&shared, out.as_deref().filter(|_| !args.dry_run), &tree) {
         Ok(held) => held,
         Err(refusal) => return session::refused(&refusal, None, &recipe, &session::without_copies(&shared)),
     };
+    if !args.dry_run
+        && let Some(out) = &out
+        && let Err(refusal) = fit_for_run(out, &tree)
+    {
+        // Nothing is written to a directory that is not a run's.
+        return session::refused(&refusal, None, &recipe, &shared);
+    }
     if !args.dry_run {
         session::remove_stale_patch(&shared);
     }
@@ -74,10 +84,53 @@ pub async fn in_tree(args: RunArgs, started: Instant) -> u8 {
         Ok(code) => code,
         Err(refusal) => {
             let dir = place.as_ref().ok().map(Place::dir).or(out.as_deref());
-            let tree = shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
             let dir = dir.filter(|dir| store::refuse_link(&tree, dir).is_ok());
             session::refused(&refusal, dir, &recipe, &shared)
         }
+    }
+}
+
+/// Names in a run directory whose run was refused or ended before its journal began.
+const BEFORE_A_JOURNAL: [&str; 5] = [".gitignore", "journal.jsonl.new", "git", "blobs", "results"];
+
+/// Refuses an `--out` that is the workspace, contains it, or holds files that no run wrote. A directory with a journal
+/// is refused later, because it can be resumed.
+fn fit_for_run(out: &Path, workspace: &Path) -> Result<(), Refusal> {
+    let name = out.display();
+    let instead = format!(
+        "name a new or empty directory, for example --out {}, or leave --out away",
+        shell_word(&out.join("overnight-run").to_string_lossy())
+    );
+    let place = settled(out);
+    if settled(workspace).starts_with(&place) {
+        return Err(Refusal::Environment(format!(
+            "--out {name} is the workspace or contains it, and nothing was written there: {instead}",
+        )));
+    }
+    let Ok(entries) = std::fs::read_dir(out) else {
+        return Ok(());
+    };
+    if store::is_taken(out) {
+        return Ok(());
+    }
+    let of_a_run = |name: &str| {
+        BEFORE_A_JOURNAL.contains(&name)
+            || ReportFile::ALL
+                .into_iter()
+                .filter_map(ReportFile::file)
+                .any(|file| file == name)
+    };
+    let mut others: Vec<String> = entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| !of_a_run(name))
+        .collect();
+    others.sort();
+    match others.first() {
+        None => Ok(()),
+        Some(first) => Err(Refusal::Environment(format!(
+            "--out {name} contains {first}, which no run wrote, and nothing was written there: {instead}",
+        ))),
     }
 }
 
@@ -102,6 +155,7 @@ struct Place {
     dir: PathBuf,
     /// The run directory as an absolute path without links.
     settled: PathBuf,
+    is_sample: bool,
 }
 
 impl Place {
@@ -111,7 +165,8 @@ impl Place {
             let name = workspace.display();
             return Err(Refusal::Environment(format!("the workspace {name} is not a directory")));
         }
-        let run = store::new_run_id(jiff::Timestamp::now());
+        let run = args.run_id.clone();
+        let run = run.unwrap_or_else(|| store::new_run_id(jiff::Timestamp::now()));
         let dir = args.out.clone().unwrap_or_else(|| store::default_dir(&workspace, &run));
         let settled = settled(&dir);
         Ok(Self {
@@ -119,6 +174,7 @@ impl Place {
             run,
             dir,
             settled,
+            is_sample: args.sample,
         })
     }
 
@@ -160,7 +216,8 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
     if store::is_taken(&place.dir) {
         let name = place.dir.display();
         return Err(Refusal::Environment(format!(
-            "{name} already contains a run: name another --out, or continue it with `overnight resume {name}`"
+            "{name} already contains a run: name another --out, or continue it with `overnight resume {}`",
+            shell_word(&place.dir.to_string_lossy())
         )));
     }
     if args.isolate {
@@ -246,6 +303,7 @@ async fn begin(
             commit: commit(&workspace).await?,
         },
         recorded: provider.info().recorded,
+        sample: place.is_sample,
         source: Some(source.clone()),
         files: beside.iter().map(RecipeFile::kept).collect(),
     };

@@ -15,15 +15,28 @@ pub fn runs(args: &RunsArgs) -> Result<u8, Refusal> {
         None => list(&args.workspace, ReportFormat::Text),
         Some(RunsCommand::List { format }) => list(&args.workspace, *format),
         Some(RunsCommand::Verify { runs, format }) => verify_all(runs, &args.workspace, *format),
-        Some(RunsCommand::Prune { keep, format }) => {
-            let removed = store::prune(&args.workspace, *keep)?;
-            if *format == ReportFormat::Json {
-                let removed: Vec<&str> = removed.iter().map(RunId::as_str).collect();
-                return printed(&format!("{}\n", json!({ "removed": removed })));
-            }
-            printed(&removed.iter().map(|run| format!("{run}\n")).collect::<String>())
-        }
+        Some(RunsCommand::Prune { keep, all, format }) => prune(&args.workspace, (*keep, *all), *format),
     }
+}
+
+/// Prints one line per removed run, and one on stderr per run that was kept although it is not among the newest; or
+/// `{removed, kept: [{run, verdict}]}`.
+fn prune(workspace: &Path, (keep, all): (usize, bool), format: ReportFormat) -> Result<u8, Refusal> {
+    let pruned = store::prune(workspace, keep, all)?;
+    if format == ReportFormat::Json {
+        let removed: Vec<&str> = pruned.removed.iter().map(RunId::as_str).collect();
+        let one = |run: &store::RunListing| json!({ "run": run.run.as_str(), "verdict": run.verdict });
+        let kept: Vec<Value> = pruned.kept.iter().map(one).collect();
+        return printed(&format!("{}\n", json!({ "removed": removed, "kept": kept })));
+    }
+    for run in &pruned.kept {
+        let why = match run.is_open() && !all {
+            true => "it has not come to its end; --all removes it too",
+            false => "a process works on it, or its journal cannot be opened",
+        };
+        out::stderr(&format!("kept: {} ({}): {why}", run.run, run.verdict));
+    }
+    printed(&pruned.removed.iter().map(|run| format!("{run}\n")).collect::<String>())
 }
 
 /// Prints one line per run, or `[{run, started, verdict, recipe, directory}]`.

@@ -66,6 +66,7 @@ pub async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), 
         let run = crate::journal::store::new_run_id(jiff::Timestamp::now());
         crate::journal::store::ignore_runs(Path::new("."))?;
         args.out = Some(crate::journal::store::default_dir(Path::new(""), &run));
+        args.run_id = Some(run);
     }
     args.shared.model = Some(format!("script:{}", environment::absolute(&replies).display()));
     args.shared.workspace = Some(tree);

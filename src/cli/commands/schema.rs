@@ -17,7 +17,7 @@ pub fn schema(args: &SchemaArgs) -> Result<u8, Refusal> {
     if let Some(dir) = &args.dir {
         for kind in wanted {
             let path = dir.join(kind.file_name());
-            artefacts::write(&path, kind.text().as_bytes())?;
+            artefacts::replace(&path, kind.text().as_bytes())?;
             printed(&format!("{}\n", path.display()))?;
         }
         return Ok(exit::PASSED);

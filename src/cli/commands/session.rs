@@ -505,17 +505,28 @@ fn sinks(shared: &RunFlags) -> Vec<Box<dyn Sink>> {
     sinks
 }
 
-/// Locks every output file that a flag names, so that no other run writes it at the same time.
-pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>) -> Result<Vec<File>, Refusal> {
-    let copies = [&shared.patch, &shared.junit, &shared.transcript];
-    let named = copies.into_iter().filter_map(|path| path.as_deref()).chain(out);
-    let workspace = shared.workspace.as_deref().unwrap_or(Path::new("."));
+/// Locks every output file that a flag names, so that no other run writes it at the same time. Refuses one that is a
+/// link of the tree.
+pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>, tree: &Path) -> Result<Vec<File>, Refusal> {
+    let copies = [
+        ("--patch", &shared.patch),
+        ("--junit", &shared.junit),
+        ("--transcript", &shared.transcript),
+    ];
+    let copies = copies
+        .into_iter()
+        .filter_map(|(flag, path)| Some((flag, path.as_deref()?)));
+    for (flag, path) in copies.clone() {
+        if path == Path::new("-") {
+            return Err(Refusal::Usage(format!(
+                "{flag} -: write /dev/stdout for the standard output, or ./- for a file of this name"
+            )));
+        }
+        store::refuse_named_link(tree, path)?;
+    }
+    let named = copies.map(|(_, path)| path).chain(out);
     let mut held = Vec::new();
     for path in named {
-        // A link in place of the file is replaced; a linked directory would carry the file out of the tree.
-        if let Some(parent) = path.parent() {
-            store::refuse_link(workspace, parent)?;
-        }
         held.push(output_lock::hold(path).map_err(|error| match error {
             JournalError::Held(_) => Refusal::Environment(format!(
                 "another run writes {}: name another file, or wait for its end",
@@ -542,8 +553,7 @@ pub fn remove_stale_patch(shared: &RunFlags) {
     let Some(path) = &shared.patch else {
         return;
     };
-    let is_file = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
-    if is_file && let Err(error) = std::fs::remove_file(path) {
+    if let Err(error) = artefacts::remove(path) {
         out::stderr(&format!(
             "warning: the earlier {} cannot be removed: {error}",
             path.display()

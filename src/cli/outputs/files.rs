@@ -23,8 +23,19 @@ impl Copy {
     }
 
     pub(super) fn write(&self, bytes: &[u8]) -> Result<(), String> {
+        self.unmoved()?;
+        artefacts::write(&self.path, bytes).map_err(|error| error.to_string())
+    }
+
+    /// Removes the file of an earlier run.
+    fn remove(&self) -> Result<(), String> {
+        self.unmoved()?;
+        artefacts::remove(&self.path).map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+
+    fn unmoved(&self) -> Result<(), String> {
         match settled(&self.path) == self.led_to {
-            true => artefacts::write(&self.path, bytes).map_err(|error| error.to_string()),
+            true => Ok(()),
             false => Err(format!(
                 "{} leads elsewhere than when the run began: there is a new link in its path",
                 self.path.display()
@@ -124,12 +135,13 @@ impl<'a> OutputFiles<'a> {
 
     /// Removes a file of an earlier session or run, so that it is not taken for this run's.
     pub(super) fn remove_stale(&mut self, format: ReportFile, copy: Option<&Copy>) {
-        let mut stale = self.places(format);
-        stale.extend(copy.map(|copy| copy.path.clone()));
-        for stale in stale.iter().filter(|path| path.is_file()) {
+        for stale in self.places(format).iter().filter(|path| path.is_file()) {
             if let Err(error) = std::fs::remove_file(stale) {
                 self.problems.push(format!("{}: {error}", stale.display()));
             }
+        }
+        if let Some(Err(problem)) = copy.map(Copy::remove) {
+            self.problems.push(problem);
         }
     }
 }

@@ -68,6 +68,7 @@ impl Run {
                 commit: Some("0123456789abcdef0123456789abcdef01234567".to_owned()),
             },
             recorded: false,
+            sample: false,
             source: None,
             files: Vec::new(),
         })));

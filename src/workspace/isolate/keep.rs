@@ -1,6 +1,7 @@
 //! Brings untracked directories, such as dependencies and build results, into an isolated worktree: as clones if the
 //! file system supports reflinks, else as an overlay in the sandbox, else as copies.
 
+use crate::base::quote::yaml_word;
 use crate::process::private::Brought;
 use crate::workspace::fs::DirHandle;
 use crate::workspace::ignore_files::rules_of;
@@ -89,7 +90,7 @@ pub fn bring(origin: &Path, tree: &Path, keep: &[String], layers: bool) -> Resul
             "the worktree of --isolate has no {}, which git ignores: if checks need them, name them in the recipe, as \
              `isolate: {{ keep: [{}] }}`",
             first(&missing),
-            missing[0]
+            yaml_word(&missing[0])
         )));
     }
     let standing = Standing {

@@ -1,0 +1,64 @@
+//! Words of messages that a person copies: quoted for a shell or for YAML, and counted.
+
+/// A word of a command line, quoted if a POSIX shell would change it.
+pub fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// Words that YAML does not read as a string.
+const YAML_WORDS: [&str; 11] = [
+    "true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf",
+];
+
+/// A string of a YAML file in one line, quoted if it would be read as something else.
+pub fn yaml_word(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./".contains(c);
+    let begins = |c: char| c.is_alphabetic() || c == '_';
+    let is_word = text.strip_prefix('.').unwrap_or(text).starts_with(begins) && text.chars().all(plain);
+    let is_taken = YAML_WORDS.contains(&text.trim_start_matches('.').to_lowercase().as_str());
+    match is_word && !is_taken {
+        true => text.to_owned(),
+        false => serde_json::Value::from(text).to_string(),
+    }
+}
+
+/// A number with its noun, which takes an `s` unless the number is 1.
+pub fn counted(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_only_where_they_would_be_read_differently() {
+        for (word, shell, yaml) in [
+            ("target/a-b.c", "target/a-b.c", "target/a-b.c"),
+            ("ü", "ü", "ü"),
+            ("o ü", "'o ü'", "\"o ü\""),
+            ("it's", r"'it'\''s'", "\"it's\""),
+            ("", "''", "\"\""),
+            ("$x", "'$x'", "\"$x\""),
+            ("a,b: c", "'a,b: c'", "\"a,b: c\""),
+            (".venv", ".venv", ".venv"),
+            (".5", ".5", "\".5\""),
+            ("No", "No", "\"No\""),
+            ("12", "12", "\"12\""),
+            ("-x", "-x", "\"-x\""),
+        ] {
+            assert_eq!((shell_word(word), yaml_word(word)), (shell.to_owned(), yaml.to_owned()));
+        }
+        assert_eq!(
+            [counted(0, "job"), counted(1, "job"), counted(2, "job")],
+            ["0 jobs", "1 job", "2 jobs"]
+        );
+    }
+}

@@ -1,0 +1,423 @@
+//! What a newcomer gets wrong, and what the program destroys, says or leaves alone then.
+
+use super::harness::{Done, World, open_policy, says, script, shell, writes};
+use serde_json::{Value, json};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Stdio;
+
+fn is_link(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
+}
+
+/// The model of a script beside the workspace.
+fn model(world: &World, replies: &[Value]) -> String {
+    format!("script:{}", world.beside("replies.yaml", script(replies)))
+}
+
+/// The paths below a directory, sorted.
+fn names(dir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !is_link(&path) {
+                todo.push(path.clone());
+            }
+            found.push(path.to_string_lossy().into_owned());
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_link_to_stdout_stays_and_a_file_on_stdout_gets_everything_in_order() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let link = world.path().join("stdout");
+    symlink("/proc/self/fd/1", &link).unwrap();
+    let into = world.path().join("printed");
+    let model = model(&world, &[says("The answer.")]);
+    let out = world.out().to_string_lossy().into_owned();
+    let named = link.to_string_lossy().into_owned();
+    let args = [
+        "run",
+        "-p",
+        "x",
+        "--model",
+        &model,
+        "--out",
+        &out,
+        "--junit",
+        &named,
+        "--transcript",
+        &named,
+        "--patch",
+        &named,
+    ];
+    let child = world
+        .command(&args)
+        .stdout(std::fs::File::create(&into).unwrap())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Three flags that name one file: the second finds it locked.
+    let done = Done::of(child.wait_with_output().unwrap()).exits(8);
+    assert!(done.stderr.contains("another run writes"), "{}", done.stderr);
+    let args = ["run", "-p", "x", "--model", &model, "--out", &out, "--junit", &named];
+    let child = world
+        .command(&args)
+        .stdout(std::fs::File::create(&into).unwrap())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    Done::of(child.wait_with_output().unwrap()).exits(0);
+    assert!(is_link(&link), "the link was replaced");
+    let printed = std::fs::read_to_string(&into).unwrap();
+    assert!(
+        printed.starts_with("<?xml") && printed.ends_with("The answer.\n"),
+        "{printed}"
+    );
+    assert!(printed.contains("</testsuites>"), "{printed}");
+    // A refused run, too, and a patch that is not made.
+    let wrong = ["run", "no-such.yaml", "--junit", &named];
+    let child = world
+        .command(&wrong)
+        .stdout(std::fs::File::create(&into).unwrap())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    Done::of(child.wait_with_output().unwrap()).exits(3);
+    assert!(is_link(&link) && std::fs::read_to_string(&into).unwrap().starts_with("<?xml"));
+    let args = ["run", "-p", "x", "--model", &model, "--patch", &named];
+    let child = world
+        .command(&args)
+        .stdout(std::fs::File::create(&into).unwrap())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    Done::of(child.wait_with_output().unwrap()).exits(0);
+    assert!(is_link(&link) && into.is_file());
+    assert_eq!(std::fs::read_to_string(&into).unwrap(), "The answer.\n");
+}
+
+#[test]
+fn a_link_of_the_user_stays_and_leads_to_the_newest_file() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let (link, to) = (world.path().join("latest"), world.path().join("kept/x"));
+    symlink("kept/x", &link).unwrap();
+    let named = link.to_string_lossy().into_owned();
+    let change = model(&world, &[writes("b.txt", "b\n"), says("done")]);
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let run = |model: &str, flag: &str| {
+        world
+            .call(&["run", "-p", "x", "--model", model, "--policy", &policy, flag, &named])
+            .exits(0)
+    };
+    run(&change, "--junit");
+    assert!(is_link(&link) && std::fs::read_to_string(&to).unwrap().starts_with("<?xml"));
+    std::fs::remove_file(world.ws().join("b.txt")).unwrap();
+    run(&change, "--patch");
+    assert!(is_link(&link) && std::fs::read_to_string(&to).unwrap().contains("+b\n"));
+    // An earlier patch is no patch of this run.
+    let nothing = model(&world, &[says("done")]);
+    run(&nothing, "--patch");
+    assert!(is_link(&link) && !to.exists());
+    assert!(names(&world.path().join("kept")).is_empty(), "no drafts stay");
+}
+
+#[test]
+fn a_link_of_the_tree_is_no_output() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let own = world.beside("own.txt", "mine\n");
+    symlink("../own.txt", world.ws().join("report.xml")).unwrap();
+    symlink("ws/report.xml", world.path().join("by-way")).unwrap();
+    let model = model(&world, &[says("done")]);
+    for flag in ["--junit", "--patch", "--transcript"] {
+        for place in ["report.xml", "../by-way"] {
+            let done = world.call(&["run", "-p", "x", "--model", &model, flag, place]).exits(8);
+            assert!(
+                done.stderr
+                    .contains("report.xml is a symbolic link inside the workspace"),
+                "{}",
+                done.stderr
+            );
+            assert_eq!(std::fs::read_to_string(&own).unwrap(), "mine\n");
+            assert!(is_link(&world.ws().join("report.xml")));
+        }
+    }
+    assert!(!world.ws().join(".overnight").exists(), "no run began");
+}
+
+#[test]
+fn a_dash_is_no_file() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let model = model(&world, &[says("done")]);
+    for flag in ["--junit", "--patch", "--transcript"] {
+        let args = ["run", "-p", "x", "--model", &model, flag, "-", "--format", "json"];
+        let done = world.call(&args).exits(2);
+        assert!(
+            done.stderr.contains(&format!("{flag} -: write /dev/stdout")),
+            "{}",
+            done.stderr
+        );
+        assert_eq!(done.json()["verdict"], "usage");
+    }
+    world.call(&["resume", "x", "--patch", "-"]).exits(2);
+    world.call(&["deliver", "x", "--to", "mbox", "--out", "-"]).exits(2);
+    assert!(!world.ws().join("-").exists());
+}
+
+#[test]
+fn a_run_directory_is_new_or_empty() {
+    let world = World::repo(&[("a.txt", "one\n"), ("tests/it.rs", "x\n")]);
+    let good = model(&world, &[says("done")]);
+    let before = names(world.path());
+    for (out, told) in [
+        (".", "is the workspace or contains it"),
+        ("..", "is the workspace or contains it"),
+        ("tests", "--out tests contains it.rs"),
+        ("tests/", "--out tests/ contains it.rs"),
+    ] {
+        for more in [&["-p", "x", "--model", &good][..], &["no-such.yaml"]] {
+            let done = world
+                .call(&[&["run", "--out", out, "--format", "json"], more].concat())
+                .exits(8);
+            assert!(
+                done.stderr.contains(told) && done.stderr.contains("name a new or empty directory"),
+                "{}",
+                done.stderr
+            );
+            assert_eq!(done.json()["verdict"], "environment");
+        }
+    }
+    let state = |name: &String| name.contains("/home");
+    let mut after = names(world.path());
+    after.retain(|name| !state(name));
+    let mut known = before;
+    known.retain(|name| !state(name));
+    assert_eq!(after, known, "something was written");
+    // What a refused run left is in nobody's way, nor is an empty directory.
+    for out in ["../refused", "../empty"] {
+        match out {
+            "../empty" => std::fs::create_dir(world.path().join("empty")).unwrap(),
+            _ => drop(world.call(&["run", "no-such.yaml", "--out", out]).exits(3)),
+        }
+        world.call(&["run", "-p", "x", "--model", &good, "--out", out]).exits(0);
+    }
+    let policy = world.beside("policy.yaml", "version: 1\nextends: [builtin:read-only]\n");
+    let again = [
+        "run", "-p", "x", "--model", &good, "--policy", &policy, "--out", "../empty",
+    ];
+    let done = world.call(&again).exits(8);
+    assert!(done.stderr.contains("`overnight resume ../empty`"), "{}", done.stderr);
+}
+
+/// Writing needs a person.
+const ASK: &str = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file }\n  - { allow: write_file, paths: ['**'] }\nsandbox: { level: none }\n";
+
+#[test]
+fn prune_keeps_what_has_not_come_to_its_end() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let ask = world.beside("ask.yaml", ASK);
+    let asks = model(&world, &[writes("b.txt", "b\n"), says("done")]);
+    let run = |policy: &str, code: i32| {
+        let args = [
+            "run", "-p", "x", "--model", &asks, "--policy", policy, "--format", "json",
+        ];
+        world.call(&args).exits(code).json()["run"].as_str().unwrap().to_owned()
+    };
+    let waits = run(&ask, 5);
+    let open = world.beside("open.yaml", open_policy(&[]));
+    let ended = run(&open, 0);
+    let done = world.call(&["runs", "prune", "--keep", "0"]).exits(0);
+    assert_eq!(done.stdout, format!("{ended}\n"));
+    assert!(
+        done.stderr.contains(&format!("kept: {waits} (suspended)")) && done.stderr.contains("--all"),
+        "{}",
+        done.stderr
+    );
+    let told = world
+        .call(&["runs", "prune", "--keep", "0", "--format", "json"])
+        .exits(0)
+        .json();
+    assert_eq!(
+        told,
+        json!({ "removed": [], "kept": [{ "run": waits, "verdict": "suspended" }] })
+    );
+    // The work that waits can still be approved; the line about it has no gap where a title would be.
+    std::fs::remove_file(world.ws().join("b.txt")).unwrap();
+    let done = world.call(&["resume", "--last", "--approve", "c1"]);
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let line = done.stderr.lines().find(|line| line.contains("approved by")).unwrap();
+    assert!(line.contains("  c1 approved by"), "{line}");
+    assert_eq!(world.read("b.txt"), "b\n");
+    std::fs::remove_file(world.ws().join("b.txt")).unwrap();
+    let waits = [run(&ask, 5), waits];
+    let done = world.call(&["runs", "prune", "--keep", "0", "--all"]).exits(0);
+    for run in waits {
+        assert!(done.stdout.contains(&run), "{}", done.stdout);
+    }
+    assert_eq!(world.call(&["runs"]).exits(0).stdout, "");
+}
+
+#[test]
+fn runs_of_no_directory_are_a_mistake() {
+    let world = World::new();
+    for args in [
+        &["runs", "list"][..],
+        &["runs"],
+        &["runs", "prune", "--keep", "3"],
+        &["runs", "verify"],
+        &["report", "--last"],
+    ] {
+        let done = world.call(&[args, &["--workspace", "nope"]].concat()).exits(8);
+        assert!(
+            done.stderr.contains("nope is not a directory"),
+            "{args:?}: {}",
+            done.stderr
+        );
+    }
+    assert_eq!(world.call(&["runs", "list"]).exits(0).stdout, "");
+}
+
+#[test]
+fn every_refusal_has_its_object_with_format_json() {
+    let world = World::repo(&[
+        ("p.yaml", "version: 1\nrules: []\n"),
+        ("bad.yaml", "version: 1\nrulez: []\n"),
+    ]);
+    let (error, batch, run) = ("overnight/error/v1", "overnight/batch/v1", "overnight/result/v1");
+    let cases: [(&[&str], i32, &str); 22] = [
+        (&["batch"], 2, batch),
+        (&["batch", "none.yaml"], 3, batch),
+        (&["-C", "nope", "run", "-p", "x"], 8, run),
+        (&["-C", ".", "run"], 2, run),
+        (&["-C", "nope", "runs", "list"], 8, error),
+        (&["compare", "a", "b"], 8, error),
+        (&["deliver", "nope", "--to", "branch"], 8, error),
+        (&["deliver", "nope"], 2, error),
+        (&["merge", "nope", "--out", "m"], 3, batch),
+        (&["runs", "verify", "nope"], 8, error),
+        (&["runs", "list", "--workspace", "nope"], 8, error),
+        (&["runs", "prune", "--keep", "1", "--workspace", "nope"], 8, error),
+        (&["recipe", "list", "nope"], 8, error),
+        (&["recipe", "show", "none.yaml"], 3, error),
+        (&["recipe", "test", "none.yaml", "--no-such-flag"], 2, error),
+        (&["policy", "test", "none.yaml", "--cases", "c.yaml"], 3, error),
+        (&["policy", "test", "p.yaml", "--cases", "bad.yaml"], 3, error),
+        (&["policy", "explain", "none.yaml", "--command", "ls"], 3, error),
+        (&["policy", "explain", "p.yaml"], 2, error),
+        (&["policy", "import", "none.toml"], 3, error),
+        (&["tools", "call", "read_file", "--args", "{bad"], 2, error),
+        (&["tools", "list", "--recipe", "none.yaml"], 3, error),
+    ];
+    for (args, code, schema) in cases {
+        let done = world.call(&[args, &["--format", "json"]].concat());
+        assert_eq!(done.code, code, "{args:?}\n{}\n{}", done.stdout, done.stderr);
+        let object = done.json();
+        assert_eq!(
+            (&object["schema"], &object["exit_code"]),
+            (&json!(schema), &json!(code)),
+            "{args:?}"
+        );
+        assert!(object["verdict"].is_string(), "{args:?}: {object}");
+        let message = object["message"].as_str().unwrap();
+        assert!(
+            !message.is_empty() && !message.starts_with("error: "),
+            "{args:?}: {message}"
+        );
+        assert!(!done.stderr.is_empty(), "{args:?}");
+        // Problems of files have one prefix, their position.
+        assert!(
+            !done.stderr.starts_with("error: ") || !done.stderr.contains("error["),
+            "{}",
+            done.stderr
+        );
+        let plain = world.call(args);
+        assert_eq!((plain.code, plain.stdout.as_str()), (code, ""), "{args:?}");
+    }
+}
+
+#[test]
+fn a_run_that_cannot_be_found_says_where_to_look() {
+    let world = World::repo(&[("a.txt", "one\n"), ("night/batch.jsonl", ""), ("all/runs.jsonl", "")]);
+    for command in [&["resume"][..], &["report"], &["runs", "verify"]] {
+        let call = |name: &str| world.call(&[command, &[name]].concat()).exits(8).stderr;
+        let told = call("20261122");
+        assert!(told.contains("overnight runs list"), "{told}");
+        let told = call("night");
+        assert!(told.contains("night/jobs/JOB/DIGEST"), "{told}");
+        let told = call("all/");
+        assert!(told.contains("a line of all/runs.jsonl"), "{told}");
+    }
+    for command in ["resume", "report"] {
+        let done = world.call(&[command]).exits(2);
+        assert!(
+            done.stderr.contains(&format!("overnight {command} [OPTIONS] --last")),
+            "{}",
+            done.stderr
+        );
+    }
+}
+
+#[test]
+fn what_is_to_be_typed_is_quoted() {
+    let world = World::repo(&[
+        (".gitignore", "a, b\n"),
+        ("a, b/x", ""),
+        ("sp ace/go.mod", "module x\n"),
+    ]);
+    let told = world.call(&["init", "sp ace"]).exits(0).stdout;
+    assert!(
+        told.contains("overnight run 'sp ace/ci/fix-tests.yaml' --policy 'sp ace/ci/overnight-policy.yaml'"),
+        "{told}"
+    );
+    let model = model(&world, &[says("done")]);
+    let run = |more: &[&str]| world.call(&[&["run", "-p", "x", "--model", &model, "--out", "../o ut"], more].concat());
+    let done = run(&["--isolate"]).exits(0);
+    assert!(
+        done.stderr.contains("`isolate: { keep: [\"a, b\"] }`"),
+        "{}",
+        done.stderr
+    );
+    let done = run(&[]).exits(8);
+    assert!(done.stderr.contains("`overnight resume '../o ut'`"), "{}", done.stderr);
+}
+
+#[test]
+fn a_sample_has_one_id_and_is_not_the_newest_run() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let sample = world
+        .call(&["run", "builtin:triage-issue", "--sample", "--format", "json"])
+        .exits(0)
+        .json();
+    let listed = world.call(&["runs", "list", "--format", "json"]).exits(0).json();
+    let id = listed[0]["run"].as_str().unwrap();
+    assert_eq!(sample["run"], id);
+    assert!(listed[0]["directory"].as_str().unwrap().ends_with(id));
+    world.call(&["report", id, "--format", "text"]).exits(0);
+    let done = world.call(&["report", "--last"]).exits(8);
+    assert!(
+        done.stderr.contains("those of --sample do not count"),
+        "{}",
+        done.stderr
+    );
+    let model = model(&world, &[shell("true"), says("done")]);
+    let run = world
+        .call(&["run", "-p", "x", "--model", &model, "--format", "json"])
+        .json();
+    world
+        .call(&["run", "builtin:triage-issue", "--sample", "--quiet"])
+        .exits(0);
+    let last = world.call(&["report", "--last", "--format", "result"]).exits(0).json();
+    assert_eq!(last["run"], run["run"]);
+}
+
+#[test]
+fn one_is_not_many() {
+    let world = World::new();
+    let told = world.call(&["recipe", "test", "builtin:triage-issue"]).exits(0).stdout;
+    assert!(told.ends_with("1 sample, 0 failed\n"), "{told}");
+}
