@@ -199,9 +199,9 @@ fn a_cut_journal_is_found_by_everybody_who_reads_it() {
     std::fs::write(&path, whole[..8].join("\n") + "\n").unwrap();
     let there = elsewhere(world);
     let done = verify(&there, &out).exits(1);
-    assert!(done.stderr.contains("it was cut"), "{}", done.stderr);
+    assert!(done.stderr.contains("it was truncated"), "{}", done.stderr);
     let done = there.call(&["resume", &out, "--policy", &policy]).exits(8);
-    assert!(done.stderr.contains("it was cut"), "{}", done.stderr);
+    assert!(done.stderr.contains("it was truncated"), "{}", done.stderr);
     // The control: the whole journal there.
     std::fs::write(&path, whole.join("\n") + "\n").unwrap();
     verify(&there, &out).exits(0);
@@ -272,7 +272,7 @@ fn a_key_is_demanded_and_binds_result_and_artefacts() {
     assert!(whole.contains(&before));
     std::fs::write(&result, whole.replace(&before, &after)).unwrap();
     let done = verify(&world, &out).exits(1);
-    assert!(done.stderr.contains("seal"), "{}", done.stderr);
+    assert!(done.stderr.contains("is not authenticated by the key"), "{}", done.stderr);
     // A journal without a key in the place of one under it.
     let events: Vec<Value> = lines(&world.out()).iter().map(|line| entry(line)).collect();
     std::fs::write(world.out().join("journal.jsonl"), chained(&events)).unwrap();

@@ -174,8 +174,8 @@ fn the_first_line_says_all_limits() {
         "limits: 7 turns",
         "2,000,000 tokens",
         "$2.50",
-        "30m 00s in all",
-        "10m 00s a command",
+        "30m 00s in total",
+        "10m 00s per command",
     ] {
         assert!(first.contains(part), "{part}: {first}");
     }
@@ -785,29 +785,4 @@ fn what_was_meant_is_said() {
         explained["writes"].is_string() && explained["considered"].is_array(),
         "{explained}"
     );
-}
-
-#[test]
-fn a_copy_of_an_output_follows_no_linked_directory_of_the_tree() {
-    let world = World::new();
-    let model = script(&world);
-    std::fs::create_dir(world.path().join("outside")).unwrap();
-    std::os::unix::fs::symlink("../outside", world.ws().join("reports")).unwrap();
-    let done = world
-        .call(&["run", "-p", "x", "-m", &model, "--junit", "reports/junit.xml"])
-        .exits(8);
-    assert!(done.stderr.contains("symbolic link"), "{}", done.stderr);
-    assert!(
-        std::fs::read_dir(world.path().join("outside"))
-            .unwrap()
-            .next()
-            .is_none()
-    );
-    // A directory of the machine may be a link.
-    std::os::unix::fs::symlink("outside", world.path().join("reports")).unwrap();
-    let junit = world.path().join("reports/junit.xml").to_string_lossy().into_owned();
-    world
-        .call(&["run", "-p", "x", "-m", &model, "--junit", &junit])
-        .exits(0);
-    assert!(world.path().join("outside/junit.xml").is_file());
 }

@@ -293,7 +293,7 @@ fn isolation_follows_no_link_of_the_commit() {
     for (name, told) in [
         ("out", "out is a symbolic link in the commit"),
         ("alias", "alias is a symbolic link in the commit"),
-        ("fresh", "fresh is no directory in the commit"),
+        ("fresh", "fresh is not a directory in the commit"),
     ] {
         std::fs::create_dir(sub(name)).unwrap();
         let model = format!("script:{model}");

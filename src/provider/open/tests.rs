@@ -115,7 +115,7 @@ fn says_what_is_missing() {
     ] {
         let error = try_open("gemini/x", &key, Some(base)).unwrap_err();
         assert!(
-            matches!(&error, OpenError::Environment(text) if text.starts_with("--base-url")),
+            matches!(&error, OpenError::Name(text) if text.starts_with("--base-url")),
             "{base}: {error}"
         );
     }
