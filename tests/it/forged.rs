@@ -272,7 +272,11 @@ fn a_key_is_demanded_and_binds_result_and_artefacts() {
     assert!(whole.contains(&before));
     std::fs::write(&result, whole.replace(&before, &after)).unwrap();
     let done = verify(&world, &out).exits(1);
-    assert!(done.stderr.contains("is not authenticated by the key"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("is not authenticated by the key"),
+        "{}",
+        done.stderr
+    );
     // A journal without a key in the place of one under it.
     let events: Vec<Value> = lines(&world.out()).iter().map(|line| entry(line)).collect();
     std::fs::write(world.out().join("journal.jsonl"), chained(&events)).unwrap();

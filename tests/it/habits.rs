@@ -574,7 +574,8 @@ fn init_writes_what_passes_its_own_checks_and_overwrites_nothing() {
 #[test]
 fn init_installs_what_the_files_of_the_repository_say() {
     const PROJECT: &str = "[project]\nname = \"x\"\nversion = \"1\"\n";
-    let cases: &[(&[(&str, &str)], &[&str], &[&str], &str)] = &[
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], &'a [&'a str], &'a str);
+    let cases: &[Case<'_>] = &[
         (
             &[("package.json", "{}\n"), ("package-lock.json", "{}\n")],
             &["run: npm ci\n"],
