@@ -1155,7 +1155,8 @@ fn rows_of_a_batch_are_held_against_what_vouches_for_them() {
     keyed(&other).exits(0);
     let job = rows(&world, "out")[0]["job"].as_str().unwrap().to_owned();
     let jobs = world.path().join("one/jobs").join(job);
-    let recorded = std::fs::read_dir(&jobs).unwrap().next().unwrap().unwrap().path();
+    let entries = std::fs::read_dir(&jobs).unwrap().map(|entry| entry.unwrap().path());
+    let recorded = { entries }.find(|path| path.is_dir()).unwrap();
     std::fs::rename(&recorded, world.path().join("aside")).unwrap();
     std::fs::rename(world.path().join("other"), &recorded).unwrap();
     let done = deliver("one");

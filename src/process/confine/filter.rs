@@ -336,28 +336,6 @@ fn arch() -> TargetArch {
     TargetArch::aarch64
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_level_has_a_filter_that_fits_the_kernel() {
-        for level in [SandboxLevel::Full, SandboxLevel::Landlock] {
-            for unix in [true, false] {
-                let programs = build(level, unix).unwrap();
-                assert_eq!(programs.len(), 3);
-                assert!(programs.iter().all(|program| program.len() < 4096));
-            }
-        }
-    }
-
-    #[test]
-    fn a_mask_becomes_a_rule_a_bit() {
-        assert_eq!(masks(0, SET_ID).unwrap().len(), 2);
-        assert_eq!(masks(0, NEW_NAMESPACES).unwrap().len(), 8);
-    }
-}
-
 /// Installs a filter program in this process. Returns the listener if `flags` ask for one.
 #[expect(unsafe_code, reason = "the crate for filters does not support listeners")]
 pub(super) fn install(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<Option<OwnedFd>> {
@@ -383,4 +361,26 @@ pub(super) fn install(program: &[libc::sock_filter], flags: libc::c_ulong) -> io
     let number = i32::try_from(done).map_err(io::Error::other)?;
     // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
     Ok(Some(unsafe { OwnedFd::from_raw_fd(number) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_level_has_a_filter_that_fits_the_kernel() {
+        for level in [SandboxLevel::Full, SandboxLevel::Landlock] {
+            for unix in [true, false] {
+                let programs = build(level, unix).unwrap();
+                assert_eq!(programs.len(), 3);
+                assert!(programs.iter().all(|program| program.len() < 4096));
+            }
+        }
+    }
+
+    #[test]
+    fn a_mask_becomes_a_rule_a_bit() {
+        assert_eq!(masks(0, SET_ID).unwrap().len(), 2);
+        assert_eq!(masks(0, NEW_NAMESPACES).unwrap().len(), 8);
+    }
 }
