@@ -302,11 +302,7 @@ pub fn print(format: Stdout, written: &WrittenOutputs) -> u8 {
         Stdout::Json => written.result.to_line(),
         Stdout::StreamJson => stream::last(&written.result),
     };
-    let print = match format {
-        Stdout::Text => out::stdout_of_others,
-        Stdout::Json | Stdout::StreamJson => out::stdout,
-    };
-    match print(&text) {
+    match out::stdout_of_others(&text) {
         Ok(()) => written.code,
         Err(error) => {
             out::stderr(&format!("error: stdout: {error}"));

@@ -775,13 +775,13 @@ fn what_was_meant_is_said() {
             "explain",
             "builtin:build",
             "--command",
-            "cargo build",
+            "ls -la",
             "--format",
             "json",
         ])
         .exits(0)
         .json();
-    assert_eq!(explained["runs"], json!([["cargo", "build"]]), "{explained}");
+    assert_eq!(explained["runs"], json!([["ls", "-la"]]), "{explained}");
     assert!(
         explained["writes"].is_string() && explained["considered"].is_array(),
         "{explained}"

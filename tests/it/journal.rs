@@ -250,7 +250,11 @@ fn a_second_run_on_a_workspace_does_not_wait() {
     until("the run has begun", || world.out().join("journal.jsonl").exists());
     let second = start(&world, &script(&[says("x")]), &world.path().join("second"));
     let done = Done::of(second.wait_with_output().unwrap()).exits(8);
-    assert!(done.stderr.contains("holds"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("another run is using the workspace"),
+        "{}",
+        done.stderr
+    );
     resume(&world, &[]).exits(8);
     first.kill().unwrap();
     first.wait().unwrap();

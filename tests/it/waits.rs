@@ -218,7 +218,7 @@ fn the_next_model_of_a_list_goes_on_and_stays() {
     assert_eq!(world.result()["response"], "done");
     let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
     assert!(
-        journal.contains("going on with anthropic/claude-sonnet-4-5"),
+        journal.contains("continuing with anthropic/claude-sonnet-4-5"),
         "it is in the record"
     );
     let patch = std::fs::read_to_string(world.out().join("changes.patch")).unwrap();

@@ -66,9 +66,10 @@ fn declares_other(word: &str) -> bool {
 
 /// The first construct in a text in which the shell evaluates the content of a variable.
 pub(super) fn construct(text: &str) -> Option<&'static str> {
+    let text = &without_literals(text);
     let words = || text.split([' ', '\t', '\n', ';', '&', '|', '(', ')', '"', '\'']);
     let has = |wanted: &[&str]| words().any(|word| wanted.contains(&word));
-    let reads = |(begin, end): (&'static str, &'static str)| {
+    let reads = |(begin, end): (&str, &str)| {
         let mut sums = text.split(begin).skip(1);
         sums.any(|sum| sum.split(end).next().unwrap_or(sum).contains(reads_variable))
     };
@@ -93,6 +94,29 @@ pub(super) fn construct(text: &str) -> Option<&'static str> {
     text.split(['\n', ';', '&', '|', '(', ')'])
         .any(names_by_value)
         .then_some("a builtin that takes names of variables")
+}
+
+/// The text without the here-documents whose delimiter is quoted: the shell reads nothing in them.
+fn without_literals(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut end: Option<&str> = None;
+    for line in text.split_inclusive('\n') {
+        match end {
+            Some(word) if line.trim_start_matches('\t').trim_end_matches('\n') == word => end = None,
+            Some(_) => continue,
+            None => end = quoted_delimiter(line),
+        }
+        out.push_str(line);
+    }
+    out
+}
+
+/// The delimiter of the first here-document of a line, if it is in quotes.
+fn quoted_delimiter(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once("<<")?;
+    let rest = rest.trim_start_matches('-').trim_start();
+    let quote = rest.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
+    rest[1..].split_once(quote).map(|(word, _)| word)
 }
 
 fn reads_variable(c: char) -> bool {
@@ -184,6 +208,8 @@ mod tests {
             "echo ${!n}",
             "a[$n]=1",
             "a[n]+=1",
+            "cat <<END\n$((n))\nEND",
+            "cat <<'END'\n$((n))\nEND\necho $((n))",
             "declare -i m=$n",
             "declare \"$n=1\"",
             "local -n r=$n",
@@ -206,6 +232,7 @@ mod tests {
             "local name=$1",
             "echo ${x:-y} ${x:?no} ${a[0]} ${a[@]} ${#a[*]}",
             "ls file[ab]* | grep 'x[0-9]'",
+            "x=$n; python3 - \"$x\" <<'END'\nprint(((a, b) for a in range(3)))\nEND\necho done",
             "trap 'rm -f \"$tmp\"' EXIT",
             "printf '%s\\n' \"$n\"",
             "wait",
