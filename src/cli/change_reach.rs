@@ -95,8 +95,8 @@ fn logical(path: &Path) -> PathBuf {
     }
 }
 
-/// Why a file that a recipe names is not read, as a message fragment for people: after following all links it has a name
-/// of files that hold secrets, or lies in a git directory. `None` also if it cannot be found.
+/// Why a file that a recipe names must not be read, as a message fragment for people: with all links followed, its name
+/// looks like that of a secret file, or it is in a git directory. `None` if it may be read or does not exist.
 pub fn held_back(file: &Path) -> Option<String> {
     let end = way(file)?.pop()?;
     let top = end.parent().and_then(patch::repository).map(|found| found.top);
@@ -118,7 +118,7 @@ pub fn held_back(file: &Path) -> Option<String> {
     Some(format!("it is `{}`: {why}", below.display()))
 }
 
-/// As [`held_back`], for a file that a person names: only where a link that lies in a repository leads to it.
+/// The same for a file that the user names. Such a file is refused only if a link inside a repository leads to it.
 pub fn led_astray(file: &Path) -> Option<String> {
     let mut links = way(file)?;
     links.pop();

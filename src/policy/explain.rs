@@ -51,29 +51,31 @@ pub fn decision_word(ruling: &Ruling) -> &'static str {
 
 /// The JSON line for scripts, without a newline: `decision`, `rule`, `code`, `reason`, and for `at_exec` the `program`.
 pub fn json_line(ruling: &Ruling) -> String {
-    if let Some(deferred) = at_exec(ruling) {
-        return json!({
+    short(ruling).to_string()
+}
+
+fn short(ruling: &Ruling) -> Value {
+    match at_exec(ruling) {
+        Some(deferred) => json!({
             "decision": "at_exec",
             "rule": deferred.rule,
             "code": ruling.code,
             "reason": deferred.reason,
             "program": deferred.program,
-        })
-        .to_string();
+        }),
+        None => json!({
+            "decision": ruling.decision.as_str(),
+            "rule": ruling.rule,
+            "code": ruling.code,
+            "reason": ruling.reason,
+        }),
     }
-    json!({
-        "decision": ruling.decision.as_str(),
-        "rule": ruling.rule,
-        "code": ruling.code,
-        "reason": ruling.reason,
-    })
-    .to_string()
 }
 
 /// Everything that [`render`] shows, as one JSON object: the keys of [`json_line`], and `call`, `fix`, `writes`, `at_exec`,
 /// `runs` and `considered`.
 pub fn json_object(title: &str, ruling: &Ruling) -> Value {
-    let mut object: Value = serde_json::from_str(&json_line(ruling)).unwrap_or_default();
+    let mut object = short(ruling);
     let may_start = matches!(ruling.decision, Decision::Allow | Decision::Modify) && !ruling.words.is_empty();
     object["call"] = json!(title);
     object["fix"] = json!(ruling.fix);
