@@ -1,7 +1,7 @@
 //! Reads JSON Lines into trees with source positions, so that problems name file, line and column as those of a
 //! manifest do. One object per line.
 
-use crate::diag::{Diagnostic, MapEntry, Scalar, Shape, SourceFiles, SourceId, Span, YamlNode};
+use crate::diag::{Diagnostic, MapEntry, Scalar, Shape, SourceFiles, SourceId, Span, YamlNode, json_lines, not_json};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::cell::Cell;
 use std::fmt;
@@ -23,18 +23,7 @@ pub fn parse(files: &SourceFiles, file: SourceId) -> (Vec<YamlNode>, Vec<Diagnos
         );
     }
     let (mut nodes, mut problems) = (Vec::new(), Vec::new());
-    let mut start = 0;
-    for line in text.split_inclusive('\n') {
-        let content = line.trim_end_matches(['\n', '\r']);
-        let span = Span {
-            file,
-            start,
-            end: start + content.len(),
-        };
-        start += line.len();
-        if content.trim().is_empty() {
-            continue;
-        }
+    for (span, content) in json_lines(files, file) {
         match object(content, span) {
             Ok(node) => nodes.push(node),
             Err(problem) => problems.push(*problem),
@@ -62,18 +51,9 @@ fn object(text: &str, line: Span) -> Result<YamlNode, Box<Diagnostic>> {
                 problem.help("write one job per line, for example {\"path\": \"../a\"}"),
             ))
         }
-        Err(error) => {
-            let column = error.column().saturating_sub(1).min(text.len());
-            let at = Span {
-                start: line.start + column,
-                end: line.start + column,
-                ..line
-            };
-            let message = error.to_string();
-            let message = message.split(" at line ").next().unwrap_or_default().to_owned();
-            let problem = Diagnostic::error("not-json", at, message);
-            Err(Box::new(problem.help("write one JSON object per line")))
-        }
+        Err(error) => Err(Box::new(
+            not_json(line, text, &error).help("write one JSON object per line"),
+        )),
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod diagnostic;
 mod file_kind;
 mod front_matter;
+mod jsonl;
 pub mod reader;
 pub mod render;
 pub mod source;
@@ -14,6 +15,7 @@ pub mod yaml;
 pub use diagnostic::{Diagnostic, Label, Severity, any_error, did_you_mean, file_line, settle};
 pub use file_kind::FileKind;
 pub use front_matter::{FrontMatter, front_matter};
+pub use jsonl::{json_lines, not_json};
 pub use reader::Reader;
 pub use render::{data as github_data, github, property as github_property, render, render_all};
 pub use source::{SourceFiles, SourceId, SourcePlace, Span, Spanned};

@@ -2,7 +2,7 @@
 
 use super::plan::InputFormat;
 use crate::diag::reader::Problems;
-use crate::diag::{Diagnostic, SourceFiles, SourceId, Span};
+use crate::diag::{Diagnostic, SourceFiles, SourceId, Span, json_lines, not_json};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -60,42 +60,10 @@ fn looks_like_lines(text: &str) -> bool {
     lines.next().is_some() && serde_json::from_str::<Value>(first).is_ok()
 }
 
-fn not_json(within: Span, text: &str, error: &serde_json::Error) -> Diagnostic {
-    let line = text
-        .split_inclusive('\n')
-        .take(error.line().saturating_sub(1))
-        .map(str::len)
-        .sum::<usize>();
-    let mut at = (line + error.column().saturating_sub(1)).min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    let place = Span {
-        start: within.start + at,
-        end: within.start + at,
-        ..within
-    };
-    let message = error.to_string();
-    let message = message.split(" at line ").next().unwrap_or_default().to_owned();
-    Diagnostic::error("not-json", place, message)
-}
-
 fn lines(files: &SourceFiles, file: SourceId, problems: &mut Problems) -> Option<ReadInput> {
-    let text = files.text(file);
     let before = problems.len();
     let (mut values, mut places) = (Vec::new(), Vec::new());
-    let mut start = 0;
-    for line in text.split_inclusive('\n') {
-        let content = line.trim_end_matches(['\n', '\r']);
-        let span = Span {
-            file,
-            start,
-            end: start + content.len(),
-        };
-        start += line.len();
-        if content.trim().is_empty() {
-            continue;
-        }
+    for (span, content) in json_lines(files, file) {
         if values.len() >= MAX_LINES {
             let problem = Diagnostic::error("too-large", span, format!("the input has more than {MAX_LINES} lines"));
             problems.push(problem.help("split it, or run one job for each line with `inputs` in a batch manifest"));
