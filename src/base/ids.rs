@@ -70,6 +70,11 @@ impl BlobId {
     }
 }
 
+/// Whether a text is a full object id of git, with SHA-1 or SHA-256.
+pub fn is_object_id(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// SHA-256 of the concatenated pieces, in lower-case hex.
 pub fn sha256_hex(pieces: &[&[u8]]) -> String {
     use sha2::{Digest, Sha256};

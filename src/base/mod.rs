@@ -18,5 +18,6 @@ pub mod replaceable;
 pub mod ruling;
 pub mod secret;
 pub mod server_name;
+pub mod slug;
 pub mod source;
 pub mod unruled;

@@ -145,7 +145,7 @@ pub fn parse(files: &SourceFiles, root: &YamlNode, fallback: &str, problems: &mu
         problems.push(Diagnostic::error("wrong-value", trials.span, message).help("write `trials: 5`"));
     }
     if let Some(name) = &name
-        && !is_id(&name.value)
+        && !is_job_name(&name.value)
     {
         problems.push(bad_id("name", name));
     }
@@ -231,7 +231,7 @@ pub fn target(node: &YamlNode, of_manifest: bool, problems: &mut Problems) -> Op
         }
     };
     if let Some(id) = &id
-        && !is_id(&id.value)
+        && !is_job_name(&id.value)
     {
         problems.push(bad_id("id", id));
     }
@@ -302,7 +302,7 @@ fn bad_url(url: &Spanned<String>) -> Option<Diagnostic> {
 }
 
 /// Whether a text is usable as a job name: the name becomes a directory.
-pub fn is_id(text: &str) -> bool {
+pub fn is_job_name(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     !text.is_empty() && text.len() <= MAX_ID && text.chars().all(plain) && !text.starts_with(['.', '-'])
 }

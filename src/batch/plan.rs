@@ -5,6 +5,7 @@ use super::manifest::{BatchManifest, BatchSettings, TargetSource, TargetSpec};
 use super::sources::{ResolvedSource, TreeSource};
 use crate::base::budget::Budget;
 use crate::base::ids::sha256_hex;
+use crate::base::slug::slug;
 use crate::diag::reader::Problems;
 use crate::diag::{Diagnostic, MapEntry, Shape, SourceFiles, Span, Spanned, YamlNode};
 use futures_util::future::LocalBoxFuture;
@@ -383,21 +384,11 @@ fn short_target(target: &str) -> String {
     let last = trimmed.rsplit(['/', ':']).next().unwrap_or_default();
     match slug(last).as_str() {
         "" => "here".to_owned(),
-        slug => slug.to_owned(),
+        part => part.to_owned(),
     }
 }
 
-/// Turns a text into a part of a directory name.
-fn slug(text: &str) -> String {
-    let kept = text.chars().map(|c| match c {
-        c if c.is_ascii_alphanumeric() || "._".contains(c) => c,
-        _ => '-',
-    });
-    let text: String = kept.collect();
-    text.trim_matches(['-', '.']).to_owned()
-}
-
-fn model_slug(model: &str) -> String {
+fn model_part(model: &str) -> String {
     let last = model.rsplit('/').next().unwrap_or_default();
     slug(
         last.strip_prefix("script:")
@@ -426,7 +417,7 @@ fn name_hash(identity: &JobIdentity) -> String {
 /// The name of a job. A given `id` is the name; each axis with several values is appended.
 fn job_name(identity: &JobIdentity, axes: &Axes) -> String {
     let hash = name_hash(identity);
-    let model = identity.model.as_deref().map(model_slug).unwrap_or_default();
+    let model = identity.model.as_deref().map(model_part).unwrap_or_default();
     if let Some(id) = &identity.id {
         let mut name = id.clone();
         if axes.models {
@@ -496,6 +487,13 @@ pub fn run_dir(job: &str, digest: &str, attempt: u64) -> PathBuf {
         attempt => format!("{short}.{attempt}"),
     };
     Path::new("jobs").join(job).join(name)
+}
+
+/// The log of a run: beside its directory.
+pub fn log_of(run: &Path) -> PathBuf {
+    let mut name = run.file_name().unwrap_or_default().to_owned();
+    name.push(".log");
+    run.with_file_name(name)
 }
 
 impl BatchPlan {

@@ -15,7 +15,7 @@
 
 use super::bundle::{self, BundleSeal, SealedFile};
 use super::merge::{is_inside, patch_of, problem};
-use super::plan::{self, PlanFile, run_dir};
+use super::plan::{self, PlanFile, log_of, run_dir};
 use super::record::{self, BatchEvent, STORE_FILE};
 use super::rows::{self, RunRow};
 use super::{BatchError, merge};
@@ -170,13 +170,6 @@ fn sealed_files(dir: &Path) -> Result<BTreeMap<String, SealedFile>, BatchError> 
         }
     }
     Ok(files)
-}
-
-/// The log beside a run directory.
-fn log_of(run: &Path) -> PathBuf {
-    let mut name = run.file_name().unwrap_or_default().to_owned();
-    name.push(".log");
-    run.with_file_name(name)
 }
 
 /// What is uploaded for an ended job.

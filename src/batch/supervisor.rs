@@ -7,7 +7,7 @@ use super::budget::{JobSpending, Reservation, ReservationAnswer, SharedBudget};
 use super::child::{self, ChildEnd, ValueFiles};
 use super::job_result::{JobResult, JobStanding, SupervisedCall};
 use super::merge;
-use super::plan::{BatchPlan, JobIdentity, PlannedJob, run_dir, service_of};
+use super::plan::{BatchPlan, JobIdentity, PlannedJob, log_of, run_dir, service_of};
 use super::progress::BatchProgress;
 use super::record::{self, BatchEvent, BatchRecord, OpenRun};
 use super::remote::{RecordOwner, RemoteBundle};
@@ -780,13 +780,6 @@ async fn sweep(dir: &Path, state: &record::BatchState) {
         }
     })
     .await;
-}
-
-/// Path of the log of a run: beside its directory.
-fn log_of(out: &Path) -> PathBuf {
-    let mut name = out.file_name().unwrap_or_default().to_owned();
-    name.push(".log");
-    out.with_file_name(name)
 }
 
 /// The first unused run directory for this job and digest, here and in the store.

@@ -5,6 +5,7 @@ use super::change_reach;
 use super::environment;
 use super::inputs;
 use super::refusal::Refusal;
+use crate::base::ids::is_object_id;
 use crate::process::own_git::{self, May};
 use crate::process::unsandboxed::Printed;
 use crate::workspace::patch::{self, Repository};
@@ -87,7 +88,7 @@ impl Commit {
         let object = format!("{full}^{{commit}}");
         let found = git(&repository, &["rev-parse", "--verify", "--quiet", &object]).await?;
         Ok(match text(&found) {
-            Some(id) if is_id(&id) => Ok(Self {
+            Some(id) if is_object_id(&id) => Ok(Self {
                 repository,
                 revision: revision.to_owned(),
                 id,
@@ -216,7 +217,7 @@ impl Commit {
 async fn full_name(revision: &str, repository: &Repository) -> Result<Result<String, String>, Refusal> {
     let cut = ["~", "^", "@{"].iter().filter_map(|mark| revision.find(mark)).min();
     let (name, rest) = revision.split_at(cut.unwrap_or(revision.len()));
-    let literal = name.starts_with("refs/") || matches!(name, "" | "@" | "HEAD") || is_id(name);
+    let literal = name.starts_with("refs/") || matches!(name, "" | "@" | "HEAD") || is_object_id(name);
     // A name that git would treat as a pattern is not a reference name.
     if literal || name.contains(['*', '?', '[']) {
         return Ok(Ok(revision.to_owned()));
@@ -270,11 +271,6 @@ fn moves_with_checkout(revision: &str) -> bool {
             .into_iter()
             .flatten()
             .any(own)
-}
-
-/// Whether the text is a full object id.
-fn is_id(text: &str) -> bool {
-    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 async fn git(repository: &Repository, args: &[&str]) -> Result<Printed, Refusal> {

@@ -829,7 +829,7 @@ impl Work<'_, '_> {
             if !sure
                 && !open
                 && found.len() < CLOSED
-                && super::store::is_id(&request.head)
+                && crate::base::ids::is_object_id(&request.head)
                 && let Some(message) = forge.commit_message(route, &request.head).await?
             {
                 let of_commit = HeldPatch::of(&message);

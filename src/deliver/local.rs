@@ -1,7 +1,8 @@
 //! Reads and updates a branch of the local repository without using configuration that could run a program.
 
 use super::DeliverStop;
-use super::store::{DeliveryStore, is_id};
+use super::store::DeliveryStore;
+use crate::base::ids::is_object_id;
 use crate::process::own_git::{self, May, Scratch};
 use crate::process::unsandboxed::Printed;
 use crate::workspace::patch::Repository;
@@ -28,7 +29,7 @@ fn line(printed: &Printed) -> Option<String> {
 pub async fn branch(repository: &Repository, name: &str) -> Result<Option<String>, DeliverStop> {
     let name = format!("refs/heads/{name}^{{commit}}");
     let found = git(repository, &["rev-parse", "--verify", "--quiet", &name], May::Read).await?;
-    Ok(line(&found).filter(|id| is_id(id)))
+    Ok(line(&found).filter(|id| is_object_id(id)))
 }
 
 /// The checked-out branch, if any, and commit.
@@ -42,7 +43,7 @@ pub async fn head(repository: &Repository) -> Result<(Option<String>, Option<Str
     };
     let name = git(&here, &["symbolic-ref", "--quiet", "--short", "HEAD"], May::Read).await?;
     let commit = git(&here, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], May::Read).await?;
-    Ok((line(&name), line(&commit).filter(|id| is_id(id))))
+    Ok((line(&name), line(&commit).filter(|id| is_object_id(id))))
 }
 
 /// Whether one commit is an ancestor of another.

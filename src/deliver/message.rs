@@ -3,6 +3,7 @@
 
 use super::deliverable::Deliverable;
 use super::inert;
+use crate::base::slug::slug;
 use crate::recipe::template::{self, StepOutputs, TemplateScope};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -108,7 +109,7 @@ pub fn texts(of: &Deliverable, wording: &Wording) -> Result<Texts, String> {
         };
         text.as_ref().map(one).transpose()
     };
-    let recipe = slug(&of.recipe);
+    let recipe = branch_part(&of.recipe);
     let title = match &wording.title {
         Some(title) => title.clone(),
         None => rendered("title", &own.title, inert::plain)?.unwrap_or_else(|| default_title(of)),
@@ -191,23 +192,12 @@ fn default_branch(of: &Deliverable) -> String {
     }
 }
 
-/// The common prefix of all branch names of a recipe.
-pub fn branch_prefix(recipe: &str) -> String {
-    format!("overnight/{recipe}")
-}
-
 /// A name as a part of a branch name.
-fn slug(name: &str) -> String {
-    let plain = |c: char| {
-        if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') {
-            c
-        } else {
-            '-'
-        }
-    };
-    let text: String = name.chars().map(plain).collect();
-    let text = text.trim_matches(['-', '.']).to_owned();
-    if text.is_empty() { "run".to_owned() } else { text }
+fn branch_part(name: &str) -> String {
+    match slug(name).as_str() {
+        "" => "run".to_owned(),
+        part => part.to_owned(),
+    }
 }
 
 /// A branch name with `{recipe}`, `{job}` and `{digest}` filled in, in characters that git, shells and all forges
@@ -216,13 +206,13 @@ fn branch_name(text: &str, of: &Deliverable) -> Result<String, String> {
     let job = of.job.as_ref().map_or(of.run.as_str(), |job| job.name.as_str());
     let filled = text
         .trim()
-        .replace("{recipe}", &slug(&of.recipe))
-        .replace("{job}", &slug(job))
+        .replace("{recipe}", &branch_part(&of.recipe))
+        .replace("{job}", &branch_part(job))
         .replace("{digest}", short(&of.patch_digest));
     let filled = filled.strip_prefix("refs/heads/").unwrap_or(&filled);
     let mut parts = Vec::new();
     for part in filled.split('/') {
-        let mut part = slug(part);
+        let mut part = branch_part(part);
         while part.contains("..") {
             part = part.replace("..", ".");
         }
@@ -326,7 +316,7 @@ mod tests {
             ("-", "run"),
             ("é", "run"),
         ] {
-            assert_eq!(slug(name), part, "{name}");
+            assert_eq!(branch_part(name), part, "{name}");
         }
     }
 }

@@ -4,6 +4,7 @@
 use super::DeliverStop;
 use super::address::RemoteAddress;
 use super::ours::{BranchState, HeldPatch, RawCommit};
+use crate::base::ids::is_object_id;
 use crate::process::own_git::{self, May, Scratch};
 use crate::process::unsandboxed::Printed;
 use crate::process::user_git;
@@ -203,7 +204,7 @@ impl DeliveryStore {
             };
             if let (Some(target), "HEAD") = (what.strip_prefix("ref: refs/heads/"), name) {
                 listed.default = Some(target.to_owned());
-            } else if let (true, Some(branch)) = (is_id(what), name.strip_prefix("refs/heads/")) {
+            } else if let (true, Some(branch)) = (is_object_id(what), name.strip_prefix("refs/heads/")) {
                 listed.branches.push((branch.to_owned(), what.to_owned()));
             }
         }
@@ -242,7 +243,7 @@ impl DeliveryStore {
     /// # Errors
     /// [`DeliverStop::Refused`] when no repository has it.
     pub async fn need_base(&self, base: &str, remote: Option<&RemoteAddress>) -> Result<(), DeliverStop> {
-        if !is_id(base) {
+        if !is_object_id(base) {
             return Err(DeliverStop::Refused("the run's base is not a commit id".to_owned()));
         }
         let tree = format!("{base}^{{tree}}");
@@ -272,7 +273,7 @@ impl DeliveryStore {
 
     /// Creates a reference to `base` when it is borrowed, so that the server need not send its objects.
     pub async fn know(&self, base: &str) -> Result<(), DeliverStop> {
-        if self.borrowed.is_some() && is_id(base) && self.has(&format!("{base}^{{commit}}")).await? {
+        if self.borrowed.is_some() && is_object_id(base) && self.has(&format!("{base}^{{commit}}")).await? {
             self.text(&["update-ref", KNOWN, base], None).await?;
         }
         Ok(())
@@ -383,7 +384,7 @@ impl DeliveryStore {
         let text = String::from_utf8_lossy(&printed.stdout);
         let mut lines = text.lines();
         let tree = lines.next().unwrap_or_default().to_owned();
-        match (printed.ok, is_id(&tree)) {
+        match (printed.ok, is_object_id(&tree)) {
             (true, true) => Ok(MergeResult::Tree(tree)),
             (false, true) => {
                 let mut paths: Vec<String> = lines.take_while(|line| !line.is_empty()).map(str::to_owned).collect();
@@ -477,7 +478,7 @@ impl DeliveryStore {
         let done = user_git::git(&args, self.scratch.path(), &env, Some(message.as_bytes()), may).await;
         let printed = done.map_err(DeliverStop::Environment)?;
         let commit = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
-        if printed.ok && is_id(&commit) {
+        if printed.ok && is_object_id(&commit) {
             return Ok(commit);
         }
         let said = self.said(&printed.stderr);
@@ -642,11 +643,6 @@ impl FetchedRef {
             Self::Branch => BRANCH,
         }
     }
-}
-
-/// Whether a text is a full object id.
-pub fn is_id(text: &str) -> bool {
-    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Whether git's message is a transient failure: the server was not reached, or failed.

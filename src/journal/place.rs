@@ -99,7 +99,8 @@ pub(super) fn private_dir(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The path with links resolved, as far as it exists.
+/// The absolute path with links resolved, as far as it exists. For comparisons, and for commands with another current
+/// directory.
 pub fn settled(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut rest = Vec::new();

@@ -6,7 +6,7 @@
 //! plain expression (`${{ github.repository }}`) becomes a parameter (`github_repository`).
 
 use super::gemini_command::literal;
-use super::goose::slug;
+use super::goose::recipe_name;
 use super::model::{
     BudgetSpec, DeliverSpec, Parameter, ParameterType, Recipe, ServerSpec, Step, StepSource, ToolsSpec,
 };
@@ -155,8 +155,8 @@ fn recipe(
     let stem = files.name(file).rsplit('/').next().unwrap_or_default();
     let name = reader.text("name", problems);
     let name = name.map_or_else(
-        || at(head, slug(stem.strip_suffix(EXTENSION).unwrap_or(stem))),
-        |name| name.map(|name| slug(&name)),
+        || at(head, recipe_name(stem.strip_suffix(EXTENSION).unwrap_or(stem))),
+        |name| name.map(|name| recipe_name(&name)),
     );
     let description = reader
         .text("description", problems)

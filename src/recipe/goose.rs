@@ -102,7 +102,7 @@ pub(super) fn read(root: &YamlNode, file: &str, problems: &mut Problems) -> Opti
     };
     Some(Recipe {
         files: Vec::new(),
-        name: at(title.span, slug(&title.value)),
+        name: at(title.span, recipe_name(&title.value)),
         description,
         parameters,
         input: None,
@@ -153,7 +153,7 @@ fn is_empty(node: &YamlNode) -> bool {
 }
 
 /// A title as a recipe name.
-pub(super) fn slug(title: &str) -> String {
+pub(super) fn recipe_name(title: &str) -> String {
     let mut name = String::new();
     for c in title.chars().flat_map(char::to_lowercase) {
         match c {
@@ -558,7 +558,7 @@ fn server(name: &Spanned<String>, reader: &mut Reader<'_>, problems: &mut Proble
         .whole("timeout", problems)
         .map(|seconds| seconds.value.saturating_mul(1000));
     ServerSpec {
-        name: at(name.span, slug(&name.value)),
+        name: at(name.span, recipe_name(&name.value)),
         command: None,
         args: Vec::new(),
         env,

@@ -367,21 +367,5 @@ fn found(meta: &Metadata) -> PathStatus {
     }
 }
 
-/// The absolute path with links resolved, as far as it exists. For git, commands and comparisons with the tree, which
-/// may have another current directory.
-pub fn settled(path: &Path) -> PathBuf {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    for there in path.ancestors() {
-        if let (Ok(real), Ok(rest)) = (there.canonicalize(), path.strip_prefix(there)) {
-            return if rest.as_os_str().is_empty() {
-                real
-            } else {
-                real.join(rest)
-            };
-        }
-    }
-    path
-}
-
 #[cfg(test)]
 mod tests;

@@ -103,7 +103,7 @@ fn source(args: &BatchArgs) -> Result<Source, Refusal> {
         name: path.display().to_string(),
         text: texts::text(&path)?,
         base: path.parent().unwrap_or_else(|| Path::new("")).to_owned(),
-        fallback: if manifest::is_id(&stem) {
+        fallback: if manifest::is_job_name(&stem) {
             stem
         } else {
             "batch".to_owned()
@@ -929,7 +929,7 @@ async fn bundle_places(args: &MergeArgs) -> Result<Vec<BundlePlace>, Refusal> {
     let (mut names, mut problems) = (BTreeSet::new(), Vec::new());
     for objects in remote {
         let last = objects.url().rsplit('/').next().unwrap_or_default();
-        let plain = if manifest::is_id(last) { last } else { "bundle" };
+        let plain = if manifest::is_job_name(last) { last } else { "bundle" };
         let mut name = plain.to_owned();
         let mut number = 2;
         while !names.insert(name.clone()) {

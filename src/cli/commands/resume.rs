@@ -18,11 +18,11 @@ use crate::cli::settings::{self, Typed};
 use crate::cli::{bootstrap, github, limits, out, variables, verify};
 use crate::diag::SourceFiles;
 use crate::engine::state::RunState;
+use crate::journal::place::settled;
 use crate::journal::{self, store};
 use crate::recipe::Plan;
 use crate::recipe::plan::{PlanStep, StepWork, ToolPlan};
 use crate::workspace::isolate;
-use crate::workspace::root::settled;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 

@@ -2,6 +2,7 @@
 
 use super::index::GitIndex;
 use super::object::ObjectFormat;
+use crate::base::ids::is_object_id;
 use crate::process::own_git::{self, May};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -199,8 +200,7 @@ pub async fn head(repository: &Repository) -> Result<Option<String>, String> {
 fn branch_head(repository: &Repository) -> Option<String> {
     let id = |text: &str| {
         let text = text.trim();
-        let hex = matches!(text.len(), 40 | 64) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        hex.then(|| text.to_owned())
+        is_object_id(text).then(|| text.to_owned())
     };
     let head = text(&repository.git_dir.join("HEAD"))?;
     let Some(name) = head.trim().strip_prefix("ref: ") else {
