@@ -1,6 +1,7 @@
 //! The registry of live commands of this process, so that they can be stopped while the changes of a finished command
 //! are compared.
 
+use super::stat::StatFields;
 use super::tree::{living_below, send};
 use crate::base::grant::Writes;
 use rustix::process::Signal;
@@ -210,11 +211,8 @@ fn stands_still(pid: i32) -> bool {
         let Ok(stat) = std::fs::read(thread.path().join("stat")) else {
             return true;
         };
-        let state = stat
-            .iter()
-            .rposition(|byte| *byte == b')')
-            .and_then(|end| stat.get(end + 2));
-        matches!(state, Some(b'T' | b't' | b'Z' | b'X') | None)
+        let state = StatFields::of(&stat).and_then(|stat| stat.state());
+        matches!(state, Some("T" | "t" | "Z" | "X") | None)
     })
 }
 

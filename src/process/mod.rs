@@ -22,6 +22,7 @@ mod self_protection;
 pub mod serve;
 mod spawn;
 mod spawn_error;
+mod stat;
 pub mod supervised;
 pub mod toolchains;
 mod tree;

@@ -8,6 +8,7 @@
 
 use super::file::{FileId, image_of};
 use crate::base::grant::Starts;
+use crate::process::stat::StatFields;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// The most images and processes remembered together, and the most files. Beyond that, those of dead processes are
@@ -313,7 +314,7 @@ fn leader(thread: i32) -> Option<i32> {
         .find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
 }
 
-/// Fields of `/proc/PID/stat`.
+/// The fields of `/proc/PID/stat` that identify a process and its image.
 struct Stat {
     parent: i32,
     started: u64,
@@ -325,21 +326,16 @@ struct Stat {
 }
 
 impl Stat {
-    /// Parses the fields after the name, which is in parentheses and may contain any bytes.
     fn parse(text: &[u8]) -> Option<Self> {
-        let end = text.iter().rposition(|byte| *byte == b')')?;
-        let rest = std::str::from_utf8(text.get(end + 1..)?).ok()?;
-        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        // Counted from 1 as in proc_pid_stat(5); the state is the third.
-        let number = |at: usize| fields.get(at - 3)?.parse::<u64>().ok();
+        let stat = StatFields::of(text)?;
         Some(Self {
-            parent: fields.get(1)?.parse().ok()?,
-            started: number(22)?,
-            code: number(26)?,
-            stack: number(28)?,
-            heap: number(47)?,
-            arguments: number(48)?,
-            environment: number(50)?,
+            parent: stat.number(4)?,
+            started: stat.number(22)?,
+            code: stat.number(26)?,
+            stack: stat.number(28)?,
+            heap: stat.number(47)?,
+            arguments: stat.number(48)?,
+            environment: stat.number(50)?,
         })
     }
 }

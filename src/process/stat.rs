@@ -1,0 +1,44 @@
+//! Parses the kernel's line about a process or thread, `/proc/PID/stat`. Pure: the caller reads the file.
+
+use std::str::{FromStr, SplitAsciiWhitespace};
+
+/// The fields after the name of the program, which is in parentheses and may contain any bytes.
+pub(super) struct StatFields<'a>(&'a str);
+
+impl<'a> StatFields<'a> {
+    /// `None` when the text is incomplete.
+    pub fn of(text: &'a [u8]) -> Option<Self> {
+        let end = text.iter().rposition(|byte| *byte == b')')?;
+        std::str::from_utf8(text.get(end + 1..)?).ok().map(Self)
+    }
+
+    fn fields(&self) -> SplitAsciiWhitespace<'a> {
+        self.0.split_ascii_whitespace()
+    }
+
+    /// The letter of the state.
+    pub fn state(&self) -> Option<&'a str> {
+        self.fields().next()
+    }
+
+    /// A field by its number, counted from 1 as in proc_pid_stat(5). The state is the third, the first one here.
+    pub fn number<N: FromStr>(&self, at: usize) -> Option<N> {
+        self.fields().nth(at.checked_sub(3)?)?.parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_brackets_and_blanks_does_not_confuse_the_fields() {
+        let stat = StatFields::of(b"7 (a) S 9) (x) Z 3 4 5 0 -1").unwrap();
+        assert_eq!(stat.state(), Some("Z"));
+        let numbers = [4, 6, 8].map(|at| stat.number::<i32>(at));
+        assert_eq!(numbers, [Some(3), Some(5), Some(-1)]);
+        assert_eq!((stat.number::<u64>(8), stat.number::<i32>(9)), (None, None));
+        assert!(StatFields::of(b"7 (a").is_none());
+        assert_eq!(StatFields::of(b"7 (a)").unwrap().state(), None);
+    }
+}
