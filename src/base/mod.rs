@@ -13,6 +13,7 @@ pub mod grant;
 pub mod ids;
 pub mod message;
 pub mod outcome;
+pub mod percent;
 pub mod quote;
 pub mod replaceable;
 pub mod ruling;

@@ -3,6 +3,7 @@
 
 use super::evaluation::ModelScore;
 use super::result::{BatchResult, JobReport};
+use crate::base::percent::encode_path;
 use crate::report::html_head::head;
 use crate::report::text;
 use maud::{DOCTYPE, Markup, html};
@@ -173,13 +174,5 @@ fn is_local(path: &str) -> bool {
 }
 
 fn link(path: &str, more: &str) -> String {
-    let mut out = String::new();
-    for byte in path.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => out.push(char::from(byte)),
-            byte => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out.push_str(more);
-    out
+    encode_path(path) + more
 }

@@ -2,6 +2,7 @@
 //! creates worktrees; runs no hook and no filter.
 
 use crate::base::ids::sha256_hex;
+use crate::base::percent;
 use crate::process::own_git::{self, May};
 use crate::process::unsandboxed;
 use crate::workspace::patch::{self, Repository};
@@ -123,7 +124,8 @@ impl SourceCache {
         let path = match location.split_once("://") {
             // `file://HOST/PATH` too: git looks at no host.
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("file") => {
-                PathBuf::from(decoded(rest.get(rest.find('/')?..)?))
+                let path = percent::decode(rest.get(rest.find('/')?..)?);
+                PathBuf::from(OsString::from_vec(path))
             }
             None if !has_host(&location) => PathBuf::from(&location),
             _ => return None,
@@ -227,26 +229,6 @@ impl SourceCache {
 /// Whether this is a URL, or `HOST:PATH`, and not a path.
 fn has_host(url: &str) -> bool {
     url.contains("://") || url.split('/').next().is_some_and(|first| first.contains(':'))
-}
-
-/// A path of a URL, with `%XX` decoded as git does.
-fn decoded(text: &str) -> OsString {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digit = |at: usize| after.get(at).and_then(|byte| (*byte as char).to_digit(16));
-        match (*first, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push((high * 16 + low) as u8);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    OsString::from_vec(bytes)
 }
 
 /// Fetches; the inner error is git's message.

@@ -3,6 +3,7 @@
 use super::args::ProblemFormat;
 use super::refusal::Refusal;
 use super::{exit, out};
+use crate::base::percent::encode_path;
 use crate::diag::{self, Diagnostic, Severity, SourceFiles};
 use serde_json::{Value, json};
 
@@ -171,14 +172,7 @@ fn result(level: &str, code: &str, message: &str, (file, line, column): (&str, u
 
 /// A path as a relative reference (RFC 3986).
 fn uri(path: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-    path.trim_start_matches("./")
-        .bytes()
-        .map(|byte| match plain(byte) {
-            true => (byte as char).to_string(),
-            false => format!("%{byte:02X}"),
-        })
-        .collect()
+    encode_path(path.trim_start_matches("./"))
 }
 
 /// Line and column of a rendered problem: `FILE:LINE:COLUMN: error[code]: message`.

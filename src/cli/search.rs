@@ -1,6 +1,7 @@
 //! Selects the web search of a run: the model's own, a SearXNG server, a command of the user, or none.
 
 use super::environment::variable;
+use crate::base::percent;
 use crate::net::client::{Client, Limits, Until, checked_base};
 use crate::net::retry::Schedule;
 use crate::process::unsandboxed;
@@ -90,7 +91,7 @@ fn searxng(base: String) -> Search {
         let (base, client) = (base.clone(), Arc::clone(&client));
         Box::pin(async move {
             let base = checked_base(&base).map_err(|why| format!("{SEARXNG}: {why}"))?;
-            let url = format!("{base}/search?format=json&q={}", encoded(&query));
+            let url = format!("{base}/search?format=json&q={}", percent::encode(&query));
             let until = within(deadline, &cancel);
             let mut answer = client.get(&url, until).await.map_err(|trouble| trouble.to_string())?;
             let text = answer
@@ -156,16 +157,6 @@ fn listed(results: &Value) -> SearchAnswer {
     answer
 }
 
-/// Percent-encodes the query (RFC 3986).
-fn encoded(text: &str) -> String {
-    text.bytes()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
-            other => format!("%{other:02X}"),
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,11 +172,6 @@ mod tests {
         assert_eq!(answer.marks.iter().map(|mark| mark.end).collect::<Vec<_>>(), [10, 11]);
         assert_eq!(answer.sources[1].url, "https://b.test");
         assert_eq!(listed(&Value::Null), SearchAnswer::default());
-    }
-
-    #[test]
-    fn queries_are_encoded() {
-        assert_eq!(encoded("a b&c=ü"), "a%20b%26c%3D%C3%BC");
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! Parses the address of a remote repository: the URL that git gets, the host, and the project's name on a forge. Pure.
 
 use super::DeliverTarget;
+use crate::base::percent;
 use crate::net::client::{checked_base, is_loopback};
 use reqwest::Url;
 use secrecy::SecretString;
@@ -87,7 +88,7 @@ impl RemoteAddress {
         let mut credentials = None;
         if matches!(url.scheme(), "https" | "http") {
             if let Some(password) = url.password() {
-                let plain = |text: &str| percent_decoded(text);
+                let plain = |text: &str| String::from_utf8_lossy(&percent::decode(text)).into_owned();
                 credentials = Some(SecretString::from(format!(
                     "{}:{}",
                     plain(url.username()),
@@ -184,24 +185,6 @@ impl RemoteAddress {
             _ => false,
         }
     }
-}
-
-fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let pair = after.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
-        let byte = pair
-            .filter(|_| *first == b'%')
-            .and_then(|pair| u8::from_str_radix(pair, 16).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() {
-            after.get(2..).unwrap_or_default()
-        } else {
-            after
-        };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The project in a path: at least two segments that are valid in a URL.

@@ -16,10 +16,10 @@ use super::summary::{RunSummary, StepSummary};
 use super::text;
 use crate::base::answer::json_of;
 use crate::base::ids::sha256_hex;
+use crate::base::percent::encode_path;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 /// Limit of findings of one run. GitHub accepts 25,000 results in a SARIF run, and shows 5,000.
 const MOST: usize = 5_000;
@@ -216,27 +216,13 @@ fn fingerprints(findings: &[Finding]) -> Vec<String> {
     findings.iter().map(one).collect()
 }
 
-/// A path as a relative URI.
-fn uri(path: &str) -> String {
-    let mut out = String::new();
-    for byte in path.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => out.push(char::from(byte)),
-            byte => {
-                let _ = write!(out, "%{byte:02X}");
-            }
-        }
-    }
-    out
-}
-
 /// SARIF 2.1.0, as GitHub code scanning and other tools accept it.
 pub fn sarif(sum: &RunSummary<'_>) -> String {
     let (findings, problems) = collect(sum);
     let mut rules: Vec<&str> = findings.iter().map(|finding| finding.rule.as_str()).collect();
     rules.sort_unstable();
     rules.dedup();
-    let location = |path: &str| json!({ "uri": uri(path), "uriBaseId": "%SRCROOT%" });
+    let location = |path: &str| json!({ "uri": encode_path(path), "uriBaseId": "%SRCROOT%" });
     let result = |(finding, fingerprint): (&Finding, String)| {
         let mut region = json!({ "startLine": finding.line });
         let more = [

@@ -2,6 +2,7 @@
 
 use super::MIN_BYTES;
 use super::wraps::{self, Breaks};
+use crate::base::percent::encode_bytes;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use std::fmt::Write as _;
@@ -136,12 +137,12 @@ fn texts(piece: &str) -> Vec<String> {
             |byte| byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&byte),
             |byte| byte.is_ascii_alphanumeric() || b"-_.!~*'();/?:@&=+$,#".contains(&byte),
         ];
-        forms.extend(kept.map(|kept| percent(bytes, upper, kept)));
-        let form = percent(bytes, upper, |byte| {
+        forms.extend(kept.map(|kept| encode_bytes(bytes, upper, kept)));
+        let form = encode_bytes(bytes, upper, |byte| {
             byte == b' ' || byte.is_ascii_alphanumeric() || b"-_.*".contains(&byte)
         });
         forms.push(form.replace(' ', "+"));
-        forms.push(percent(bytes, upper, |_| false));
+        forms.push(encode_bytes(bytes, upper, |_| false));
     }
     let escaped = escapes(piece);
     // JSON inside JSON.
@@ -151,18 +152,6 @@ fn texts(piece: &str) -> Vec<String> {
     forms.sort();
     forms.dedup();
     forms
-}
-
-fn percent(bytes: &[u8], upper: bool, kept: impl Fn(u8) -> bool) -> String {
-    let mut out = String::new();
-    for byte in bytes {
-        let _ = match (kept(*byte), upper) {
-            (true, _) => write!(out, "{}", char::from(*byte)),
-            (false, true) => write!(out, "%{byte:02X}"),
-            (false, false) => write!(out, "%{byte:02x}"),
-        };
-    }
-    out
 }
 
 /// The ways in which JSON writers escape: only what is required, `/` too, characters special to HTML, everything

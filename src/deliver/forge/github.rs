@@ -1,6 +1,7 @@
 //! The REST API of GitHub, version 2022-11-28 (<https://docs.github.com/rest/pulls>). Pure.
 
-use super::{ApiCall, ChangeRequest, Dialect, Draft, RequestState, Route, encoded, text};
+use super::{ApiCall, ChangeRequest, Dialect, Draft, RequestState, Route, text};
+use crate::base::percent::encode;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -57,7 +58,7 @@ impl Dialect for GithubDialect {
             true => "state=open".to_owned(),
             false => format!(
                 "head={}&state=all",
-                encoded(&format!("{}:{}", route.owner(), route.branch))
+                encode(&format!("{}:{}", route.owner(), route.branch))
             ),
         };
         ApiCall::get(format!(

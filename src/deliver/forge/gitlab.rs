@@ -1,6 +1,7 @@
 //! The REST API of GitLab, version 4 (<https://docs.gitlab.com/api/merge_requests/>). Pure.
 
-use super::{ApiCall, ChangeRequest, Dialect, Draft, RequestState, Route, encoded, text};
+use super::{ApiCall, ChangeRequest, Dialect, Draft, RequestState, Route, text};
+use crate::base::percent::encode;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -25,7 +26,7 @@ impl Dialect for GitlabDialect {
     }
 
     fn facts(&self, route: &Route) -> Vec<ApiCall> {
-        let project = |path: &str| ApiCall::get(format!("/projects/{}", encoded(path)));
+        let project = |path: &str| ApiCall::get(format!("/projects/{}", encode(path)));
         match route.is_fork() {
             true => vec![project(&route.project), project(&route.into)],
             false => vec![project(&route.project)],
@@ -35,9 +36,9 @@ impl Dialect for GitlabDialect {
     fn list(&self, route: &Route, open_only: bool) -> ApiCall {
         let which = match open_only {
             true => "state=opened".to_owned(),
-            false => format!("state=all&source_branch={}", encoded(&route.branch)),
+            false => format!("state=all&source_branch={}", encode(&route.branch)),
         };
-        let project = encoded(&route.into);
+        let project = encode(&route.into);
         ApiCall::get(format!(
             "/projects/{project}/merge_requests?{which}&order_by=created_at&sort=desc&per_page=100"
         ))
@@ -85,7 +86,7 @@ impl Dialect for GitlabDialect {
         }
         ApiCall::of(
             Method::POST,
-            format!("/projects/{}/merge_requests", encoded(&route.project)),
+            format!("/projects/{}/merge_requests", encode(&route.project)),
             body,
         )
     }
@@ -96,7 +97,7 @@ impl Dialect for GitlabDialect {
             false => draft.title.clone(),
         };
         let body = json!({ "title": title, "description": draft.body });
-        let path = format!("/projects/{}/merge_requests/{}", encoded(&route.into), now.number);
+        let path = format!("/projects/{}/merge_requests/{}", encode(&route.into), now.number);
         ApiCall::of(Method::PUT, path, body)
     }
 
@@ -105,7 +106,7 @@ impl Dialect for GitlabDialect {
     }
 
     fn lookups(&self, _route: &Route, draft: &Draft) -> Vec<ApiCall> {
-        let user = |name: &String| ApiCall::get(format!("/users?username={}", encoded(name)));
+        let user = |name: &String| ApiCall::get(format!("/users?username={}", encode(name)));
         draft.reviewers.iter().map(user).collect()
     }
 
@@ -114,7 +115,7 @@ impl Dialect for GitlabDialect {
         if ids.is_empty() {
             return Vec::new();
         }
-        let path = format!("/projects/{}/merge_requests/{number}", encoded(&route.into));
+        let path = format!("/projects/{}/merge_requests/{number}", encode(&route.into));
         vec![ApiCall::of(Method::PUT, path, json!({ "reviewer_ids": ids }))]
     }
 
@@ -125,7 +126,7 @@ impl Dialect for GitlabDialect {
     }
 
     fn commit(&self, route: &Route, id: &str) -> ApiCall {
-        ApiCall::get(format!("/projects/{}/repository/commits/{id}", encoded(&route.project)))
+        ApiCall::get(format!("/projects/{}/repository/commits/{id}", encode(&route.project)))
     }
 
     fn commit_message<'a>(&self, answer: &'a Value) -> Option<&'a str> {

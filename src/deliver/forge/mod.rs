@@ -530,18 +530,6 @@ enum Judged {
     Status(u16, String),
 }
 
-/// Percent-encodes a text as a part of a path or query.
-pub(super) fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
-            byte => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
-
 pub(super) fn text(item: &Value, path: &str) -> String {
     item.pointer(path)
         .and_then(Value::as_str)
