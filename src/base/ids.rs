@@ -1,7 +1,7 @@
 //! Identifiers of runs, steps, calls and blobs, and their text form.
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -82,5 +82,15 @@ pub fn sha256_hex(pieces: &[&[u8]]) -> String {
     for piece in pieces {
         hasher.update(piece);
     }
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&hasher.finalize())
+}
+
+/// Bytes in lower-case hex.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }

@@ -4,7 +4,7 @@
 use super::BatchError;
 use super::plan;
 use super::rows;
-use crate::base::ids::sha256_hex;
+use crate::base::ids::{hex, sha256_hex};
 use crate::journal::{artefacts, chain_key};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -65,8 +65,8 @@ pub fn sealed_file(path: &Path) -> std::io::Result<SealedFile> {
     loop {
         let read = file.read(&mut piece)?;
         if read == 0 {
-            let hex = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-            return Ok(SealedFile { bytes, sha256: hex });
+            let sha256 = hex(&digest.finalize());
+            return Ok(SealedFile { bytes, sha256 });
         }
         digest.update(piece.get(..read).unwrap_or_default());
         bytes += read as u64;

@@ -4,6 +4,7 @@ use super::environment;
 use super::outputs::WrittenOutputs;
 use super::refusal::Refusal;
 use super::{exit, out};
+use crate::base::ids::hex;
 use crate::base::outcome::Verdict;
 use crate::journal;
 use crate::report::github;
@@ -48,8 +49,7 @@ fn delimiter() -> Result<String, Refusal> {
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut random))
         .map_err(|error| Refusal::Environment(format!("--github: no random bytes: {error}")))?;
-    let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("overnight_{hex}"))
+    Ok(format!("overnight_{}", hex(&random)))
 }
 
 fn append(path: &Path, text: &str) -> Result<(), Refusal> {

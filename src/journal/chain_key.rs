@@ -1,6 +1,7 @@
 //! Process-wide settings of journals: the key of the hash chain, and the user's state directory. Set once.
 
 use super::error::JournalError;
+use crate::base::ids::hex;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
@@ -45,8 +46,7 @@ impl JournalKey {
         for piece in pieces {
             mac.update(piece);
         }
-        let bytes = mac.finalize().into_bytes();
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&mac.finalize().into_bytes())
     }
 
     /// Whether this is the HMAC over the pieces; compares in constant time.

@@ -359,7 +359,7 @@ impl Draft {
 
     fn end(self, to: &Path, expected: Expected<'_>) -> Result<FetchedObject, String> {
         let digest = sha2::Digest::finalize(self.digest);
-        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = crate::base::ids::hex(&digest);
         if self.bytes != expected.bytes || hex != expected.sha256 {
             return Ok(FetchedObject::Other(self.bytes));
         }

@@ -12,6 +12,7 @@ use super::profiles::OwnProfiles;
 use super::rule::Rule;
 use crate::base::budget::Budget;
 use crate::base::event::{PolicyPart, PolicyText};
+use crate::base::ids::hex;
 use crate::base::ruling::Decision;
 use crate::diag::{Shape, SourceFiles, YamlNode, parse as parse_yaml};
 use sha2::{Digest, Sha256};
@@ -213,7 +214,7 @@ pub fn record(name: &str, text: &str, parts: Vec<PolicyPart>, tree: Vec<String>)
     };
     PolicyText {
         name: name.to_owned(),
-        digest: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        digest: hex(&digest),
         text: text.to_owned(),
         narrows: false,
         extends: parts,

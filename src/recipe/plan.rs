@@ -1,10 +1,9 @@
 //! The plan: a recipe with every value filled in, in the form that is run, journaled and resumed.
 
 use crate::base::budget::Budget;
-use crate::base::ids::StepId;
+use crate::base::ids::{StepId, sha256_hex};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 /// What a run will do. Serialized into the journal and identified by its SHA-256.
@@ -93,8 +92,7 @@ impl Plan {
     /// SHA-256 of the plan's JSON in lower-case hex: the plan's identity in the journal.
     pub fn digest(&self) -> String {
         let json = serde_json::to_vec(self).unwrap_or_default();
-        let hash = Sha256::digest(&json);
-        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+        sha256_hex(&[&json])
     }
 }
 

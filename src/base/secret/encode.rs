@@ -2,6 +2,7 @@
 
 use super::MIN_BYTES;
 use super::wraps::{self, Breaks};
+use crate::base::ids::hex;
 use crate::base::percent::encode_bytes;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
@@ -128,7 +129,7 @@ fn parts(line: &str) -> Vec<&str> {
 /// All encodings except base64.
 fn texts(piece: &str) -> Vec<String> {
     let bytes = piece.as_bytes();
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex(bytes);
     let mut forms = vec![piece.to_owned(), piece.chars().rev().collect(), hex.to_uppercase(), hex];
     for upper in [true, false] {
         // URL encoding for URLs, URL components and forms, and of every byte.

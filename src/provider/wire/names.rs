@@ -1,9 +1,8 @@
 //! Maps tool names to names that every vendor accepts, and back.
 
 use crate::base::call::ToolSpec;
-use sha2::{Digest, Sha256};
+use crate::base::ids::sha256_hex;
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 /// Length limit of a name that all vendors accept.
 const MOST: usize = 64;
@@ -21,10 +20,8 @@ pub fn wire_name(name: &str) -> Cow<'_, str> {
         clean.insert(0, '_');
     }
     // Two names that differ only in replaced characters must stay distinct.
-    let mut digest = String::new();
-    for byte in Sha256::digest(name.as_bytes()).iter().take(4) {
-        let _ = write!(digest, "{byte:02x}");
-    }
+    let mut digest = sha256_hex(&[name.as_bytes()]);
+    digest.truncate(8);
     clean.truncate(MOST - digest.len() - 1);
     Cow::Owned(format!("{clean}_{digest}"))
 }

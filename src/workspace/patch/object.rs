@@ -1,7 +1,7 @@
 //! Git objects: ids, digests, and trees. No I/O.
 
+use crate::base::ids::hex;
 use sha1_checked::Digest as _;
-use std::fmt::Write as _;
 
 /// Upper limit in bytes for one object in memory.
 pub(super) const MOST_OBJECT: u64 = 512 << 20;
@@ -100,12 +100,7 @@ impl ObjectFormat {
     }
 
     pub fn hex(self, id: &Id) -> String {
-        let mut text = String::with_capacity(64);
-        for byte in id.iter().take(self.bytes()) {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        text
+        hex(id.get(..self.bytes()).unwrap_or_default())
     }
 
     pub fn parse(self, hex: &str) -> Option<Id> {

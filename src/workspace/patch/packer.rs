@@ -2,6 +2,7 @@
 
 use super::object::{Digest, Id, ObjectFormat, ObjectKind};
 use super::pack::{INDEX_SIGNATURE, Pack, trouble};
+use crate::base::ids::hex;
 use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
 use std::collections::HashMap;
@@ -204,7 +205,7 @@ impl Packer {
         let mut made: Vec<(Id, u64, u32)> = self.made.iter().map(|(id, (at, crc))| (*id, *at, *crc)).collect();
         made.sort_unstable();
         let index = self.index(&made, sum)?;
-        let name: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = hex(sum);
         let pack = self.dir.join(format!("pack-{name}.pack"));
         let temporary = path.with_extension("idx");
         std::fs::write(&temporary, index).map_err(&trouble)?;
