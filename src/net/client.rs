@@ -293,9 +293,10 @@ fn trouble(error: &reqwest::Error) -> HttpError {
     }
 }
 
-/// The innermost cause, which says what happened; the outer ones repeat the address.
-pub(super) fn innermost(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
+/// The innermost cause of an error, which says what happened; the outer ones repeat the address or describe this
+/// program.
+pub fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;
     }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 /// The name before the `/` of a model's id.
 const VENDOR: &str = "openai";
+static FACTS: ServiceFacts = ServiceFacts::openai(VENDOR);
 
 /// The wire of OpenAI Chat Completions.
 #[derive(Debug)]
@@ -21,16 +22,7 @@ pub struct OpenaiChat;
 
 impl Protocol for OpenaiChat {
     fn service(&self) -> &'static ServiceFacts {
-        &ServiceFacts {
-            vendor: VENDOR,
-            key_names: &["OPENAI_API_KEY"],
-            base_variable: "OPENAI_BASE_URL",
-            default_base: "https://api.openai.com/v1",
-            own_version: None,
-            may_lack_key: true,
-            key_header: ("authorization", "Bearer "),
-            headers: &[],
-        }
+        &FACTS
     }
 
     fn url(&self, base: &str, _: &str) -> String {

@@ -32,6 +32,22 @@ pub struct ServiceFacts {
     pub headers: &'static [(&'static str, &'static str)],
 }
 
+impl ServiceFacts {
+    /// The service of OpenAI: its wires differ only in the name before the `/` of a model's id.
+    pub(super) const fn openai(vendor: &'static str) -> Self {
+        Self {
+            vendor,
+            key_names: &["OPENAI_API_KEY"],
+            base_variable: "OPENAI_BASE_URL",
+            default_base: "https://api.openai.com/v1",
+            own_version: None,
+            may_lack_key: true,
+            key_header: ("authorization", "Bearer "),
+            headers: &[],
+        }
+    }
+}
+
 /// The model that is addressed, and which optional features to leave out.
 #[derive(Clone, Copy, Debug)]
 pub struct EncodeOptions<'a> {

@@ -3,6 +3,7 @@
 use super::config::{Address, Config, McpContext, ServerProgram, Transport, Way};
 use super::host::Host;
 use super::{http, oauth, sse};
+use crate::net::client::innermost;
 use crate::process::serve::{self, Serve, Served, ServerExit};
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService};
@@ -191,13 +192,4 @@ fn said(error: &ClientInitializeError) -> String {
         ClientInitializeError::JsonRpcError(error) => format!("the server answers with an error: {}", error.message),
         error => error.to_string(),
     }
-}
-
-/// The innermost cause of an error.
-pub fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }

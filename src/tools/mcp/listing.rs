@@ -2,9 +2,10 @@
 //! uses.
 
 use super::config::Config;
-use super::link::{Link, innermost};
+use super::link::Link;
 use super::names;
 use crate::base::ids::sha256_hex;
+use crate::net::client::innermost;
 use crate::tools::discovered::short;
 use rmcp::model::{PaginatedRequestParams, Prompt, Tool as Definition};
 use rmcp::service::ServiceError;

@@ -1,5 +1,6 @@
 //! The HTTP with SSE transport of protocol version 2024-11-05: one event stream to read, one URL to post to.
 
+use crate::net::client::innermost;
 use crate::net::sse::{Frame, SseDecoder};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Response, Url};
@@ -37,7 +38,7 @@ impl Sse {
             .get(url.clone())
             .headers(headers.clone())
             .header(ACCEPT, "text/event-stream");
-        let response = request.send().await.map_err(|error| SseError(said(&error)))?;
+        let response = request.send().await.map_err(|error| SseError(innermost(&error)))?;
         let status = response.status().as_u16();
         if status != 200 {
             return Err(SseError(format!("the server answers {status}")));
@@ -129,15 +130,6 @@ impl Stream {
     }
 }
 
-/// The innermost cause of an error.
-fn said(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
-}
-
 impl Transport<RoleClient> for Sse {
     type Error = SseError;
 
@@ -149,7 +141,7 @@ impl Transport<RoleClient> for Sse {
         let request = self.client.post(self.post.clone()).headers(self.headers.clone());
         async move {
             let request = request.header(CONTENT_TYPE, "application/json").body(body?);
-            let answer = request.send().await.map_err(|error| SseError(said(&error)))?;
+            let answer = request.send().await.map_err(|error| SseError(innermost(&error)))?;
             match answer.status().is_success() {
                 true => Ok(()),
                 false => Err(SseError(format!("the server answers {}", answer.status().as_u16()))),
