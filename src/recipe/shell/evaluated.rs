@@ -44,7 +44,8 @@ pub(super) fn is_operand(command: &[String], word: &str) -> bool {
         name if NAMING.contains(&name) => true,
         name if DECLARING.contains(&name) => !word.contains('=') || command.iter().any(|word| declares_other(word)),
         "printf" => before == "-v",
-        "test" | "[" | "[[" => matches!(before, "-v" | "-R"),
+        // Not `[[`: `&&` in it ends no command. `Arithmetic` refuses a value in any part of it.
+        "test" | "[" => matches!(before, "-v" | "-R"),
         _ => false,
     }
 }
