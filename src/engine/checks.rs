@@ -10,7 +10,7 @@ use crate::base::event::PatchTaken;
 use crate::base::grant::described;
 use crate::base::outcome::CheckResult;
 use crate::process::{self, Finished, Invocation, Spawn};
-use crate::recipe::plan::{ChangeLimits, CheckWhat};
+use crate::recipe::plan::ChangeLimits;
 use crate::workspace::Workspace;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::path::Path;
@@ -71,23 +71,28 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) 
     done.map_err(|error| RunError::Environment(format!("the command `{text}` could not be run: {error}")))
 }
 
-/// Performs a check that starts no program. `answer`: the answer of the step.
-pub fn look(
-    name: &str,
-    what: &CheckWhat,
-    patch: Option<&PatchTaken>,
-    answer: &str,
-    workspace: &Workspace,
-) -> CheckResult {
-    let of_answer = what.is_of_answer();
-    let (what, verdict) = match what {
-        CheckWhat::Changed(bounds) => (describe(bounds), changed(bounds, patch)),
-        CheckWhat::File { path, contains } => (format!("file {path}"), file(path, contains.as_deref(), workspace)),
-        CheckWhat::AnswerSchema { schema } => ("the answer fits its schema".to_owned(), fits(answer, schema)),
-        CheckWhat::Run { command, .. } | CheckWhat::AnswerRun { command, .. } => {
-            (command.clone(), Err("a check by command must be run".to_owned()))
-        }
-    };
+/// Checks that the run's changes keep within their bounds.
+pub fn of_changes(name: &str, bounds: &ChangeLimits, patch: Option<&PatchTaken>) -> CheckResult {
+    without_program(name, describe(bounds), changed(bounds, patch), false)
+}
+
+/// Checks that a file exists, and that it contains a text if there must be one.
+pub fn of_file(name: &str, path: &str, contains: Option<&str>, workspace: &Workspace) -> CheckResult {
+    without_program(name, format!("file {path}"), file(path, contains, workspace), false)
+}
+
+/// Checks that the answer of a step fits its schema.
+pub fn of_answer(name: &str, answer: &str, schema: &serde_json::Value) -> CheckResult {
+    without_program(
+        name,
+        "the answer fits its schema".to_owned(),
+        fits(answer, schema),
+        true,
+    )
+}
+
+/// The result of a check that starts no program.
+fn without_program(name: &str, what: String, verdict: Result<String, String>, of_answer: bool) -> CheckResult {
     CheckResult {
         name: name.to_owned(),
         passed: verdict.is_ok(),

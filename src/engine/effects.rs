@@ -268,13 +268,10 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
             ran = Some(finished);
             made
         }
-        what => {
-            let state = &ledger.state;
-            let answer = match what.is_of_answer() {
-                true => next::answer(state, &deps.plan),
-                false => String::new(),
-            };
-            checks::look(&check.name, what, state.patch.as_ref(), &answer, &deps.workspace)
+        CheckWhat::Changed(bounds) => checks::of_changes(&check.name, bounds, ledger.state.patch.as_ref()),
+        CheckWhat::File { path, contains } => checks::of_file(&check.name, path, contains.as_deref(), &deps.workspace),
+        CheckWhat::AnswerSchema { schema } => {
+            checks::of_answer(&check.name, &next::answer(&ledger.state, &deps.plan), schema)
         }
     };
     ledger.record(EventKind::Checked {

@@ -36,24 +36,21 @@ fn miss<T>(why: &'static str) -> Result<T, Mismatch> {
 /// Why it does not.
 pub fn allows(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<(), Mismatch> {
     let about = rule.is_about(asked.tool, asked.kind, asked.origin);
+    let called = || match about {
+        true => arguments(rule, asked, false),
+        false => miss("another tool"),
+    };
     match need {
-        Need::ShellWrite(used, by) => return allows_shell_write(rule, used.place.as_ref(), *by, about, asked),
-        Need::ShellHost(url, by) => return allows_shell_host(rule, url, by, about, asked),
-        _ => {}
-    }
-    if !about {
-        return miss("another tool");
-    }
-    arguments(rule, asked, false)?;
-    match need {
-        Need::Tool if rule.is_narrowed() => miss("the call accesses nothing that the rule is narrowed to"),
-        Need::Tool => Ok(()),
-        Need::Read(place) => file(rule, place, false),
-        Need::Write(place) => file(rule, place, true),
-        Need::Url(url) => url_fits(rule, url),
-        Need::Command(simple) | Need::State(simple) => command(rule, simple),
-        Need::ShellRead(_) => Ok(()),
-        Need::ShellWrite(..) | Need::ShellHost(..) => miss("not reached"),
+        Need::ShellWrite(used, by) => allows_shell_write(rule, used.place.as_ref(), *by, about, asked),
+        Need::ShellHost(url, by) => allows_shell_host(rule, url, by, about, asked),
+        Need::Tool if rule.is_narrowed() => {
+            called().and_then(|()| miss("the call accesses nothing that the rule is narrowed to"))
+        }
+        Need::Tool | Need::ShellRead(_) => called(),
+        Need::Read(place) => called().and_then(|()| file(rule, place, false)),
+        Need::Write(place) => called().and_then(|()| file(rule, place, true)),
+        Need::Url(url) => called().and_then(|()| url_fits(rule, url)),
+        Need::Command(simple) | Need::State(simple) => called().and_then(|()| command(rule, simple)),
     }
 }
 
