@@ -21,6 +21,9 @@ pub const MAX_PLAN: u64 = 1 << 30;
 const PLANS_HASHED: u64 = 32 << 20;
 /// The directory of the output in which bundles of object stores are kept.
 pub const DOWNLOADS: &str = "bundles";
+// Codes of problems.
+pub(super) const CUT: &str = "cut-bundle";
+pub(super) const ALTERED: &str = "altered-bundle";
 /// File names that may already exist in the output directory.
 const KNOWN: [&str; 12] = [
     DOWNLOADS,
@@ -176,7 +179,7 @@ fn open(places: &[BundlePlace]) -> Result<(Vec<Bundle<'_>>, Vec<&BundlePlace>), 
                         seal,
                         shard,
                     }),
-                    Err(why) => problems.push(problem(shown, "altered-bundle", &why, "copy the bundle again")),
+                    Err(why) => problems.push(problem(shown, ALTERED, &why, "copy the bundle again")),
                 }
             }
             Ok(None) if dir.join(plan::FILE).is_file() => unended.push(place),
@@ -186,7 +189,7 @@ fn open(places: &[BundlePlace]) -> Result<(Vec<Bundle<'_>>, Vec<&BundlePlace>), 
                 "there is no bundle here",
                 "name the --out directories of `overnight batch --shard`",
             )),
-            Err(why) => problems.push(problem(shown, "altered-bundle", &why, "copy the bundle again")),
+            Err(why) => problems.push(problem(shown, ALTERED, &why, "copy the bundle again")),
         }
     }
     match problems.is_empty() {
@@ -203,7 +206,7 @@ fn read_plan(dir: &Path, shown: &str) -> Result<PlanFile, BatchError> {
     if size > MAX_PLAN {
         return Err(BatchError::Invalid(problem(
             shown,
-            "altered-bundle",
+            ALTERED,
             "plan.json is too large",
             "copy the bundle again",
         )));
@@ -212,13 +215,13 @@ fn read_plan(dir: &Path, shown: &str) -> Result<PlanFile, BatchError> {
     let read: Result<PlanFile, _> = serde_json::from_slice(&text);
     let plan = read.map_err(|error| {
         let why = format!("plan.json is cut or altered: {error}");
-        BatchError::Invalid(problem(shown, "altered-bundle", &why, "copy the bundle again"))
+        BatchError::Invalid(problem(shown, ALTERED, &why, "copy the bundle again"))
     })?;
     if plan::manifest_digest(plan.jobs.iter()) != plan.manifest {
         let why = "plan.json is altered: its digest does not match its jobs";
         return Err(BatchError::Invalid(problem(
             shown,
-            "altered-bundle",
+            ALTERED,
             why,
             "copy the bundle again",
         )));
@@ -331,26 +334,23 @@ fn altered(bundles: &[Bundle<'_>]) -> Vec<String> {
         for (name, sealed) in &bundle.seal.files {
             let path = bundle.dir.join(name);
             let size = std::fs::metadata(&path).map(|data| data.len());
-            let why = match size {
-                Err(error) => Some(format!("{name} cannot be read: {error}")),
-                Ok(size) if size < sealed.bytes => Some(format!("{name} is cut: {size} of {} bytes", sealed.bytes)),
-                Ok(size) if size > sealed.bytes => Some(format!("{name} is altered: it has grown")),
+            let found = match size {
+                Err(error) => Some((ALTERED, format!("{name} cannot be read: {error}"))),
+                Ok(size) if size < sealed.bytes => {
+                    Some((CUT, format!("{name} is cut: {size} of {} bytes", sealed.bytes)))
+                }
+                Ok(size) if size > sealed.bytes => Some((ALTERED, format!("{name} is altered: it has grown"))),
                 Ok(_) if name == plan::FILE && hashed > PLANS_HASHED => None,
                 Ok(size) => {
                     hashed += if name == plan::FILE { size } else { 0 };
                     match bundle::sealed_file(&path) {
                         Ok(found) if found == *sealed => None,
-                        Ok(_) => Some(format!("{name} is altered: its digest is another")),
-                        Err(error) => Some(format!("{name} cannot be read: {error}")),
+                        Ok(_) => Some((ALTERED, format!("{name} is altered: its digest is another"))),
+                        Err(error) => Some((ALTERED, format!("{name} cannot be read: {error}"))),
                     }
                 }
             };
-            if let Some(why) = why {
-                let code = if why.contains("is cut") {
-                    "cut-bundle"
-                } else {
-                    "altered-bundle"
-                };
+            if let Some((code, why)) = found {
                 problems.push(problem(
                     bundle.shown,
                     code,
@@ -431,7 +431,7 @@ fn copy_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<CopiedRows, BatchErro
             if let Some(job) = odd {
                 let why = format!("runs.jsonl is altered: it names another file as the patch of {job}");
                 let help = "copy the bundle again";
-                failed = Err(BatchError::Invalid(problem(bundle.shown, "altered-bundle", &why, help)));
+                failed = Err(BatchError::Invalid(problem(bundle.shown, ALTERED, &why, help)));
                 return Ok(());
             }
             if let Err(error) = read {
@@ -462,13 +462,13 @@ fn patches(bundles: &[Bundle<'_>], out: &Path, last: &HashMap<String, RunRow>) -
             let from = bundle.dir.join(patch);
             let bytes = std::fs::read(&from).map_err(|error| {
                 let why = format!("{patch} cannot be read: {error}");
-                BatchError::Invalid(problem(bundle.shown, "cut-bundle", &why, "copy the bundle again"))
+                BatchError::Invalid(problem(bundle.shown, CUT, &why, "copy the bundle again"))
             })?;
             if !bundle::is_patch(&bytes, digest) {
                 let why = format!("{patch} is altered: its digest is another");
                 return Err(BatchError::Invalid(problem(
                     bundle.shown,
-                    "altered-bundle",
+                    ALTERED,
                     &why,
                     "copy the bundle again",
                 )));

@@ -14,7 +14,7 @@
 //! same time cannot leave a mixture of both. Of two that ran the same job, the one that created `ended/…` first wins.
 
 use super::bundle::{self, BundleSeal, SealedFile};
-use super::merge::{is_inside, patch_of, problem};
+use super::merge::{ALTERED, CUT, is_inside, patch_of, problem};
 use super::plan::{self, PlanFile, log_of, run_dir};
 use super::record::{self, BatchEvent, STORE_FILE};
 use super::rows::{self, RunRow};
@@ -253,13 +253,13 @@ async fn bring(objects: &Objects, name: &str, to: &Path, sealed: &SealedFile) ->
     };
     match objects.fetch(name, to, expected).await? {
         FetchedObject::Whole => Ok(()),
-        FetchedObject::Missing => Err(FetchProblem::Bundle("cut-bundle", format!("{name} is missing"))),
+        FetchedObject::Missing => Err(FetchProblem::Bundle(CUT, format!("{name} is missing"))),
         FetchedObject::Other(bytes) if bytes < sealed.bytes => Err(FetchProblem::Bundle(
-            "cut-bundle",
+            CUT,
             format!("{name} is cut: {bytes} of {} bytes", sealed.bytes),
         )),
         FetchedObject::Other(_) => Err(FetchProblem::Bundle(
-            "altered-bundle",
+            ALTERED,
             format!("{name} is altered: its size or digest is another"),
         )),
     }
@@ -298,7 +298,7 @@ async fn bring_patch(objects: &Objects, dir: &Path, ended: &EndedJob) -> Result<
             .await
         }
         None => Err(FetchProblem::Bundle(
-            "cut-bundle",
+            CUT,
             format!("{} has no patch although its row names one", ended.place),
         )),
     }
@@ -312,7 +312,7 @@ async fn read_ended(objects: &Objects, run: &Path) -> Result<Option<EndedJob>, F
     let ended = EndedJob::parse(&bytes, run);
     ended
         .map(Some)
-        .map_err(|why| FetchProblem::Bundle("altered-bundle", format!("{name}: {why}")))
+        .map_err(|why| FetchProblem::Bundle(ALTERED, format!("{name}: {why}")))
 }
 
 impl RemoteBundle {
@@ -352,7 +352,7 @@ impl RemoteBundle {
         let plan = serde_json::from_slice(&bytes).map_err(|error| {
             let why = format!("plan.json is cut or altered: {error}");
             let help = "name another prefix, or remove this one";
-            BatchError::Invalid(problem(self.url(), "altered-bundle", &why, help))
+            BatchError::Invalid(problem(self.url(), ALTERED, &why, help))
         })?;
         Ok(Some(plan))
     }
@@ -578,7 +578,7 @@ pub async fn bundles(objects: &Objects) -> Result<Vec<Objects>, BatchError> {
 /// The store cannot be read; or every part that is missing, cut or altered, at most 20.
 pub async fn download(objects: &Objects, dir: &Path) -> Result<(), BatchError> {
     let said = |found: FetchProblem| found.into_error(objects);
-    let altered = |why: &str| BatchError::Invalid(problem(objects.url(), "altered-bundle", why, COPY));
+    let altered = |why: &str| BatchError::Invalid(problem(objects.url(), ALTERED, why, COPY));
     std::fs::create_dir_all(dir).map_err(|error| BatchError::write(dir, &error))?;
     bundle::open(dir)?;
     let Some(seal_text) = objects
@@ -625,7 +625,7 @@ pub async fn download(objects: &Objects, dir: &Path) -> Result<(), BatchError> {
     let jobs = runs.iter().enumerate().map(|(at, run)| async move {
         let Some(ended) = read_ended(objects, run).await? else {
             let why = format!("{} is missing", marker(run));
-            return Err(FetchProblem::Bundle("cut-bundle", why));
+            return Err(FetchProblem::Bundle(CUT, why));
         };
         bring_run(objects, dir, &ended).await?;
         match patched.contains(&at) {

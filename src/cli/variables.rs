@@ -3,7 +3,7 @@
 use super::args::{RunArgs, RunFlags, StdoutFormat, dollars, duration, whole};
 use super::refusal::Refusal;
 use super::{environment, out};
-use crate::diag::did_you_mean;
+use crate::diag::similar_word;
 use clap::ValueEnum;
 use std::path::PathBuf;
 
@@ -136,8 +136,10 @@ pub fn unknown() -> Vec<String> {
     unknown.retain(|name| name.starts_with("OVERNIGHT_") && !is_known(name));
     unknown.sort();
     let said = |name: String| {
-        let meant = did_you_mean(&name, known()).filter(|meant| meant.starts_with("did you mean"));
-        let meant = meant.unwrap_or_else(|| "`overnight man` lists the variables".to_owned());
+        let meant = match similar_word(&name, known()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`overnight man` lists the variables".to_owned(),
+        };
         format!("warning[unknown-variable]: {name} is set and has no meaning; {meant}")
     };
     unknown.into_iter().map(said).collect()

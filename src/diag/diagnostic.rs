@@ -107,24 +107,21 @@ pub fn sort(problems: &mut [Diagnostic]) {
     problems.sort_by_key(|problem| problem.span);
 }
 
+/// The known word that an unknown one is probably a misspelling of.
+pub fn similar_word<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = word.to_lowercase();
+    let distance = |name: &str| strsim::damerau_levenshtein(&lower, &name.to_lowercase());
+    let (distance, name) = known.into_iter().map(|name| (distance(name), name)).min()?;
+    (distance <= 1 + name.len().min(word.len()) / 4).then_some(name)
+}
+
 /// The help line for an unknown word: the most similar known one, or else all of them.
 pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let known: Vec<&str> = known.into_iter().collect();
-    let nearest = known
-        .iter()
-        .map(|name| {
-            (
-                strsim::damerau_levenshtein(&word.to_lowercase(), &name.to_lowercase()),
-                *name,
-            )
-        })
-        .min();
-    match nearest {
-        Some((distance, name)) if distance <= 1 + name.len().min(word.len()) / 4 => {
-            Some(format!("did you mean `{name}`?"))
-        }
-        Some(_) => Some(format!("write one of {}", list(&known))),
-        None => None,
+    match similar_word(word, known.iter().copied()) {
+        Some(name) => Some(format!("did you mean `{name}`?")),
+        None if known.is_empty() => None,
+        None => Some(format!("write one of {}", list(&known))),
     }
 }
 

@@ -12,7 +12,7 @@ pub mod tree;
 pub mod units;
 pub mod yaml;
 
-pub use diagnostic::{Diagnostic, Label, Severity, any_error, did_you_mean, file_line, settle};
+pub use diagnostic::{Diagnostic, Label, Severity, any_error, did_you_mean, file_line, settle, similar_word};
 pub use file_kind::FileKind;
 pub use front_matter::{FrontMatter, front_matter};
 pub use jsonl::{json_lines, not_json};

@@ -3,7 +3,7 @@
 //! A key counts as known once it was requested: [`Reader::finish`] reports all others. So request every key before
 //! calling it.
 
-use super::diagnostic::{Diagnostic, did_you_mean, list};
+use super::diagnostic::{Diagnostic, did_you_mean};
 use super::source::{Span, Spanned};
 use super::tree::{MapEntry, Scalar, Shape, YamlNode};
 use super::units;
@@ -291,13 +291,9 @@ pub fn choice<T: Copy>(
     let word = text(node, key, problems)?;
     let found = words.iter().find(|(name, _)| *name == word.value);
     if found.is_none() {
-        let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
         let message = format!("`{key}` cannot be `{}`", word.value);
         let mut problem = Diagnostic::error("unknown-word", node.span, message);
-        problem.help = Some(match did_you_mean(&word.value, names.iter().copied()) {
-            Some(help) if help.starts_with("did") => help,
-            _ => format!("write one of {}", list(&names)),
-        });
+        problem.help = did_you_mean(&word.value, words.iter().map(|(name, _)| *name));
         problems.push(problem);
     }
     found.map(|(_, value)| at(node, *value))

@@ -85,7 +85,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
     }
     // A pipe or socket has no content to lose. A changed regular file that the patch cannot contain makes the patch
     // incomplete, so the run fails.
-    match unpatched.iter().find(|one| one.why.starts_with("a file")) {
+    match unpatched.iter().find(|one| one.lacks_content) {
         Some(one) => Err(RunError::Ended(RunOutcome::new(
             Verdict::Failed,
             "unpatched",

@@ -1,7 +1,7 @@
 //! The built-in policies that `extends` and `--policy` can name, as policy text.
 
 use crate::diag::diagnostic::list;
-use crate::diag::did_you_mean as nearest;
+use crate::diag::similar_word;
 
 /// The names that a policy or the command line may use, and their texts. `builtin:build` and `builtin:mixed` are
 /// generated for the requested toolchains.
@@ -62,9 +62,9 @@ pub fn text(name: &str, named: Option<&[String]>, tree: &[String]) -> Option<Str
 pub fn did_you_mean(name: &str) -> String {
     let bare = |name: &'static str| name.strip_prefix("builtin:").unwrap_or(name);
     let word = name.strip_prefix("builtin:").unwrap_or(name);
-    match nearest(word, names().map(bare)) {
-        Some(help) if help.starts_with("did") => help.replacen('`', "`builtin:", 1),
-        _ => format!("known are {}", list(&names().collect::<Vec<_>>())),
+    match similar_word(word, names().map(bare)) {
+        Some(near) => format!("did you mean `builtin:{near}`?"),
+        None => format!("known are {}", list(&names().collect::<Vec<_>>())),
     }
 }
 

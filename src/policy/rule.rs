@@ -10,7 +10,9 @@ use super::shell::parse_prefix;
 use super::text_values::{string, strings};
 use crate::base::call::ToolKind;
 use crate::diag::reader::{Problems, wrong_type};
-use crate::diag::{Diagnostic, Reader, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean, file_line};
+use crate::diag::{
+    Diagnostic, Reader, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean, file_line, similar_word,
+};
 use globset::GlobBuilder;
 
 /// Where a rule is written and which names it may use.
@@ -382,8 +384,9 @@ pub fn tool_name(text: &Spanned<String>, known: &KnownTools, problems: &mut Prob
     }
     let mut problem = Diagnostic::error("unknown-tool", text.span, format!("there is no tool `{name}`"));
     problem.help = did_you_mean(name, known.names());
+    let is_similar = similar_word(name, known.names()).is_some();
     let is_near = |known: &str| known.starts_with(name) || name.starts_with(known);
-    let is_typo = problem.help.as_ref().is_some_and(|help| help.starts_with("did")) || known.names().any(is_near);
+    let is_typo = is_similar || known.names().any(is_near);
     let is_plain = name
         .chars()
         .all(|letter| letter.is_ascii_alphanumeric() || "_-.".contains(letter));
@@ -394,7 +397,7 @@ pub fn tool_name(text: &Spanned<String>, known: &KnownTools, problems: &mut Prob
         problems.push(problem.help(format!("write `discovered_tool_{name}` to make that explicit")));
         return Some(name.to_owned());
     }
-    if let Some(help) = problem.help.as_mut().filter(|help| help.starts_with("known")) {
+    if let Some(help) = problem.help.as_mut().filter(|_| !is_similar) {
         help.push_str("; MCP tools are `SERVER__TOOL`, discovered ones `discovered_tool_NAME`");
     }
     problems.push(problem);

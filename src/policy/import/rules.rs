@@ -4,7 +4,7 @@
 use super::{ApprovalMode, DifferenceKind, ImportDifference};
 use crate::base::server_name::{is_server_name, sound_server_name};
 use crate::diag::reader::{Problems, wrong_type};
-use crate::diag::{Diagnostic, Reader, Shape, Span, Spanned, YamlNode, did_you_mean};
+use crate::diag::{Diagnostic, Reader, Shape, Span, Spanned, YamlNode, did_you_mean, similar_word};
 use crate::policy::model::KnownTools;
 
 /// Most rules in one file: more are refused, because each is compared with each.
@@ -530,10 +530,11 @@ fn alone(name: &Spanned<String>, report: &mut Vec<ImportDifference>) -> Option<T
             note(report, DifferenceKind::Same, "no-such-tool", name.span, message);
         }
         false => {
-            let near = did_you_mean(text, known.names()).filter(|help| help.starts_with("did"));
+            let near = similar_word(text, known.names());
             let message = format!(
                 "no tool is called `{text}`, so it is left out{}",
-                near.map(|near| format!(" ({near})")).unwrap_or_default()
+                near.map(|near| format!(" (did you mean `{near}`?)"))
+                    .unwrap_or_default()
             );
             note(report, DifferenceKind::Note, "unknown-tool", name.span, message);
         }

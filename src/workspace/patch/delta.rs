@@ -2,6 +2,7 @@
 //! that differ, each verified against its id; it only reads, starts no program and uses no settings of the tree or the
 //! user.
 
+use super::name_status::stands_for_content;
 use super::object::{Id, METADATA, ObjectFormat, ObjectKind};
 use super::store::Store;
 use super::trees::{Leaf, ObjectReader, TreeChange};
@@ -28,6 +29,8 @@ pub struct Unpatched {
     pub path: String,
     /// What it is, for example `a file over 32 MiB`.
     pub why: String,
+    /// Whether it is a file with content that the patch lacks; a pipe or a socket has none.
+    pub lacks_content: bool,
 }
 
 /// Whether a path equals `top` or is below it.
@@ -133,7 +136,12 @@ impl Shadow {
                 removed: None,
             });
             let why = text.lines().next().unwrap_or_default().to_owned();
-            delta.unpatched.push(Unpatched { path, why });
+            let lacks_content = stands_for_content(&why);
+            delta.unpatched.push(Unpatched {
+                path,
+                why,
+                lacks_content,
+            });
             tops.insert(change.path.clone());
         }
         let apart = |path: &[u8]| {

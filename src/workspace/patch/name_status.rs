@@ -13,6 +13,15 @@ use std::io::Read;
 use std::os::fd::BorrowedFd;
 use std::sync::PoisonError;
 
+// What stands in place of the content of a file in the snapshot.
+const UNREADABLE: &str = "a file that cannot be read";
+const LARGER_THAN: &str = "a file over ";
+
+/// Whether this stands in place of the content of a file, and not of something that has no content, such as a pipe.
+pub(super) fn stands_for_content(why: &str) -> bool {
+    why == UNREADABLE || why.starts_with(LARGER_THAN)
+}
+
 /// The result: the type, the metadata to detect the next change by, the object id.
 type Made = (What, FileStat, Id);
 
@@ -96,7 +105,7 @@ impl NameStatus<'_, '_> {
         }
         let file = match open_file(self.at, self.name) {
             Ok(file) => file,
-            Err(Errno::ACCESS | Errno::PERM) => return self.metadata("a file that cannot be read"),
+            Err(Errno::ACCESS | Errno::PERM) => return self.metadata(UNREADABLE),
             Err(Errno::MFILE | Errno::NFILE) => return Err("too many open files".to_owned()),
             Err(_) => return Ok(None),
         };
@@ -110,7 +119,7 @@ impl NameStatus<'_, '_> {
         let id = match self.content(&file, before.size, elsewhere)? {
             Content::Known(id) => id,
             Content::Changing => return Ok(None),
-            Content::Large => return self.metadata(&format!("a file over {} MiB", MOST_FILE >> 20)),
+            Content::Large => return self.metadata(&format!("{LARGER_THAN}{} MiB", MOST_FILE >> 20)),
         };
         let after = FileStat::of(&rustix::fs::fstat(&file).map_err(trouble)?);
         let by = if after == before {
