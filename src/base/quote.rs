@@ -1,5 +1,7 @@
 //! Words of messages that a person copies: quoted for a shell or for YAML, and counted.
 
+use std::fmt::Display;
+
 /// A word of a command line, quoted if a POSIX shell would change it.
 pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
@@ -26,11 +28,13 @@ pub fn yaml_word(text: &str) -> String {
     }
 }
 
-/// A number with its noun, which takes an `s` unless the number is 1.
-pub fn counted(count: usize, noun: &str) -> String {
-    match count {
-        1 => format!("1 {noun}"),
-        count => format!("{count} {noun}s"),
+/// A number with its noun, in the plural unless the number is 1.
+pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    match noun.strip_suffix('y') {
+        _ if count == N::from(1) => format!("{count} {noun}"),
+        Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{count} {stem}ies"),
+        _ if noun.ends_with('s') => format!("{count} {noun}es"),
+        _ => format!("{count} {noun}s"),
     }
 }
 
@@ -56,9 +60,13 @@ mod tests {
         ] {
             assert_eq!((shell_word(word), yaml_word(word)), (shell.to_owned(), yaml.to_owned()));
         }
-        assert_eq!(
-            [counted(0, "job"), counted(1, "job"), counted(2, "job")],
-            ["0 jobs", "1 job", "2 jobs"]
-        );
+    }
+
+    #[test]
+    fn nouns_agree_with_their_numbers() {
+        assert_eq!([0, 1, 2].map(|n| counted(n, "job")), ["0 jobs", "1 job", "2 jobs"]);
+        assert_eq!([1, 2].map(|n| counted(n, "entry")), ["1 entry", "2 entries"]);
+        assert_eq!([1, 2].map(|n| counted(n, "key")), ["1 key", "2 keys"]);
+        assert_eq!([1, 2].map(|n| counted(n, "process")), ["1 process", "2 processes"]);
     }
 }

@@ -2,6 +2,7 @@
 //! service that has refused all further requests. Pure.
 
 use super::manifest::{FailedLimit, StopRules};
+use crate::base::quote::counted;
 
 /// Counts how jobs ended.
 #[derive(Debug)]
@@ -46,13 +47,13 @@ impl CircuitBreaker {
             self.failed += 1;
         }
         if self.provider_in_a_row >= self.rules.provider_failures {
-            let jobs = self.provider_in_a_row;
+            let jobs = counted(self.provider_in_a_row, "job");
             return Some(format!(
-                "the model service failed {jobs} jobs in a row (stop.provider_failures)"
+                "the model service failed {jobs} in a row (stop.provider_failures)"
             ));
         }
         let most = self.most_failed?;
-        (self.failed >= most).then(|| format!("{} jobs did not pass (stop.failed)", self.failed))
+        (self.failed >= most).then(|| format!("{} did not pass (stop.failed)", counted(self.failed, "job")))
     }
 }
 

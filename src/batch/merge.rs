@@ -109,8 +109,8 @@ pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchErr
     let strangers: Vec<String> = last.into_keys().chain(others).collect();
     if !strangers.is_empty() {
         let text = format!(
-            "{} jobs have rows but are in no plan, for example {}",
-            strangers.len(),
+            "{} with rows but in no plan, for example {}",
+            counted(strangers.len(), "job"),
             strangers[0]
         );
         return Err(BatchError::Invalid(problem(
@@ -381,7 +381,7 @@ fn absent_shards(bundles: &[Bundle<'_>], unended: &[&BundlePlace]) -> Vec<String
         missing.push(format!("shard {index}/{total} is missing"));
     }
     if absent.len() > LISTED {
-        missing.push(format!("and {} more shards are missing", absent.len() - LISTED));
+        missing.push(format!("and {} missing", counted(absent.len() - LISTED, "more shard")));
     }
     missing
 }

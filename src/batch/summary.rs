@@ -1,6 +1,7 @@
 //! `summary.md` of a batch: for a CI step summary or a chat message.
 
 use super::result::{BatchResult, JobReport};
+use crate::base::quote::counted;
 use crate::report::text;
 
 /// Limit of jobs that are listed.
@@ -16,8 +17,8 @@ pub fn page(result: &BatchResult, name: &str, jobs: &[JobReport]) -> String {
         .map(|(word, n)| format!("{n} {}", word.replace('_', " ")))
         .collect();
     page.push_str(&format!(
-        "{} jobs: {} run, {} up to date, {} not run{}{}. ${:.4}, {} tokens.\n",
-        result.jobs.total,
+        "{}: {} run, {} up to date, {} not run{}{}. ${:.4}, {} tokens.\n",
+        counted(result.jobs.total, "job"),
         result.jobs.run,
         result.jobs.up_to_date,
         result.jobs.not_run,
@@ -63,7 +64,10 @@ pub fn page(result: &BatchResult, name: &str, jobs: &[JobReport]) -> String {
             ));
         }
         if open.len() > LISTED {
-            page.push_str(&format!("\n{} more jobs are in `runs.jsonl`.\n", open.len() - LISTED));
+            page.push_str(&format!(
+                "\n{} in `runs.jsonl`.\n",
+                counted(open.len() - LISTED, "more job")
+            ));
         }
     }
     page

@@ -722,7 +722,7 @@ impl Work<'_, '_> {
                 };
                 let open = forge.open_requests(&route, &facts, counts).await?;
                 if open >= most {
-                    let reason = format!("{open} requests of {} are open; --max-open is {most}", texts.recipe);
+                    let reason = format!("open requests of {}: {open}; --max-open is {most}", texts.recipe);
                     self.end(DeliverOutcome::HeldBack, reason);
                     return Ok(());
                 }

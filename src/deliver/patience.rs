@@ -1,6 +1,7 @@
 //! The limit on the time that all waits of a delivery for services take together.
 
 use super::DeliverStop;
+use crate::base::quote::counted;
 use crate::net::retry::{self, Pace, RetryDecision, Schedule, Steps};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -50,7 +51,9 @@ impl Patience {
         };
         let wait = match schedule.next(Pace::Service, failed, asked, waited, retry::chance()) {
             RetryDecision::Wait(wait) => wait,
-            RetryDecision::Exhausted => return Err(DeliverStop::Service(format!("{why} ({failed} attempts)"))),
+            RetryDecision::Exhausted => {
+                return Err(DeliverStop::Service(format!("{why} ({})", counted(failed, "attempt"))));
+            }
             RetryDecision::TooLong(wait) => {
                 return Err(DeliverStop::Service(format!(
                     "{why}; waiting {} s more would exceed --max-wall ({} s)",

@@ -9,6 +9,7 @@ use super::run_error::RunError;
 use crate::base::event::PatchTaken;
 use crate::base::grant::described;
 use crate::base::outcome::CheckResult;
+use crate::base::quote::counted;
 use crate::process::{self, Finished, Invocation, Spawn};
 use crate::recipe::plan::ChangeLimits;
 use crate::workspace::Workspace;
@@ -73,7 +74,7 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) 
 
 /// Checks that the run's changes keep within their bounds.
 pub fn of_changes(name: &str, bounds: &ChangeLimits, patch: Option<&PatchTaken>) -> CheckResult {
-    without_program(name, describe(bounds), changed(bounds, patch), false)
+    without_program(name, bounds.described(), changed(bounds, patch), false)
 }
 
 /// Checks that a file exists, and that it contains a text if there must be one.
@@ -173,23 +174,6 @@ fn not_executed(line: &str) -> Option<&str> {
     (!name.is_empty() && !name.contains(char::is_whitespace) && !shell.is_empty()).then_some(name)
 }
 
-fn describe(bounds: &ChangeLimits) -> String {
-    let mut parts = Vec::new();
-    if !bounds.only.is_empty() {
-        parts.push(format!("only {}", bounds.only.join(", ")));
-    }
-    if !bounds.never.is_empty() {
-        parts.push(format!("never {}", bounds.never.join(", ")));
-    }
-    if let Some(files) = bounds.max_files {
-        parts.push(format!("at most {files} files"));
-    }
-    if let Some(lines) = bounds.max_lines {
-        parts.push(format!("at most {lines} lines"));
-    }
-    format!("changes: {}", parts.join("; "))
-}
-
 fn globs(patterns: &[String]) -> Result<GlobSet, String> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
@@ -225,17 +209,17 @@ fn changed(bounds: &ChangeLimits, patch: Option<&PatchTaken>) -> Result<String, 
     );
     let count = files.len() as u64;
     if let Some(most) = bounds.max_files.filter(|most| count > *most) {
-        problems.push(format!("{count} files were changed, {most} are allowed"));
+        problems.push(format!("{} changed, allowed: {most}", counted(count, "file")));
     }
     let lines: u64 = files
         .iter()
         .map(|file| file.added.unwrap_or(0) + file.removed.unwrap_or(0))
         .sum();
     if let Some(most) = bounds.max_lines.filter(|most| lines > *most) {
-        problems.push(format!("{lines} lines were changed, {most} are allowed"));
+        problems.push(format!("{} changed, allowed: {most}", counted(lines, "line")));
     }
     if problems.is_empty() {
-        Ok(format!("{count} files, {lines} lines"))
+        Ok(format!("{}, {}", counted(count, "file"), counted(lines, "line")))
     } else {
         Err(problems.join("; "))
     }
@@ -248,7 +232,7 @@ fn file(path: &str, contains: Option<&str>, workspace: &Workspace) -> Result<Str
         Some(text) if !String::from_utf8_lossy(&bytes).contains(text) => {
             Err(format!("{path} does not contain {text:?}"))
         }
-        _ => Ok(format!("{} bytes", bytes.len())),
+        _ => Ok(counted(bytes.len(), "byte")),
     }
 }
 
@@ -342,10 +326,7 @@ mod tests {
         let told = changed(&bounds, Some(&patch(&[("a.lock", None, 4), ("b", None, 4)])));
         assert_eq!(
             told,
-            Err(
-                "a.lock was changed; 2 files were changed, 1 are allowed; 8 lines were changed, 5 are allowed"
-                    .to_owned()
-            )
+            Err("a.lock was changed; 2 files changed, allowed: 1; 8 lines changed, allowed: 5".to_owned())
         );
         assert!(changed(&bounds, None).is_ok(), "nothing changed");
     }

@@ -5,6 +5,7 @@ use crate::base::call::ToolOutput;
 use crate::base::content::ToolContent;
 use crate::base::ids::CallId;
 use crate::base::message::{CallResult, Part};
+use crate::base::quote::counted;
 use serde_json::Value;
 
 /// Results up to this many bytes are given in full again.
@@ -39,9 +40,9 @@ pub fn shortened(state: &RunState, id: &CallId, output: ToolOutput) -> ToolOutpu
     let Some(before) = before else {
         return output;
     };
-    let lines = text.lines().count();
+    let lines = counted(text.lines().count(), "line");
     let told = format!(
-        "[unchanged since {before}: this {} call gives the same {lines} lines as your earlier one above]",
+        "[unchanged since {before}: this {} call gives the same {lines} as your earlier one above]",
         record.call.tool
     );
     ToolOutput {

@@ -2,6 +2,7 @@
 
 use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, SHELL, ToolPattern, WishedLevel};
 use crate::base::budget::Budget;
+use crate::base::quote::counted;
 use crate::base::ruling::Decision;
 use crate::diag::render::escape;
 use crate::diag::units::show_duration;
@@ -142,7 +143,7 @@ pub fn sentence(rule: &Rule) -> String {
         let _ = write!(out, ", through `{pipe}`");
     }
     if let Some(times) = rule.times {
-        let _ = write!(out, ", at most {times} times");
+        let _ = write!(out, ", at most {}", counted(times, "time"));
     }
     if let Some(because) = &rule.because {
         let _ = write!(out, " ({because})");
@@ -175,8 +176,8 @@ fn ticked(texts: &[&str]) -> String {
 
 fn limits(out: &mut String, limits: &Budget) {
     let mut parts: Vec<String> = Vec::new();
-    parts.extend(limits.turns.map(|turns| format!("{turns} turns")));
-    parts.extend(limits.tokens.map(|tokens| format!("{tokens} tokens")));
+    parts.extend(limits.turns.map(|turns| counted(turns, "turn")));
+    parts.extend(limits.tokens.map(|tokens| counted(tokens, "token")));
     parts.extend(
         limits
             .cost_micros
@@ -187,7 +188,7 @@ fn limits(out: &mut String, limits: &Budget) {
         limits
             .calls
             .iter()
-            .map(|(tool, calls)| format!("{calls} calls of {tool}")),
+            .map(|(tool, calls)| format!("{} of {tool}", counted(*calls, "call"))),
     );
     if !parts.is_empty() {
         let _ = writeln!(out, "At most {}.", escape(&parts.join(", ")));

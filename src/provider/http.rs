@@ -9,6 +9,7 @@ use super::wire::{self, DecodeReply, EncodeOptions, Wire};
 use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
 use crate::base::event::ProgressEvent;
 use crate::base::message::{Part, Reply};
+use crate::base::quote::counted;
 use crate::net::client::{Client, HttpError, Limits, ResponseHead, Until, is_nearby};
 use crate::net::gate::{Barred, RequestGate};
 use crate::net::retry::{Pace, RetryDecision, Schedule, chance};
@@ -163,7 +164,7 @@ impl Http {
         };
         match self.service.schedule.next(pace, failed, fault.asked, waited, chance()) {
             RetryDecision::Exhausted => {
-                let attempts = format!(" (after {failed} attempts)");
+                let attempts = format!(" (after {})", counted(failed, "attempt"));
                 Err(self.to_error(fault, &attempts))
             }
             RetryDecision::TooLong(wait) => {

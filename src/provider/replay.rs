@@ -6,6 +6,7 @@ use super::scripted::{emit_progress, readable};
 use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
 use crate::base::call::ToolSpec;
 use crate::base::message::{Message, Reply, Role};
+use crate::base::quote::counted;
 use futures_util::future::BoxFuture;
 use similar::{ChangeTag, TextDiff};
 
@@ -76,8 +77,8 @@ impl Replay {
         let mut of_turn = self.turns.iter().filter(|turn| turn.turn == request.turn).peekable();
         if of_turn.peek().is_none() {
             return Err(miss(format!(
-                "the recording has {} turns, but turn {} was asked for",
-                self.turns.len(),
+                "the recording has {}, but turn {} was asked for",
+                counted(self.turns.len(), "turn"),
                 request.turn
             )));
         }
@@ -205,7 +206,7 @@ pub fn diff(old: &str, new: &str) -> String {
     let more = out.len().saturating_sub(LINES);
     out.truncate(LINES);
     if more > 0 {
-        out.push(format!("  … {more} more lines"));
+        out.push(format!("  … {}", counted(more, "more line")));
     }
     out.join("\n")
 }

@@ -1,6 +1,7 @@
 //! Reads the input of a run in the format that the recipe declares. Pure: the caller reads the file.
 
 use super::plan::InputFormat;
+use crate::base::quote::counted;
 use crate::diag::reader::Problems;
 use crate::diag::{Diagnostic, SourceFiles, SourceId, Span, json_lines, not_json};
 use serde_json::Value;
@@ -138,9 +139,8 @@ pub fn written(value: &Value, format: InputFormat) -> String {
 /// A short description of the input, for people.
 pub fn described(value: Option<&Value>, format: InputFormat) -> String {
     match (format, value) {
-        (InputFormat::Text, Some(Value::String(text))) => format!("text, {} bytes", text.len()),
-        (InputFormat::Jsonl, Some(Value::Array(items))) if items.len() == 1 => "JSON Lines, 1 object".to_owned(),
-        (InputFormat::Jsonl, Some(Value::Array(items))) => format!("JSON Lines, {} objects", items.len()),
+        (InputFormat::Text, Some(Value::String(text))) => format!("text, {}", counted(text.len(), "byte")),
+        (InputFormat::Jsonl, Some(Value::Array(items))) => format!("JSON Lines, {}", counted(items.len(), "object")),
         _ => format.as_str().to_owned(),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::base::budget::Budget;
 use crate::base::ids::{StepId, sha256_hex};
+use crate::base::quote::counted;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -267,6 +268,26 @@ pub struct ChangeLimits {
     pub max_files: Option<u64>,
     /// Added and removed lines together.
     pub max_lines: Option<u64>,
+}
+
+impl ChangeLimits {
+    /// The limits in one line, for people.
+    pub fn described(&self) -> String {
+        let mut parts = Vec::new();
+        if !self.only.is_empty() {
+            parts.push(format!("only {}", self.only.join(", ")));
+        }
+        if !self.never.is_empty() {
+            parts.push(format!("never {}", self.never.join(", ")));
+        }
+        if let Some(files) = self.max_files {
+            parts.push(format!("at most {}", counted(files, "file")));
+        }
+        if let Some(lines) = self.max_lines {
+            parts.push(format!("at most {}", counted(lines, "line")));
+        }
+        format!("changes: {}", parts.join("; "))
+    }
 }
 
 /// The effect of a denial on the run.

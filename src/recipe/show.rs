@@ -3,6 +3,7 @@
 use super::plan::{Check, CheckWhat, Expect, McpServer, OnDeny, Plan, PlanStep, StepWork};
 use super::template::{self, StepOutputs, StepValues};
 use crate::base::budget::Budget;
+use crate::base::quote::counted;
 use crate::diag::units::show_duration;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -189,18 +190,7 @@ fn check_what(check: &Check) -> String {
             Some(text) => format!("{path} holds \"{text}\""),
             None => format!("{path} exists"),
         },
-        CheckWhat::Changed(changed) => {
-            let mut parts = Vec::new();
-            if !changed.only.is_empty() {
-                parts.push(format!("only {}", changed.only.join(", ")));
-            }
-            if !changed.never.is_empty() {
-                parts.push(format!("never {}", changed.never.join(", ")));
-            }
-            parts.extend(changed.max_files.map(|max| format!("at most {max} files")));
-            parts.extend(changed.max_lines.map(|max| format!("at most {max} lines")));
-            format!("changes: {}", parts.join("; "))
-        }
+        CheckWhat::Changed(limits) => limits.described(),
     }
 }
 
@@ -231,8 +221,8 @@ fn expect(expect: Expect) -> &'static str {
 
 fn limits(budget: &Budget) -> String {
     let mut parts = Vec::new();
-    parts.extend(budget.turns.map(|turns| format!("{turns} turns")));
-    parts.extend(budget.tokens.map(|tokens| format!("{tokens} tokens")));
+    parts.extend(budget.turns.map(|turns| counted(turns, "turn")));
+    parts.extend(budget.tokens.map(|tokens| counted(tokens, "token")));
     parts.extend(
         budget
             .cost_micros
@@ -243,7 +233,7 @@ fn limits(budget: &Budget) -> String {
         budget
             .calls
             .iter()
-            .map(|(tool, limit)| format!("{limit} calls of {tool}")),
+            .map(|(tool, limit)| format!("{} of {tool}", counted(*limit, "call"))),
     );
     parts.join(", ")
 }

@@ -8,6 +8,7 @@ use super::result::{self, Ending, RuledOut, Waiting};
 use super::summary::{RunSummary, StepSummary};
 use super::text;
 use crate::base::outcome::Verdict;
+use crate::base::quote::counted;
 use maud::{DOCTYPE, Markup, html};
 use serde_json::Value;
 
@@ -102,7 +103,7 @@ fn changed(sum: &RunSummary<'_>) -> String {
         return "none".to_owned();
     };
     let (added, removed) = sum.changed_lines();
-    format!("{}, +{added} −{removed}", text::count(patch.files.len(), "file"))
+    format!("{}, +{added} −{removed}", counted(patch.files.len(), "file"))
 }
 
 fn base(sum: &RunSummary<'_>) -> String {

@@ -7,6 +7,7 @@ use super::summary::RunSummary;
 use super::text;
 use crate::base::event::FileChange;
 use crate::base::outcome::Verdict;
+use crate::base::quote::counted;
 use std::fmt::Write;
 
 /// Size limit of the file, in bytes.
@@ -75,7 +76,7 @@ fn head(result: &RunResult) -> String {
             out,
             "{} · {} · {} tokens · {price}${:.4} · {} · exit code {} · run {}\n",
             code(&result.model),
-            text::count(usize::try_from(result.usage.turns).unwrap_or(usize::MAX), "turn"),
+            counted(result.usage.turns, "turn"),
             text::grouped(result.usage.total),
             result.cost,
             text::duration(result.duration_ms),
@@ -197,7 +198,7 @@ fn changes(result: &RunResult) -> String {
     let (added, removed) = (result.changes.added, result.changes.removed);
     let mut out = format!(
         "### Changes ({}, +{added} −{removed})\n\n",
-        text::count(files.len(), "file")
+        counted(files.len(), "file")
     );
     for file in files.iter().take(ENTRIES) {
         let _ = writeln!(out, "- {}", change(file));

@@ -10,6 +10,7 @@ use crate::base::event::{Event, EventKind, ProgressEvent, RunStarted, Sink};
 use crate::base::ids::CallId;
 use crate::base::message::Reply;
 use crate::base::outcome::{RunOutcome, StepStatus};
+use crate::base::quote::counted;
 use crate::base::ruling::{Decision, Ruling};
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -203,11 +204,11 @@ impl Lines {
                     .collect()
             }
             EventKind::PatchTaken(patch) if patch.blob.is_some() => {
-                vec![format!("patch: {} changed", text::count(patch.files.len(), "file"))]
+                vec![format!("patch: {} changed", counted(patch.files.len(), "file"))]
             }
             EventKind::PutBack(done) => match done.failed.len() {
                 0 => vec!["changes that no rule allows were put back".to_owned()],
-                more => vec![format!("{} could NOT be put back", text::count(more, "file"))],
+                more => vec![format!("{} could NOT be put back", counted(more, "file"))],
             },
             _ => Vec::new(),
         }
@@ -272,7 +273,7 @@ impl Lines {
         let turns = usize::try_from(self.turns).unwrap_or(usize::MAX);
         format!(
             "{}, {} tokens, {}",
-            text::count(turns, "turn"),
+            counted(turns, "turn"),
             text::grouped(self.tokens),
             text::dollars(self.cost_micros)
         )
@@ -301,7 +302,7 @@ fn with_difference(message: &str) -> Vec<String> {
     out.extend(rest.iter().take(DIFFERENCE_LINES).map(|line| signed(line)));
     let more = rest.len().saturating_sub(DIFFERENCE_LINES);
     if more > 0 {
-        out.push(format!("  … {more} more lines"));
+        out.push(format!("  … {}", counted(more, "more line")));
     }
     out
 }

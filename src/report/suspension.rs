@@ -6,6 +6,7 @@ use super::result::{self, Ending};
 use super::summary::{CallSummary, RunSummary};
 use super::text;
 use crate::base::event::Decided;
+use crate::base::quote::counted;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -88,7 +89,7 @@ pub fn markdown(sum: &RunSummary<'_>, ending: &Ending) -> String {
 
 fn verb(waiting: usize) -> String {
     let s = if waiting == 1 { "s" } else { "" };
-    format!("{} wait{s}", text::count(waiting, "call"))
+    format!("{} wait{s}", counted(waiting, "call"))
 }
 
 fn preview<'a>(call: &CallSummary<'a>) -> Option<&'a crate::base::call::FileDiff> {

@@ -1,6 +1,7 @@
 //! Makes untrusted text safe and short: control codes, length, workflow commands.
 
 use crate::base::call::ExitInfo;
+use crate::base::quote::counted;
 use std::borrow::Cow;
 
 /// `text` without terminal sequences, control characters (newline and tab stay) and bidirectional marks.
@@ -145,13 +146,8 @@ pub(crate) fn exit(exit: &ExitInfo) -> String {
     };
     match exit.leftovers {
         0 => how,
-        n => format!("{how}, {n} left-over processes killed"),
+        n => format!("{how}, {} killed", counted(n, "left-over process")),
     }
-}
-
-/// A count with its noun: `1 file`, `2 files`.
-pub(crate) fn count(n: usize, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
 /// A number with thousands separators: `1,234,567`.
@@ -222,6 +218,5 @@ mod tests {
         assert_eq!(dollars(2_000_000), "$2.0000");
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(grouped(999), "999");
-        assert_eq!(count(1, "file"), "1 file");
     }
 }

@@ -1,6 +1,7 @@
 //! The diff of one file, for people and models. (Git makes the patch of a run.)
 
 use crate::base::call::FileDiff;
+use crate::base::quote::counted;
 use similar::{Algorithm, ChangeTag, TextDiff};
 use std::fmt::Write;
 use std::time::Duration;
@@ -60,7 +61,7 @@ pub fn changed_lines(before: &str, new: &str, limit: usize) -> String {
     let rest = shown.len().saturating_sub(limit);
     shown.truncate(limit);
     if rest > 0 {
-        shown.push(format!("  ({rest} more lines of this change not shown)"));
+        shown.push(format!("  ({} of this change not shown)", counted(rest, "more line")));
     }
     shown.join("\n")
 }
@@ -150,6 +151,6 @@ mod tests {
             "     1: a\n     2: b\n-    3: c\n+    3: C\n     4: d\n     5: e"
         );
         let short = changed_lines("a\n", "b\n", 1);
-        assert_eq!(short, "-    1: a\n  (1 more lines of this change not shown)");
+        assert_eq!(short, "-    1: a\n  (1 more line of this change not shown)");
     }
 }

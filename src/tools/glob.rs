@@ -8,6 +8,7 @@ use super::schema::{boolean, object, string, untold};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
 use crate::base::call::{Location, ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::quote::counted;
 use crate::workspace::Workspace;
 use crate::workspace::pattern::WorkspacePattern;
 use crate::workspace::root::printable;
@@ -129,7 +130,7 @@ fn find(
                 line: None,
             })
             .collect(),
-        ..ToolOutput::text(text, format!("{} files", files.len()))
+        ..ToolOutput::text(text, counted(files.len(), "file"))
     })
 }
 

@@ -7,6 +7,7 @@ use super::{PreparedCall, ToolError};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
 use crate::base::call::{Location, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::base::glob;
+use crate::base::quote::counted;
 use crate::workspace::Workspace;
 use crate::workspace::fs::{DirEntry, EntryKind};
 use crate::workspace::root::{join, printable};
@@ -121,7 +122,7 @@ fn list(
     let rest = entries.len().saturating_sub(MAX_ENTRIES) + unseen;
     entries.truncate(MAX_ENTRIES);
     let text = render(place, &entries, ignored, rest, workspace);
-    let summary = format!("{} entries", entries.len() + rest);
+    let summary = counted(entries.len() + rest, "entry");
     Ok(ToolOutput {
         locations: vec![Location {
             path: place.path.clone(),
@@ -143,7 +144,7 @@ fn render(place: &ResolvedPath, entries: &[DirEntry], ignored: usize, rest: usiz
         // Writing to a `String` cannot fail.
         let _infallible = match entry.kind {
             EntryKind::Dir => write!(text, "\n[DIR] {label}"),
-            EntryKind::File => write!(text, "\n{label} ({} bytes)", entry.size),
+            EntryKind::File => write!(text, "\n{label} ({})", counted(entry.size, "byte")),
             EntryKind::Link => write!(
                 text,
                 "\n{label} -> {}",
@@ -155,7 +156,8 @@ fn render(place: &ResolvedPath, entries: &[DirEntry], ignored: usize, rest: usiz
     if rest > 0 {
         let _infallible = write!(
             text,
-            "\n\n({rest} more entries are not shown; use glob with a pattern to narrow down)"
+            "\n\n({} not shown; use glob with a pattern to narrow down)",
+            counted(rest, "more entry")
         );
     }
     if ignored > 0 {

@@ -1,5 +1,7 @@
 //! Selects a page of a text: a range of lines, limited in number and length, with a notice about the rest. Pure.
 
+use crate::base::quote::counted;
+
 /// Upper limit for the lines of a page.
 pub const MAX_LINES: usize = 2_000;
 
@@ -33,7 +35,8 @@ pub fn page(text: &str, start: Option<u64>, end: Option<u64>, room: usize) -> Re
     }
     if first > total.max(1) {
         return Err(format!(
-            "`start_line` {first} is after the end: there are {total} lines"
+            "`start_line` {first} is after the end: the text has {}",
+            counted(total, "line")
         ));
     }
     let mut shown = String::new();
@@ -156,7 +159,7 @@ mod tests {
         assert!(
             page(&text, Some(11), None, 1_000)
                 .unwrap_err()
-                .contains("there are 10 lines")
+                .contains("the text has 10 lines")
         );
         assert!(page(&text, Some(4), Some(3), 1_000).is_err());
     }

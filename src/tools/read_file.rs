@@ -9,6 +9,7 @@ use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::{Access, ResolvedPath};
 use crate::base::call::{Display, Location, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::base::content::ToolContent as Part;
+use crate::base::quote::counted;
 use crate::workspace::Workspace;
 use crate::workspace::content::{FileContent, MAX_MEDIA, classify, media};
 use crate::workspace::fs::FsError;
@@ -138,7 +139,7 @@ fn paged(name: &str, text: &str, range: Range) -> Result<ToolOutput, ToolError> 
     let page = page(text, range.start, range.end, SHOWN - MARGIN)
         .map_err(|message| ToolError::model("invalid_tool_params", format!("{name}: {message}")))?;
     let summary = if page.whole {
-        format!("{name}: {} lines", page.total)
+        format!("{name}: {}", counted(page.total, "line"))
     } else {
         format!("{name}: lines {}-{} of {}", page.first, page.last, page.total)
     };

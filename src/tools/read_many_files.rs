@@ -11,6 +11,7 @@ use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
 use crate::base::call::{Display, Location, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::base::content::{Media, ToolContent as Part};
+use crate::base::quote::counted;
 use crate::workspace::Workspace;
 use crate::workspace::collect::{Collection, FileQuery, Item};
 use crate::workspace::content::{FileContent, MAX_MEDIA, classify, media};
@@ -214,11 +215,14 @@ impl Read {
             text.push_str(&format!("\n[more than {MAX_FILES} files; narrow the patterns]"));
         }
         if found.withheld > 0 {
-            text.push_str(&format!("\n[{} files are withheld by the policy]", found.withheld));
+            text.push_str(&format!(
+                "\n[{} withheld by the policy]",
+                counted(found.withheld, "file")
+            ));
         }
         let summary = format!(
-            "{} files read, {} not shown",
-            self.shown.len(),
+            "{} read, {} not shown",
+            counted(self.shown.len(), "file"),
             self.unshown.len() + self.skipped.len()
         );
         let mut output = ToolOutput {
@@ -248,6 +252,6 @@ fn quoted(names: &[String]) -> String {
 fn withheld(found: &Collection) -> String {
     match found.withheld {
         0 => String::new(),
-        n => format!("; {n} files are withheld by the policy"),
+        n => format!("; {} withheld by the policy", counted(n, "file")),
     }
 }

@@ -13,6 +13,7 @@ use crate::base::access::{Access, CommandAccess, PathStatus, ResolvedPath};
 use crate::base::call::{ExitInfo, Kept, Replayed, ToolEffects, ToolFailure, ToolKind, ToolOutput, Touches};
 use crate::base::event::ProgressEvent;
 use crate::base::grant::{JudgedExec, JudgedPrograms, NOT_RESTORED, Writes};
+use crate::base::quote::counted;
 use crate::process::{Captured, Finished, Invocation, Spawn, SpawnError};
 use crate::workspace::Workspace;
 use std::sync::Arc;
@@ -287,14 +288,14 @@ fn said(stdout: &Captured) -> String {
 
 /// A note about replacement characters in the shown output.
 fn replaced(stdout: &Captured) -> Option<String> {
-    let counted = |count: u64, one: &str, many: &str| match count {
+    let noted = |count: u64, one: &str, many: &str| match count {
         0 => None,
         1 => Some(format!("1 {one}")),
         count => Some(format!("{count} {many}")),
     };
     let parts = [
-        counted(stdout.nuls, "NUL byte", "NUL bytes"),
-        counted(stdout.not_utf8, "byte that is not UTF-8", "bytes that are not UTF-8"),
+        noted(stdout.nuls, "NUL byte", "NUL bytes"),
+        noted(stdout.not_utf8, "byte that is not UTF-8", "bytes that are not UTF-8"),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().filter(|_| !stdout.binary).collect();
     (!parts.is_empty()).then(|| format!("[{} of the output: shown as \u{fffd}]", parts.join(" and ")))
@@ -328,7 +329,7 @@ fn summary(exit: &ExitInfo, bytes: u64) -> String {
         (_, None, Some(signal)) => format!("signal {signal}"),
         (_, None, None) => "ended".to_owned(),
     };
-    format!("{end}, {bytes} bytes of output")
+    format!("{end}, {} of output", counted(bytes, "byte"))
 }
 
 #[cfg(test)]

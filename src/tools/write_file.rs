@@ -9,6 +9,7 @@ use super::schema::{object, string};
 use super::{PreparedCall, ToolError, placeholder};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
 use crate::base::call::{Display, FileDiff, Location, ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::quote::counted;
 use crate::workspace::fs::FsError;
 use crate::workspace::text::{Text, decode, plain_line_ends};
 use crate::workspace::{Changed, Workspace};
@@ -150,10 +151,10 @@ fn write(place: &ResolvedPath, content: &str, workspace: &Workspace) -> Result<T
     let diff = diff(place, text.as_ref(), content);
     let counts = format!("+{} -{}", diff.added, diff.removed);
     if created {
-        let lines = content.lines().count();
+        let lines = counted(content.lines().count(), "line");
         return Ok(done(
             place,
-            format!("Created {path} with {lines} lines."),
+            format!("Created {path} with {lines}."),
             &format!("created {path} ({counts})"),
             Some(diff),
         ));

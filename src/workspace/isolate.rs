@@ -5,6 +5,7 @@ mod keep;
 pub use keep::{Standing, Told, bring};
 
 use super::patch;
+use crate::base::quote::counted;
 use crate::process::own_git::{self, May};
 use std::path::{Path, PathBuf};
 
@@ -124,8 +125,8 @@ impl Isolated {
     pub fn lacks(&self) -> Option<String> {
         (self.pointers > 0).then(|| {
             format!(
-                "{} files of the worktree are Git LFS pointers: filters of the repository do not run for --isolate",
-                self.pointers
+                "the worktree has Git LFS pointers in place of {}: filters of the repository do not run for --isolate",
+                counted(self.pointers, "file")
             )
         })
     }

@@ -2,6 +2,7 @@
 //! no hook, filter or setting of the repository runs; the layout is that of gitrepository-layout(5).
 
 use super::patch::{self, Repository};
+use crate::base::quote::counted;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -39,8 +40,8 @@ pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Opti
     std::fs::write(&index, checkout.index).map_err(|error| said(&index, error))?;
     Ok((checkout.pointers > 0).then(|| {
         format!(
-            "{} files of the worktree are Git LFS pointers: filters do not run for a batch",
-            checkout.pointers
+            "the worktree has Git LFS pointers in place of {}: filters do not run for a batch",
+            counted(checkout.pointers, "file")
         )
     }))
 }

@@ -235,7 +235,8 @@ fn a_worktree_of_our_own_is_written_without_filters_and_hooks() {
     let done = done.exits(0);
     assert!(!marker.exists(), "a filter or hook of the repository ran");
     assert!(
-        done.stderr.contains("1 files of the worktree are Git LFS pointers"),
+        done.stderr
+            .contains("the worktree has Git LFS pointers in place of 1 file:"),
         "{}",
         done.stderr
     );

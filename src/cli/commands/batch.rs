@@ -864,7 +864,7 @@ fn told(result: &BatchResult, dir: &Path, store: Option<&str>) -> String {
         "{}: {}; {}: {} run, {} up to date, {} not run",
         result.name,
         result.verdict.replace('_', " "),
-        counted(usize::try_from(result.jobs.total).unwrap_or(usize::MAX), "job"),
+        counted(result.jobs.total, "job"),
         result.jobs.run,
         result.jobs.up_to_date,
         result.jobs.not_run

@@ -2,7 +2,7 @@
 //! Overwrites no file and runs no command.
 
 use super::printed;
-use crate::base::quote::shell_word;
+use crate::base::quote::{counted, shell_word};
 use crate::cli::args::InitArgs;
 use crate::cli::exit;
 use crate::cli::out;
@@ -307,7 +307,8 @@ fn setup(project: &Project, dir: &Path) -> String {
     }
     if let Some(more) = project.places.len().checked_sub(MOST_PLACES).filter(|more| *more > 0) {
         text.push_str(&format!(
-            "      # {more} more directories of {} are not installed here: add a step for each that a run needs.\n",
+            "      # Not installed here: {} of {}. Add a step for each that a run needs.\n",
+            counted(more, "more directory"),
             project.kind.title
         ));
     }

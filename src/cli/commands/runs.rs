@@ -2,6 +2,7 @@
 
 use super::printed;
 use crate::base::ids::RunId;
+use crate::base::quote::counted;
 use crate::cli::args::{ReportFormat, RunsArgs, RunsCommand};
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, out, verify};
@@ -108,8 +109,8 @@ fn verify_all(runs: &[String], workspace: &Path, format: ReportFormat) -> Result
             let keyed = if journal.keyed { ", keyed" } else { "" };
             let head = journal.chain.get(..16).unwrap_or_default();
             printed(&format!(
-                "{name}: {} events, chain {head}{keyed}{torn}\n",
-                journal.events.len()
+                "{name}: {}, chain {head}{keyed}{torn}\n",
+                counted(journal.events.len(), "event")
             ))?;
         }
     }

@@ -4,6 +4,7 @@ use super::{args, diff, safe};
 use crate::base::call::{Display, Todo, ToolOutput};
 use crate::base::content::ToolContent;
 use crate::base::message::Part;
+use crate::base::quote::counted;
 use crate::report::summary::{CallSummary, CheckRun, Moment, RunSummary, StepSummary, TurnSummary};
 use crate::report::text;
 use crate::report::transcript::placeholder;
@@ -200,7 +201,7 @@ fn ruled(call: &CallSummary<'_>) -> Markup {
         @for deferred in ruling.iter().flat_map(|ruling| &ruling.deferred) {
             p.small.soft { "ruled at exec: " code { (safe(&deferred.program)) } " · " (safe(&deferred.reason)) }
         }
-        @if !call.execs.is_empty() { details { summary.small.soft { (text::count(call.execs.len(), "program")) " judged at exec" } ul {
+        @if !call.execs.is_empty() { details { summary.small.soft { (counted(call.execs.len(), "program")) " judged at exec" } ul {
             @for exec in call.execs.iter().take(EXECS) { li.small {
                 code { (safe(&text::line(&exec.argv.join(" "), 300))) }
                 @match &exec.denied {

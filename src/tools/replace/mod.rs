@@ -31,6 +31,7 @@ use super::write_file::refuse_large;
 use super::{PreparedCall, ToolError, placeholder};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
 use crate::base::call::{Display, Location, ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::quote::counted;
 use crate::workspace::fs::FsError;
 use crate::workspace::text::{Text, decode, plain_line_ends};
 use crate::workspace::{Changed, Workspace};
@@ -182,7 +183,7 @@ fn change(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Res
         decode(&bytes).map_err(|error| ToolError::model("binary_file", format!("cannot edit {path}: {error}")))?;
     if !request.old.is_empty() {
         let landing = land(&text, &request.old, &request.new, request.multiple)
-            .and_then(|landing| counted(landing, request.expected))
+            .and_then(|landing| as_often_as_expected(landing, request.expected))
             .map_err(|miss| {
                 let read = if reread { REREAD } else { "" };
                 ToolError::model(miss.kind(), format!("{}{read}", miss.message(path)))
@@ -216,7 +217,7 @@ fn change(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Res
     })
 }
 
-fn counted(landing: Match, expected: Option<u64>) -> Result<Match, EditFailure> {
+fn as_often_as_expected(landing: Match, expected: Option<u64>) -> Result<Match, EditFailure> {
     let found = landing.edits.len() as u64;
     match expected {
         Some(expected) if expected != found => Err(EditFailure::Count { found, expected }),
@@ -264,11 +265,14 @@ fn edit(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Resul
             (told, format!("edited {path} ({counts}, {})", landing.strategy), line)
         }
         (None, _) => {
-            let told = format!("Created {path} with {} lines.", after.lines().count());
+            let told = format!("Created {path} with {}.", counted(after.lines().count(), "line"));
             (told, format!("created {path} ({counts})"), None)
         }
         (Some(_), None) => {
-            let told = format!("Wrote {} lines to {path}, which was empty.", after.lines().count());
+            let told = format!(
+                "Wrote {} to {path}, which was empty.",
+                counted(after.lines().count(), "line")
+            );
             (told, format!("wrote {path} ({counts})"), None)
         }
     };
