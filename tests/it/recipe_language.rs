@@ -690,6 +690,28 @@ fn a_new_recipe_takes_its_files_along() {
     world.call(&["recipe", "check", "mine.yaml"]).exits(0);
 }
 
+#[test]
+fn a_new_recipe_takes_along_what_its_commands_find_beside_it() {
+    let world = World::repo(&[]);
+    let recipe = "version: 1\nname: r\nsteps: [{ id: a, run: '\"$OVERNIGHT_RECIPE_DIR/check.sh\"' }]\n";
+    let script = "#!/bin/bash\ncat \"$OVERNIGHT_RECIPE_DIR/lib/words.txt\"\n";
+    world
+        .file("theirs/r.yaml", recipe)
+        .file("theirs/check.sh", script)
+        .file("theirs/lib/words.txt", "found\n");
+    executable(&world.ws().join("theirs/check.sh").to_string_lossy());
+    world
+        .call(&["recipe", "new", "mine/own.yaml", "--from", "theirs/r.yaml"])
+        .exits(0);
+    assert!(
+        !world.ws().join("mine/r.yaml").exists(),
+        "the recipe is there under its new name"
+    );
+    let out = world.out().to_string_lossy().into_owned();
+    world.call(&["run", "mine/own.yaml", "--out", &out]).exits(0);
+    assert_eq!(world.result()["steps"][0]["output"], "found\n");
+}
+
 // Findings
 
 const SCAN: &str = "version: 1

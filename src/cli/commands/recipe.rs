@@ -261,21 +261,21 @@ fn list(dir: Option<&Path>, format: ReportFormat) -> Result<u8, Refusal> {
     printed(&text)
 }
 
-/// Writes a new recipe from a template, together with the files that it names. Overwrites nothing.
+/// Writes a new recipe from a template, together with the files that it names or its commands get. Overwrites nothing.
 async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
     let here = Path::new(".");
-    let (origin, text) = RecipeOrigin::open(Path::new(from), here).await?;
+    let (origin, original) = RecipeOrigin::open(Path::new(from), here).await?;
     let mut files = SourceFiles::default();
-    let id = files.add(origin.name.clone(), text.clone());
+    let id = files.add(origin.name.clone(), original.clone());
     let parsed =
         recipe::parse(&files, id, &mut Vec::new()).map_err(|problems| Refusal::of_problems(&problems, &files))?;
     let trust = origin.trust(false, &parsed, here).await?;
     let named = origin.read_named(&parsed, &trust, here).await?;
     let beside = file.parent().unwrap_or(Path::new(""));
     // Recipes of other programs (goose, Gemini CLI) have no `steps`, and the schema does not describe them.
-    let text = match text.lines().any(|line| line.starts_with("steps:")) {
-        true => SchemaKind::Recipe.headed(&text),
-        false => text,
+    let text = match original.lines().any(|line| line.starts_with("steps:")) {
+        true => SchemaKind::Recipe.headed(&original),
+        false => original.clone(),
     };
     let mut wanted = vec![(file.to_owned(), text.into_bytes(), false)];
     for (_, name) in recipe::named(&parsed) {
@@ -287,9 +287,12 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
     if !wrong.is_empty() {
         return Err(Refusal::of_problems(&wrong, &files));
     }
-    // Without `files`, commands get everything in the new directory; the old directory is not copied.
-    for one in given.into_iter().filter(|_| !parsed.files.is_empty()) {
-        wanted.push((beside.join(&one.path), one.bytes, one.executable));
+    // Without `files`, commands get everything beside the recipe: the recipe itself is there under its new name.
+    for one in given.into_iter().filter(|one| one.bytes != original.as_bytes()) {
+        let place = beside.join(&one.path);
+        if wanted.iter().all(|(path, ..)| *path != place) {
+            wanted.push((place, one.bytes, one.executable));
+        }
     }
     let standing: Vec<String> = wanted
         .iter()
