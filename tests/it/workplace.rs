@@ -44,7 +44,7 @@ fn recipe(command: &str) -> String {
     )
 }
 
-/// One run of a command in a fresh run directory; `None` where the level cannot be had.
+/// One run of a command in a fresh run directory; `None` where the level is not available.
 fn build(world: &World, level: &str, toolchains: &str, command: &str) -> Option<String> {
     let _ = std::fs::remove_dir_all(world.out());
     let done = world.recipe(&recipe(command), "replies: []\n", &policy(level, toolchains, ""), &[]);

@@ -22,7 +22,7 @@ use crate::engine::ledger::Ledger;
 use crate::engine::preconditions::Preconditions;
 use crate::engine::prompt;
 use crate::engine::run as engine;
-use crate::journal::{JournalError, artefacts, output_lock, store};
+use crate::journal::{JournalError, artefacts, output_lock, state, store};
 use crate::policy::PolicySet;
 use crate::policy::model::SHELL;
 use crate::process::Confinement;
@@ -80,21 +80,21 @@ pub enum Beginning {
     Resumed(Vec<EventKind>),
 }
 
-/// The current run and its journal, for bug reports.
-static CURRENT: OnceLock<String> = OnceLock::new();
+/// The current run and the directory in which its journal began.
+static CURRENT: OnceLock<(RunId, PathBuf)> = OnceLock::new();
 
-/// The current run and its journal's directory, if a run has begun.
+/// Where the journal of the current run is, in one sentence for bug reports. `None` when no run has begun.
 pub fn current() -> Option<String> {
-    CURRENT.get().cloned()
+    let (run, home) = CURRENT.get()?;
+    let moved = state::moved_run(run.as_str());
+    let journal = moved.as_ref().unwrap_or(home).join("journal.jsonl");
+    Some(format!("the journal is complete up to here: {}", journal.display()))
 }
 
 /// Runs a session to its end and writes all outputs. Returns the exit code.
 pub async fn run(session: RunSession, beginning: Beginning, shared: &RunFlags) -> Result<u8, Refusal> {
     let run_dir = session.run_dir.clone();
-    let _ = CURRENT.set(format!(
-        "the journal is complete up to here: {}",
-        run_dir.join("journal.jsonl").display()
-    ));
+    let _ = CURRENT.set((session.run.clone(), session.home.clone()));
     let interrupt = Arc::new(Interrupt::default());
     let copies = Copies::from(shared);
     let origin = session.origin.clone();
