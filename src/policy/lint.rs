@@ -3,10 +3,14 @@
 mod shadow;
 
 use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, SHELL, ToolPattern, WishedLevel};
+use super::rule_match::file_fits;
 use super::secrets_like::secret_like;
 use super::shell::PrefixWord;
+use crate::base::access::{PathStatus, ResolvedPath};
+use crate::base::call::Touches;
 use crate::diag::Diagnostic;
 use crate::diag::diagnostic::sort;
+use crate::tools::builtin_specs;
 use shadow::shadowed;
 
 /// Programs that run whatever code or file they are given.
@@ -388,24 +392,43 @@ fn is_builtin(program: &str) -> bool {
     ["cd", "wait", "type", "read", "set", "exit", "return", "[["].contains(&program)
 }
 
-/// The rule that lets `write_file` write a path.
+/// The rule that lets a built-in tool write a path, unless another one denies or suspends that.
 fn writes_to<'p>(policy: &'p Policy, path: &str) -> Option<&'p str> {
-    let place = crate::base::access::ResolvedPath {
+    let place = ResolvedPath {
         asked: path.to_owned(),
         path: path.to_owned(),
         inside: true,
-        found: crate::base::access::PathStatus::File,
+        found: PathStatus::File,
     };
-    let writes = |rule: &&Rule| {
-        rule.effect == RuleEffect::Allow
-            && rule.is_about_builtin("write_file")
-            && !rule.except.paths.iter().any(|pattern| pattern.touches(&place, true))
+    let allows = |rule: &Rule| rule.effect == RuleEffect::Allow && file_fits(rule, &place, true).is_ok();
+    // A rule about arguments may leave other calls of the same tool as they are.
+    let closes = |rule: &Rule| {
+        let is_narrowed = rule.commands.is_some() || rule.hosts.is_some() || !rule.with.is_empty();
+        matches!(rule.effect, RuleEffect::Deny | RuleEffect::Suspend)
+            && !is_narrowed
+            && !rule.except.paths.iter().any(|pattern| pattern.covers(&place, true))
             && rule
                 .paths
                 .as_ref()
-                .is_none_or(|patterns| patterns.iter().any(|pattern| pattern.covers(&place, true)))
+                .is_none_or(|patterns| patterns.iter().any(|pattern| pattern.touches(&place, true)))
     };
-    policy.rules.iter().find(writes).map(|rule| rule.name.as_str())
+    let writers = builtin_specs()
+        .iter()
+        .filter(|spec| spec.effects.touches == Touches::WrittenFile);
+    for spec in writers {
+        let of_tool: Vec<&Rule> = policy
+            .rules
+            .iter()
+            .filter(|rule| rule.is_about_builtin(&spec.name))
+            .collect();
+        if of_tool.iter().any(|rule| closes(rule)) {
+            continue;
+        }
+        if let Some(rule) = of_tool.into_iter().find(|rule| allows(rule)) {
+            return Some(&rule.name);
+        }
+    }
+    None
 }
 
 fn unused_modify(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {

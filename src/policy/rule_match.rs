@@ -47,14 +47,15 @@ pub fn allows(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<(
             called().and_then(|()| miss("the call accesses nothing that the rule is narrowed to"))
         }
         Need::Tool | Need::ShellRead(_) => called(),
-        Need::Read(place) => called().and_then(|()| file(rule, place, false)),
-        Need::Write(place) => called().and_then(|()| file(rule, place, true)),
+        Need::Read(place) => called().and_then(|()| file_fits(rule, place, false)),
+        Need::Write(place) => called().and_then(|()| file_fits(rule, place, true)),
         Need::Url(url) => called().and_then(|()| url_fits(rule, url)),
         Need::Command(simple) | Need::State(simple) => called().and_then(|()| command(rule, simple)),
     }
 }
 
-fn file(rule: &Rule, place: &ResolvedPath, writing: bool) -> Result<(), Mismatch> {
+/// Whether an allow rule covers a file that a tool reads or writes.
+pub(super) fn file_fits(rule: &Rule, place: &ResolvedPath, writing: bool) -> Result<(), Mismatch> {
     if rule.paths.is_none() && rule.is_narrowed() {
         return miss("narrowed to something other than paths");
     }

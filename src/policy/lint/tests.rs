@@ -16,6 +16,42 @@ fn codes(rules: &str) -> Vec<&'static str> {
 }
 
 #[test]
+fn a_program_of_the_tree_is_writable_unless_a_rule_keeps_it() {
+    for (rules, is_writable) in [
+        ("  - { allow: write_file }\n", true),
+        ("  - { allow: replace }\n", true),
+        ("  - { allow: 'kind:edit', paths: ['ci/**'] }\n", true),
+        ("  - { allow: write_file, except: [ci/run.sh] }\n", false),
+        ("  - { allow: write_file, paths: ['src/**'] }\n", false),
+        (
+            "  - { allow: 'kind:edit' }\n  - { deny: 'kind:edit', paths: ['ci/**'] }\n",
+            false,
+        ),
+        (
+            "  - { allow: 'kind:edit' }\n  - { suspend: 'kind:edit', paths: ['ci/**'] }\n",
+            false,
+        ),
+        (
+            "  - { allow: 'kind:edit' }\n  - { deny: write_file, paths: [ci/run.sh] }\n",
+            true,
+        ),
+        (
+            "  - { allow: 'kind:edit' }\n  - { deny: 'kind:edit', paths: ['ci/**'], except: [ci/run.sh] }\n",
+            true,
+        ),
+        (
+            "  - { allow: write_file }\n  - { deny: write_file, paths: ['src/**'] }\n",
+            true,
+        ),
+    ] {
+        let found = codes(&format!(
+            "  - {{ allow: run_shell_command, commands: [ci/run.sh] }}\n{rules}"
+        ));
+        assert_eq!(found.contains(&"writable-program"), is_writable, "{rules}: {found:?}");
+    }
+}
+
+#[test]
 fn profiles_that_are_not_used_or_replace_one() {
     let with = |rules: &str| {
         let text = format!(
