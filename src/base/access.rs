@@ -79,6 +79,16 @@ pub struct ResolvedPath {
 }
 
 impl ResolvedPath {
+    /// For people and models; the root of the workspace is `.`. A place outside is shown as the caller wrote it, so that
+    /// no text reveals the path of the workspace.
+    pub fn shown(&self) -> &str {
+        match (self.inside, self.path.as_str()) {
+            (true, "") => ".",
+            (true, path) => path,
+            (false, _) => &self.asked,
+        }
+    }
+
     /// A file of the workspace, given by its path with links followed.
     pub fn of_tree(path: &str) -> Self {
         Self {

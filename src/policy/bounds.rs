@@ -5,7 +5,7 @@ use super::files::PathPattern;
 use super::hosts;
 use super::model::{Policy, PolicySet, Rule, RuleEffect};
 use super::names::{fold, fold_path, is_deceptive, is_invisible};
-use super::needs::{Need, shown};
+use super::needs::Need;
 use super::protected::{self, Below};
 use super::secrets_like::{secret_like, secret_like_dir};
 use super::shell::CommandRefusal;
@@ -67,7 +67,7 @@ fn refuse_url(url: &str) -> Option<CommandRefusal> {
 }
 
 fn plain_bounds(place: &ResolvedPath, writing: bool, set: &PolicySet) -> Option<CommandRefusal> {
-    let path = shown(place);
+    let path = place.shown();
     if is_deceptive(&place.path) || is_deceptive(&place.asked) {
         let reason = format!(
             "the name {:?} contains control or bidirectional characters",
@@ -123,7 +123,7 @@ fn secret(
     }) {
         return None;
     }
-    let path = shown(place);
+    let path = place.shown();
     let reason = format!("{path} looks like a secret: {why}");
     let fix = format!("only a rule that names {path} itself in `paths` opens it");
     Some(stop("secret_like_path", reason, fix))
@@ -137,7 +137,7 @@ fn written(
     asked: &PolicyInput<'_>,
     terrain: &FsView<'_>,
 ) -> Option<CommandRefusal> {
-    let path = shown(place);
+    let path = place.shown();
     let last = place.path.rsplit('/').next().unwrap_or_default();
     if place.path.chars().any(|c| is_invisible(c) || c == '\u{fffd}') {
         let reason = format!("the name {:?} contains invisible characters", place.asked);
@@ -174,7 +174,7 @@ pub(super) fn protects(
     set: &PolicySet,
     asked: &PolicyInput<'_>,
 ) -> Option<CommandRefusal> {
-    let path = shown(place);
+    let path = place.shown();
     let fix = |name: &str| format!("only a rule that names {name} itself in `paths` opens it for writing");
     if let Some(entry) = protected::entry_of(&place.path)
         && !names(policy, need, asked, |pattern| {

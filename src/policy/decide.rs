@@ -7,7 +7,7 @@ use super::bounds::refuse;
 use super::installed;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, RuledCommand, Uses};
 use super::nearest;
-use super::needs::{MAX_NEEDS, Need, gather, prefix_of, shown};
+use super::needs::{MAX_NEEDS, Need, gather, prefix_of};
 use super::profiles::SideEffects;
 use super::rule_match::{allows, forbids, modifies};
 use super::shell::{self, CommandReading, CommandRefusal, FileUse, Grants, Simple};
@@ -564,7 +564,7 @@ impl Judge<'_> {
     /// A sentence that says which rule is missing.
     fn missing_rule(&self, need: &Need<'_>) -> String {
         let tool = self.asked.tool;
-        let path = need.place().map_or(".", |(place, _)| shown(place));
+        let path = need.place().map_or(".", |(place, _)| place.shown());
         match need {
             Need::Tool => format!("needs a rule `allow: {tool}`"),
             Need::Read(_) | Need::Write(_) => format!("needs a rule that allows {tool} on {path}"),

@@ -2,7 +2,7 @@
 //! for `eslint` can cover `node_modules/.bin/eslint`.
 
 use super::model::{Policy, Rule, RuleEffect, SHELL};
-use super::needs::{Need, shown};
+use super::needs::Need;
 use super::shell::{CommandRefusal, INSTALLED_DIRS, Simple};
 use crate::base::access::{PathStatus, ResolvedPath};
 
@@ -28,7 +28,7 @@ pub(super) fn refuse(need: &Need<'_>, policy: &Policy) -> Option<CommandRefusal>
     if policy.rules.iter().any(|rule| opens(rule, dir, place)) {
         return None;
     }
-    let path = shown(place);
+    let path = place.shown();
     Some(CommandRefusal {
         code: "installed_path".to_owned(),
         reason: format!(

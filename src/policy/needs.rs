@@ -60,8 +60,8 @@ impl<'a> Need<'a> {
     pub fn describe(&self, asked: &PolicyInput<'_>) -> String {
         match self {
             Need::Tool => format!("use {}", asked.tool),
-            Need::Read(place) => format!("read {}", shown(place)),
-            Need::Write(place) => format!("write {}", shown(place)),
+            Need::Read(place) => format!("read {}", place.shown()),
+            Need::Write(place) => format!("write {}", place.shown()),
             Need::Url(url) | Need::ShellHost(url, _) => format!("fetch {url}"),
             Need::Command(simple) | Need::State(simple) => format!("run `{}`", line(simple)),
             Need::ShellRead(used) => format!("read {}", used_path(used)),
@@ -70,18 +70,8 @@ impl<'a> Need<'a> {
     }
 }
 
-/// A place for people and models; the root of the workspace is `.`. A place outside is shown as the caller wrote it, so
-/// that no text reveals the path of the workspace.
-pub fn shown(place: &ResolvedPath) -> &str {
-    match (place.inside, place.path.as_str()) {
-        (true, "") => ".",
-        (true, path) => path,
-        (false, _) => &place.asked,
-    }
-}
-
 fn used_path(used: &FileUse) -> &str {
-    used.place.as_ref().map_or(&used.asked, shown)
+    used.place.as_ref().map_or(&used.asked, ResolvedPath::shown)
 }
 
 /// The words of a command as they were typed, at most 200 characters.

@@ -189,7 +189,7 @@ pub fn place(path: &str, workspace: &Workspace) -> ResolvedPath {
 pub fn check_new_name(place: &ResolvedPath) -> Result<(), ToolError> {
     let bad = |name: &str| name.starts_with('-') || name.chars().any(is_deceptive);
     if place.found == PathStatus::Nothing && place.path.split('/').any(bad) {
-        let name = printable(shown(place));
+        let name = printable(place.shown());
         return Err(invalid(format!(
             "{name}: a new name must not begin with a dash or have control characters"
         )));
@@ -197,18 +197,9 @@ pub fn check_new_name(place: &ResolvedPath) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// The path in messages to the model: relative if it is inside the root, else as the model wrote it.
-pub fn shown(place: &ResolvedPath) -> &str {
-    match (place.inside, place.path.as_str()) {
-        (true, "") => ".",
-        (true, path) => path,
-        (false, _) => &place.asked,
-    }
-}
-
 /// Converts a file error to an error for the model. A full disk ends the run instead.
 pub fn failed(doing: &str, place: &ResolvedPath, error: FsError, workspace: &Workspace) -> ToolError {
-    let name = shown(place);
+    let name = place.shown();
     let kind = match &error {
         FsError::NoSpace => return ToolError::Fatal(format!("cannot {doing} {name}: {error}")),
         FsError::Missing => return missing(place, workspace),
@@ -227,7 +218,7 @@ pub fn failed(doing: &str, place: &ResolvedPath, error: FsError, workspace: &Wor
 
 /// The `file_not_found` error, with similar names in the same directory, or files of the same name elsewhere.
 pub fn missing(place: &ResolvedPath, workspace: &Workspace) -> ToolError {
-    let name = printable(shown(place));
+    let name = printable(place.shown());
     let mut hint = String::new();
     if place.inside {
         let close = close_names(place, workspace);

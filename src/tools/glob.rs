@@ -1,6 +1,6 @@
 //! The tool `glob`: lists the files whose paths match a pattern.
 
-use super::args::{Args, invalid, missing, shown};
+use super::args::{Args, invalid, missing};
 use super::builtin::{Builtin, ToolFacts, blocking};
 use super::list_directory::filter_of;
 use super::results::SHOWN;
@@ -63,7 +63,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
         reads.push(pattern.start.clone());
     }
     Ok(PreparedCall {
-        title: format!("find {asked} in {}", shown(&dir)),
+        title: format!("find {asked} in {}", dir.shown()),
         access: Access {
             reads,
             ..Access::none()
@@ -84,7 +84,7 @@ fn find(
         PathStatus::Dir => {}
         PathStatus::Nothing => return Err(missing(dir, workspace)),
         _ => {
-            let message = format!("{} is not a directory", shown(dir));
+            let message = format!("{} is not a directory", dir.shown());
             return Err(ToolError::model("path_is_not_a_directory", message));
         }
     }
@@ -98,7 +98,7 @@ fn find(
     }
     let stop = || context.cancel.is_cancelled();
     let files = fitting(pattern, filter, workspace, &stop);
-    let head = format!("matching \"{}\" in \"{}\"", pattern.asked, shown(dir));
+    let head = format!("matching \"{}\" in \"{}\"", pattern.asked, dir.shown());
     if files.is_empty() {
         return Ok(ToolOutput::text(
             format!("No files found {head}.{}", wider(pattern, filter, workspace, &stop)),

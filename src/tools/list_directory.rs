@@ -1,6 +1,6 @@
 //! The tool `list_directory`: lists the names in one directory.
 
-use super::args::{Args, failed, invalid, shown};
+use super::args::{Args, failed, invalid};
 use super::builtin::{Builtin, ToolFacts, blocking};
 use super::schema::{object, string, strings, untold};
 use super::{PreparedCall, ToolError};
@@ -88,7 +88,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
     let ignore = ignore.build().map_err(|error| invalid(format!("`ignore`: {error}")))?;
     let filter = filter_of(args);
     Ok(PreparedCall {
-        title: format!("list {}", shown(&place)),
+        title: format!("list {}", place.shown()),
         access: Access::read(place.clone()),
         preview: None,
         work: blocking(move |context| list(&place, &ignore, filter, &context.workspace)),
@@ -105,7 +105,7 @@ fn list(
         place.found,
         PathStatus::File | PathStatus::HardLinked | PathStatus::Special
     ) {
-        let message = format!("{} is not a directory; read_file shows files", shown(place));
+        let message = format!("{} is not a directory; read_file shows files", place.shown());
         return Err(ToolError::model("path_is_not_a_directory", message));
     }
     let (all, unseen) = workspace
@@ -133,7 +133,7 @@ fn list(
 }
 
 fn render(place: &ResolvedPath, entries: &[DirEntry], ignored: usize, rest: usize, workspace: &Workspace) -> String {
-    let name = shown(place);
+    let name = place.shown();
     let mut text = if entries.is_empty() && rest == 0 {
         format!("Directory {name} is empty.")
     } else {

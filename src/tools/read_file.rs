@@ -1,6 +1,6 @@
 //! The tool `read_file`: returns a page of a text, an image, a sound or a PDF; also reads kept results.
 
-use super::args::{Args, failed, shown};
+use super::args::{Args, failed};
 use super::builtin::{Builtin, ToolFacts, blocking};
 use super::page::page;
 use super::results::{self, PREFIX, SHOWN};
@@ -66,7 +66,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
         });
     }
     let place = args.place("file_path", workspace)?;
-    let name = shown(&place);
+    let name = place.shown();
     Ok(PreparedCall {
         title: match (range.start, range.end) {
             (None, None) => format!("read {name}"),
@@ -94,12 +94,12 @@ fn read(place: &ResolvedPath, range: Range, context: &ToolContext) -> Result<Too
             "file_too_large",
             format!(
                 "{} has {size} bytes, more than the {limit} that are read; grep_search finds lines in it",
-                shown(place)
+                place.shown()
             ),
         ),
         FsError::Directory => ToolError::model(
             "target_is_directory",
-            format!("{} is a directory; list_directory shows what is in it", shown(place)),
+            format!("{} is a directory; list_directory shows what is in it", place.shown()),
         ),
         error => failed("read", place, error, workspace),
     })?;

@@ -1,7 +1,7 @@
 //! The tool `run_shell_command`: runs one command line in the sandbox. Tools for background commands are in
 //! `background`.
 
-use super::args::{Args, invalid, shown};
+use super::args::{Args, invalid};
 use super::background;
 use super::builtin::{Builtin, ToolFacts};
 use super::command_end::{ends, undone_failure};
@@ -104,7 +104,7 @@ fn title(asked: &Asked) -> String {
     } else {
         ""
     };
-    let place = match shown(&asked.dir) {
+    let place = match asked.dir.shown() {
         "." => String::new(),
         dir => format!(" (in {dir})"),
     };
@@ -134,7 +134,7 @@ fn access(asked: &Asked) -> Access {
 }
 
 async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolError> {
-    let name = shown(&asked.dir);
+    let name = asked.dir.shown();
     match (asked.dir.inside, asked.dir.found) {
         (true, PathStatus::Dir) => {}
         (true, PathStatus::Nothing) => {

@@ -1,6 +1,6 @@
 //! The tool `write_file`: writes a whole file, new or existing. `workspace::text` keeps encoding and line ends.
 
-use super::args::{Args, check_new_name, failed, invalid, shown};
+use super::args::{Args, check_new_name, failed, invalid};
 use super::builtin::{Builtin, ToolFacts, blocking};
 use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
@@ -83,7 +83,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
         "overwrite"
     };
     Ok(PreparedCall {
-        title: format!("{verb} {}", shown(&place)),
+        title: format!("{verb} {}", place.shown()),
         access: Access::write(place.clone()),
         preview: Some(diff(&place, before.as_ref(), &content)),
         work: blocking(move |context| write(&place, &content, &context.workspace)),
@@ -102,7 +102,7 @@ fn refuse_placeholders(content: &str, before: Option<&Text>) -> Result<(), ToolE
 }
 
 fn diff(place: &ResolvedPath, before: Option<&Text>, content: &str) -> FileDiff {
-    file_diff(shown(place), before.map(Text::as_str), &plain_line_ends(content))
+    file_diff(place.shown(), before.map(Text::as_str), &plain_line_ends(content))
 }
 
 /// The current bytes; `None` if there is no file.

@@ -3,7 +3,7 @@
 mod scan;
 mod show;
 
-use super::args::{Args, invalid, missing, shown};
+use super::args::{Args, invalid, missing};
 use super::builtin::{Builtin, ToolFacts, blocking};
 use super::schema::{boolean, integer, object, string, untold};
 use super::{CallWork, PreparedCall, ToolContext, ToolError};
@@ -97,7 +97,7 @@ struct Query {
 fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
     let query = query(args, workspace)?;
     Ok(PreparedCall {
-        title: format!("search {} for {:?}", shown(&query.start), query.asked),
+        title: format!("search {} for {:?}", query.start.shown(), query.asked),
         access: Access::read(query.start.clone()),
         preview: None,
         work: bounded(query, LONGEST),
@@ -240,7 +240,7 @@ fn search(query: &Query, context: &ToolContext) -> Result<ToolOutput, ToolError>
             });
         }
         PathStatus::Special | PathStatus::NewDir => {
-            let message = format!("{} is neither a file nor a directory", shown(&query.start));
+            let message = format!("{} is neither a file nor a directory", query.start.shown());
             return Err(ToolError::model("search_path_not_found", message));
         }
     }

@@ -3,7 +3,6 @@
 use super::Query;
 use super::scan::{FileHits, Hits};
 use crate::base::call::{Location, ToolOutput};
-use crate::tools::args::shown;
 use crate::tools::results::SHOWN;
 use crate::workspace::root::printable;
 use std::fmt::Write;
@@ -65,7 +64,7 @@ fn subject(query: &Query) -> String {
     format!(
         "for pattern \"{}\" in path \"{}\"{filter}",
         query.asked,
-        shown(&query.start)
+        query.start.shown()
     )
 }
 

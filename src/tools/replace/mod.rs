@@ -22,7 +22,7 @@ pub use correct::Correction;
 pub use failure::EditFailure;
 pub use matcher::{Match, Strategy, land};
 
-use super::args::{Args, failed, missing, shown};
+use super::args::{Args, failed, missing};
 use super::builtin::{Builtin, ToolFacts, blocking};
 use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
@@ -124,7 +124,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
     let readable = place.inside && workspace.may_search(&place.path);
     let preview = match place.found {
         PathStatus::Nothing if request.old.is_empty() => {
-            Some(file_diff(shown(&place), None, &plain_line_ends(&request.new)))
+            Some(file_diff(place.shown(), None, &plain_line_ends(&request.new)))
         }
         PathStatus::File | PathStatus::HardLinked if readable => change(&place, &request, workspace)
             .ok()
@@ -134,7 +134,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
     let creates = place.found == PathStatus::Nothing && request.old.is_empty();
     let verb = if creates { "create" } else { "edit" };
     Ok(PreparedCall {
-        title: format!("{verb} {}", shown(&place)),
+        title: format!("{verb} {}", place.shown()),
         access: Access::write(place.clone()),
         preview,
         work: blocking(move |context| edit(&place, &request, &context.workspace)),
@@ -151,13 +151,13 @@ impl Change {
     }
 
     fn diff(&self, place: &ResolvedPath) -> crate::base::call::FileDiff {
-        file_diff(shown(place), self.before.as_ref().map(Text::as_str), &self.after())
+        file_diff(place.shown(), self.before.as_ref().map(Text::as_str), &self.after())
     }
 }
 
 /// The change that the request makes to the current file. Writes nothing.
 fn change(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Result<Change, ToolError> {
-    let path = shown(place);
+    let path = place.shown();
     let bytes = match workspace.read(place, MAX_FILE) {
         Ok(bytes) => bytes,
         Err(FsError::Missing) if request.old.is_empty() => {
@@ -317,7 +317,7 @@ fn already_made(
     let Some(line) = line else {
         return Err(error);
     };
-    let path = shown(place);
+    let path = place.shown();
     let message = format!(
         "This edit is already made: old_string is not in {path} any more, and new_string is at line {line}. Nothing was changed; \
          go on."
