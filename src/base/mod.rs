@@ -12,6 +12,7 @@ pub mod glob;
 pub mod grant;
 pub mod ids;
 pub mod message;
+pub mod model_name;
 pub mod outcome;
 pub mod percent;
 pub mod quote;

@@ -5,6 +5,7 @@ use super::manifest::{BatchManifest, BatchSettings, TargetSource, TargetSpec};
 use super::sources::{ResolvedSource, TreeSource};
 use crate::base::budget::Budget;
 use crate::base::ids::sha256_hex;
+use crate::base::model_name::{REPLAY, SCRIPT, is_played};
 use crate::base::slug::slug;
 use crate::diag::reader::Problems;
 use crate::diag::{Diagnostic, MapEntry, Shape, SourceFiles, Span, Spanned, YamlNode};
@@ -320,7 +321,7 @@ fn job(
         arguments: RunArguments {
             recipe: recipe_argument,
             policies: policies.into_iter().map(|(_, argument)| argument).collect(),
-            model: one.model.map(|(name, of_manifest)| match name.strip_prefix("script:") {
+            model: one.model.map(|(name, of_manifest)| match name.strip_prefix(SCRIPT) {
                 Some(file) if *of_manifest => format!("script:{}", base.join(file).display()),
                 _ => name.clone(),
             }),
@@ -390,11 +391,7 @@ fn short_target(target: &str) -> String {
 
 fn model_part(model: &str) -> String {
     let last = model.rsplit('/').next().unwrap_or_default();
-    slug(
-        last.strip_prefix("script:")
-            .or(last.strip_prefix("replay:"))
-            .unwrap_or(last),
-    )
+    slug(last.strip_prefix(SCRIPT).or(last.strip_prefix(REPLAY)).unwrap_or(last))
 }
 
 /// The hexadecimal digits at the end of a job's name.
@@ -459,7 +456,7 @@ impl PlannedJob {
             .arguments
             .model
             .as_deref()
-            .and_then(|model| model.strip_prefix("script:"));
+            .and_then(|model| model.strip_prefix(SCRIPT));
         let script = script.and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
         sha256_hex(&[key.to_string().as_bytes(), &script])
     }
@@ -474,7 +471,7 @@ impl PlannedJob {
 /// The vendor part of a model's name; the whole name for a script or a recorded run.
 pub fn service_of(model: &str) -> &str {
     match model.split_once('/') {
-        Some((vendor, _)) if !model.starts_with("script:") && !model.starts_with("replay:") => vendor,
+        Some((vendor, _)) if !is_played(model) => vendor,
         _ => model,
     }
 }

@@ -10,6 +10,7 @@ use super::search;
 use crate::base::access::{Access, FsView, PathStatus, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::EventKind;
+use crate::base::model_name::{REPLAY, is_played};
 use crate::base::ruling::{Decision, PolicyInput};
 use crate::base::secret::{Redactor, is_model_key};
 use crate::diag::SourceFiles;
@@ -373,7 +374,7 @@ pub fn web(policies: &PolicySet, redactor: &Arc<Redactor>, search: Option<Search
 
 /// The search of a run. A replay offers one if the recorded run did, so that its requests are the same.
 pub fn search(model: Option<&str>, base_url: Option<&str>, workspace: &Path) -> Option<Search> {
-    let Some(run) = model.and_then(|model| model.strip_prefix("replay:")) else {
+    let Some(run) = model.and_then(|model| model.strip_prefix(REPLAY)) else {
         return search::of(model, base_url);
     };
     let dir = crate::journal::store::locate(run, workspace).ok()?;
@@ -422,8 +423,7 @@ pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) 
 
 /// The model of a run.
 pub fn provider(plan: &Plan, shared: &RunFlags, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
-    let played = |model: &str| model.starts_with("script:") || model.starts_with("replay:");
-    if !plan.asks() && !plan.model.as_deref().is_some_and(played) {
+    if !plan.asks() && !plan.model.as_deref().is_some_and(is_played) {
         return Ok(Arc::new(Unasked::default()));
     }
     let Some(model) = plan.model.as_deref() else {
@@ -432,7 +432,7 @@ pub fn provider(plan: &Plan, shared: &RunFlags, workspace: &Path) -> Result<Arc<
                 .to_owned(),
         ));
     };
-    if let Some(run) = model.strip_prefix("replay:") {
+    if let Some(run) = model.strip_prefix(REPLAY) {
         return replay(run, workspace, shared.replay == Replaying::Strict);
     }
     let settings = RequestSettings {

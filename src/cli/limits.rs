@@ -1,6 +1,7 @@
 //! The default limits of a run, and the line that prints all limits before the run starts.
 
 use crate::base::budget::Budget;
+use crate::base::model_name::is_played;
 use crate::provider::pricing::Pricing;
 use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
@@ -29,10 +30,7 @@ pub fn default_cost(budget: &Budget, model: Option<&str>, pricing: &Pricing) -> 
 /// The first line on stderr, with every limit of the run.
 pub fn line(plan: &Plan, pricing: &Pricing) -> String {
     let budget = &plan.budget;
-    let recorded = plan
-        .model
-        .as_deref()
-        .is_some_and(|model| model.starts_with("script:") || model.starts_with("replay:"));
+    let recorded = plan.model.as_deref().is_some_and(is_played);
     let cost = match default_cost(budget, plan.model.as_deref(), pricing) {
         Some(micros) => format!("${:.2}", micros as f64 / 1e6),
         None if recorded => "no cost (recorded replies)".to_owned(),

@@ -5,6 +5,7 @@ use super::environment;
 use super::grants;
 use super::origin::Trust;
 use super::secrets::{Secrets, filled, withheld};
+use crate::base::model_name::is_played;
 use crate::diag::{Diagnostic, Span, Spanned};
 use crate::policy::PolicySet;
 use crate::policy::hosts::{self, HostPattern};
@@ -242,8 +243,7 @@ impl Look<'_> {
     fn model(&self, found: &mut Vec<Diagnostic>) {
         let models = self.plan.model.iter().chain(&self.plan.fallback);
         for (index, model) in models.enumerate() {
-            let played = model.starts_with("script:") || model.starts_with("replay:");
-            if !played || self.model_given {
+            if !is_played(model) || self.model_given {
                 continue;
             }
             let span = self

@@ -5,6 +5,7 @@ use super::pricing;
 use super::scripted::Scripted;
 use super::wire::{self, Wire};
 use super::{Provider, RequestSettings};
+use crate::base::model_name::{SCRIPT, is_played};
 use crate::diag::{SourceFiles, render_all};
 use crate::net::client::{Limits, checked_base, is_nearby};
 use crate::net::retry::Schedule;
@@ -50,7 +51,7 @@ pub enum OpenError {
 /// # Errors
 /// [`OpenError`], which names the variable, provider or file.
 pub fn open(model: &str, with: &OpenWith<'_>) -> Result<Arc<dyn Provider>, OpenError> {
-    if let Some(file) = model.strip_prefix("script:") {
+    if let Some(file) = model.strip_prefix(SCRIPT) {
         let text = (with.read)(file).map_err(|why| OpenError::Environment(format!("script {file}: {why}")))?;
         let mut files = SourceFiles::new();
         let id = files.add(file, text);
@@ -119,7 +120,7 @@ pub fn open_all(model: &str, fallback: &[String], with: &OpenWith<'_>) -> Result
 /// # Errors
 /// A sentence: what is wrong, and what to write.
 pub fn check_name(model: &str) -> Result<(), String> {
-    if model.starts_with("script:") || model.starts_with("replay:") {
+    if is_played(model) {
         return Ok(());
     }
     let known = |provider: &str| wire::find(provider).is_some();

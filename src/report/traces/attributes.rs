@@ -2,6 +2,7 @@
 
 use crate::base::call::ExitInfo;
 use crate::base::message::{StopReason, Usage};
+use crate::base::model_name::is_played;
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
 /// Limit of a text, in bytes. A model can write a name of any length.
@@ -26,7 +27,7 @@ pub(super) struct Requested<'a> {
 impl<'a> Requested<'a> {
     /// From `PROVIDER/NAME`. For a script, the id contains a file name, so the name in the reply is used.
     pub(super) fn of(id: &'a str, answered: &'a str) -> Self {
-        if id.starts_with("script:") || id.starts_with("replay:") {
+        if is_played(id) {
             let provider = id.split(':').next().unwrap_or_default();
             let model = if answered.is_empty() || answered == id {
                 provider

@@ -1,6 +1,7 @@
 //! Reads the recipes and policies of a batch plan, each once, and checks every job's parameters against its recipe.
 
 use crate::base::ids::sha256_hex;
+use crate::base::model_name::is_played;
 use crate::batch::plan::{JobInputs, PlannedJob, RecipeReader, RunArguments};
 
 use crate::cli::environment;
@@ -119,11 +120,6 @@ async fn read(
         policies,
         digest: sha256_hex(&[lengths.join("\n").as_bytes()]),
     }))
-}
-
-/// Whether the model is a script or a recorded run.
-fn is_played(model: &str) -> bool {
-    model.starts_with("script:") || model.starts_with("replay:")
 }
 
 impl RecipeReader for Inputs {

@@ -1,6 +1,7 @@
 //! The models of a batch: each is opened once, before the first job, so that a missing key stops the batch and not every
 //! job; and what a run of them can cost.
 
+use crate::base::model_name::REPLAY;
 use crate::batch::plan::{JobInputs, PlannedJob};
 use crate::cli::refusal::Refusal;
 use crate::cli::{bootstrap, environment, limits};
@@ -94,7 +95,7 @@ impl Models {
 /// Whether the replies of a model are recorded.
 fn open(name: &str, first: bool) -> Result<bool, Refusal> {
     // The journal of a recorded run may lie in the job's own tree, so only the job can open it.
-    if name.starts_with("replay:") {
+    if name.starts_with(REPLAY) {
         return Ok(true);
     }
     check_name(name).map_err(Refusal::Usage)?;
