@@ -1,6 +1,6 @@
 //! Words of messages that a person copies: quoted for a shell or for YAML, and counted.
 
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 
 /// A word of a command line, quoted if a POSIX shell would change it.
 pub fn shell_word(word: &str) -> String {
@@ -25,6 +25,37 @@ pub fn yaml_word(text: &str) -> String {
     match is_word && !is_taken {
         true => text.to_owned(),
         false => serde_json::Value::from(text).to_string(),
+    }
+}
+
+/// A string of a YAML file in double quotes, or the plain word where no YAML reader takes it for something else.
+pub fn yaml_string(text: &str) -> String {
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let begins = text.as_bytes().first().is_some_and(u8::is_ascii_alphabetic);
+    if begins && text.len() > 5 && text.bytes().all(word) {
+        return text.to_owned();
+    }
+    let mut out = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => out.extend(['\\', character]),
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}') => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// The first names, and how many follow.
+pub fn first_names<T: AsRef<str>>(names: &[T], most: usize) -> String {
+    let first: Vec<&str> = names.iter().take(most).map(|name| name.as_ref()).collect();
+    let first = first.join(", ");
+    match names.len().saturating_sub(most) {
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
 }
 
@@ -60,6 +91,12 @@ mod tests {
         ] {
             assert_eq!((shell_word(word), yaml_word(word)), (shell.to_owned(), yaml.to_owned()));
         }
+    }
+
+    #[test]
+    fn names_are_counted_where_they_are_too_many() {
+        assert_eq!(first_names(&["a", "b", "c"], 2), "a, b and 1 more");
+        assert_eq!(first_names(&["a".to_owned()], 2), "a");
     }
 
     #[test]

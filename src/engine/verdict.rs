@@ -3,6 +3,7 @@
 use super::state::{DeniedCall, RunState};
 use crate::base::grant::{NOT_RESTORED, Undone, described};
 use crate::base::outcome::{RunOutcome, StepResult, StepStatus, Verdict};
+use crate::base::quote;
 use crate::recipe::Plan;
 use crate::recipe::plan::{Expect, OnDeny, PlanStep, StepWork};
 
@@ -70,11 +71,7 @@ const NAMED: usize = 8;
 /// The first of these names, and the number of further ones.
 pub fn first_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<&str> = names.collect();
-    let first = all.get(..NAMED).unwrap_or(&all).join(", ");
-    match all.len().saturating_sub(NAMED) {
-        0 => first,
-        more => format!("{first} and {more} more"),
-    }
+    quote::first_names(&all, NAMED)
 }
 
 /// The first step that failed.

@@ -6,7 +6,7 @@ use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, SHELL, To
 use super::rule_match::file_fits;
 use super::secrets_like::secret_like;
 use super::shell::PrefixWord;
-use crate::base::access::{PathStatus, ResolvedPath};
+use crate::base::access::ResolvedPath;
 use crate::base::call::Touches;
 use crate::diag::Diagnostic;
 use crate::diag::diagnostic::sort;
@@ -394,12 +394,7 @@ fn is_builtin(program: &str) -> bool {
 
 /// The rule that lets a built-in tool write a path, unless another one denies or suspends that.
 fn writes_to<'p>(policy: &'p Policy, path: &str) -> Option<&'p str> {
-    let place = ResolvedPath {
-        asked: path.to_owned(),
-        path: path.to_owned(),
-        inside: true,
-        found: PathStatus::File,
-    };
+    let place = ResolvedPath::of_tree(path);
     let allows = |rule: &Rule| rule.effect == RuleEffect::Allow && file_fits(rule, &place, true).is_ok();
     // A rule about arguments may leave other calls of the same tool as they are.
     let closes = |rule: &Rule| {

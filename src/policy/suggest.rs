@@ -8,7 +8,7 @@ use crate::base::access::{Access, FsView, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::Unruled;
 use crate::base::grant::JudgedExec;
-use crate::base::quote::shell_word;
+use crate::base::quote::{shell_word, yaml_string};
 use crate::base::ruling::{Decision, Ruling};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -215,11 +215,11 @@ fn render(used: &Used) -> String {
     }
     let mut rules = String::new();
     for tool in other {
-        rule(&mut rules, &quote(tool), &[]);
+        rule(&mut rules, &yaml_string(tool), &[]);
     }
     let mut writes: BTreeMap<Vec<String>, Vec<String>> = BTreeMap::new();
     for (tool, paths) in &used.writes {
-        writes.entry(patterns(paths)).or_default().push(quote(tool));
+        writes.entry(patterns(paths)).or_default().push(yaml_string(tool));
     }
     for (paths, tools) in writes {
         rule(&mut rules, &format!("[{}]", tools.join(", ")), &[("paths", paths)]);
@@ -235,10 +235,14 @@ fn render(used: &Used) -> String {
         );
     }
     for (tool, hosts) in used.hosts.iter().filter(|(_, hosts)| !hosts.is_empty()) {
-        rule(&mut rules, &quote(tool), &[("hosts", hosts.iter().cloned().collect())]);
+        rule(
+            &mut rules,
+            &yaml_string(tool),
+            &[("hosts", hosts.iter().cloned().collect())],
+        );
     }
     for tool in used.others.iter().filter(|tool| *tool != "write_todos") {
-        rule(&mut rules, &quote(tool), &[]);
+        rule(&mut rules, &yaml_string(tool), &[]);
     }
     if !rules.is_empty() {
         out.push_str("rules:\n");
@@ -256,30 +260,9 @@ fn render(used: &Used) -> String {
 fn rule(out: &mut String, tools: &str, narrowing: &[(&str, Vec<String>)]) {
     let _ = writeln!(out, "  - allow: {tools}");
     for (key, texts) in narrowing {
-        let texts: Vec<String> = texts.iter().map(|text| quote(text)).collect();
+        let texts: Vec<String> = texts.iter().map(|text| yaml_string(text)).collect();
         let _ = writeln!(out, "    {key}: [{}]", texts.join(", "));
     }
-}
-
-/// A YAML double-quoted string, or the plain word where that is safe.
-fn quote(text: &str) -> String {
-    let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    let begins = text.as_bytes().first().is_some_and(u8::is_ascii_alphabetic);
-    if begins && text.len() > 5 && text.bytes().all(word) {
-        return text.to_owned();
-    }
-    let mut out = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => out.extend(['\\', character]),
-            c if c.is_control() => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
 
 /// Exact paths, or `DIR/**` for many files in one directory. Wildcards in names are escaped.

@@ -5,7 +5,7 @@ mod keep;
 pub use keep::{Standing, Told, bring};
 
 use super::patch;
-use crate::base::quote::counted;
+use crate::base::quote::{counted, first_names};
 use crate::process::own_git::{self, May};
 use std::path::{Path, PathBuf};
 
@@ -193,7 +193,7 @@ async fn uncommitted(repository: &patch::Repository) -> Option<String> {
     };
     Some(format!(
         "{count} not in the worktree of --isolate: {}; commit first if the run needs them",
-        first(&names)
+        first_names(&names, NAMED)
     ))
 }
 
@@ -204,19 +204,10 @@ fn empty(top: &Path, submodules: &[String]) -> Option<String> {
     let names: Vec<&str> = submodules.iter().filter(has_files).map(String::as_str).collect();
     let are = match names.len() {
         0 => return None,
-        1 => format!("submodule {} is", first(&names)),
-        _ => format!("submodules {} are", first(&names)),
+        1 => format!("submodule {} is", first_names(&names, NAMED)),
+        _ => format!("submodules {} are", first_names(&names, NAMED)),
     };
     Some(format!(
         "{are} empty in the worktree of --isolate: run without --isolate if the run needs the files"
     ))
-}
-
-/// The first names, and how many follow.
-fn first(names: &[&str]) -> String {
-    let shown = names.get(..NAMED).unwrap_or(names).join(", ");
-    match names.len().saturating_sub(NAMED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
 }

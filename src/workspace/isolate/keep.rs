@@ -1,7 +1,7 @@
 //! Brings untracked directories, such as dependencies and build results, into an isolated worktree: as clones if the
 //! file system supports reflinks, else as an overlay in the sandbox, else as copies.
 
-use crate::base::quote::yaml_word;
+use crate::base::quote::{first_names, yaml_word};
 use crate::process::private::Brought;
 use crate::workspace::fs::DirHandle;
 use crate::workspace::ignore_files::rules_of;
@@ -89,7 +89,7 @@ pub fn bring(origin: &Path, tree: &Path, keep: &[String], layers: bool) -> Resul
         told.push(Told::Warning(format!(
             "the worktree of --isolate has no {}, which git ignores: if checks need them, name them in the recipe, as \
              `isolate: {{ keep: [{}] }}`",
-            first(&missing),
+            first_names(&missing, NAMED),
             yaml_word(&missing[0])
         )));
     }
@@ -99,14 +99,6 @@ pub fn bring(origin: &Path, tree: &Path, keep: &[String], layers: bool) -> Resul
         warnings: Vec::new(),
     };
     Ok((standing, told))
-}
-
-fn first(names: &[String]) -> String {
-    let shown = names.get(..NAMED).unwrap_or(names).join(", ");
-    match names.len().saturating_sub(NAMED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
 }
 
 fn relative(path: &str) -> Result<PathBuf, String> {
