@@ -60,6 +60,25 @@ pub struct Ruling {
     pub deferred: Vec<Deferred>,
 }
 
+impl Ruling {
+    /// A denial that no rule made.
+    pub fn denied(code: impl Into<String>, reason: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            decision: Decision::Deny,
+            rule: None,
+            code: code.into(),
+            reason: reason.into(),
+            fix: fix.into(),
+            considered: Vec::new(),
+            words: Vec::new(),
+            pipe: None,
+            uses: Vec::new(),
+            writes: Writes::Nothing,
+            deferred: Vec::new(),
+        }
+    }
+}
+
 /// Default for journals written before write grants existed: commands could write the whole tree.
 fn the_tree() -> Writes {
     Writes::Tree

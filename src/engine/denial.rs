@@ -29,29 +29,20 @@ pub fn denial_text<'a>(ruling: &Ruling, policies: impl IntoIterator<Item = &'a s
 
 /// The ruling for a call whose arguments contain a secret and would leave the run.
 pub fn secret() -> Ruling {
-    Ruling {
-        decision: Decision::Deny,
-        rule: None,
-        code: "secret_hit".to_owned(),
-        reason: "the arguments contain a secret value of this run's environment".to_owned(),
-        fix: "keep secret values out of files, commands and requests".to_owned(),
-        considered: Vec::new(),
-        words: Vec::new(),
-        pipe: None,
-        uses: Vec::new(),
-        writes: crate::base::grant::Writes::Nothing,
-        deferred: Vec::new(),
-    }
+    Ruling::denied(
+        "secret_hit",
+        "the arguments contain a secret value of this run's environment",
+        "keep secret values out of files, commands and requests",
+    )
 }
 
 /// The ruling for a call whose ruling takes too long.
 pub fn too_slow() -> Ruling {
-    Ruling {
-        code: "limit:time".to_owned(),
-        reason: "the ruling on this call takes too long".to_owned(),
-        fix: "do it in several calls".to_owned(),
-        ..secret()
-    }
+    Ruling::denied(
+        "limit:time",
+        "the ruling on this call takes too long",
+        "do it in several calls",
+    )
 }
 
 #[cfg(test)]

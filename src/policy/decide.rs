@@ -392,19 +392,7 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandRe
 }
 
 fn denied(refusal: CommandRefusal) -> Ruling {
-    Ruling {
-        decision: Decision::Deny,
-        rule: None,
-        code: refusal.code,
-        reason: refusal.reason,
-        fix: refusal.fix,
-        considered: Vec::new(),
-        words: Vec::new(),
-        pipe: None,
-        uses: Vec::new(),
-        writes: crate::base::grant::Writes::Nothing,
-        deferred: Vec::new(),
-    }
+    Ruling::denied(refusal.code, refusal.reason, refusal.fix)
 }
 
 /// The strictest ruling of all files, with the rules that all of them considered. If two files rewrite the call with
