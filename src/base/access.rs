@@ -79,8 +79,8 @@ pub struct ResolvedPath {
 }
 
 impl ResolvedPath {
-    /// For people and models; the root of the workspace is `.`. A place outside is shown as the caller wrote it, so that
-    /// no text reveals the path of the workspace.
+    /// For people and models; the root of the workspace is `.`. A place outside is shown as the caller wrote it, so
+    /// that no text reveals the path of the workspace.
     pub fn shown(&self) -> &str {
         match (self.inside, self.path.as_str()) {
             (true, "") => ".",
