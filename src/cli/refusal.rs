@@ -12,7 +12,7 @@ pub enum Refusal {
     /// The command line is wrong: exit code 2.
     #[error("{0}")]
     Usage(String),
-    /// A file of the user is wrong; the text lists every problem with its location: exit code 3.
+    /// A file of the user is wrong or missing; the text lists every problem with its location: exit code 3.
     #[error("{0}")]
     Invalid(String),
     /// Something outside is missing: exit code 8.
@@ -27,6 +27,20 @@ impl Refusal {
     /// The problems of the user's files, rendered.
     pub fn of_problems(problems: &[Diagnostic], files: &SourceFiles) -> Self {
         Self::Invalid(diag::render_all(files, problems))
+    }
+
+    /// The problems of a recipe and the values given to it, rendered. An error without a position is a mistake in a flag
+    /// such as `--param`. If there are no errors beside those, the command line is wrong and all files are right. A
+    /// parameter without a value is placed in the recipe, but beside a mistake in a flag it follows from that: its name is
+    /// misspelt.
+    pub fn of_values(problems: &[Diagnostic], files: &SourceFiles) -> Self {
+        let errors = || problems.iter().filter(|problem| problem.is_error());
+        let is_typed = errors().any(|problem| problem.span.is_none());
+        let is_all = errors().all(|problem| problem.span.is_none() || problem.code == "missing-parameter");
+        match is_typed && is_all {
+            true => Self::Usage(diag::render_all(files, problems)),
+            false => Self::of_problems(problems, files),
+        }
     }
 
     /// The exit code.

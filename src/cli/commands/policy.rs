@@ -110,7 +110,7 @@ async fn test(name: &str, cases_file: &Path, format: ProblemFormat, workspace: &
 async fn explain(args: &ExplainArgs) -> Result<u8, Refusal> {
     let judge = Judge::new(&args.file, &args.workspace).await?;
     if let Some(file) = &args.calls {
-        return judge.lines(&inputs::file_or_stdin(file)?);
+        return judge.lines(&inputs::file_or_stdin("--calls", file)?);
     }
     if let Some(run) = &args.run {
         return judge.differences(run, &args.workspace);
