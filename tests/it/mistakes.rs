@@ -313,6 +313,8 @@ fn every_refusal_has_its_object_with_format_json() {
         (&["tools", "call", "read_file", "--args", "{bad"], 2, error),
         (&["tools", "list", "--recipe", "none.yaml"], 3, error),
     ];
+    let published = world.call(&["schema", "error"]).exits(0).json();
+    let published = jsonschema::validator_for(&published).unwrap();
     for (args, code, schema) in cases {
         let done = world.call(&[args, &["--format", "json"]].concat());
         assert_eq!(done.code, code, "{args:?}\n{}\n{}", done.stdout, done.stderr);
@@ -322,6 +324,9 @@ fn every_refusal_has_its_object_with_format_json() {
             (&json!(schema), &json!(code)),
             "{args:?}"
         );
+        if schema == error {
+            assert!(published.is_valid(&object), "{args:?}: {object}");
+        }
         assert!(object["verdict"].is_string(), "{args:?}: {object}");
         let message = object["message"].as_str().unwrap();
         assert!(
