@@ -98,6 +98,27 @@ fn input_is_judged_by_its_schema_before_the_first_request() {
         let done = world.call_with(&args, bad).exits(3);
         assert_eq!(done.json()["usage"]["turns"], 0, "{bad}");
     }
+    // The place is that of the wrong value; the schema is named beside it.
+    let wrong = world.beside("wrong.json", "{\n  \"title\": 7\n}\n");
+    for (input, stdin, place) in [
+        (
+            wrong.as_str(),
+            "",
+            "wrong.json:2:12: error[bad-input]: the input at `/title`",
+        ),
+        ("-", "{}", "stdin:1:1: error[bad-input]: the input does not match"),
+    ] {
+        let done = world
+            .call_with(&["recipe", "show", &recipe, "--input", input], stdin)
+            .exits(3);
+        assert!(done.stderr.contains(place), "{}", done.stderr);
+        assert!(done.stderr.contains("help: change the input here"), "{}", done.stderr);
+        assert!(
+            done.stderr.contains("recipe.yaml:3:18: note: the schema"),
+            "{}",
+            done.stderr
+        );
+    }
     world.call(&["run", &recipe, "--model", &model]).exits(3);
 }
 
