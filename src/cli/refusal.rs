@@ -30,10 +30,10 @@ impl Refusal {
         Self::Invalid(diag::render_all(files, problems))
     }
 
-    /// The problems of a recipe and the values given to it, rendered. An error without a position is a mistake in a flag
-    /// such as `--param`. If there are no errors beside those, the command line is wrong and all files are right. A
-    /// parameter without a value is placed in the recipe, but beside a mistake in a flag it follows from that: its name is
-    /// misspelt.
+    /// The problems of a recipe and the values given to it, rendered. An error without a position is a mistake in a
+    /// flag such as `--param`. If there are no errors beside those, the command line is wrong and all files are right.
+    /// A parameter without a value is placed in the recipe, but beside a mistake in a flag it follows from that: its
+    /// name is misspelt.
     pub fn of_values(problems: &[Diagnostic], files: &SourceFiles) -> Self {
         let errors = || problems.iter().filter(|problem| problem.is_error());
         let is_typed = errors().any(|problem| problem.span.is_none());

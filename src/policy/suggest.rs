@@ -224,9 +224,13 @@ pub fn header(policies: &BTreeSet<String>) -> String {
             diagnostic::list(&shipped)
         ),
         ([one], []) => format!("`{one}`"),
-        _ => format!(
-            "each policy of the runs, because all must allow a call: {}",
-            diagnostic::list(&own.iter().chain(&shipped).copied().collect::<Vec<_>>())
+        (_, shipped) => format!(
+            "each policy of the runs, because all must allow a call: {}{}",
+            diagnostic::list(&own.iter().chain(shipped).copied().collect::<Vec<_>>()),
+            match shipped.is_empty() {
+                true => "",
+                false => "; in place of one of this program, a file of your own that extends it",
+            }
         ),
     };
     let place = escape(&place);

@@ -124,8 +124,8 @@ fn lines(files: &SourceFiles, file: SourceId, problems: &mut Problems) -> Option
     })
 }
 
-/// The position of a value in a JSON text: a scalar, or the beginning of a list or an object. `path` is its JSON pointer.
-/// If the value is not found, the beginning of the text.
+/// The position of a value in a JSON text: a scalar, or the beginning of a list or an object. `path` is its JSON
+/// pointer. If the value is not found, the beginning of the text.
 pub fn place_of(files: &SourceFiles, text: Span, path: &str) -> Span {
     let mut own = SourceFiles::new();
     let id = own.add("", files.slice(text));

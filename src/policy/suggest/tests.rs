@@ -128,7 +128,10 @@ fn the_header_is_a_comment_that_names_the_policies() {
             &["builtin:node"],
             "a policy file of your own that extends `builtin:node`",
         ),
-        (&["a\nb.yaml", "builtin:node"], "`a\\u{a}b.yaml` and `builtin:node`:"),
+        (
+            &["a\nb.yaml", "builtin:node"],
+            "`a\\u{a}b.yaml` and `builtin:node`; in place of one of this program",
+        ),
     ];
     for (names, told) in cases {
         let text = header(&names.iter().map(|name| (*name).to_owned()).collect());
