@@ -120,6 +120,8 @@ fn a_wrong_command_line_ends_2_and_prints_nothing_but_its_object() {
     }
 }
 
+type Words<'a> = &'a [&'a str];
+
 const TYPED: &str = "version: 1
 name: r
 parameters:
@@ -139,7 +141,7 @@ fn what_is_typed_wrongly_ends_2_and_a_file_that_is_wrong_or_missing_ends_3() {
     let prompt = ["run", "-p", "x", "--model", replies.as_str()];
     let explain = ["policy", "explain", policy.as_str()];
     let both = ["--params", few.as_str(), "--param", "mny=3"];
-    let cases: [(&[&str], &[&str], i32, &str); 17] = [
+    let cases: [(Words<'_>, Words<'_>, i32, &str); 17] = [
         (&run, &["--param", "many=few"], 2, "error[bad-value]"),
         (&run, &["--param", "mny=3"], 2, "did you mean `many`?"),
         (&run, &["--param", "many"], 2, "write `--param NAME=VALUE`"),
