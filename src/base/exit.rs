@@ -9,7 +9,7 @@ pub const PASSED: u8 = 0;
 pub const FAILED: u8 = 1;
 /// The command line is wrong.
 pub const USAGE: u8 = 2;
-/// A recipe, policy, manifest or settings file is wrong.
+/// A recipe, policy, manifest, settings file or another file that the command line names is wrong or missing.
 pub const INVALID: u8 = 3;
 /// An action that the task needed was denied.
 pub const DENIED: u8 = 4;
@@ -34,7 +34,7 @@ Exit codes:
     0  passed, or nothing had to be done
     1  failed: a check, the response schema, an unmet expectation, a replay miss, or no progress
     2  usage: the command line
-    3  invalid: a recipe, policy, manifest or settings file (each problem with file:line:column)
+    3  invalid: a recipe, policy, manifest, input or settings file (each problem with file:line:column)
     4  denied: an action that the task needed was denied
     5  suspended: a rule said suspend; go on with `resume --approve` or `--deny`
     6  budget: turns, tokens, cost, wall clock or calls ran out

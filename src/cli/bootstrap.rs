@@ -443,12 +443,20 @@ pub fn provider(plan: &Plan, shared: &RunFlags, workspace: &Path) -> Result<Arc<
 }
 
 /// Opens a model and its fallbacks. Not for `replay:RUN`.
+///
+/// # Errors
+/// A name is wrong (exit code 2), a script is missing or wrong (3), a key or an address is missing (8).
 pub fn opened(
     model: &str,
     fallback: &[String],
     base_url: Option<&str>,
     settings: RequestSettings,
 ) -> Result<Arc<dyn Provider>, Refusal> {
+    for name in std::iter::once(model).chain(fallback.iter().map(String::as_str)) {
+        if let Some(file) = name.strip_prefix("script:") {
+            inputs::must_exist("script", Path::new(file), "name a file with replies, as `script:FILE`")?;
+        }
+    }
     let read = |path: &str| inputs::text(Path::new(path)).map_err(|error| error.to_string());
     let with = OpenWith {
         env: &environment::variable,

@@ -99,7 +99,8 @@ fn logical(path: &Path) -> PathBuf {
 /// looks like that of a secret file, or it is in a git directory. `None` if it may be read or does not exist.
 pub fn held_back(file: &Path) -> Option<String> {
     let end = way(file)?.pop()?;
-    let top = end.parent().and_then(patch::repository).map(|found| found.top);
+    // A directory that is the top of a repository belongs to that one, as its files do.
+    let top = patch::repository(&end).map(|found| found.top);
     let is_git_dir =
         |dir: &Path| dir.join("HEAD").is_file() && (dir.join("objects").is_dir() || dir.join("commondir").is_file());
     let below = top.as_ref().and_then(|top| end.strip_prefix(top).ok()).unwrap_or(&end);
@@ -185,6 +186,29 @@ fn parts(path: &Path) -> VecDeque<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_nested_repository_is_held_back_for_no_other_reason_than_its_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        for name in [".git", "env/.ssh/.git/objects"] {
+            std::fs::create_dir_all(root.join(name)).unwrap();
+        }
+        for name in ["env/.ssh/.git/HEAD", "env/.ssh/notes.md", "env/.ssh/.env", "env/.env"] {
+            std::fs::write(root.join(name), "").unwrap();
+        }
+        for (name, held) in [
+            ("env", false),
+            ("env/.ssh", false),
+            ("env/.ssh/notes.md", false),
+            ("env/.ssh/.env", true),
+            ("env/.ssh/.git", true),
+            ("env/.ssh/.git/HEAD", true),
+            ("env/.env", true),
+        ] {
+            assert_eq!(held_back(&root.join(name)).is_some(), held, "{name}");
+        }
+    }
 
     #[test]
     fn a_way_passes_every_link() {

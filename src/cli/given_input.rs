@@ -22,7 +22,8 @@ impl GivenInput {
     /// Reads the file that the flag names, or stdin for `-`.
     ///
     /// # Errors
-    /// The flag's value is JSON instead of a file name (exit code 2); the file cannot be read (exit code 8).
+    /// The flag's value is JSON instead of a file name (exit code 2); there is no such file (exit code 3); it cannot be
+    /// read (exit code 8).
     pub fn of_flag(value: &str) -> Result<Self, Refusal> {
         if value == "-" {
             let bytes = inputs::stdin_bytes()?;
@@ -38,10 +39,9 @@ impl GivenInput {
                  `echo '{{…}}' | overnight run RECIPE --input -`"
             )));
         }
+        inputs::must_exist("--input", path, "--input takes the name of a file, or `-` for stdin")?;
         let bytes = inputs::bytes(path).map_err(|refusal| match refusal {
-            Refusal::Environment(why) => Refusal::Environment(format!(
-                "--input: {why}; --input takes the name of a file, or `-` for stdin"
-            )),
+            Refusal::Environment(why) => Refusal::Environment(format!("--input: {why}")),
             other => other,
         })?;
         Ok(Self::Bytes {

@@ -2,7 +2,7 @@
 
 use super::refusal::Refusal;
 use super::{shipped, unread};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 /// Upper limit in bytes for a file or stdin.
@@ -13,12 +13,30 @@ pub fn text(path: &Path) -> Result<String, Refusal> {
     utf8(bytes(path)?, &path.display().to_string())
 }
 
-/// Reads the text file that a flag or variable names; errors name it too.
+/// Reads the text file that a flag or variable names; errors name it too. A missing file is reported like a missing
+/// recipe (exit code 3), because it is the user's mistake too and no other machine would have the file.
 pub fn text_of(flag: &str, path: &Path) -> Result<String, Refusal> {
+    must_exist(flag, path, "name a file that exists")?;
     text(path).map_err(|refusal| match refusal {
         Refusal::Environment(why) => Refusal::Environment(format!("{flag}: {why}")),
         other => other,
     })
+}
+
+/// Refuses a path at which there is no file to read. `flag` is what names it.
+///
+/// # Errors
+/// Nothing is there, or a directory (exit code 3). Whatever else makes a file unreadable is found when it is read.
+pub fn must_exist(flag: &str, path: &Path, help: &str) -> Result<(), Refusal> {
+    let why = match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => "it is a directory".to_owned(),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => error.to_string(),
+        _ => return Ok(()),
+    };
+    let name = path.display();
+    Err(Refusal::Invalid(format!(
+        "{name}:1:1: error[no-file]: {flag}: cannot read `{name}`: {why}\nhelp: {help}"
+    )))
 }
 
 /// Reads a file of the user as bytes.
@@ -105,15 +123,18 @@ pub fn text_or_file(value: &str) -> Result<String, Refusal> {
     }
 }
 
-/// Reads a file, or stdin for `-`.
-pub fn file_or_stdin(value: &str) -> Result<String, Refusal> {
-    if value == "-" { stdin() } else { text(Path::new(value)) }
+/// Reads the file that a flag names, or stdin for `-`.
+pub fn file_or_stdin(flag: &str, value: &str) -> Result<String, Refusal> {
+    match value {
+        "-" => stdin(),
+        name => text_of(flag, Path::new(name)),
+    }
 }
 
 /// JSON from the command line: text or `@FILE`.
 pub fn json(value: &str, flag: &str) -> Result<serde_json::Value, Refusal> {
     let text = match value.strip_prefix('@') {
-        Some(path) => text(Path::new(path))?,
+        Some(path) => text_of(flag, Path::new(path))?,
         None => value.to_owned(),
     };
     serde_json::from_str(&text).map_err(|error| Refusal::Usage(format!("{flag}: not JSON: {error}")))

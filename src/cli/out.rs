@@ -171,9 +171,10 @@ impl Write for Stderr {
 /// Prints on stderr why a command cannot be carried out.
 pub fn refusal(refusal: &Refusal) {
     let text = refusal.to_string();
-    // Problems of files have their position before the word.
+    // Problems of files have their position before the word, those of flags begin with it.
     match refusal {
         Refusal::Invalid(_) if text.contains("error[") => stderr(&text),
+        Refusal::Usage(_) if text.starts_with("error[") => stderr(&text),
         _ => stderr(&format!("error: {text}")),
     }
 }

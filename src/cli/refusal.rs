@@ -4,7 +4,8 @@ use super::exit;
 use crate::base::outcome::Verdict;
 use crate::diag::{self, Diagnostic, SourceFiles};
 use crate::journal::JournalError;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 /// A command that cannot be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,7 +13,7 @@ pub enum Refusal {
     /// The command line is wrong: exit code 2.
     #[error("{0}")]
     Usage(String),
-    /// A file of the user is wrong; the text lists every problem with its location: exit code 3.
+    /// A file of the user is wrong or missing; the text lists every problem with its location: exit code 3.
     #[error("{0}")]
     Invalid(String),
     /// Something outside is missing: exit code 8.
@@ -27,6 +28,20 @@ impl Refusal {
     /// The problems of the user's files, rendered.
     pub fn of_problems(problems: &[Diagnostic], files: &SourceFiles) -> Self {
         Self::Invalid(diag::render_all(files, problems))
+    }
+
+    /// The problems of a recipe and the values given to it, rendered. An error without a position is a mistake in a
+    /// flag such as `--param`. If there are no errors beside those, the command line is wrong and all files are right.
+    /// A parameter without a value is placed in the recipe, but beside a mistake in a flag it follows from that: its
+    /// name is misspelt.
+    pub fn of_values(problems: &[Diagnostic], files: &SourceFiles) -> Self {
+        let errors = || problems.iter().filter(|problem| problem.is_error());
+        let is_typed = errors().any(|problem| problem.span.is_none());
+        let is_all = errors().all(|problem| problem.span.is_none() || problem.code == "missing-parameter");
+        match is_typed && is_all {
+            true => Self::Usage(diag::render_all(files, problems)),
+            false => Self::of_problems(problems, files),
+        }
     }
 
     /// The exit code.
@@ -53,15 +68,31 @@ impl Refusal {
 /// The value of `schema` in the object of a refused command whose own output has no such key.
 pub const SCHEMA: &str = "overnight/error/v1";
 
+/// What a command with `--format json` prints on stdout in place of its output.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RefusalObject {
+    /// The name of the format: `overnight/error/v1`. `batch` and `merge` write `overnight/batch/v1` with the same keys.
+    schema: String,
+    /// The kind of the error in one word: `usage`, `invalid`, `environment` or `output`. Each has its exit code.
+    verdict: String,
+    /// The exit code of the process.
+    exit_code: u8,
+    /// What is wrong and what to do, for people. Problems of files begin with their position; there may be several.
+    message: String,
+}
+
 impl Refusal {
-    /// The object that a command with `--format json` prints on stdout in place of its output.
+    /// The object of `--format json`, as a value.
     pub fn object(&self, schema: &str) -> Value {
-        json!({
-            "schema": schema,
-            "verdict": self.verdict().as_str(),
-            "exit_code": self.code(),
-            "message": self.to_string(),
-        })
+        let object = RefusalObject {
+            schema: schema.to_owned(),
+            verdict: self.verdict().as_str().to_owned(),
+            exit_code: self.code(),
+            message: self.to_string(),
+        };
+        // Keys are strings and the number is whole, so serializing cannot fail.
+        serde_json::to_value(object).unwrap_or_default()
     }
 }
 

@@ -47,6 +47,8 @@ pub enum SchemaKind {
     Findings,
     /// One event, as a line of `journal.jsonl` or of `--format stream-json`
     Event,
+    /// What a command that cannot be carried out prints with `--format json`
+    Error,
 }
 
 impl SchemaKind {
@@ -64,6 +66,7 @@ impl SchemaKind {
             Self::Deliver => "deliver",
             Self::Findings => "findings",
             Self::Event => "event",
+            Self::Error => "error",
         }
     }
 
@@ -81,6 +84,7 @@ impl SchemaKind {
             Self::Deliver => include_str!("schemas/deliver.json"),
             Self::Findings => include_str!("schemas/findings.json"),
             Self::Event => include_str!("schemas/event.json"),
+            Self::Error => include_str!("schemas/error.json"),
         }
     }
 

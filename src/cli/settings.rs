@@ -388,7 +388,7 @@ pub async fn recipe_plan(
             let more = lowered.err().into_iter().flatten();
             wrong.extend(more.filter(|problem| !(unreadable && problem.code == "missing-input")));
             diag::diagnostic::sort(&mut wrong);
-            return Err(Refusal::of_problems(&wrong, files));
+            return Err(Refusal::of_values(&wrong, files));
         }
     };
     warnings.extend(noted.iter().map(|warning| diag::render(files, warning)));

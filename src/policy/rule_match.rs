@@ -260,12 +260,12 @@ fn may_be_meant(prefix: &CommandPrefix, simple: &Simple) -> bool {
     }
 }
 
-/// Commands name hosts with and without a scheme; without one, they use `http`.
 fn shell_url_fits(url: &str, patterns: &[HostPattern]) -> bool {
     hosts::judge(&with_scheme(url), patterns).is_ok()
 }
 
-fn with_scheme(url: &str) -> Cow<'_, str> {
+/// Commands name hosts with and without a scheme; without one, they use `http`.
+pub(super) fn with_scheme(url: &str) -> Cow<'_, str> {
     if url.contains("://") {
         Cow::Borrowed(url)
     } else {

@@ -1,8 +1,10 @@
 //! `policy suggest`: the smallest rules that would have allowed what a run did. Accesses that a person should decide
 //! about are listed in comments instead.
 
+use super::hosts::{self, UrlTarget};
 use super::model::SHELL;
 use super::needs::prefix_of;
+use super::rule_match;
 use super::shell::{self, Grants};
 use crate::base::access::{Access, FsView, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin};
@@ -10,6 +12,8 @@ use crate::base::event::Unruled;
 use crate::base::grant::JudgedExec;
 use crate::base::quote::{shell_word, yaml_string};
 use crate::base::ruling::{Decision, Ruling};
+use crate::diag::diagnostic;
+use crate::diag::render::escape;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -94,18 +98,8 @@ fn note(call: &RecordedCall, terrain: &FsView<'_>, used: &mut Used) {
         note_command(command, terrain, used);
     }
     for url in &access.urls {
-        if let Ok(target) = super::hosts::target(url) {
-            let scheme = if target.secure { "" } else { "http://" };
-            let standard = if target.secure { 443 } else { 80 };
-            let port = if target.port == standard {
-                String::new()
-            } else {
-                format!(":{}", target.port)
-            };
-            used.hosts
-                .entry(call.tool.clone())
-                .or_default()
-                .insert(format!("{scheme}{}{port}", target.host));
+        if let Ok(target) = hosts::target(url) {
+            used.hosts.entry(call.tool.clone()).or_default().insert(listed(&target));
         }
     }
     if !access.writes.is_empty() {
@@ -196,12 +190,60 @@ fn note_command(command: &crate::base::access::CommandAccess, terrain: &FsView<'
                 used.commands.insert(prefix_of(simple));
             }
         }
-        let hosts = simple.hosts.iter().filter_map(|url| super::hosts::target(url).ok());
+        let targets = simple
+            .hosts
+            .iter()
+            .filter_map(|url| hosts::target(&rule_match::with_scheme(url)).ok());
         used.hosts
             .entry(SHELL.to_owned())
             .or_default()
-            .extend(hosts.map(|target| target.host));
+            .extend(targets.map(|target| listed(&target)));
     }
+}
+
+/// A host as `hosts` and `network` list it.
+fn listed(target: &UrlTarget) -> String {
+    let (scheme, standard) = if target.secure { ("", 443) } else { ("http://", 80) };
+    match target.port == standard {
+        true => format!("{scheme}{}", target.host),
+        false => format!("{scheme}{}:{}", target.host, target.port),
+    }
+}
+
+/// The comment above the suggested rules: where they go, and how to check them. `policies` are those of the runs, by
+/// their names on the command line.
+pub fn header(policies: &BTreeSet<String>) -> String {
+    let (shipped, own): (Vec<&str>, Vec<&str>) = policies
+        .iter()
+        .map(String::as_str)
+        .partition(|name| name.starts_with("builtin:"));
+    let place = match (own.as_slice(), shipped.as_slice()) {
+        ([], []) => "a policy file that `--policy` names".to_owned(),
+        ([], _) => format!(
+            "a policy file of your own that extends {}, and that `--policy` names in its place",
+            diagnostic::list(&shipped)
+        ),
+        ([one], []) => format!("`{one}`"),
+        (_, shipped) => format!(
+            "each policy of the runs, because all must allow a call: {}{}",
+            diagnostic::list(&own.iter().chain(shipped).copied().collect::<Vec<_>>()),
+            match shipped.is_empty() {
+                true => "",
+                false => "; in place of one of this program, a file of your own that extends it",
+            }
+        ),
+    };
+    let place = escape(&place);
+    format!(
+        "# What would have allowed what these runs did. Read it before you use it.\n\
+         # It goes into {place}:\n\
+         # - the entries of `rules` into the list `rules` there, and those of `extends` into `extends`;\n\
+         # - the hosts of `sandbox.network`, if any are suggested, into `sandbox: {{ network: [HOST] }}` there.\n\
+         # Then check the file, hold it against your cases, and see which rulings of a run it changes:\n\
+         #   overnight policy check FILE\n\
+         #   overnight policy test FILE --cases CASES\n\
+         #   overnight policy explain FILE --run RUN\n"
+    )
 }
 
 fn render(used: &Used) -> String {
@@ -248,11 +290,17 @@ fn render(used: &Used) -> String {
         out.push_str("rules:\n");
         out.push_str(&rules);
     }
+    // A rule for a command lets it start; it reaches a host only if the sandbox has that host, too.
+    if let Some(hosts) = used.hosts.get(SHELL).filter(|hosts| !hosts.is_empty()) {
+        let hosts: Vec<String> = hosts.iter().map(|host| yaml_string(host)).collect();
+        out.push_str("sandbox:\n  # Every command can send what it can read to these hosts.\n");
+        let _ = writeln!(out, "  network: [{}]", hosts.join(", "));
+    }
     if !used.left.is_empty() {
         out.push_str("# Not suggested; a person should look at these:\n");
     }
     for left in &used.left {
-        let _ = writeln!(out, "# - {}", crate::diag::render::escape(left));
+        let _ = writeln!(out, "# - {}", escape(left));
     }
     out
 }

@@ -1,7 +1,8 @@
 //! The parent's end of the connection to a confined child: sandbox status, descriptors that the child passes, and how
 //! the command ended.
 
-use super::confine::spec::ChildMessage;
+use super::confine::order::{self, Streams};
+use super::confine::spec::{ChildMessage, Spec};
 use super::exec_witness::{ExecRecord, Order, Witness};
 use super::proxy::{self, ProxyRules};
 use super::spawn_error::SpawnError;
@@ -10,7 +11,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -20,10 +21,9 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Both ends of the connection to a confined child, until the child's end is closed here.
+/// The parent's end of the connection to a confined child.
 pub(super) struct Channel {
     ours: UnixStream,
-    theirs: Option<(OwnedFd, OwnedFd)>,
     text: Vec<u8>,
     pub messages: Vec<ChildMessage>,
     /// What the proxy may connect to, until its listening socket arrives.
@@ -57,36 +57,37 @@ enum Watching {
 }
 
 impl Channel {
-    /// A channel to a child that is about to be started. With `hosts` it serves the proxy; with `witness` it judges
-    /// execs.
-    pub fn new(order: OwnedFd, hosts: Option<(Vec<String>, ProxyRules)>, witness: Option<Order>) -> io::Result<Self> {
+    /// A channel to a child that is about to be started, and the end that the child inherits. While this process holds
+    /// that end too, the channel never reaches end of file.
+    pub fn new() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        Ok(Self {
+        let channel = Self {
             ours: UnixStream::from_std(ours)?,
-            theirs: Some((order, theirs.into())),
             text: Vec::new(),
             messages: Vec::new(),
-            hosts,
+            hosts: None,
             all_gone: Arc::default(),
             serving: JoinSet::new(),
             came: VecDeque::new(),
-            witness: witness.map_or(Watching::No, Watching::Wanted),
+            witness: Watching::No,
             halt: CancellationToken::new(),
-        })
+        };
+        Ok((channel, theirs.into()))
     }
 
-    /// The descriptors that the child inherits: order, channel.
-    pub fn handed(&self) -> Vec<i32> {
-        self.theirs
-            .as_ref()
-            .map(|(order, theirs)| vec![order.as_raw_fd(), theirs.as_raw_fd()])
-            .unwrap_or_default()
+    /// Sends the child its order.
+    ///
+    /// # Errors
+    /// The child has ended.
+    pub fn send_order(&self, spec: &Spec, streams: &Streams) -> io::Result<()> {
+        order::send(&self.ours, spec, streams)
     }
 
-    /// Closes the child's ends here: while this process holds them too, the channel never reaches end of file.
-    pub fn close_theirs(&mut self) {
-        self.theirs = None;
+    /// Call it before [`Channel::listen`]. With `hosts` the channel serves the proxy; with `witness` it judges execs.
+    pub fn expect(&mut self, hosts: Option<(Vec<String>, ProxyRules)>, witness: Option<Order>) {
+        self.hosts = hosts;
+        self.witness = witness.map_or(Watching::No, Watching::Wanted);
     }
 
     /// Whether the child has reported that no process of its tree is left.

@@ -4,11 +4,14 @@
 //! overnight ─ spawns ─> outer ─ clone ─> init ─ fork ─> command
 //!                       waits            pid 1          limits, Landlock, seccomp, then exec
 //! ```
-//! At `full` the outer process stays in the original namespaces, maps the users and waits; `init` builds the view of
-//! the file system in new namespaces. At the other levels there is no outer process, and `init` is an ordinary process
-//! that adopts orphans. In both cases `init` kills every process of the tree before it reports how the command ended.
-//! When the parent dies, its end of the channel closes, and `init` does the same. If a step fails, nothing is run, and
-//! the failure is reported through the channel.
+//! At `full` and `landlock` the outer process makes control groups, waits, and removes them. At `full` it stays in the
+//! original namespaces and maps the users, while `init` builds the view of the file system in new namespaces. At `none`
+//! there is no outer process. `init` adopts orphans, and kills every process of the tree before it reports how the
+//! command ended. When the parent dies, its end of the channel closes, and every process of the tree ends. If a step
+//! fails, nothing is run, and the failure is reported through the channel.
+//!
+//! What does not depend on the command (starting this program, namespaces, entering control groups, for which the
+//! kernel waits up to 10 ms) is done before the order arrives, so that a child can be started ahead of its command.
 
 pub(crate) mod cgroup;
 mod filter;
@@ -19,6 +22,7 @@ mod listener;
 pub(crate) mod mediate;
 mod memory;
 pub(crate) mod notify;
+pub(crate) mod order;
 mod peek;
 mod piece;
 mod report;
@@ -27,12 +31,12 @@ pub(crate) mod spec;
 mod trial;
 mod view;
 
+use super::SandboxLevel;
 use report::{leave, send_message, step};
 pub(crate) use rules::SYSTEM;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
-use spec::{ChildMessage, Spec};
-use std::fs::File;
+use spec::{ChildMessage, Preparation};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
@@ -42,21 +46,13 @@ pub const ARGUMENT: &str = "__confine";
 
 /// The entry point of the hidden command. Must be called while the program has one thread.
 pub fn entry() -> ExitCode {
-    let Some((spec, channel)) = inherited() else {
+    let Some((preparation, channel)) = inherited() else {
         return ExitCode::from(2);
     };
-    // Created while the cgroup file systems are still visible; the command enters through open files.
-    let groups = match (spec.level, &spec.task) {
-        (super::SandboxLevel::Full | super::SandboxLevel::Landlock, spec::Task::Run { .. }) => {
-            cgroup::Groups::make(spec.processes, spec.memory)
-        }
-        _ => cgroup::Groups::default(),
+    let done = match preparation.level {
+        SandboxLevel::Full | SandboxLevel::Landlock => outer(&preparation, &channel),
+        SandboxLevel::None => obey(&channel, &cgroup::Groups::default()),
     };
-    let done = match spec.level {
-        super::SandboxLevel::Full => outer(&spec, &channel, &groups),
-        super::SandboxLevel::Landlock | super::SandboxLevel::None => init::run(&spec, &channel, &groups),
-    };
-    drop(groups);
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -66,70 +62,73 @@ pub fn entry() -> ExitCode {
     }
 }
 
-/// Takes over the order and the channel: two open descriptors whose numbers are the arguments after `ARGUMENT`.
+/// The two arguments after `ARGUMENT`: the preparation as JSON, and the number of an open descriptor, the channel.
 #[expect(
     unsafe_code,
-    reason = "descriptors that were left open through exec have no owner yet"
+    reason = "a descriptor that was left open through exec has no owner yet"
 )]
-fn inherited() -> Option<(Spec, OwnedFd)> {
-    let mut numbers = std::env::args()
-        .skip(2)
-        .map(|text| text.parse::<i32>().ok().filter(|fd| *fd > 2));
-    let (order, channel) = (numbers.next()??, numbers.next()??);
-    for fd in [order, channel] {
-        // SAFETY: asks about a number; closes and changes nothing but its own flag.
-        if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
-            return None;
-        }
-    }
-    if order == channel {
+fn inherited() -> Option<(Preparation, OwnedFd)> {
+    let mut words = std::env::args().skip(2);
+    let preparation = serde_json::from_str(&words.next()?).ok()?;
+    let channel = words.next()?.parse::<i32>().ok().filter(|fd| *fd > 2)?;
+    // SAFETY: asks about a number; closes and changes nothing but its own flag.
+    if unsafe { libc::fcntl(channel, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return None;
     }
-    // SAFETY: both numbers are open, as just seen, and nothing else in this fresh process owns them.
-    let (mut order, channel) = unsafe { (File::from_raw_fd(order), OwnedFd::from_raw_fd(channel)) };
-    let mut text = String::new();
-    order.read_to_string(&mut text).ok()?;
-    Some((serde_json::from_str(&text).ok()?, channel))
+    // SAFETY: the number is open, as just seen, and nothing else in this fresh process owns it.
+    Some((preparation, unsafe { OwnedFd::from_raw_fd(channel) }))
 }
 
-/// Starts `init` in new namespaces, maps its users, and waits for it or for the end of the parent.
-fn outer(spec: &Spec, channel: &OwnedFd, groups: &cgroup::Groups) -> Result<(), String> {
+/// Starts `init`, at `full` in new namespaces, and waits for it or for the end of the parent.
+fn outer(preparation: &Preparation, channel: &OwnedFd) -> Result<(), String> {
+    let full = preparation.level == SandboxLevel::Full;
+    // Made while the file systems of control groups are visible; they are entered through open files.
+    let mut groups = match preparation.grouped {
+        true => cgroup::Groups::make(preparation.processes, preparation.memory),
+        false => cgroup::Groups::default(),
+    };
     let (go_read, go_write) = step("pipe", io::pipe())?;
     init::block_signals();
-    let flags = libc::CLONE_NEWUSER
-        | libc::CLONE_NEWNS
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWNET
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUTS;
-    let Some(inner) = step("new namespaces", clone(flags))? else {
+    let namespaces = match full {
+        true => {
+            libc::CLONE_NEWUSER
+                | libc::CLONE_NEWNS
+                | libc::CLONE_NEWPID
+                | libc::CLONE_NEWNET
+                | libc::CLONE_NEWIPC
+                | libc::CLONE_NEWUTS
+        }
+        false => 0,
+    };
+    let Some(inner) = step("new namespaces", clone(namespaces))? else {
         drop(go_write);
-        let code = inside(spec, channel, groups, go_read);
-        leave(code);
+        leave(inside(channel, &mut groups, go_read));
     };
     drop(go_read);
-    if let Err(error) = step("mapping users", map_users(inner)) {
+    if full && let Err(error) = step("mapping users", map_users(inner)) {
         let _ = kill_process(inner, Signal::KILL);
         let _ = waitpid(Some(inner), WaitOptions::empty());
         return Err(error);
     }
     let _ = (&go_write).write_all(b"g");
     drop(go_write);
-    init::let_go_of_outputs();
-    let gone = step("watching", pidfd_open(inner, PidfdFlags::empty()))?;
-    let mut watched = [
-        PollFd::new(&gone, PollFlags::IN),
-        PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::empty()),
-    ];
-    let _ = poll(&mut watched, None);
-    // Either it has ended, or the parent has and it must end.
-    let _ = kill_process(inner, Signal::KILL);
-    let _ = waitpid(Some(inner), WaitOptions::empty());
+    if full {
+        let gone = step("watching", pidfd_open(inner, PidfdFlags::empty()))?;
+        let mut watched = [
+            PollFd::new(&gone, PollFlags::IN),
+            PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::empty()),
+        ];
+        let _ = poll(&mut watched, None);
+        // Either it has ended, or the parent has and it must end; the kernel then kills all processes of its namespace.
+        let _ = kill_process(inner, Signal::KILL);
+    }
+    // At `landlock`, only `init` itself can kill all processes of the tree; it does so when the parent has ended.
+    while matches!(waitpid(Some(inner), WaitOptions::empty()), Err(rustix::io::Errno::INTR)) {}
     Ok(())
 }
 
-/// What `init` does in the new namespaces.
-fn inside(spec: &Spec, channel: &OwnedFd, groups: &cgroup::Groups, mut go: impl Read) -> i32 {
+/// What `init` does first: everything for which no order is needed.
+fn inside(channel: &OwnedFd, groups: &mut cgroup::Groups, mut go: impl Read) -> i32 {
     let mut word = [0];
     if !matches!(go.read(&mut word), Ok(1)) {
         return 1;
@@ -139,9 +138,10 @@ fn inside(spec: &Spec, channel: &OwnedFd, groups: &cgroup::Groups, mut go: impl 
         "death signal",
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)),
     )
-    .and_then(|()| view::build(spec, channel))
-    // Resources of the view are released when the last process of the tree has ended.
-    .and_then(|_held| init::run(spec, channel, groups));
+    .and_then(|()| {
+        groups.enter_ahead();
+        obey(channel, groups)
+    });
     match done {
         Ok(()) => 0,
         Err(error) => {
@@ -149,6 +149,20 @@ fn inside(spec: &Spec, channel: &OwnedFd, groups: &cgroup::Groups, mut go: impl 
             1
         }
     }
+}
+
+/// Waits for the order and carries it out. Without an order there is nothing to do.
+fn obey(channel: &OwnedFd, groups: &cgroup::Groups) -> Result<(), String> {
+    let Some((spec, outputs)) = step("the order", order::receive(channel))? else {
+        return Ok(());
+    };
+    step("inputs and outputs", outputs.take_over())?;
+    // Resources of the view are released when the last process of the tree has ended.
+    let _held = match spec.level {
+        SandboxLevel::Full => view::build(&spec, channel)?,
+        SandboxLevel::Landlock | SandboxLevel::None => None,
+    };
+    init::run(&spec, channel, groups)
 }
 
 /// Like `fork`, into new namespaces. `None` in the child.

@@ -1,21 +1,25 @@
-//! Builds the command that starts a confined child: this program again, with its order in a file and a channel.
+//! Starts confined children: this program again, which prepares itself and then waits for its order on a channel. One
+//! child is kept ready for the next command of a run.
 
 use super::channel::Channel;
 use super::confine::ARGUMENT;
 use super::confine::mediate::Places;
-use super::confine::spec::{Spec, Task, WorkspaceReach};
+use super::confine::order::Streams;
+use super::confine::spec::{Preparation, Spec, Task, WorkspaceReach};
 use super::exec_witness::Order;
-use super::proxy;
+use super::proxy::{self, ProxyRules};
+use super::spawn;
 use super::spawn_error::SpawnError;
+use super::tree::ProcessTree;
 use super::{Confinement, Network, SandboxLevel};
 use crate::base::grant::ExecJudge;
-use rustix::fs::MemfdFlags;
-use std::fs::File;
-use std::io::{self, Seek, Write};
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
-use tokio::process::Command;
+use std::fmt;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tokio::process::{Child, Command};
 
 /// Processes and threads that one command may have, and how many more for each CPU of a large machine.
 const PROCESSES: u64 = 512;
@@ -36,18 +40,140 @@ pub(super) fn has_helper() -> bool {
     HELPER.get().is_some()
 }
 
-/// The helper command with its order, and the parent's end of its channel. The caller sets its outputs. If there is a
-/// judge, it decides every exec of the command, except at level `none`.
-pub(super) fn build(
+/// A confined child that has been started.
+pub(super) struct Started {
+    pub child: Child,
+    pub tree: ProcessTree,
+    pub channel: Channel,
+}
+
+/// A confined child that waits for its order. When it is dropped its channel closes, and it ends by itself.
+struct Waiting {
+    preparation: Preparation,
+    child: Child,
+    mark: u64,
+    channel: Channel,
+}
+
+impl Waiting {
+    fn start(helper: &Path, preparation: Preparation) -> io::Result<Self> {
+        let (channel, theirs) = Channel::new()?;
+        let mut command = Command::new(helper);
+        command
+            .arg(ARGUMENT)
+            .arg(serde_json::to_string(&preparation)?)
+            .arg(theirs.as_raw_fd().to_string())
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let (child, mark) = spawn::fork(&mut command, vec![theirs.as_raw_fd()])?;
+        Ok(Self {
+            preparation,
+            child,
+            mark,
+            channel,
+        })
+    }
+
+    /// The child after its order was sent.
+    fn ordered(mut self, hosts: Option<(Vec<String>, ProxyRules)>, witness: Option<Order>) -> Started {
+        self.channel.expect(hosts, witness);
+        let root = self.child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
+        let tree = ProcessTree::new(root, self.mark, self.channel.all_gone());
+        Started {
+            child: self.child,
+            tree,
+            channel: self.channel,
+        }
+    }
+}
+
+/// The child that is kept ready for the next command of a run, at most one. Starting this program, making namespaces
+/// and entering control groups take several times as long as everything else that a sandbox costs a command.
+#[derive(Default)]
+pub struct SpareChild(Mutex<Option<Waiting>>);
+
+impl fmt::Debug for SpareChild {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("SpareChild")
+    }
+}
+
+impl SpareChild {
+    /// The waiting child, if it was prepared in this way and has not ended.
+    fn take(&self, preparation: &Preparation) -> Option<Waiting> {
+        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let usable = spare.preparation == *preparation && matches!(spare.child.try_wait(), Ok(None));
+        usable.then_some(spare)
+    }
+
+    /// Starts a child for the next command. If that fails, the next command starts its own and reports the error.
+    fn refill(&self, helper: &Path, preparation: Preparation) {
+        let spare = Waiting::start(helper, preparation).ok();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = spare;
+    }
+}
+
+/// An order, and what its channel has to serve.
+struct Ordered {
+    spec: Spec,
+    hosts: Option<(Vec<String>, ProxyRules)>,
+    witness: Option<Order>,
+}
+
+/// Starts a confined child for a task. If there is a judge, it decides every exec of the command, except at level
+/// `none`.
+pub(super) fn start(
     confinement: &Confinement,
     reach: WorkspaceReach,
     task: Task,
     judge: Option<Arc<dyn ExecJudge>>,
-) -> Result<(Command, Channel), SpawnError> {
+    streams: &Streams,
+) -> Result<Started, SpawnError> {
     let sandbox = |error: io::Error| SpawnError::Sandbox(format!("cannot be prepared: {error}"));
     let Some(helper) = HELPER.get() else {
         return Err(SpawnError::Sandbox("this program cannot start itself again".to_owned()));
     };
+    let is_command = matches!(task, Task::Run { .. });
+    let order = ordered(confinement, reach, task, judge)?;
+    let preparation = Preparation {
+        level: order.spec.level,
+        grouped: is_command,
+        processes: order.spec.processes,
+        memory: order.spec.memory,
+    };
+    let kept = is_command && order.spec.level != SandboxLevel::None;
+    let spare = match kept {
+        true => confinement.spare.take(&preparation),
+        false => None,
+    };
+    let started = spare.and_then(|spare| {
+        // If it has just ended, a new one is started.
+        spare.channel.send_order(&order.spec, streams).ok()?;
+        Some(spare)
+    });
+    let started = match started {
+        Some(started) => started,
+        None => {
+            let child = Waiting::start(helper, preparation.clone()).map_err(sandbox)?;
+            child.channel.send_order(&order.spec, streams).map_err(sandbox)?;
+            child
+        }
+    };
+    if kept {
+        confinement.spare.refill(helper, preparation);
+    }
+    Ok(started.ordered(order.hosts, order.witness))
+}
+
+fn ordered(
+    confinement: &Confinement,
+    reach: WorkspaceReach,
+    task: Task,
+    judge: Option<Arc<dyn ExecJudge>>,
+) -> Result<Ordered, SpawnError> {
     let proxy = match (&confinement.network, confinement.level) {
         (Network::None, _) | (_, SandboxLevel::None) => None,
         (Network::Hosts(hosts), SandboxLevel::Full) => {
@@ -89,12 +215,11 @@ pub(super) fn build(
             places: places(),
         }),
     };
-    let order = order(&spec).map_err(sandbox)?;
-    let channel = Channel::new(order, proxy, witness).map_err(sandbox)?;
-    let mut command = Command::new(helper);
-    command.arg(ARGUMENT).env_clear().current_dir("/");
-    command.args(channel.handed().iter().map(i32::to_string));
-    Ok((command, channel))
+    Ok(Ordered {
+        spec,
+        hosts: proxy,
+        witness,
+    })
 }
 
 /// `TMPDIR` of the children, if it is one of the directories that they may write.
@@ -140,12 +265,4 @@ fn group_memory(line: &str) -> Option<u64> {
     let limits = [inside.join(file), PathBuf::from(root).join(file)];
     let read = |path: &PathBuf| std::fs::read_to_string(path).ok()?.trim().parse().ok();
     limits.iter().filter_map(read).min()
-}
-
-/// The order in an anonymous file.
-fn order(spec: &Spec) -> io::Result<OwnedFd> {
-    let mut file = File::from(rustix::fs::memfd_create("order", MemfdFlags::CLOEXEC)?);
-    file.write_all(&serde_json::to_vec(spec)?)?;
-    file.rewind()?;
-    Ok(file.into())
 }

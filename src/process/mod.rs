@@ -32,7 +32,7 @@ pub mod venv;
 mod write_guard;
 
 pub use capture::OnOutput;
-pub use confined_command::use_helper;
+pub use confined_command::{SpareChild, use_helper};
 pub use live::{Frozen, freeze};
 pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test};
 pub use self_protection::close_to_others;
@@ -49,7 +49,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How the children of a run are confined and what they can see. Built once per run; pure data.
+/// How the children of a run are confined and what they can see. Built once per run; pure data, except for the child
+/// that is kept ready.
 #[derive(Clone, Debug)]
 pub struct Confinement {
     pub level: SandboxLevel,
@@ -74,6 +75,8 @@ pub struct Confinement {
     pub witness: bool,
     /// The complete environment of children.
     pub env: Vec<(String, String)>,
+    /// The child that is ready for the next command.
+    pub spare: Arc<SpareChild>,
 }
 
 impl Confinement {
@@ -92,6 +95,7 @@ impl Confinement {
             network: Network::Open,
             witness: false,
             env: Vec::new(),
+            spare: Arc::default(),
         }
     }
 }

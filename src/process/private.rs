@@ -332,6 +332,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         memory: None,
         network: wishes.network.clone(),
         witness: wishes.witness && wishes.level != SandboxLevel::None,
+        spare: Arc::default(),
     })
 }
 

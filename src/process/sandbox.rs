@@ -1,13 +1,13 @@
 //! Probes which sandbox levels this machine supports, and tests that the chosen one works.
 
+use super::confine::order::Streams;
 use super::confine::spec::{ChildMessage, Task, Trial, WorkspaceReach};
-use super::confined_command;
+use super::confined_command::{self, Started};
 use super::spawn;
 use super::spawn_error::SpawnError;
 use super::{Confinement, Network, SandboxLevel};
 use std::io;
 use std::net::TcpListener;
-use std::process::Stdio;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -175,19 +175,16 @@ pub async fn self_test(confinement: &Confinement) -> Result<(), String> {
 /// Runs a task that is not a command in a confined child.
 async fn ask(confinement: &Confinement, task: Task) -> Result<Vec<ChildMessage>, String> {
     let fail = |error: io::Error| error.to_string();
-    let (mut command, mut channel) = confined_command::build(
-        confinement,
-        WorkspaceReach {
-            tree: true,
-            ..WorkspaceReach::default()
-        },
-        task,
-        None,
-    )
-    .map_err(|error| error.to_string())?;
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let (mut child, mut tree) = spawn::launch(&mut command, Some(&channel)).map_err(fail)?;
-    channel.close_theirs();
+    let reach = WorkspaceReach {
+        tree: true,
+        ..WorkspaceReach::default()
+    };
+    let streams = Streams::null().map_err(fail)?;
+    let Started {
+        mut child,
+        mut tree,
+        mut channel,
+    } = confined_command::start(confinement, reach, task, None, &streams).map_err(|error| error.to_string())?;
     let cancel = CancellationToken::new();
     let halt = channel.halt();
     let exit = spawn::watch(&mut child, &mut tree, (BUILD_TIME, &cancel, &halt), channel.listen()).await;

@@ -3,6 +3,7 @@
 
 use super::capture::{Capture, OnOutput};
 use super::channel::{Channel, set_status};
+use super::confine::order::Streams;
 use super::confine::spec::{PROXY_PORT, Task, WorkspaceReach};
 use super::confined_command;
 use super::proxy;
@@ -12,9 +13,11 @@ use super::write_guard::Guarded;
 use super::{Confinement, Finished, Invocation, Network, SandboxLevel, Spawn};
 use crate::base::call::ExitInfo;
 use rustix::process::Signal;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::Receiver;
@@ -69,8 +72,8 @@ impl Running {
     pub fn tell(&self, guard: &Guarded, confinement: &Confinement) {
         let helpers = match (&self.channel, confinement.level) {
             (None, _) => 0,
-            (Some(_), SandboxLevel::Full) => 2,
-            (Some(_), SandboxLevel::Landlock | SandboxLevel::None) => 1,
+            (Some(_), SandboxLevel::Full | SandboxLevel::Landlock) => 2,
+            (Some(_), SandboxLevel::None) => 1,
         };
         let (root, mark) = self.tree.signs();
         guard.lives_as(root, mark, helpers);
@@ -82,75 +85,79 @@ pub(super) fn start(spawn: &Spawn, confinement: &Confinement, reach: WorkspaceRe
     let name = argv.first().cloned().unwrap_or_default();
     let fail = |source| SpawnError::of_start(&name, source);
     let env = environment(spawn, confinement);
-    let (mut command, channel) = if confinement.level == SandboxLevel::None && !confined_command::has_helper() {
+    let (pipes, streams) = Pipes::new(spawn).map_err(fail)?;
+    let (child, tree, channel) = if confinement.level == SandboxLevel::None && !confined_command::has_helper() {
         let mut command = Command::new(&name);
         command.args(&argv[1..]).env_clear().envs(env).current_dir(&spawn.dir);
-        (command, None)
+        command
+            .stdin(streams.stdin)
+            .stdout(streams.stdout)
+            .stderr(streams.stderr)
+            .kill_on_drop(true);
+        let (child, mark) = fork(&mut command, Vec::new()).map_err(fail)?;
+        let root = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
+        (child, ProcessTree::new(root, mark, Arc::default()), None)
     } else {
         let dir = spawn.dir.clone();
-        let (command, channel) =
-            confined_command::build(confinement, reach, Task::Run { argv, dir, env }, spawn.judge.clone())?;
-        (command, Some(channel))
+        let task = Task::Run { argv, dir, env };
+        let started = confined_command::start(confinement, reach, task, spawn.judge.clone(), &streams)?;
+        (started.child, started.tree, Some(started.channel))
     };
-    let piped = Pipes::connect(&mut command, spawn).map_err(fail)?;
-    let (child, tree) = launch(&mut command, channel.as_ref()).map_err(fail)?;
-    // The command holds the write ends of the pipes until it is dropped: a reader would never see end of file.
-    drop(command);
-    let mut child = child;
-    let stdin = child.stdin.take();
     Ok(Running {
         child,
         tree,
-        stdin,
-        stdout: piped.stdout,
-        stderr: piped.stderr,
-        channel: channel.map(|mut channel| {
-            channel.close_theirs();
-            channel
-        }),
+        stdin: pipes.stdin,
+        stdout: pipes.stdout,
+        stderr: pipes.stderr,
+        channel,
     })
 }
 
-/// Starts a command as the root of a new tree.
-pub(super) fn launch(command: &mut Command, channel: Option<&Channel>) -> io::Result<(Child, ProcessTree)> {
+/// Starts a process as the root of a new tree, and returns the tree's mark. `handed` are the descriptors that it
+/// inherits, besides stdin, stdout and stderr.
+pub(super) fn fork(command: &mut Command, handed: Vec<i32>) -> io::Result<(Child, u64)> {
     let mark = new_mark();
-    on_start(command, mark, channel.map(Channel::handed).unwrap_or_default());
-    let child = command.kill_on_drop(true).spawn()?;
-    let root = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
-    let all_gone = channel.map(Channel::all_gone).unwrap_or_default();
-    Ok((child, ProcessTree::new(root, mark, all_gone)))
+    on_start(command, mark, handed);
+    Ok((command.spawn()?, mark))
 }
 
-/// The read ends of the outputs.
+/// This process's ends of a command's streams.
 struct Pipes {
+    stdin: Option<ChildStdin>,
     stdout: Receiver,
     stderr: Option<Receiver>,
 }
 
 impl Pipes {
-    fn connect(command: &mut Command, spawn: &Spawn) -> io::Result<Self> {
-        command.stdin(if spawn.stdin.is_some() {
-            Stdio::piped()
-        } else {
-            Stdio::null()
-        });
-        let (out_read, out_write) = io::pipe()?;
-        let stderr = match spawn.program {
-            Invocation::Shell(_) => {
-                command.stderr(Stdio::from(out_write.try_clone()?));
-                None
+    /// New pipes, and the command's ends of them. A reader sees the end of file only when these were closed here.
+    fn new(spawn: &Spawn) -> io::Result<(Self, Streams)> {
+        let (theirs_in, stdin) = match spawn.stdin {
+            Some(_) => {
+                let (read, write) = io::pipe()?;
+                let write = std::process::ChildStdin::from(OwnedFd::from(write));
+                (OwnedFd::from(read), Some(ChildStdin::from_std(write)?))
             }
+            None => (File::open("/dev/null")?.into(), None),
+        };
+        let (out_read, out_write) = io::pipe()?;
+        let (theirs_err, stderr) = match spawn.program {
+            Invocation::Shell(_) => (out_write.try_clone()?, None),
             Invocation::ShellApart(_) | Invocation::Argv(_) => {
                 let (err_read, err_write) = io::pipe()?;
-                command.stderr(Stdio::from(err_write));
-                Some(Receiver::from_owned_fd(OwnedFd::from(err_read))?)
+                (err_write, Some(Receiver::from_owned_fd(OwnedFd::from(err_read))?))
             }
         };
-        command.stdout(Stdio::from(out_write));
-        Ok(Self {
+        let ours = Self {
+            stdin,
             stdout: Receiver::from_owned_fd(OwnedFd::from(out_read))?,
             stderr,
-        })
+        };
+        let streams = Streams {
+            stdin: theirs_in,
+            stdout: out_write.into(),
+            stderr: theirs_err.into(),
+        };
+        Ok((ours, streams))
     }
 }
 

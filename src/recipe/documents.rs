@@ -213,6 +213,7 @@ fn prompts(recipe: &Recipe, imported: &import::Imported, problems: &mut Problems
 /// Checks that required input was given and is valid against its schema. `lines`: for JSON Lines, the position of each
 /// element, as far as they are known.
 pub(super) fn check_input(
+    files: &SourceFiles,
     recipe: &Recipe,
     input: Option<&Value>,
     lines: &[Span],
@@ -240,21 +241,26 @@ pub(super) fn check_input(
                 return;
             };
             let schema_at = spec.schema.as_ref().map_or(spec.span, SchemaSpec::span);
-            let told = |part: &Value, place: Option<Span>, what: &str, problems: &mut Problems| {
+            let help = match spec.format {
+                InputFormat::Json => "change the input here: the value, or what the object lacks",
+                InputFormat::Jsonl => "change this line of the input",
+                InputFormat::Text => "change the input",
+            };
+            // `place` says where in the input a JSON pointer leads; `None` when no file holds the input.
+            let told = |part: &Value, what: &str, place: &dyn Fn(&str) -> Option<Span>, problems: &mut Problems| {
                 for error in validator.iter_errors(part).take(MAX_TOLD) {
-                    let at = error.instance_path().to_string();
-                    let at = if at.is_empty() {
-                        what.to_owned()
-                    } else {
-                        format!("{what} at `{at}`")
+                    let path = error.instance_path().to_string();
+                    let at = match path.is_empty() {
+                        true => what.to_owned(),
+                        false => format!("{what} at `{path}`"),
                     };
                     let message = format!("{at} does not match the schema: {}", bounded(&error.to_string()));
-                    let problem = Diagnostic::error("bad-input", place.unwrap_or(schema_at), message);
-                    problems.push(match place {
-                        None => problem.help("change the input to match this schema"),
-                        Some(_) => problem
+                    problems.push(match place(&path) {
+                        None => Diagnostic::error("bad-input", schema_at, message)
+                            .help("change the input to match this schema"),
+                        Some(place) => Diagnostic::error("bad-input", place, message)
                             .label(schema_at, "the schema")
-                            .help("change this line of the input"),
+                            .help(help),
                     });
                 }
             };
@@ -267,13 +273,17 @@ pub(super) fn check_input(
                             Some(_) => "this object".to_owned(),
                             None => format!("object {} of the input", number + 1),
                         };
-                        told(item, place, &what, problems);
+                        told(item, &what, &|_| place, problems);
                         if problems.len() - before >= MAX_TOLD {
                             break;
                         }
                     }
                 }
-                _ => told(input, None, "the input", problems),
+                _ => {
+                    let whole = lines.first().copied();
+                    let place = |path: &str| whole.map(|whole| input::place_of(files, whole, path));
+                    told(input, "the input", &place, problems);
+                }
             }
         }
         (None, None) => {}

@@ -3,7 +3,7 @@
 use super::plan::InputFormat;
 use crate::base::quote::counted;
 use crate::diag::reader::Problems;
-use crate::diag::{Diagnostic, SourceFiles, SourceId, Span, json_lines, not_json};
+use crate::diag::{self, Diagnostic, Shape, SourceFiles, SourceId, Span, YamlNode, json_lines, not_json};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ const MAX_TOLD: usize = 20;
 #[derive(Clone, Debug, Default)]
 pub struct ReadInput {
     pub value: Value,
-    /// For JSON Lines: the position of each element of the list.
+    /// The position of the whole input; for JSON Lines, of each element of the list.
     pub lines: Vec<Span>,
 }
 
@@ -27,7 +27,7 @@ pub fn read(files: &SourceFiles, file: SourceId, format: InputFormat, problems: 
     let text = files.text(file);
     let whole = |value| ReadInput {
         value,
-        lines: Vec::new(),
+        lines: vec![files.whole(file)],
     };
     match format {
         InputFormat::Json => match serde_json::from_str(text) {
@@ -90,6 +90,38 @@ fn lines(files: &SourceFiles, file: SourceId, problems: &mut Problems) -> Option
     (problems.len() == before).then_some(ReadInput {
         value: Value::Array(values),
         lines: places,
+    })
+}
+
+/// The position of a value in a JSON text: a scalar, or the beginning of a list or an object. `path` is its JSON
+/// pointer. If the value is not found, the beginning of the text.
+pub fn place_of(files: &SourceFiles, text: Span, path: &str) -> Span {
+    let mut own = SourceFiles::new();
+    let id = own.add("", files.slice(text));
+    let found = match path.is_empty() {
+        true => None,
+        // JSON is YAML, except for details that only lose the position here.
+        false => diag::parse(&own, id).ok().and_then(|root| below(&root, path)),
+    };
+    found.map_or(text.point(), |span| Span {
+        start: text.start + span.start,
+        end: text.start + span.end,
+        ..text
+    })
+}
+
+fn below(root: &YamlNode, path: &str) -> Option<Span> {
+    let mut node = root;
+    for part in path.split('/').skip(1) {
+        let part = part.replace("~1", "/").replace("~0", "~");
+        node = match &node.shape {
+            Shape::List(items) => items.get(part.parse::<usize>().ok()?)?,
+            _ => node.get(&part)?,
+        };
+    }
+    Some(match &node.shape {
+        Shape::Scalar(_) => node.span,
+        _ => node.span.point(),
     })
 }
 
@@ -194,6 +226,26 @@ mod tests {
             told(&"x\n".repeat(100), InputFormat::Jsonl).unwrap_err().len(),
             MAX_TOLD
         );
+    }
+
+    #[test]
+    fn a_value_is_found_in_its_text() {
+        let mut files = SourceFiles::new();
+        let file = files.add("in", "# other\n{\"a/b\": [1, {\"c\": \"d\"}]}\n");
+        let text = Span {
+            start: 8,
+            ..files.whole(file)
+        };
+        for (path, place) in [
+            ("", "in:2:1"),
+            ("/a~1b", "in:2:9"),
+            ("/a~1b/0", "in:2:10"),
+            ("/a~1b/1/c", "in:2:19"),
+            ("/a~1b/9", "in:2:1"),
+            ("/none", "in:2:1"),
+        ] {
+            assert_eq!(files.place(place_of(&files, text, path)).to_string(), place, "{path}");
+        }
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub struct RecipeArguments<'a> {
     pub params_file: Option<&'a YamlNode>,
     /// The value of `--input`, in the recipe's format or as a JSON value that can be converted to it.
     pub input: Option<&'a Value>,
-    /// For JSON Lines: the position of each element of `input`, if they are known.
+    /// The position of `input`, if it is known; for JSON Lines, that of each element.
     pub input_lines: &'a [Span],
     pub overrides: Overrides,
     /// The plan is only displayed: a required value that is missing stays in the texts as its placeholder.
@@ -75,7 +75,7 @@ pub fn lower(
     let input = input.as_deref();
     if problems.len() == before {
         let schema = documents.input.as_ref();
-        documents::check_input(recipe, input, given.input_lines, schema, &mut problems);
+        documents::check_input(files, recipe, input, given.input_lines, schema, &mut problems);
     }
     if given.sketch {
         problems.retain(|problem| !matches!(problem.code, "missing-parameter" | "missing-input"));

@@ -159,7 +159,9 @@ impl Isolated {
 }
 
 /// A warning about changes of tracked files that are not committed. A git that fails warns of nothing: filters of the
-/// repository may be needed, and none is started here.
+/// repository may be needed, and none is started here. That of Git LFS is switched off, because git otherwise fails at
+/// the first file of LFS that it has to compare. Git then compares the file with its pointer, so one that was only
+/// touched is named too.
 async fn uncommitted(repository: &patch::Repository) -> Option<String> {
     let git_dir = repository.git_dir.to_string_lossy();
     let top = repository.top.to_string_lossy();
@@ -170,6 +172,14 @@ async fn uncommitted(repository: &patch::Repository) -> Option<String> {
         "core.preloadIndex=false",
         "-c",
         "index.threads=1",
+        "-c",
+        "filter.lfs.clean=",
+        "-c",
+        "filter.lfs.smudge=",
+        "-c",
+        "filter.lfs.process=",
+        "-c",
+        "filter.lfs.required=false",
         "--git-dir",
         git_dir.as_ref(),
         "--work-tree",

@@ -145,6 +145,7 @@ fn house(level: SandboxLevel) -> House {
             env("TMPDIR", &at("tmp")),
             env("LC_ALL", Path::new("C")),
         ],
+        spare: std::sync::Arc::default(),
     };
     House { _top: top, confinement }
 }

@@ -120,6 +120,90 @@ fn a_wrong_command_line_ends_2_and_prints_nothing_but_its_object() {
     }
 }
 
+type Words<'a> = &'a [&'a str];
+
+const TYPED: &str = "version: 1
+name: r
+parameters:
+  - { name: many, type: integer, description: a number }
+steps: [{ id: one, prompt: 'Count to {{ many }}.' }]
+";
+
+#[test]
+fn what_is_typed_wrongly_ends_2_and_a_file_that_is_wrong_or_missing_ends_3() {
+    let world = World::repo(&[("a.txt", "one\n"), ("docs/b.txt", "two\n")]);
+    let recipe = world.beside("recipe.yaml", TYPED);
+    let few = world.beside("few.yaml", "many: few\n");
+    let good = world.beside("good.yaml", "many: 3\n");
+    let policy = world.beside("policy.yaml", "version: 1\nextends: [builtin:read-only]\n");
+    let replies = format!("script:{}", world.beside("replies.yaml", script(&[says("3")])));
+    let run = ["run", recipe.as_str(), "--model", replies.as_str()];
+    let prompt = ["run", "-p", "x", "--model", replies.as_str()];
+    let explain = ["policy", "explain", policy.as_str()];
+    let both = ["--params", few.as_str(), "--param", "mny=3"];
+    let cases: [(Words<'_>, Words<'_>, i32, &str); 17] = [
+        (&run, &["--param", "many=few"], 2, "error[bad-value]"),
+        (&run, &["--param", "mny=3"], 2, "did you mean `many`?"),
+        (&run, &["--param", "many"], 2, "write `--param NAME=VALUE`"),
+        (&run, &["--param", "many=3", "--param", "many=4"], 2, "given twice"),
+        (
+            &["recipe", "show", &recipe],
+            &["--param", "many=few"],
+            2,
+            "error[bad-value]",
+        ),
+        (&run, &[], 3, "recipe.yaml:4:13: error[missing-parameter]"),
+        (&run, &["--params", &few], 3, "few.yaml:1:7: error[bad-value]"),
+        // The file is wrong too.
+        (&run, &both, 3, "few.yaml:1:7: error[bad-value]"),
+        (
+            &run,
+            &["--params", "nope.yaml"],
+            3,
+            "nope.yaml:1:1: error[no-file]: --params",
+        ),
+        (&run, &["--params", "docs"], 3, "it is a directory"),
+        (
+            &run,
+            &["--params", &good, "--input", "nope.json"],
+            3,
+            "error[no-file]: --input",
+        ),
+        (&run, &["--params", &good, "--policy", "nope.yaml"], 3, "error[no-file]"),
+        (
+            &prompt,
+            &["--output-schema", "nope.json"],
+            3,
+            "error[no-file]: --output-schema",
+        ),
+        (&prompt, &["--model", "script:nope.yaml"], 3, "error[no-file]: script"),
+        (&explain, &["--calls", "nope.jsonl"], 3, "error[no-file]: --calls"),
+        (
+            &explain,
+            &["--tool", "glob", "--args", "@nope.json"],
+            3,
+            "error[no-file]: --args",
+        ),
+        (
+            &["policy", "test", &policy],
+            &["--cases", "nope.yaml"],
+            3,
+            "error[no-file]: --cases",
+        ),
+    ];
+    for (args, more, code, told) in cases {
+        let args: Vec<&str> = match more.first() {
+            // A flag that is given twice is another mistake.
+            Some(&"--model") => args[..3].iter().chain(more).copied().collect(),
+            _ => args.iter().chain(more).copied().collect(),
+        };
+        let done = world.call(&args).exits(code);
+        assert!(done.stderr.contains(told), "{args:?}: {}", done.stderr);
+        assert!(!done.stderr.contains("error: error["), "{args:?}: {}", done.stderr);
+    }
+    world.call(&[&run[..], &["--params", &good]].concat()).exits(0);
+}
+
 #[test]
 fn the_missing_key_is_named() {
     let world = World::repo(&[]);

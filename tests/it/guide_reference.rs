@@ -185,7 +185,7 @@ fn exit_codes() -> String {
     );
     let intro = "How a command ended. From code 3 on, `result.json` and the file of `--junit` are written as well; with `--format json` every code\n\
                  has its object on stdout: a result, or what the command prints, or for a command that cannot be carried out one with `schema`,\n\
-                 `verdict`, `exit_code` and `message`.";
+                 `verdict`, `exit_code` and `message` (`overnight schema error`).";
     page("Exit codes", intro, &text)
 }
 
@@ -624,7 +624,7 @@ fn key_pages(world: &World) -> Vec<(&'static str, &'static str, String)> {
                 world,
                 "Keys of results",
                 outputs,
-                &["result", "batch-result", "runs", "deliver", "findings"],
+                &["result", "batch-result", "runs", "deliver", "findings", "error"],
             ),
         ),
         (

@@ -155,7 +155,7 @@ fn quiet_says_nothing_when_all_is_well_and_why_when_not() {
 
     let world = World::new();
     let gone = format!("script:{}", world.path().join("nowhere.yaml").display());
-    let done = world.call(&["run", "-p", "x", "--quiet", "-m", &gone]).exits(8);
+    let done = world.call(&["run", "-p", "x", "--quiet", "-m", &gone]).exits(3);
     assert!(
         done.stdout.is_empty() && done.stderr.contains("nowhere.yaml"),
         "{}",
@@ -750,10 +750,10 @@ fn what_was_meant_is_said() {
     );
     std::fs::create_dir(world.ws().join("ci")).unwrap();
     said(&["run", "ci", "-m", &model], 3, "ci is a directory");
-    said(&["run", "-p", "@nope", "-m", &model], 8, "`@nope`: cannot read");
+    said(&["run", "-p", "@nope", "-m", &model], 3, "`@nope`: cannot read");
     said(
         &["run", "-p", "x", "-m", &model, "--output-schema", "nope"],
-        8,
+        3,
         "--output-schema: cannot read",
     );
     said(

@@ -24,7 +24,7 @@ fn a_prompt_comes_from_the_line_a_file_or_stdin() {
     world.call(&["run", "--model", &model, "-p", text]).exits(0);
     world.call(&["run", "--model", &model, "-p", &file]).exits(0);
     world.call_with(&["run", "--model", &model, "-p", "-"], text).exits(0);
-    world.call(&["run", "--model", &model, "-p", "@nowhere.txt"]).exits(8);
+    world.call(&["run", "--model", &model, "-p", "@nowhere.txt"]).exits(3);
 }
 
 #[test]
@@ -69,8 +69,8 @@ fn parameters_are_typed_and_never_change_the_document() {
     .exits(0);
     run("Tell {{ many }} 3 times.", &["--param", "who={{ many }}"]).exits(0);
     run("", &[]).exits(3);
-    run("", &["--param", "who=bob", "--param", "many=few"]).exits(3);
-    run("", &["--param", "who=bob", "--param", "whom=x"]).exits(3);
+    run("", &["--param", "who=bob", "--param", "many=few"]).exits(2);
+    run("", &["--param", "who=bob", "--param", "whom=x"]).exits(2);
     let json = world.beside("params.json", "{\"who\": \"eve\", \"many\": 5}");
     let yaml = world.beside("params.yaml", "who: eve\nmany: 5\n");
     run("Tell eve 5 times.", &["--params", &json]).exits(0);
@@ -97,6 +97,27 @@ fn input_is_judged_by_its_schema_before_the_first_request() {
     for bad in ["{\"title\": 7}", "{}", "{", ""] {
         let done = world.call_with(&args, bad).exits(3);
         assert_eq!(done.json()["usage"]["turns"], 0, "{bad}");
+    }
+    // The place is that of the wrong value; the schema is named beside it.
+    let wrong = world.beside("wrong.json", "{\n  \"title\": 7\n}\n");
+    for (input, stdin, place) in [
+        (
+            wrong.as_str(),
+            "",
+            "wrong.json:2:12: error[bad-input]: the input at `/title`",
+        ),
+        ("-", "{}", "stdin:1:1: error[bad-input]: the input does not match"),
+    ] {
+        let done = world
+            .call_with(&["recipe", "show", &recipe, "--input", input], stdin)
+            .exits(3);
+        assert!(done.stderr.contains(place), "{}", done.stderr);
+        assert!(done.stderr.contains("help: change the input here"), "{}", done.stderr);
+        assert!(
+            done.stderr.contains("recipe.yaml:3:18: note: the schema"),
+            "{}",
+            done.stderr
+        );
     }
     world.call(&["run", &recipe, "--model", &model]).exits(3);
 }

@@ -313,6 +313,8 @@ fn every_refusal_has_its_object_with_format_json() {
         (&["tools", "call", "read_file", "--args", "{bad"], 2, error),
         (&["tools", "list", "--recipe", "none.yaml"], 3, error),
     ];
+    let published = world.call(&["schema", "error"]).exits(0).json();
+    let published = jsonschema::validator_for(&published).unwrap();
     for (args, code, schema) in cases {
         let done = world.call(&[args, &["--format", "json"]].concat());
         assert_eq!(done.code, code, "{args:?}\n{}\n{}", done.stdout, done.stderr);
@@ -322,6 +324,9 @@ fn every_refusal_has_its_object_with_format_json() {
             (&json!(schema), &json!(code)),
             "{args:?}"
         );
+        if schema == error {
+            assert!(published.is_valid(&object), "{args:?}: {object}");
+        }
         assert!(object["verdict"].is_string(), "{args:?}: {object}");
         let message = object["message"].as_str().unwrap();
         assert!(
@@ -420,4 +425,35 @@ fn one_is_not_many() {
     let world = World::new();
     let told = world.call(&["recipe", "test", "builtin:triage-issue"]).exits(0).stdout;
     assert!(told.ends_with("1 sample, 0 failed\n"), "{told}");
+}
+
+#[test]
+fn suggested_rules_say_where_they_go_and_load_as_printed() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let fetch = "curl -s https://docs.rs/serde";
+    let replies = script(&[shell(fetch), writes("b.txt", "b\n"), says("could not")]);
+    let policy = "version: 1\nextends: [builtin:read-only]\n";
+    world.run(&replies, policy, &["-p", "x"]).exits(4);
+    let out = world.out().to_string_lossy().into_owned();
+    let text = world.call(&["policy", "suggest", &out]).exits(0).stdout;
+    let used = world.path().join("policy.yaml");
+    assert!(text.starts_with("# "), "{text}");
+    for part in [
+        format!("# It goes into `{}`:\n", used.display()).as_str(),
+        "overnight policy check FILE",
+        "sandbox:\n",
+        "network: [\"docs.rs\"]",
+        "b.txt",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let more = world.beside("more.yaml", &text);
+    world.call(&["policy", "check", &more]).exits(0);
+    for command in [fetch, "curl -s https://evil.example/"] {
+        let told = world
+            .call(&["policy", "explain", &more, "--command", command])
+            .exits(0)
+            .stdout;
+        assert_eq!(told.starts_with("allow"), command == fetch, "{told}");
+    }
 }

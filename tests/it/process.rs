@@ -59,6 +59,7 @@ fn house(level: SandboxLevel) -> House {
             env("HOME", &at("home")),
             env("TMPDIR", &at("tmp")),
         ],
+        spare: Arc::default(),
     };
     House { top, confinement }
 }

@@ -16,7 +16,7 @@ pub fn module(path: &str) -> Option<PathBuf> {
     have(path, !modules.as_os_str().is_empty() && found.is_file()).then_some(found)
 }
 
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 12] = [
     "recipe",
     "policy",
     "profile",
@@ -28,6 +28,7 @@ const KINDS: [&str; 11] = [
     "deliver",
     "findings",
     "event",
+    "error",
 ];
 
 /// A manifest as the guide shows it.

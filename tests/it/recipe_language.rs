@@ -134,7 +134,7 @@ fn a_wrong_input_says_what_to_give() {
         "{}",
         done.stderr
     );
-    let done = run("nowhere.json").exits(8);
+    let done = run("nowhere.json").exits(3);
     assert!(
         done.stderr.contains("cannot read `nowhere.json`") && done.stderr.contains("`-` for stdin"),
         "{}",

@@ -670,6 +670,40 @@ fn looking_with_git_leaves_the_index_alone_at_every_level() {
     }
 }
 
+/// Changed files of Git LFS are named like others, and its filter is not started for that.
+#[test]
+fn an_isolated_run_names_changed_files_of_git_lfs() {
+    let world = World::repo(&[
+        (".gitattributes", "*.bin filter=lfs\n"),
+        ("a.txt", "one\n"),
+        ("big.bin", "the content 1\n"),
+        ("same.bin", "the content 1\n"),
+    ]);
+    let marker = world.path().join("ran");
+    let run = format!("touch {}; cat", marker.display());
+    for (key, value) in [
+        ("clean", run.as_str()),
+        ("smudge", run.as_str()),
+        ("process", run.as_str()),
+        ("required", "true"),
+    ] {
+        world.git(&["config", &format!("filter.lfs.{key}"), value]);
+    }
+    // Of the same size, so that git has to compare the content.
+    world.file("big.bin", "the content 2\n");
+    world.file("a.txt", "two\n");
+    let recipe = "version: 1\nname: x\nsteps:\n  - { id: use, run: 'grep 1 big.bin' }\n";
+    let done = world.recipe(recipe, "replies: []\n", &open_policy(&[]), &["--isolate"]);
+    let done = done.exits(0);
+    assert!(
+        done.stderr
+            .contains("2 uncommitted changes are not in the worktree of --isolate: a.txt, big.bin; commit first"),
+        "{}",
+        done.stderr
+    );
+    assert!(!marker.exists(), "a filter of the repository ran");
+}
+
 /// What the worktree of an isolated run does not have is a warning on stderr and of the run.
 #[test]
 fn an_isolated_run_names_what_its_worktree_lacks() {

@@ -22,7 +22,7 @@ use crate::report::summary::RunSummary;
 use crate::tools::Registry;
 use crate::workspace::Workspace;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -110,7 +110,7 @@ async fn test(name: &str, cases_file: &Path, format: ProblemFormat, workspace: &
 async fn explain(args: &ExplainArgs) -> Result<u8, Refusal> {
     let judge = Judge::new(&args.file, &args.workspace).await?;
     if let Some(file) = &args.calls {
-        return judge.lines(&inputs::file_or_stdin(file)?);
+        return judge.lines(&inputs::file_or_stdin("--calls", file)?);
     }
     if let Some(run) = &args.run {
         return judge.differences(run, &args.workspace);
@@ -338,12 +338,16 @@ fn run_dirs(names: &[String], workspace: &Path) -> Result<Vec<PathBuf>, Refusal>
 }
 
 fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
-    let (mut seen, mut shown) = (Vec::new(), suggest::Shown::default());
+    let (mut seen, mut shown, mut policies) = (Vec::new(), suggest::Shown::default(), BTreeSet::new());
     for dir in run_dirs(runs, workspace)? {
         let events = journal::read(&dir)?.events;
         for event in &events {
-            if let EventKind::Executed { execs, .. } = &event.kind {
-                shown.execs.extend(execs.iter().cloned());
+            match &event.kind {
+                EventKind::RunStarted(started) => {
+                    policies.extend(started.policies.iter().map(|policy| policy.name.clone()));
+                }
+                EventKind::Executed { execs, .. } => shown.execs.extend(execs.iter().cloned()),
+                _ => {}
             }
         }
         let sum = RunSummary::fold(&events);
@@ -359,6 +363,6 @@ fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
         }));
     }
     let tree = bootstrap::workspace(workspace, &[], None)?;
-    let text = tree.with_terrain(|terrain| suggest::suggest(&seen, &shown, terrain));
-    printed(&text)
+    let rules = tree.with_terrain(|terrain| suggest::suggest(&seen, &shown, terrain));
+    printed(&format!("{}{rules}", suggest::header(&policies)))
 }

@@ -97,6 +97,50 @@ fn what_was_closed_for_a_reason_stays_closed() {
 }
 
 #[test]
+fn a_command_gets_the_hosts_that_it_names_in_rules_and_sandbox() {
+    let closed = set("version: 1\n");
+    let commands = [
+        "curl -s https://docs.rs/serde",
+        "curl -s http://x.example:8080/a",
+        "curl -s plain.example",
+    ];
+    let calls_seen = commands.map(|command| seen(&closed, "run_shell_command", &json!({ "command": command })));
+    let text = calls::without_tree(|terrain| suggest(&calls_seen, &Shown::default(), terrain));
+    let opened = set(&text);
+    for command in commands {
+        let ruling = seen(&opened, "run_shell_command", &json!({ "command": command })).ruling;
+        assert_eq!(ruling.decision, Decision::Allow, "{command}: {}\n{text}", ruling.reason);
+    }
+    let hosts: Vec<String> = opened.network().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        hosts,
+        ["docs.rs", "http://plain.example", "http://x.example:8080"],
+        "{text}"
+    );
+}
+
+#[test]
+fn the_header_is_a_comment_that_names_the_policies() {
+    let cases: [(&[&str], &str); 4] = [
+        (&[], "into a policy file that `--policy` names:"),
+        (&["ci/policy.yaml"], "into `ci/policy.yaml`:"),
+        (
+            &["builtin:node"],
+            "a policy file of your own that extends `builtin:node`",
+        ),
+        (
+            &["a\nb.yaml", "builtin:node"],
+            "`a\\u{a}b.yaml` and `builtin:node`; in place of one of this program",
+        ),
+    ];
+    for (names, told) in cases {
+        let text = header(&names.iter().map(|name| (*name).to_owned()).collect());
+        assert!(text.contains(told), "{text}");
+        assert!(text.lines().all(|line| line.starts_with('#')), "{text}");
+    }
+}
+
+#[test]
 fn many_files_of_one_directory_become_one_pattern() {
     let closed = set("version: 1\n");
     let calls_seen: Vec<RecordedCall> = ["a", "b", "c", "d"]

@@ -4,6 +4,8 @@
 use rustix::fs::getxattr;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -43,12 +45,23 @@ impl Controller {
     }
 }
 
+/// A group of one tree.
+struct Group {
+    dir: PathBuf,
+    /// Its `cgroup.procs`, through which a process can enter even where the group is not visible.
+    procs: File,
+    /// Whether it is of cgroup v2.
+    unified: bool,
+    /// Only cgroup v2: its directory, in which a process can be created.
+    birthplace: Option<File>,
+}
+
 /// The groups of one tree; removed on drop, which requires them to be empty.
 #[derive(Default)]
 pub(super) struct Groups {
-    dirs: Vec<PathBuf>,
-    /// Open `cgroup.procs` files, through which a process can enter even where the groups are not visible.
-    doors: Vec<File>,
+    made: Vec<Group>,
+    /// Why the kernel did not let `init` enter a group of cgroup v1.
+    refused: Option<io::Error>,
     pub holds_processes: bool,
     /// The counter of processes that the kernel killed because this tree ran out of memory; `None` when no group limits
     /// memory.
@@ -101,7 +114,8 @@ impl Groups {
         let mut held = Vec::new();
         for controller in wanted {
             let limit = match controller {
-                Controller::Processes => processes,
+                // `init` enters a group of cgroup v1 too.
+                Controller::Processes => processes + u64::from(!base.unified),
                 Controller::Memory => memory,
             };
             // Opened without O_CREAT: outside of a hierarchy this must not create a regular file.
@@ -109,16 +123,21 @@ impl Groups {
                 held.push(controller);
             }
         }
-        let door = File::options().write(true).open(dir.join("cgroup.procs"));
+        let procs = File::options().write(true).open(dir.join("cgroup.procs"));
+        let birthplace = base.unified.then(|| File::open(&dir).ok()).flatten();
         let killed = match held.contains(&Controller::Memory) {
             true => bound_memory(&dir, base.unified, memory),
             false => None,
         };
         let holds_processes = held.contains(&Controller::Processes);
-        match door {
-            Ok(door) if holds_processes || killed.is_some() => {
-                self.doors.push(door);
-                self.dirs.push(dir);
+        match procs {
+            Ok(procs) if holds_processes || killed.is_some() => {
+                self.made.push(Group {
+                    dir,
+                    procs,
+                    unified: base.unified,
+                    birthplace,
+                });
                 self.holds_processes |= holds_processes;
                 self.killed = self.killed.take().or(killed);
             }
@@ -131,12 +150,34 @@ impl Groups {
         self.killed.is_some()
     }
 
-    /// Moves the calling process into the groups; its children inherit them.
+    /// Moves the calling process, `init`, into the groups of cgroup v1; the command inherits them. The kernel may wait
+    /// 10 ms for a grace period of RCU, which is why this is done before there is a command. Not with cgroup v2, where
+    /// running out of memory ends every process of the group: there the command is created in its group.
+    pub fn enter_ahead(&mut self) {
+        let mut older = self.made.iter().filter(|group| !group.unified);
+        self.refused = older.find_map(|group| group.procs.write_all_at(b"0", 0).err());
+    }
+
+    /// The group of cgroup v2 in which the command can be created.
+    pub fn birthplace(&self) -> Option<BorrowedFd<'_>> {
+        self.made
+            .iter()
+            .find_map(|group| group.birthplace.as_ref().map(File::as_fd))
+    }
+
+    /// Moves the calling process, the command, into the groups in which it is not yet; `born` tells whether it was
+    /// created in [`Groups::birthplace`].
     ///
     /// # Errors
     /// The kernel refuses one of the groups; the process then enters none of the remaining ones.
-    pub fn enter(&self) -> std::io::Result<()> {
-        self.doors.iter().try_for_each(|door| door.write_all_at(b"0", 0))
+    pub fn enter(&self, born: bool) -> io::Result<()> {
+        if let Some(error) = &self.refused {
+            return Err(io::Error::new(error.kind(), error.to_string()));
+        }
+        let newer = self.made.iter().filter(|group| group.unified && !born);
+        newer
+            .map(|group| &group.procs)
+            .try_for_each(|procs| procs.write_all_at(b"0", 0))
     }
 
     /// Whether the kernel killed a process because the tree ran out of memory.
@@ -151,7 +192,7 @@ impl Groups {
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        self.dirs.iter().for_each(|dir| remove(dir));
+        self.made.iter().for_each(|group| remove(&group.dir));
     }
 }
 
@@ -317,7 +358,9 @@ mod tests {
         let mut groups = Groups::default();
         groups.add(&base, 10, 1 << 30);
         assert!(!groups.holds_processes && !groups.holds_memory() && !groups.ran_out());
-        assert!(groups.enter().is_ok(), "no group, nothing to enter");
+        groups.enter_ahead();
+        assert!(groups.birthplace().is_none());
+        assert!(groups.enter(false).is_ok(), "no group, nothing to enter");
         assert_eq!(std::fs::read_dir(top.path()).unwrap().count(), 0);
     }
 }

@@ -11,12 +11,15 @@ use super::{filter, limits, notify, rules, trial};
 use crate::process::tree::{below, send, table};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, set_child_subreaper, wait};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// clone3(2): create the process in the group of `cgroup`. The constant of `libc` is too narrow for it.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// How long background processes of the command may continue after it has ended.
 const GRACE: Duration = Duration::from_millis(200);
 
@@ -28,8 +31,9 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(),
     // A tree can have only one listener: if a witness judges execs, it also answers these calls.
     let mediated = spec.level == crate::process::SandboxLevel::Landlock && !spec.witness;
     let handover = step("socket pair", mediated.then(Handover::new).transpose())?;
-    let Some(command) = step("fork", fork())? else {
-        leave(command(spec, channel, (&limit, groups), handover));
+    let (command, born) = step("fork", fork_into(groups))?;
+    let Some(command) = command else {
+        leave(command_process(spec, channel, (&limit, groups, born), handover));
     };
     let_go_of_outputs();
     let mut see = See {
@@ -53,13 +57,14 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(),
 }
 
 /// The command's process: drops privileges, then executes the program.
-fn command(
+fn command_process(
     spec: &Spec,
     channel: &OwnedFd,
-    (limit, groups): (&limits::Processes, &Groups),
+    (limit, groups, born): (&limits::Processes, &Groups, bool),
     handover: Option<Handover>,
 ) -> i32 {
-    let confined = confine(spec, limit, groups).and_then(|()| handover.map_or(Ok(()), |handover| handover.install()));
+    let confined =
+        confine(spec, limit, groups.enter(born)).and_then(|()| handover.map_or(Ok(()), |handover| handover.install()));
     match confined {
         Ok(()) => {}
         Err(error) => {
@@ -107,10 +112,10 @@ fn command(
     }
 }
 
-fn confine(spec: &Spec, limit: &limits::Processes, groups: &Groups) -> Result<(), String> {
+fn confine(spec: &Spec, limit: &limits::Processes, entered: io::Result<()>) -> Result<(), String> {
     unblock_signals();
     let _ = rustix::process::setsid();
-    limits::apply(spec, limit, groups)?;
+    limits::apply(spec, limit, entered)?;
     if spec.level == crate::process::SandboxLevel::None {
         return Ok(());
     }
@@ -263,7 +268,7 @@ fn end_all(command: Pid, status: &mut Option<i32>) -> u32 {
 }
 
 /// Closes the outputs here: only the command's tree should keep them open.
-pub(super) fn let_go_of_outputs() {
+fn let_go_of_outputs() {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null");
     if let Ok(null) = null {
         let _ = rustix::stdio::dup2_stdin(&null);
@@ -297,12 +302,25 @@ fn unblock_signals() {
     }
 }
 
-/// `None` in the child.
+/// Like `fork`: `None` in the child. The second value tells whether the child was created in its group of cgroup v2; a
+/// kernel or a group that does not allow that gets it moved there by the child itself.
 #[expect(unsafe_code, reason = "the command must be a child that confines itself before exec")]
-fn fork() -> std::io::Result<Option<Pid>> {
+fn fork_into(groups: &Groups) -> io::Result<(Option<Pid>, bool)> {
+    if let Some(group) = groups.birthplace() {
+        // SAFETY: all fields are numbers, and 0 means that a field is not used.
+        let mut order: libc::clone_args = unsafe { std::mem::zeroed() };
+        order.flags = CLONE_INTO_CGROUP;
+        order.exit_signal = libc::SIGCHLD as u64;
+        order.cgroup = group.as_raw_fd() as u64;
+        // SAFETY: no new stack, so this is a fork; the process has one thread, so no lock is held in the child.
+        let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const order, size_of::<libc::clone_args>()) };
+        if pid >= 0 {
+            return Ok((i32::try_from(pid).ok().and_then(Pid::from_raw), true));
+        }
+    }
     // SAFETY: the process has one thread, so no lock is held in the child.
     match unsafe { libc::fork() } {
-        -1 => Err(std::io::Error::last_os_error()),
-        pid => Ok(Pid::from_raw(pid)),
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok((Pid::from_raw(pid), false)),
     }
 }

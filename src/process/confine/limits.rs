@@ -6,6 +6,7 @@ use super::spec::Spec;
 use crate::process::SandboxLevel;
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 
 /// The largest file in bytes that a command may write.
@@ -112,9 +113,9 @@ impl Descriptors {
 }
 
 /// Sets the limits for the command.
-pub(super) fn apply(spec: &Spec, processes: &Processes, groups: &Groups) -> Result<(), String> {
+pub(super) fn apply(spec: &Spec, processes: &Processes, entered: io::Result<()>) -> Result<(), String> {
     // If no group is entered, memory is polled.
-    if let (Err(error), Processes::Grouped) = (groups.enter(), processes) {
+    if let (Err(error), Processes::Grouped) = (entered, processes) {
         return Err(format!("control group: {error}"));
     }
     step("core limit", lower(Resource::Core, 0))?;

@@ -8,7 +8,22 @@ use std::path::PathBuf;
 /// The port on the confined loopback on which the proxy to granted hosts listens.
 pub(crate) const PROXY_PORT: u16 = 3128;
 
-/// The order for a confined child: how to confine itself, and what to do then.
+/// What a confined child is told when it is started, before it has an order: what can be prepared for every command of
+/// a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Preparation {
+    #[serde(with = "level")]
+    pub level: SandboxLevel,
+    /// Whether control groups are to be made: for commands, not for trials.
+    pub grouped: bool,
+    /// The most processes and threads at the same time.
+    pub processes: u64,
+    /// Bytes of memory that they may use together.
+    pub memory: u64,
+}
+
+/// The order for a confined child: how to confine itself, and what to do then. Its level and limits are those of the
+/// [`Preparation`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
     #[serde(with = "level")]

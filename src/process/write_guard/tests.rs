@@ -36,6 +36,7 @@ fn tree(protected: &[&str]) -> (TempDir, Confinement) {
         network: Network::Open,
         witness: false,
         env: Vec::new(),
+        spare: Arc::default(),
     };
     (dir, confinement)
 }

@@ -24,7 +24,7 @@ pub struct Repository {
     pub common_dir: PathBuf,
 }
 
-/// The repository of a directory, found without running git.
+/// The repository of a directory or a file, found without running git.
 pub fn repository(workspace: &Path) -> Option<Repository> {
     for top in workspace.ancestors() {
         let dot_git = top.join(".git");

@@ -4,6 +4,7 @@ use super::{SchemaKind, problems, schema};
 use crate::base::event::{Event, EventKind};
 use crate::batch::result::BatchResult;
 use crate::batch::rows::RunRow;
+use crate::cli::refusal::{self, Refusal, RefusalObject};
 use crate::cli::schemas::BASE;
 use crate::deliver::{DeliverFault, DeliverOutcome, Delivered, DeliveredLine, Preview};
 use crate::report::findings::Finding;
@@ -207,6 +208,11 @@ fn made(kind: SchemaKind) -> Option<Value> {
             "What happened in a run: one event (`event` says which), a line of `journal.jsonl`, which has it under `entry` with its link in the hash chain, or a line of `--format stream-json`, in which `type` says which. Kinds and keys are only ever added.",
             event(),
         ),
+        SchemaKind::Error => (
+            "Error of an overnight command",
+            "What a command that cannot be carried out prints on stdout with `--format json`, in place of its output. `run` and `resume` print a result instead. Keys are only ever added.",
+            of::<RefusalObject>(),
+        ),
         SchemaKind::Recipe | SchemaKind::Policy | SchemaKind::Profile | SchemaKind::Batch | SchemaKind::Job => {
             return None;
         }
@@ -310,6 +316,22 @@ fn deliveries_match() {
         assert_eq!(problems(SchemaKind::Deliver, &line), [""; 0], "{line}");
     }
     assert!(!problems(SchemaKind::Deliver, &json!({ "run": "r", "outcome": "sent" })).is_empty());
+}
+
+#[test]
+fn refusals_match() {
+    for (refusal, verdict, code) in [
+        (Refusal::Usage("x".to_owned()), "usage", 2),
+        (Refusal::Invalid("x".to_owned()), "invalid", 3),
+        (Refusal::Environment("x".to_owned()), "environment", 8),
+        (Refusal::Output("x".to_owned()), "output", 9),
+    ] {
+        let object = refusal.object(refusal::SCHEMA);
+        let wanted = json!({ "schema": "overnight/error/v1", "verdict": verdict, "exit_code": code, "message": "x" });
+        assert_eq!(object, wanted);
+        assert_eq!(problems(SchemaKind::Error, &object), [""; 0], "{object}");
+    }
+    assert!(!problems(SchemaKind::Error, &json!({ "schema": "overnight/error/v1" })).is_empty());
 }
 
 #[test]

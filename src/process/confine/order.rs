@@ -1,0 +1,105 @@
+//! How a confined child gets its order: one byte on the channel, and with it the order in an anonymous file and the
+//! command's stdin, stdout and stderr.
+
+use super::spec::Spec;
+use rustix::fs::MemfdFlags;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// The byte that comes with the descriptors.
+const MARK: u8 = b'o';
+
+/// stdin, stdout and stderr of a command.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    pub stdin: OwnedFd,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+}
+
+impl Streams {
+    /// All three connected to `/dev/null`.
+    pub fn null() -> io::Result<Self> {
+        let null = || {
+            File::options()
+                .read(true)
+                .write(true)
+                .open("/dev/null")
+                .map(OwnedFd::from)
+        };
+        Ok(Self {
+            stdin: null()?,
+            stdout: null()?,
+            stderr: null()?,
+        })
+    }
+
+    /// Makes them this process's own.
+    pub(super) fn take_over(self) -> io::Result<()> {
+        rustix::stdio::dup2_stdin(&self.stdin)?;
+        rustix::stdio::dup2_stdout(&self.stdout)?;
+        Ok(rustix::stdio::dup2_stderr(&self.stderr)?)
+    }
+}
+
+/// Sends the order to a child. An error means that it has ended.
+pub(crate) fn send(channel: impl AsFd, spec: &Spec, streams: &Streams) -> io::Result<()> {
+    let mut file = File::from(rustix::fs::memfd_create("order", MemfdFlags::CLOEXEC)?);
+    file.write_all(&serde_json::to_vec(spec)?)?;
+    file.rewind()?;
+    let fds = [
+        file.as_fd(),
+        streams.stdin.as_fd(),
+        streams.stdout.as_fd(),
+        streams.stderr.as_fd(),
+    ];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(channel, &[IoSlice::new(&[MARK])], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Waits for the order; `None` when the parent has closed the channel without one.
+pub(super) fn receive(channel: &OwnedFd) -> io::Result<Option<(Spec, Streams)>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let got = loop {
+        match recvmsg(
+            channel,
+            &mut [IoSliceMut::new(&mut byte)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        ) {
+            Err(rustix::io::Errno::INTR) => {}
+            got => break got?,
+        }
+    };
+    if got.bytes == 0 {
+        return Ok(None);
+    }
+    let mut fds = control
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        })
+        .flatten();
+    let mut next = || fds.next().ok_or(io::Error::from(io::ErrorKind::UnexpectedEof));
+    let mut file = File::from(next()?);
+    let streams = Streams {
+        stdin: next()?,
+        stdout: next()?,
+        stderr: next()?,
+    };
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(Some((serde_json::from_str(&text)?, streams)))
+}
