@@ -7,6 +7,7 @@ use super::format::{self, LineRefused};
 use super::state::{self, Head};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
+use crate::base::quote::counted;
 use std::path::Path;
 
 /// The content of a journal.
@@ -45,7 +46,8 @@ impl Journal {
                 count.saturating_sub(1)
             )),
             None => Some(format!(
-                "it was truncated: {count} events were written, {} are left",
+                "it was truncated: {} written, {} left",
+                counted(count, "event"),
                 self.events.len()
             )),
         }

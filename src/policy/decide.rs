@@ -9,7 +9,7 @@ use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, Ru
 use super::nearest;
 use super::needs::{MAX_NEEDS, Need, gather, prefix_of};
 use super::profiles::SideEffects;
-use super::rule_match::{allows, forbids, modifies};
+use super::rule_match::{OTHER_TOOL, allows, forbids, modifies};
 use super::shell::{self, CommandReading, CommandRefusal, FileUse, Grants, Simple};
 use crate::base::access::{Access, FsView, PathStatus};
 use crate::base::grant::{Starts, WriteKind, WritePath, Writes};
@@ -485,7 +485,7 @@ impl Judge<'_> {
         let mut first = None;
         let mut considered = Vec::new();
         for rule in policy.rules.iter().filter(|rule| rule.effect == *effect) {
-            let mut why = "another tool".to_owned();
+            let mut why = OTHER_TOOL.to_owned();
             let hit = self.needs.iter().find(|need| match forbids(rule, need, self.asked) {
                 Ok(()) => true,
                 Err(miss) => {
@@ -639,9 +639,9 @@ fn uncovered_code(need: &Need<'_>) -> &'static str {
     }
 }
 
-/// Keeps the most specific reason: "another tool" is replaced by any other.
+/// Keeps the most specific reason: [`OTHER_TOOL`] is replaced by any other.
 fn keep_nearest(why: &mut String, new: &str) {
-    if why == "another tool" {
+    if why == OTHER_TOOL {
         new.clone_into(why);
     }
 }

@@ -23,6 +23,9 @@ pub struct Mismatch {
     pub near: Option<CommandRefusal>,
 }
 
+/// Why a rule does not match calls of other tools than its own.
+pub(super) const OTHER_TOOL: &str = "another tool";
+
 fn miss<T>(why: &'static str) -> Result<T, Mismatch> {
     Err(Mismatch {
         why: Cow::Borrowed(why),
@@ -38,7 +41,7 @@ pub fn allows(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<(
     let about = rule.is_about(asked.tool, asked.kind, asked.origin);
     let called = || match about {
         true => arguments(rule, asked, false),
-        false => miss("another tool"),
+        false => miss(OTHER_TOOL),
     };
     match need {
         Need::ShellWrite(used, by) => allows_shell_write(rule, used.place.as_ref(), *by, about, asked),
@@ -344,7 +347,7 @@ pub fn forbids(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<
     let writing = place.is_some_and(|(_, writing)| writing);
     let by_path = place.is_some() && need.is_shell() && concerns_by_path(rule, need, asked, writing);
     if !about && !by_path {
-        return miss("another tool");
+        return miss(OTHER_TOOL);
     }
     if about {
         arguments(rule, asked, true)?;

@@ -1,6 +1,7 @@
 //! Implements `overnight deliver`: selects the runs, their source and the destination. The delivery itself is in
 //! `deliver`.
 
+use crate::base::quote::counted;
 use crate::base::secret::Redactor;
 use crate::batch::bundle::{self, BundleSeal};
 use crate::batch::record::{self, BatchEvent};
@@ -553,10 +554,7 @@ fn shown(preview: &crate::deliver::Preview) -> String {
     for (name, texts) in more.into_iter().filter(|(_, texts)| !texts.is_empty()) {
         out.push_str(&format!("    {name:<9} {}\n", texts.join(", ")));
     }
-    let files = match preview.files.len() {
-        1 => "1 file".to_owned(),
-        n => format!("{n} files"),
-    };
+    let files = counted(preview.files.len(), "file");
     out.push_str(&format!(
         "    changes   {files}, +{} -{}\n",
         preview.added, preview.removed

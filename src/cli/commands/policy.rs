@@ -5,6 +5,7 @@ use super::printed;
 use crate::base::access::Access;
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::{Event, EventKind};
+use crate::base::quote::counted;
 use crate::base::ruling::{PolicyInput, Ruling};
 use crate::batch::rows;
 use crate::cli::args::{ExplainArgs, ImportMode, PolicyCommand, ProblemFormat, ReportFormat};
@@ -76,8 +77,7 @@ async fn check(names: &[String], format: ProblemFormat) -> Result<u8, Refusal> {
 fn warned(warnings: &[Diagnostic]) -> String {
     match warnings.len() {
         0 => "no warnings".to_owned(),
-        1 => "1 warning".to_owned(),
-        count => format!("{count} warnings"),
+        count => counted(count, "warning"),
     }
 }
 

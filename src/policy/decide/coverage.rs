@@ -6,7 +6,7 @@ use crate::base::ruling::{Considered, PolicyInput};
 use crate::policy::installed::replaceable;
 use crate::policy::model::{Policy, Rule, RuleEffect, needs_no_rule};
 use crate::policy::needs::{Need, is_result_name};
-use crate::policy::rule_match::{Mismatch, allows, forbids};
+use crate::policy::rule_match::{Mismatch, OTHER_TOOL, allows, forbids};
 use crate::policy::shell::{CommandRefusal, Simple};
 
 /// How the allow rules of one file cover the call.
@@ -28,7 +28,7 @@ impl Judge<'_> {
             .iter()
             .filter(|rule| rule.effect == RuleEffect::Allow)
             .collect();
-        let mut whys: Vec<(bool, String)> = vec![(false, "another tool".to_owned()); rules.len()];
+        let mut whys: Vec<(bool, String)> = vec![(false, OTHER_TOOL.to_owned()); rules.len()];
         for need in self.needs {
             let mut near = None;
             let mut best: Option<&Rule> = None;

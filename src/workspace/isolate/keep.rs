@@ -1,7 +1,7 @@
 //! Brings untracked directories, such as dependencies and build results, into an isolated worktree: as clones if the
 //! file system supports reflinks, else as an overlay in the sandbox, else as copies.
 
-use crate::base::quote::{first_names, yaml_word};
+use crate::base::quote::{counted, first_names, yaml_word};
 use crate::process::private::Brought;
 use crate::workspace::fs::DirHandle;
 use crate::workspace::ignore_files::rules_of;
@@ -76,8 +76,8 @@ pub fn bring(origin: &Path, tree: &Path, keep: &[String], layers: bool) -> Resul
         let (how, count) = one(&from, &to, layers).map_err(|why| format!("isolate.keep: {name}: {why}"))?;
         let (size, more) = (size(count.bytes), if count.more { "more than " } else { "" });
         told.push(Told::Note(format!(
-            "overnight: {name}: {more}{size} in {more}{} files, {} in {:.1} s",
-            count.names,
+            "overnight: {name}: {more}{size} in {more}{}, {} in {:.1} s",
+            counted(count.names, "file"),
             how.words(),
             begun.elapsed().as_secs_f64()
         )));
