@@ -1,29 +1,26 @@
 //! Parses the kernel's line about a process or thread, `/proc/PID/stat`. Pure: the caller reads the file.
 
-use std::str::{FromStr, SplitAsciiWhitespace};
+use std::str::FromStr;
 
 /// The fields after the name of the program, which is in parentheses and may contain any bytes.
-pub(super) struct StatFields<'a>(&'a str);
+pub(super) struct StatFields<'a>(Vec<&'a str>);
 
 impl<'a> StatFields<'a> {
     /// `None` when the text is incomplete.
     pub fn of(text: &'a [u8]) -> Option<Self> {
         let end = text.iter().rposition(|byte| *byte == b')')?;
-        std::str::from_utf8(text.get(end + 1..)?).ok().map(Self)
-    }
-
-    fn fields(&self) -> SplitAsciiWhitespace<'a> {
-        self.0.split_ascii_whitespace()
+        let rest = std::str::from_utf8(text.get(end + 1..)?).ok()?;
+        Some(Self(rest.split_ascii_whitespace().collect()))
     }
 
     /// The letter of the state.
     pub fn state(&self) -> Option<&'a str> {
-        self.fields().next()
+        self.0.first().copied()
     }
 
     /// A field by its number, counted from 1 as in proc_pid_stat(5). The state is the third, the first one here.
     pub fn number<N: FromStr>(&self, at: usize) -> Option<N> {
-        self.fields().nth(at.checked_sub(3)?)?.parse().ok()
+        self.0.get(at.checked_sub(3)?)?.parse().ok()
     }
 }
 
