@@ -1,7 +1,7 @@
 //! The registry of live commands of this process, so that they can be stopped while the changes of a finished command
 //! are compared.
 
-use super::stat::StatFields;
+use super::stat::{StatFields, read_stat};
 use super::tree::{living_below, send};
 use crate::base::grant::Writes;
 use rustix::process::Signal;
@@ -208,7 +208,7 @@ fn stands_still(pid: i32) -> bool {
         return true;
     };
     threads.flatten().all(|thread| {
-        let Ok(stat) = std::fs::read(thread.path().join("stat")) else {
+        let Some(stat) = read_stat(thread.path().join("stat")) else {
             return true;
         };
         let state = StatFields::of(&stat).and_then(|stat| stat.state());

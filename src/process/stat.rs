@@ -1,6 +1,21 @@
-//! Parses the kernel's line about a process or thread, `/proc/PID/stat`. Pure: the caller reads the file.
+//! Reads and parses the kernel's line about a process or thread, `/proc/PID/stat`.
 
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use std::str::FromStr;
+
+/// More bytes than a line has: 52 numbers and a name.
+const MOST_LINE: usize = 2048;
+
+/// Reads a line with one call; `std::fs::read` makes six for a file whose size the kernel does not tell. `None` when the
+/// process has ended.
+pub(super) fn read_stat(path: impl AsRef<Path>) -> Option<Vec<u8>> {
+    let mut line = vec![0; MOST_LINE];
+    let length = File::open(path).ok()?.read(&mut line).ok()?;
+    line.truncate(length);
+    Some(line)
+}
 
 /// The fields after the name of the program, which is in parentheses and may contain any bytes.
 pub(super) struct StatFields<'a>(Vec<&'a str>);

@@ -6,7 +6,7 @@
 //! is a subreaper (`PR_SET_CHILD_SUBREAPER`), so a process whose parent has died becomes its child: it stays visible
 //! and can be reaped.
 
-use super::stat::StatFields;
+use super::stat::{StatFields, read_stat};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,7 +30,7 @@ pub(crate) fn table() -> Vec<ProcessEntry> {
     };
     dir.flatten()
         .filter_map(|item| item.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(|pid| parse_stat(pid, &std::fs::read(format!("/proc/{pid}/stat")).ok()?))
+        .filter_map(|pid| parse_stat(pid, &read_stat(format!("/proc/{pid}/stat"))?))
         .collect()
 }
 

@@ -8,7 +8,7 @@
 
 use super::file::{FileId, image_of};
 use crate::base::grant::Starts;
-use crate::process::stat::StatFields;
+use crate::process::stat::{StatFields, read_stat};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// The most images and processes remembered together, and the most files. Beyond that, those of dead processes are
@@ -272,13 +272,13 @@ impl Caller {
 
     /// Reads a thread's process. `None` when it has ended.
     pub fn read(thread: i32) -> Option<Self> {
-        let text = std::fs::read(format!("/proc/{thread}/stat")).ok()?;
+        let text = read_stat(format!("/proc/{thread}/stat"))?;
         let stat = Stat::parse(&text)?;
         let (number, started) = match leader(thread)? {
             number if number == thread => (thread, stat.started),
             number => (
                 number,
-                Stat::parse(&std::fs::read(format!("/proc/{number}/stat")).ok()?)?.started,
+                Stat::parse(&read_stat(format!("/proc/{number}/stat"))?)?.started,
             ),
         };
         // Without permission the kernel shows zeros and ones.
