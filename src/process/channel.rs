@@ -108,7 +108,7 @@ impl Channel {
         }
     }
 
-    /// Handles the child's messages until it closes the channel.
+    /// Handles the child's messages until it reports that its whole tree has ended, or closes the channel.
     pub async fn listen(&mut self) {
         let mut buffer = vec![0; 4096];
         loop {
@@ -124,6 +124,9 @@ impl Channel {
                     self.text.extend_from_slice(&buffer[..count]);
                     self.came.extend(came);
                     self.split();
+                    if self.all_gone.load(Ordering::Acquire) {
+                        return;
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return,

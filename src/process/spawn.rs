@@ -277,7 +277,13 @@ pub(super) async fn watch(
     let mut deadline = std::pin::pin!(deadline);
     let status = loop {
         tokio::select! {
-            () = &mut pump, if !pumped => pumped = true,
+            () = &mut pump, if !pumped => {
+                pumped = true;
+                if tree.is_gone() {
+                    // How the command ended is in the helper's report. The helper ends by itself, and the runtime reaps it.
+                    break None;
+                }
+            }
             status = child.wait() => break status.ok(),
             () = &mut deadline => {
                 exit.timed_out = true;

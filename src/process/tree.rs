@@ -194,9 +194,10 @@ impl ProcessTree {
         living.len()
     }
 
-    /// Whether the tree is gone because the helper reported that its last child ended and the helper itself has ended.
-    fn is_gone(&self) -> bool {
-        self.root_reaped && self.all_gone.load(Ordering::Acquire)
+    /// Whether the helper has reported that no process of the tree is left. The helper itself then still removes control
+    /// groups, and ends.
+    pub fn is_gone(&self) -> bool {
+        self.all_gone.load(Ordering::Acquire)
     }
 
     /// Gives processes that have closed their outputs a moment to exit.

@@ -20,6 +20,7 @@ use crate::base::percent::encode_path;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 /// Limit of findings of one run. GitHub accepts 25,000 results in a SARIF run, and shows 5,000.
 const MOST: usize = 5_000;

@@ -1,5 +1,6 @@
 //! What a sandbox costs a command: the same `true` without this program, and at each level with each write grant, in trees of
-//! several sizes.
+//! several sizes. Before each command is a pause, as there is in a run, where a model answers meanwhile: the child for the
+//! next command prepares itself then.
 
 #![expect(clippy::disallowed_methods, reason = "the bare spawn is what is compared with")]
 
@@ -9,14 +10,28 @@ use overnight::base::secret::Redactor;
 use overnight::diag::SourceFiles;
 use overnight::policy::{KnownTools, PolicySource, load};
 use overnight::process::private::{Private, Wishes, confinement};
-use overnight::process::{self, Invocation, Network, SandboxLevel, Spawn};
+use overnight::process::{self, Confinement, Invocation, Network, SandboxLevel, Spawn};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Files of the trees; 20 in each directory.
 const SIZES: [usize; 3] = [20, 50_000, 200_000];
+/// Between two commands.
+const PAUSE: Duration = Duration::from_millis(40);
+
+/// The time of `count` commands, without the pauses.
+fn timed(count: u64, mut command: impl FnMut()) -> Duration {
+    let mut total = Duration::ZERO;
+    for _ in 0..count {
+        std::thread::sleep(PAUSE);
+        let start = Instant::now();
+        command();
+        total += start.elapsed();
+    }
+    total
+}
 
 fn tree(files: usize) -> std::io::Result<tempfile::TempDir> {
     let top = tempfile::tempdir()?;
@@ -46,9 +61,14 @@ fn sandbox(bench: &mut Criterion) {
     };
     let closed = set.closed();
     let mut group = bench.benchmark_group("sandbox");
-    group.sample_size(20);
+    group.sample_size(20).measurement_time(Duration::from_secs(1));
     group.bench_function("plain spawn", |bench| {
-        bench.iter(|| runtime.block_on(async { tokio::process::Command::new("true").env_clear().output().await }));
+        bench.iter_custom(|count| {
+            timed(count, || {
+                let plain = async { tokio::process::Command::new("true").env_clear().output().await };
+                let _ = std::hint::black_box(runtime.block_on(plain));
+            })
+        });
     });
     let paths = Writes::Paths {
         paths: vec![WritePath {
@@ -71,7 +91,14 @@ fn sandbox(bench: &mut Criterion) {
                 }
                 let id = BenchmarkId::new(format!("{} {name}", level.as_str()), files);
                 group.bench_function(id, |bench| {
-                    bench.iter(|| runtime.block_on(run(level, writes.clone(), top.path(), &private, &closed)));
+                    let Some(confinement) = confined(level, top.path(), &private, &closed) else {
+                        return;
+                    };
+                    bench.iter_custom(|count| {
+                        timed(count, || {
+                            std::hint::black_box(runtime.block_on(run(writes.clone(), top.path(), &confinement)));
+                        })
+                    });
                 });
             }
         }
@@ -79,13 +106,8 @@ fn sandbox(bench: &mut Criterion) {
     group.finish();
 }
 
-async fn run(
-    level: SandboxLevel,
-    writes: Writes,
-    top: &Path,
-    private: &Private,
-    closed: &Arc<dyn ClosedPaths>,
-) -> bool {
+/// As a run makes it, once for all its commands.
+fn confined(level: SandboxLevel, top: &Path, private: &Private, closed: &Arc<dyn ClosedPaths>) -> Option<Confinement> {
     let network = match level {
         SandboxLevel::None => Network::Open,
         _ => Network::None,
@@ -102,9 +124,10 @@ async fn run(
         pass: &[],
         parent: &[],
     };
-    let Ok(confinement) = confinement(&wishes, private) else {
-        return false;
-    };
+    confinement(&wishes, private).ok()
+}
+
+async fn run(writes: Writes, top: &Path, confinement: &Confinement) -> bool {
     let spawn = Spawn {
         program: Invocation::Argv(vec!["true".to_owned()]),
         dir: top.to_path_buf(),
@@ -119,7 +142,7 @@ async fn run(
         writes,
         judge: None,
     };
-    process::run(spawn, &confinement).await.is_ok()
+    process::run(spawn, confinement).await.is_ok()
 }
 
 criterion_group!(benches, sandbox);
