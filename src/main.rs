@@ -58,9 +58,8 @@ fn main() -> ExitCode {
         return ExitCode::from(commands::not_begun(&cli.command, &refusal));
     }
     let command = cli.command;
-    if let Ok(own) = std::env::current_exe() {
-        use_helper(own);
-    }
+    // Not its path, at which a command may put another program while this one runs.
+    use_helper("/proc/self/exe");
     chain_key::use_settings(chain_key::JournalSettings::from_env(&cli::environment::set_variable));
     proxy::use_rules(cli::bootstrap::proxy_rules());
     // Parsers that may panic on hostile text are caught where they are called; only other panics are reported here.

@@ -150,8 +150,9 @@ pub fn check_names(
     }
 }
 
-/// Protects the directories in the workspace that `PATH` and `VIRTUAL_ENV` name from writes, because the checks run
-/// programs from them.
+/// Protects from writes what is started later: the directories in the workspace that `PATH` and `VIRTUAL_ENV` name,
+/// because the checks run programs from them, and this program, which people start again. No program of our own is taken
+/// from `origin`.
 pub fn guard_programs(policies: &mut PolicySet, workspace: &Workspace, origin: Option<&Path>) {
     let active = venv::active(workspace.root(), origin, &environment::variables());
     let dirs = active
@@ -159,6 +160,10 @@ pub fn guard_programs(policies: &mut PolicySet, workspace: &Workspace, origin: O
         .iter()
         .filter_map(|dir| dir.strip_prefix(workspace.root()).ok());
     policies.protect(dirs.map(|dir| dir.to_string_lossy().into_owned()));
+    let own = std::env::current_exe().and_then(|own| own.canonicalize()).ok();
+    let own = own.as_deref().and_then(|own| own.strip_prefix(workspace.root()).ok());
+    policies.protect(own.map(|own| own.to_string_lossy().into_owned()));
+    origin.into_iter().for_each(process::own_path::keep_out);
 }
 
 /// The directories that commands have besides the workspace; the same for every run in a repository.

@@ -236,12 +236,26 @@ fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), RunError>
     })?)
 }
 
-/// Performs the check with this index.
+/// Performs the check with this index. Background commands that may write the workspace are ended before: one could show
+/// a check another tree than the one that was measured. If there were any, the tree is measured again instead, and the
+/// check is made next.
 pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, index: usize) -> Result<(), RunError> {
     let step = step(deps, ledger.state.step)?;
     let Some(check) = step.checks.get(index) else {
         return Err(RunError::Environment(format!("step {} has no check {index}", step.id)));
     };
+    let ended = deps.scope.jobs.kill_writing().await;
+    if !ended.is_empty() {
+        let names: Vec<String> = ended.iter().map(|number| format!("job{number}")).collect();
+        ledger.record(EventKind::Warned {
+            code: "jobs".to_owned(),
+            message: format!(
+                "background commands that may write were ended before the checks: {}",
+                names.join(", ")
+            ),
+        })?;
+        return changes::measure(deps, ledger, ground).await;
+    }
     let mut ran = None;
     let result = match &check.what {
         CheckWhat::Run { command, timeout_ms } | CheckWhat::AnswerRun { command, timeout_ms } => {

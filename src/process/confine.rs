@@ -35,7 +35,9 @@ use super::SandboxLevel;
 use report::{leave, send_message, step};
 pub(crate) use rules::SYSTEM;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper, waitpid,
+};
 use spec::{ChildMessage, Preparation};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -89,6 +91,8 @@ fn outer(preparation: &Preparation, channel: &OwnedFd) -> Result<(), String> {
     };
     let (go_read, go_write) = step("pipe", io::pipe())?;
     init::block_signals();
+    // What `init` leaves if it is killed comes to this process.
+    step("adopting orphans", set_child_subreaper(Some(getpid())))?;
     let namespaces = match full {
         true => {
             libc::CLONE_NEWUSER
@@ -123,7 +127,24 @@ fn outer(preparation: &Preparation, channel: &OwnedFd) -> Result<(), String> {
         let _ = kill_process(inner, Signal::KILL);
     }
     // At `landlock`, only `init` itself can kill all processes of the tree; it does so when the parent has ended.
-    while matches!(waitpid(Some(inner), WaitOptions::empty()), Err(rustix::io::Errno::INTR)) {}
+    let ended = loop {
+        match waitpid(Some(inner), WaitOptions::empty()) {
+            Err(rustix::io::Errno::INTR) => {}
+            ended => break ended.ok().flatten(),
+        }
+    };
+    if ended.is_some_and(|(_, status)| status.signaled()) {
+        // The kernel killed it for want of memory, or somebody else did; the tree must not outlive it.
+        let leftovers = init::end_all(inner, &mut None);
+        if groups.ran_out() {
+            let ended = ChildMessage::Ended {
+                status: libc::SIGKILL,
+                leftovers,
+                memory: Some(preparation.memory),
+            };
+            send_message(channel, &ended);
+        }
+    }
     Ok(())
 }
 

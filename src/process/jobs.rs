@@ -4,7 +4,7 @@ use super::spawn::run;
 use super::spawn_error::SpawnError;
 use super::{Confinement, Frozen, Spawn};
 use crate::base::call::ExitInfo;
-use crate::base::grant::{ExecDenial, JudgedExec, Undone};
+use crate::base::grant::{ExecDenial, JudgedExec, Undone, Writes};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -38,6 +38,10 @@ impl Drop for CancelOnDrop {
 
 struct Job {
     command: String,
+    /// Whether it may write the workspace.
+    writes: bool,
+    /// Cancelled when it must end.
+    cancel: CancellationToken,
     shared: Arc<Mutex<Shared>>,
     task: Option<JoinHandle<()>>,
 }
@@ -101,6 +105,7 @@ impl Jobs {
         delay: Duration,
     ) -> Result<JobState, SpawnError> {
         let shared = Arc::new(Mutex::new(Shared::default()));
+        let cancel = self.closing.0.0.child_token();
         let number = {
             let mut list = lock(&self.list);
             if list.len() >= MOST {
@@ -108,38 +113,19 @@ impl Jobs {
             }
             list.push(Job {
                 command: command.to_owned(),
+                writes: spawn.writes != Writes::Nothing,
+                cancel: cancel.clone(),
                 shared: Arc::clone(&shared),
                 task: None,
             });
             list.len()
         };
-        let task = self.launch(spawn, confinement.clone(), shared);
+        let task = launch(spawn, confinement.clone(), shared, cancel);
         let started = self.settle(number, task, delay).await;
         match started.end {
             Some(JobEnd::NotStarted(reason)) => Err(SpawnError::Background(reason)),
             _ => Ok(started),
         }
-    }
-
-    fn launch(&self, mut spawn: Spawn, confinement: Confinement, shared: Arc<Mutex<Shared>>) -> JoinHandle<()> {
-        let heard = Arc::clone(&shared);
-        spawn.on_output = Some(Arc::new(move |text: &str| lock(&heard).hear(text)));
-        spawn.keep = None;
-        spawn.shown = 0;
-        spawn.cancel = self.closing.0.0.child_token();
-        tokio::spawn(async move {
-            let ended = run(spawn, &confinement).await;
-            lock(&shared).end = Some(match ended {
-                Ok(finished) => JobEnd::Exited {
-                    exit: finished.exit,
-                    undone: finished.undone,
-                    execs: finished.execs,
-                    execs_omitted: finished.execs_omitted,
-                    denied: finished.denied.map(Box::new),
-                },
-                Err(error) => JobEnd::NotStarted(error.to_string()),
-            });
-        })
     }
 
     /// Waits `delay` for the job to end, then lets it run on.
@@ -188,12 +174,26 @@ impl Jobs {
     /// is started afterwards is killed at once.
     pub async fn kill_all(&self) -> usize {
         self.closing.0.0.cancel();
-        let (tasks, running) = {
-            let mut list = lock(&self.list);
-            let running = list.iter().filter(|job| lock(&job.shared).end.is_none()).count();
-            let tasks: Vec<JoinHandle<()>> = list.iter_mut().filter_map(|job| job.task.take()).collect();
-            (tasks, running)
-        };
+        self.end(|_| true).await.len()
+    }
+
+    /// Kills the running jobs that may write the workspace, and waits for their end as [`Jobs::kill_all`] does. Returns
+    /// their numbers. Others, and jobs that are started afterwards, go on.
+    pub async fn kill_writing(&self) -> Vec<usize> {
+        self.end(|job| job.writes).await
+    }
+
+    async fn end(&self, which: impl Fn(&Job) -> bool) -> Vec<usize> {
+        let (mut tasks, mut running) = (Vec::new(), Vec::new());
+        for (at, job) in lock(&self.list).iter_mut().enumerate() {
+            if which(job) {
+                job.cancel.cancel();
+                tasks.extend(job.task.take());
+                if lock(&job.shared).end.is_none() {
+                    running.push(at + 1);
+                }
+            }
+        }
         let until = tokio::time::Instant::now() + Duration::from_secs(3);
         for mut task in tasks {
             if tokio::time::timeout_at(until, &mut task).await.is_err() {
@@ -203,6 +203,32 @@ impl Jobs {
         }
         running
     }
+}
+
+fn launch(
+    mut spawn: Spawn,
+    confinement: Confinement,
+    shared: Arc<Mutex<Shared>>,
+    cancel: CancellationToken,
+) -> JoinHandle<()> {
+    let heard = Arc::clone(&shared);
+    spawn.on_output = Some(Arc::new(move |text: &str| lock(&heard).hear(text)));
+    spawn.keep = None;
+    spawn.shown = 0;
+    spawn.cancel = cancel;
+    tokio::spawn(async move {
+        let ended = run(spawn, &confinement).await;
+        lock(&shared).end = Some(match ended {
+            Ok(finished) => JobEnd::Exited {
+                exit: finished.exit,
+                undone: finished.undone,
+                execs: finished.execs,
+                execs_omitted: finished.execs_omitted,
+                denied: finished.denied.map(Box::new),
+            },
+            Err(error) => JobEnd::NotStarted(error.to_string()),
+        });
+    })
 }
 
 impl Shared {

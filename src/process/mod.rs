@@ -14,6 +14,7 @@ mod exec_witness;
 pub mod jobs;
 mod live;
 pub mod own_git;
+pub mod own_path;
 pub mod placed;
 pub mod private;
 pub mod proxy;

@@ -1,6 +1,7 @@
 //! Runs git on data that others may have written, with Landlock and a seccomp filter as far as the kernel supports
 //! them, at every sandbox level: git may only read, or also write below named directories.
 
+use super::own_path::own_path;
 use super::unsandboxed::{GIT_TIME, Printed, neutral_and, run_git};
 use landlock::{ABI, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
@@ -219,7 +220,7 @@ impl Batch {
             .args(["cat-file", "--batch"])
             .current_dir("/")
             .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("PATH", own_path())
             .envs(super::unsandboxed::neutral())
             .env("LC_ALL", "C")
             .env("GIT_NO_LAZY_FETCH", "1")

@@ -1,6 +1,7 @@
 //! Runs trusted programs without a sandbox: git with a neutral environment, and commands from the user's own
 //! environment. Every call has a time limit. Not for programs that a model or a recipe names.
 
+use super::own_path::own_path;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -51,7 +52,7 @@ pub(super) async fn run_git(
         .args(args)
         .current_dir(dir)
         .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("PATH", own_path())
         .env("GIT_NO_LAZY_FETCH", "1")
         .envs(env.iter().map(|(name, value)| (name, value)))
         .env("LC_ALL", "C")
@@ -145,6 +146,7 @@ pub async fn git_as_user(args: &[&str], time: Duration) -> Result<Printed, Strin
     }
     let child = command
         .args(args)
+        .env("PATH", own_path())
         .env("GIT_TERMINAL_PROMPT", "0")
         .env("LC_ALL", "C")
         .env_remove("GIT_DIR")
@@ -178,6 +180,7 @@ pub async fn own_command(text: &str, input: &[u8], time: Duration) -> Result<Pri
 pub async fn own_command_in(dir: &Path, text: &str, input: &[u8], time: Duration) -> Result<Printed, String> {
     let mut child = Command::new("sh")
         .args(["-c", text])
+        .env("PATH", own_path())
         .current_dir(dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -3,6 +3,7 @@
 
 use super::fs::{DirEntry, DirHandle, FsError};
 use crate::base::access::{PathStatus, ResolvedPath};
+use crate::process::own_path;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -64,9 +65,11 @@ impl fmt::Debug for Workspace {
 }
 
 impl Workspace {
-    /// Opens an existing directory. Errors reveal neither its path nor anything above it.
+    /// Opens an existing directory. Errors reveal neither its path nor anything above it. From then on this program
+    /// starts no program of its own from there.
     pub fn open(path: &Path) -> Result<Self, FsError> {
         let root = path.canonicalize()?;
+        own_path::keep_out(&root);
         Ok(Self {
             dir: Arc::new(DirHandle::open(&root)?),
             root,

@@ -341,6 +341,19 @@ fn everything_again_is_everything_once_also_after_a_kill() {
     assert!(service.seen().len() <= 9);
 }
 
+/// All files of this name below a directory.
+fn find(dir: &std::path::Path, name: &str) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            true => found.extend(find(&entry.path(), name)),
+            false if entry.file_name() == name => found.push(entry.path()),
+            false => {}
+        }
+    }
+    found
+}
+
 #[test]
 fn a_worktree_that_is_gone_is_made_again_with_the_changes_of_its_run() {
     let world = fleet(1);
@@ -353,8 +366,11 @@ fn a_worktree_that_is_gone_is_made_again_with_the_changes_of_its_run() {
     world.beside("m.yaml", manifest);
     let args = ["batch", "m.yaml", "--out", "out"];
     let mut child = start(&world, &args);
-    until("the first turn was made", || {
-        world.path().join("out/work/a/tree/hello.txt").is_file()
+    // The change is in the tree before it is in the store, from which the tree is made again.
+    until("the change was stored", || {
+        let journals = find(&world.path().join("out"), "journal.jsonl");
+        let texts = journals.iter().filter_map(|path| std::fs::read_to_string(path).ok());
+        texts.into_iter().any(|text| text.contains("\"event\":\"patch_taken\""))
     });
     child.kill().unwrap();
     child.wait().unwrap();

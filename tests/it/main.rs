@@ -47,6 +47,7 @@ mod maintenance;
 mod mcp;
 mod mistakes;
 mod object_stores;
+mod own_programs;
 mod packaging;
 mod parallel;
 mod patch;

@@ -394,15 +394,15 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         None => None,
     };
     let of_shard = shard.map(|shard| shard::jobs_of(shard, plan.jobs.iter(), timings.as_ref()));
-    let program =
-        std::env::current_exe().map_err(|error| Refusal::Environment(format!("the path of this program: {error}")))?;
+    // Not its path, at which a job may put another program.
+    let program = Path::new("/proc/self/exe");
     let sources = SourceCache::new(mirrors(), environment::absolute(&source.base));
     let redactor = environment::redactor();
     let (sender, signals) = tokio::sync::mpsc::unbounded_channel();
     let call = BatchCall {
         dir: &dir,
         plan: &plan,
-        program: &program,
+        program,
         jobs: jobs_at_once(&args.plan),
         shard,
         of_shard: of_shard.as_ref(),

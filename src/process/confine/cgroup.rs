@@ -1,7 +1,7 @@
 //! Control groups that limit processes and memory of one command's tree, where this user may create them: a cgroup v1
 //! hierarchy, or a delegated subtree of cgroup v2. Limits that no group can enforce are left to polling.
 
-use rustix::fs::getxattr;
+use rustix::fs::{FlockOperation, flock, getxattr};
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 
 /// Prefix of the names of groups made by this program.
 const PREFIX: &str = "overnight-";
-/// An empty group of this age was left behind by a killed helper; a younger one may be about to be entered.
-const LEFT: Duration = Duration::from_secs(60);
+/// An empty group of this age that no helper holds locked was left behind; a younger one may be about to be locked.
+const LEFT: Duration = Duration::from_secs(2);
 /// Where the hierarchies are mounted.
 const ROOT: &str = "/sys/fs/cgroup";
 
@@ -52,8 +52,8 @@ struct Group {
     procs: File,
     /// Whether it is of cgroup v2.
     unified: bool,
-    /// Only cgroup v2: its directory, in which a process can be created.
-    birthplace: Option<File>,
+    /// Its directory, locked as long as the helper needs the group; with cgroup v2 a process can be created in it.
+    handle: File,
 }
 
 /// The groups of one tree; removed on drop, which requires them to be empty.
@@ -124,19 +124,19 @@ impl Groups {
             }
         }
         let procs = File::options().write(true).open(dir.join("cgroup.procs"));
-        let birthplace = base.unified.then(|| File::open(&dir).ok()).flatten();
+        let handle = locked(&dir);
         let killed = match held.contains(&Controller::Memory) {
             true => bound_memory(&dir, base.unified, memory),
             false => None,
         };
         let holds_processes = held.contains(&Controller::Processes);
-        match procs {
-            Ok(procs) if holds_processes || killed.is_some() => {
+        match (procs, handle) {
+            (Ok(procs), Some(handle)) if holds_processes || killed.is_some() => {
                 self.made.push(Group {
                     dir,
                     procs,
                     unified: base.unified,
-                    birthplace,
+                    handle,
                 });
                 self.holds_processes |= holds_processes;
                 self.killed = self.killed.take().or(killed);
@@ -162,7 +162,7 @@ impl Groups {
     pub fn birthplace(&self) -> Option<BorrowedFd<'_>> {
         self.made
             .iter()
-            .find_map(|group| group.birthplace.as_ref().map(File::as_fd))
+            .find_map(|group| group.unified.then(|| group.handle.as_fd()))
     }
 
     /// Moves the calling process, the command, into the groups in which it is not yet; `born` tells whether it was
@@ -246,6 +246,13 @@ fn fresh() -> String {
     format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }
 
+/// The directory of a group, locked; `None` if another process holds the lock.
+fn locked(dir: &Path) -> Option<File> {
+    let handle = File::open(dir).ok()?;
+    flock(&handle, FlockOperation::NonBlockingLockExclusive).ok()?;
+    Some(handle)
+}
+
 /// Removes groups left by a killed helper. The kernel refuses to remove a group with processes in it.
 fn sweep(base: &Path) {
     for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
@@ -255,7 +262,8 @@ fn sweep(base: &Path) {
             SystemTime::now().duration_since(made).ok()
         };
         if ours && old().is_some_and(|age| age > LEFT) {
-            let _ = std::fs::remove_dir(entry.path());
+            // Held until it is removed, so that its lock cannot be taken meanwhile.
+            let _held = locked(&entry.path()).map(|held| (std::fs::remove_dir(entry.path()), held));
         }
     }
 }
@@ -345,6 +353,69 @@ mod tests {
         std::fs::create_dir_all(root.join("unified/d/e")).unwrap();
         assert_eq!(bases("0::/d/e\n", root), [base("unified/d/e", None)]);
         assert!(bases("nonsense", root).is_empty());
+    }
+
+    /// The line of cgroup v2 in `/proc/self/cgroup`, without allocating: it is read in a copy of a process with threads.
+    fn write_own_groups(to: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        let flags = rustix::fs::OFlags::RDONLY;
+        let file = rustix::fs::open(c"/proc/self/cgroup", flags, rustix::fs::Mode::empty())?;
+        let mut text = [0_u8; 4096];
+        let length = rustix::io::read(&file, &mut text)?;
+        rustix::io::write(to, text.get(..length).unwrap_or_default())?;
+        Ok(())
+    }
+
+    /// Mounts cgroup v2 for this thread only, makes a group in it, creates a process in that group, and returns what that
+    /// process says of its groups. `None` where this user may not mount.
+    #[expect(
+        unsafe_code,
+        reason = "a mount that no other test sees needs a namespace of this thread"
+    )]
+    fn born_in_a_group() -> Option<(bool, String)> {
+        let top = tempfile::tempdir().unwrap();
+        // SAFETY: only this thread changes its namespace and its view of the file system.
+        if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+            return None;
+        }
+        let private = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", private).ok()?;
+        let none = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("none", top.path(), "cgroup2", none, None).ok()?;
+        let dir = top.path().join(format!("{PREFIX}{}", fresh()));
+        std::fs::create_dir(&dir).ok()?;
+        let mut groups = Groups::default();
+        groups.made = vec![Group {
+            procs: File::options().write(true).open(dir.join("cgroup.procs")).unwrap(),
+            handle: locked(&dir).unwrap(),
+            unified: true,
+            dir,
+        }];
+        let (read, write) = std::io::pipe().unwrap();
+        let (child, born) = super::super::init::fork_into(&groups).unwrap();
+        let Some(child) = child else {
+            let _ = write_own_groups(write.as_fd());
+            super::super::report::leave(0);
+        };
+        drop(write);
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut &read, &mut text).unwrap();
+        rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty()).unwrap();
+        drop(groups);
+        let left = std::fs::read_dir(top.path()).unwrap().flatten();
+        let left = left.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+        assert_eq!(left.count(), 0, "the group is removed");
+        rustix::mount::unmount(top.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
+        Some((born, text))
+    }
+
+    #[test]
+    fn with_version_2_the_command_is_created_in_its_group() {
+        let Some((born, text)) = std::thread::spawn(born_in_a_group).join().unwrap() else {
+            return println!("skipped: this user may not mount cgroup v2");
+        };
+        assert!(born, "this kernel creates processes in a group");
+        let line = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
+        assert!(line.contains(PREFIX), "{text}");
     }
 
     #[test]

@@ -119,6 +119,9 @@ fn confine(spec: &Spec, limit: &limits::Processes, entered: io::Result<()>) -> R
     if spec.level == crate::process::SandboxLevel::None {
         return Ok(());
     }
+    // For want of memory the kernel then kills a process of the command, not `init`, which is in the same group. A value
+    // may always be raised; where it cannot be, the order of sizes decides.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     step("no new privileges", rustix::thread::set_no_new_privs(true))?;
     limits::give_up_capabilities(spec)?;
     rules::apply(spec)?;
@@ -247,7 +250,7 @@ fn machine() -> u64 {
 }
 
 /// Kills every other process below this one. Returns how many there were.
-fn end_all(command: Pid, status: &mut Option<i32>) -> u32 {
+pub(super) fn end_all(command: Pid, status: &mut Option<i32>) -> u32 {
     if reap(command, status) {
         return 0;
     }
@@ -305,7 +308,7 @@ fn unblock_signals() {
 /// Like `fork`: `None` in the child. The second value tells whether the child was created in its group of cgroup v2; a
 /// kernel or a group that does not allow that gets it moved there by the child itself.
 #[expect(unsafe_code, reason = "the command must be a child that confines itself before exec")]
-fn fork_into(groups: &Groups) -> io::Result<(Option<Pid>, bool)> {
+pub(super) fn fork_into(groups: &Groups) -> io::Result<(Option<Pid>, bool)> {
     if let Some(group) = groups.birthplace() {
         // SAFETY: all fields are numbers, and 0 means that a field is not used.
         let mut order: libc::clone_args = unsafe { std::mem::zeroed() };

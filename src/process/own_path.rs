@@ -1,0 +1,76 @@
+//! Where this program looks for the programs that it starts for itself and outside the sandbox (git and what git starts,
+//! `sh`): the directories of `PATH` in which no command of a run can put a program.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Trees whose content commands or other people write, canonical.
+static TREES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// From now on no program is taken from this tree. Call it before anything runs in the tree.
+pub fn keep_out(tree: &Path) {
+    let tree = resolved(tree);
+    let mut trees = TREES.lock().unwrap_or_else(PoisonError::into_inner);
+    if !trees.contains(&tree) {
+        trees.push(tree);
+    }
+}
+
+/// `PATH` without relative directories and without those in a tree of [`keep_out`], whether they exist yet or not.
+#[must_use]
+pub fn own_path() -> OsString {
+    let trees = TREES.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    kept(&std::env::var_os("PATH").unwrap_or_default(), &trees)
+}
+
+fn kept(path: &OsString, trees: &[PathBuf]) -> OsString {
+    let is_safe = |dir: &PathBuf| {
+        let real = resolved(dir);
+        dir.is_absolute() && !trees.iter().any(|tree| dir.starts_with(tree) || real.starts_with(tree))
+    };
+    // No directory contains the separator: they came from such a list.
+    std::env::join_paths(std::env::split_paths(path).filter(is_safe)).unwrap_or_default()
+}
+
+/// The path with links resolved, as far as it exists.
+fn resolved(path: &Path) -> PathBuf {
+    let mut rest = Vec::new();
+    let mut here = path;
+    loop {
+        if let Ok(real) = here.canonicalize() {
+            return rest.iter().rev().fold(real, |path, name| path.join(name));
+        }
+        let (Some(above), Some(name)) = (here.parent(), here.file_name()) else {
+            return path.to_owned();
+        };
+        rest.push(name);
+        here = above;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_gives_no_programs() {
+        let top = tempfile::tempdir().unwrap();
+        let top = top.path().canonicalize().unwrap();
+        std::fs::create_dir_all(top.join("ws/.venv/bin")).unwrap();
+        std::os::unix::fs::symlink(top.join("ws/.venv"), top.join("active")).unwrap();
+        let at = |path: &str| top.join(path).to_string_lossy().into_owned();
+        let path = [
+            at("ws/.venv/bin"),
+            at("ws/node_modules/.bin"),
+            at("active/bin"),
+            at("active/not/yet"),
+            "relative".to_owned(),
+            String::new(),
+            at("wsx/bin"),
+            "/usr/bin".to_owned(),
+        ];
+        let left = kept(&path.join(":").into(), &[top.join("ws")]);
+        assert_eq!(left, OsString::from(format!("{}:/usr/bin", at("wsx/bin"))));
+    }
+}
