@@ -19,11 +19,14 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use tokio::process::{Child, Command};
 
 /// Processes and threads that one command may have, and how many more for each CPU of a large machine.
 const PROCESSES: u64 = 512;
 const PROCESSES_EACH: u64 = 64;
+/// From the start of a command to the preparation of the next child.
+const REFILL_AFTER: Duration = Duration::from_millis(10);
 
 /// The path of this program, for `exec`.
 static HELPER: OnceLock<PathBuf> = OnceLock::new();
@@ -109,11 +112,30 @@ impl SpareChild {
         usable.then_some(spare)
     }
 
-    /// Starts a child for the next command. If that fails, the next command starts its own and reports the error.
+    /// Starts a child for the next command, unless there is one. If that fails, the next command starts its own and
+    /// reports the error.
     fn refill(&self, helper: &Path, preparation: Preparation) {
-        let spare = Waiting::start(helper, preparation).ok();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = spare;
+        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.is_none() {
+            *spare = Waiting::start(helper, preparation).ok();
+        }
     }
+}
+
+/// Refills on another thread, when a short command has ended: both together would only slow it down. Does nothing if the
+/// run has ended until then.
+fn refill_later(spare: &Arc<SpareChild>, helper: &'static Path, preparation: Preparation) {
+    let spare = Arc::downgrade(spare);
+    tokio::spawn(async move {
+        tokio::time::sleep(REFILL_AFTER).await;
+        let refill = move || {
+            if let Some(spare) = spare.upgrade() {
+                spare.refill(helper, preparation);
+            }
+        };
+        // A panic of it is told by the hook; the next command starts its own child.
+        let _ = tokio::task::spawn_blocking(refill).await;
+    });
 }
 
 /// An order, and what its channel has to serve.
@@ -163,7 +185,7 @@ pub(super) fn start(
         }
     };
     if kept {
-        confinement.spare.refill(helper, preparation);
+        refill_later(&confinement.spare, helper, preparation);
     }
     Ok(started.ordered(order.hosts, order.witness))
 }

@@ -123,11 +123,20 @@ pub(super) fn apply(spec: &Spec, processes: &Processes, entered: io::Result<()>)
         return Ok(());
     }
     step("file size limit", lower(Resource::Fsize, FILE_BYTES))?;
-    step("descriptor limit", lower(Resource::Nofile, DESCRIPTORS))?;
+    step("descriptor limit", lower(Resource::Nofile, descriptors()))?;
     if let Processes::User(limit) = processes {
         step("process limit", lower(Resource::Nproc, *limit))?;
     }
     Ok(())
+}
+
+/// For an ordinary user at most half of the hard limit: otherwise a command could have so many descriptors in flight that
+/// this program can send none (unix(7), `ETOOMANYREFS`).
+fn descriptors() -> u64 {
+    match getrlimit(Resource::Nofile).maximum {
+        Some(maximum) if !geteuid().is_root() => DESCRIPTORS.min(maximum / 2),
+        _ => DESCRIPTORS,
+    }
 }
 
 /// Never raises a limit: an ordinary user may not, and a stricter limit from outside stays.

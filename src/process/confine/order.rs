@@ -3,10 +3,12 @@
 
 use super::spec::Spec;
 use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
 use std::mem::MaybeUninit;
@@ -59,10 +61,26 @@ pub(crate) fn send(channel: impl AsFd, spec: &Spec, streams: &Streams) -> io::Re
         streams.stdout.as_fd(),
         streams.stderr.as_fd(),
     ];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(channel, &[IoSlice::new(&[MARK])], &mut control, SendFlags::NOSIGNAL)?;
+    let once = || {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+        sendmsg(&channel, &[IoSlice::new(&[MARK])], &mut control, SendFlags::NOSIGNAL)
+    };
+    match once() {
+        // The kernel counts descriptors in flight for all processes of a user together, and compares the sum with the
+        // limit of the sender. Commands of an ordinary user have at most half of the hard limit.
+        Err(Errno::TOOMANYREFS) => {
+            let limit = getrlimit(Resource::Nofile);
+            let all = Rlimit {
+                current: limit.maximum,
+                maximum: limit.maximum,
+            };
+            setrlimit(Resource::Nofile, all)?;
+            once()?
+        }
+        sent => sent?,
+    };
     Ok(())
 }
 
@@ -78,7 +96,7 @@ pub(super) fn receive(channel: &OwnedFd) -> io::Result<Option<(Spec, Streams)>> 
             &mut control,
             RecvFlags::CMSG_CLOEXEC,
         ) {
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             got => break got?,
         }
     };
