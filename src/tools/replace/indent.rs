@@ -213,13 +213,17 @@ fn how(parts: &Parts<'_>, partners: &[Option<usize>]) -> How {
         && new.first() != old.first();
     // An old text without any indentation cannot be what the new one is indented like.
     let flat = old.iter().all(String::is_empty) && file.iter().any(|indent| Some(indent) != file.first());
-    let of_file = new.iter().any(|indent| file.contains(indent) && !old.contains(indent));
+    let of_file = |indent: &String| file.contains(indent) && !old.contains(indent);
+    let mut deep = new.iter().filter(|indent| !indent.is_empty()).peekable();
+    let only_of_file = deep.peek().is_some() && deep.all(of_file);
     match (as_copied, as_filed) {
         (true, true) => How::Unclear,
         (true, false) => of_pairs(parts),
         (false, _) if elsewhere => How::Unclear,
         (false, true) => How::AsWritten,
-        (false, false) if stays || begins || flat && of_file && !like_copy => How::AsWritten,
+        (false, false) if stays || begins => How::AsWritten,
+        (false, false) if !like_copy && flat && new.iter().any(of_file) => How::AsWritten,
+        (false, false) if new.first() == old.first() && !like_copy && only_of_file => How::AsWritten,
         (false, false) if new.first() == old.first() => of_pairs(parts),
         (false, false) => How::Unclear,
     }

@@ -259,3 +259,45 @@ fn wait_until(done: impl Fn() -> bool, level: SandboxLevel) {
 fn all_of_this_holds_for_an_ordinary_user() {
     super::super::harness::as_ordinary_user(65532, "process::", &["rust_project", "storm"]);
 }
+
+/// The processes that sleep for these seconds, and the parent of each.
+fn sleepers(mark: &str) -> Vec<(i32, i32)> {
+    let of = |entry: std::fs::DirEntry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let words = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let sleeps = words
+            .split(|byte| *byte == 0)
+            .eq([b"sleep".as_slice(), mark.as_bytes(), b""]);
+        let status = std::fs::read_to_string(entry.path().join("status")).ok()?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        sleeps.then_some((pid, parent.trim().parse().ok()?))
+    };
+    std::fs::read_dir("/proc").unwrap().flatten().filter_map(of).collect()
+}
+
+/// `init` is killed for want of memory, say: the process that started it ends what is left, and the command is an error.
+#[tokio::test]
+async fn a_tree_does_not_outlive_its_init() {
+    process::use_helper(super::super::harness::helper());
+    for (at, level) in [SandboxLevel::Full, SandboxLevel::Landlock].into_iter().enumerate() {
+        let house = house(level);
+        let mark = mark(47, at);
+        let watched = mark.clone();
+        let killed = std::thread::spawn(move || {
+            wait_until(|| sleepers(&watched).len() == 2, level);
+            let (_, command) = sleepers(&watched)[0];
+            let status = std::fs::read_to_string(format!("/proc/{command}/status")).unwrap();
+            let init = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+            let init = rustix::process::Pid::from_raw(init.trim().parse().unwrap()).unwrap();
+            rustix::process::kill_process(init, rustix::process::Signal::KILL).unwrap();
+            wait_until(|| sleepers(&watched).is_empty(), level);
+        });
+        let text = format!("sleep {mark} & sleep {mark}; true");
+        let began = std::time::Instant::now();
+        let ended = process::run(house.spawn(&text), &house.confinement).await;
+        assert!(began.elapsed() < Duration::from_secs(15), "{level:?}: {ended:?}");
+        let clean = ended.is_ok_and(|finished| finished.exit.code == Some(0));
+        assert!(!clean, "{level:?}: it was not passed off as a success");
+        killed.join().unwrap();
+    }
+}
