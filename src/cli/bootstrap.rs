@@ -10,7 +10,7 @@ use super::search;
 use crate::base::access::{Access, FsView, PathStatus, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::EventKind;
-use crate::base::model_name::{REPLAY, is_played};
+use crate::base::model_name::{REPLAY, SCRIPT, is_played};
 use crate::base::ruling::{Decision, PolicyInput};
 use crate::base::secret::{Redactor, is_model_key};
 use crate::diag::SourceFiles;
@@ -458,7 +458,7 @@ pub fn opened(
     settings: RequestSettings,
 ) -> Result<Arc<dyn Provider>, Refusal> {
     for name in std::iter::once(model).chain(fallback.iter().map(String::as_str)) {
-        if let Some(file) = name.strip_prefix("script:") {
+        if let Some(file) = name.strip_prefix(SCRIPT) {
             inputs::must_exist("script", Path::new(file), "name a file with replies, as `script:FILE`")?;
         }
     }

@@ -1,5 +1,6 @@
 //! Creates and checks directories component by component, without following symbolic links that the workspace contains.
 
+pub use crate::process::own_path::settled;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -97,26 +98,6 @@ pub(super) fn private_dir(dir: &Path) -> io::Result<()> {
         std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
     }
     Ok(())
-}
-
-/// The absolute path with links resolved, as far as it exists. For comparisons, and for commands with another current
-/// directory.
-pub fn settled(path: &Path) -> PathBuf {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut rest = Vec::new();
-    let mut known = path.as_path();
-    loop {
-        if let Ok(found) = std::fs::canonicalize(known) {
-            return rest.iter().rev().fold(found, |path, part| path.join(part));
-        }
-        match (known.parent(), known.file_name()) {
-            (Some(parent), Some(name)) => {
-                rest.push(name.to_owned());
-                known = parent;
-            }
-            _ => return path,
-        }
-    }
 }
 
 #[cfg(test)]

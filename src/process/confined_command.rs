@@ -122,8 +122,8 @@ impl SpareChild {
     }
 }
 
-/// Refills on another thread, when a short command has ended: both together would only slow it down. Does nothing if the
-/// run has ended until then.
+/// Refills on another thread, and only when a short command is over, which it would slow down. Does nothing if the run
+/// has ended by then.
 fn refill_later(spare: &Arc<SpareChild>, helper: &'static Path, preparation: Preparation) {
     let spare = Arc::downgrade(spare);
     tokio::spawn(async move {
@@ -133,7 +133,7 @@ fn refill_later(spare: &Arc<SpareChild>, helper: &'static Path, preparation: Pre
                 spare.refill(helper, preparation);
             }
         };
-        // A panic of it is told by the hook; the next command starts its own child.
+        // If this fails, the next command starts its own child.
         let _ = tokio::task::spawn_blocking(refill).await;
     });
 }
@@ -167,17 +167,10 @@ pub(super) fn start(
         memory: order.spec.memory,
     };
     let kept = is_command && order.spec.level != SandboxLevel::None;
-    let spare = match kept {
-        true => confinement.spare.take(&preparation),
-        false => None,
-    };
-    let started = spare.and_then(|spare| {
-        // If it has just ended, a new one is started.
-        spare.channel.send_order(&order.spec, streams).ok()?;
-        Some(spare)
-    });
-    let started = match started {
-        Some(started) => started,
+    let spare = kept.then(|| confinement.spare.take(&preparation)).flatten();
+    // One that has just ended takes no order, and a new one is started.
+    let started = match spare.filter(|spare| spare.channel.send_order(&order.spec, streams).is_ok()) {
+        Some(spare) => spare,
         None => {
             let child = Waiting::start(helper, preparation.clone()).map_err(sandbox)?;
             child.channel.send_order(&order.spec, streams).map_err(sandbox)?;

@@ -10,7 +10,7 @@ static TREES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// From now on no program is taken from this tree. Call it before anything runs in the tree.
 pub fn keep_out(tree: &Path) {
-    let tree = resolved(tree);
+    let tree = settled(tree);
     let mut trees = TREES.lock().unwrap_or_else(PoisonError::into_inner);
     if !trees.contains(&tree) {
         trees.push(tree);
@@ -26,26 +26,30 @@ pub fn own_path() -> OsString {
 
 fn kept(path: &OsString, trees: &[PathBuf]) -> OsString {
     let is_safe = |dir: &PathBuf| {
-        let real = resolved(dir);
+        let real = settled(dir);
         dir.is_absolute() && !trees.iter().any(|tree| dir.starts_with(tree) || real.starts_with(tree))
     };
     // No directory contains the separator: they came from such a list.
     std::env::join_paths(std::env::split_paths(path).filter(is_safe)).unwrap_or_default()
 }
 
-/// The path with links resolved, as far as it exists.
-fn resolved(path: &Path) -> PathBuf {
+/// The absolute path with links resolved, as far as it exists. For comparisons, and for commands with another current
+/// directory.
+pub fn settled(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut rest = Vec::new();
-    let mut here = path;
+    let mut known = path.as_path();
     loop {
-        if let Ok(real) = here.canonicalize() {
-            return rest.iter().rev().fold(real, |path, name| path.join(name));
+        if let Ok(found) = known.canonicalize() {
+            return rest.iter().rev().fold(found, |path, part| path.join(part));
         }
-        let (Some(above), Some(name)) = (here.parent(), here.file_name()) else {
-            return path.to_owned();
-        };
-        rest.push(name);
-        here = above;
+        match (known.parent(), known.file_name()) {
+            (Some(parent), Some(name)) => {
+                rest.push(name.to_owned());
+                known = parent;
+            }
+            _ => return path,
+        }
     }
 }
 

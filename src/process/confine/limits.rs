@@ -130,8 +130,9 @@ pub(super) fn apply(spec: &Spec, processes: &Processes, entered: io::Result<()>)
     Ok(())
 }
 
-/// For an ordinary user at most half of the hard limit: otherwise a command could have so many descriptors in flight that
-/// this program can send none (unix(7), `ETOOMANYREFS`).
+/// The limit for open descriptors. An ordinary user gets at most half of the hard limit: the kernel counts descriptors in
+/// flight per user, so a command that may have all of them could keep this program from sending any (unix(7),
+/// `ETOOMANYREFS`).
 fn descriptors() -> u64 {
     match getrlimit(Resource::Nofile).maximum {
         Some(maximum) if !geteuid().is_root() => DESCRIPTORS.min(maximum / 2),

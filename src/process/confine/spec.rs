@@ -8,8 +8,7 @@ use std::path::PathBuf;
 /// The port on the confined loopback on which the proxy to granted hosts listens.
 pub(crate) const PROXY_PORT: u16 = 3128;
 
-/// What a confined child is told when it is started, before it has an order: what can be prepared for every command of
-/// a run.
+/// What a confined child needs to know at its start, when it has no order yet. It is the same for all commands of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Preparation {
     #[serde(with = "level")]
