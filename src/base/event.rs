@@ -420,9 +420,9 @@ pub struct Decided {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PatchTaken {
-    /// `None` if nothing changed.
+    /// `None` if nothing changed, or if the patch is withheld because it contains a secret.
     pub blob: Option<BlobId>,
-    /// Size of the patch.
+    /// Size of the patch in bytes, also of one that is withheld.
     pub bytes: u64,
     /// The tree after the changes.
     pub tree: String,
@@ -442,6 +442,12 @@ pub struct PatchTaken {
     /// Number of further changes that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unruled_omitted: u64,
+    /// The name of the secret whose value the changes contain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// Why the patch lacks a changed file that it cannot contain, as a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -455,6 +461,12 @@ impl PatchTaken {
         for unruled in self.unruled.iter_mut().filter(|unruled| unruled.is_due()) {
             unruled.restored = !done.failed.contains(&unruled.path);
         }
+    }
+
+    /// The secret because of which the patch is withheld. Journals of earlier versions do not name it.
+    pub fn withheld_for(&self) -> Option<&str> {
+        let unnamed = (self.blob.is_none() && self.bytes > 0).then_some("a secret");
+        self.secret.as_deref().or(unnamed)
     }
 
     /// The tree that results from applying the patch to the base.

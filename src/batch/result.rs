@@ -102,6 +102,9 @@ pub struct BatchResult {
     pub not_run_omitted: u64,
     /// Why no more jobs were started.
     pub stopped: Option<String>,
+    /// Why the call could not begin; null when it did.
+    #[serde(default)]
+    pub message: Option<String>,
     /// Results for each recipe and model.
     pub evaluation: Vec<ModelScore>,
     /// When the call began.
@@ -138,7 +141,8 @@ pub fn verdict_of(code: u8) -> &'static str {
     match code {
         0 => "passed",
         1 => "failed",
-        2 | 3 => "invalid",
+        2 => "usage",
+        3 => "invalid",
         4 => "denied",
         5 => "suspended",
         6 => "budget",
@@ -152,6 +156,30 @@ pub fn verdict_of(code: u8) -> &'static str {
 }
 
 impl BatchResult {
+    /// The result of a call that could not begin, so that a script finds the same keys whatever happened. The verdict is
+    /// that of the exit code.
+    pub fn unstarted(exit_code: u8, message: String) -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            name: String::new(),
+            verdict: verdict_of(exit_code).to_owned(),
+            exit_code,
+            manifest: String::new(),
+            jobs: JobCounts::default(),
+            cost: 0.0,
+            unpriced: false,
+            usage: BatchUsage::default(),
+            shard: None,
+            not_run: Vec::new(),
+            not_run_omitted: 0,
+            stopped: None,
+            message: Some(message),
+            evaluation: Vec::new(),
+            started: None,
+            ended: None,
+        }
+    }
+
     /// The result of a call with these reports of its jobs.
     pub fn of(head: &ReportHead<'_>, jobs: &[JobReport], call: &SupervisedCall) -> Self {
         let mut counts = JobCounts {
@@ -206,6 +234,7 @@ impl BatchResult {
             shard: head.shard.map(str::to_owned),
             not_run,
             stopped: call.stopped.clone(),
+            message: None,
             evaluation: evaluation::scores(ended.filter_map(|job| job.row.as_ref())),
             started: call.started,
             ended: call.ended,

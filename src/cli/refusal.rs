@@ -66,13 +66,13 @@ impl Refusal {
 }
 
 /// The value of `schema` in the object of a refused command whose own output has no such key.
-pub const SCHEMA: &str = "overnight/error/v1";
+const SCHEMA: &str = "overnight/error/v1";
 
 /// What a command with `--format json` prints on stdout in place of its output.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RefusalObject {
-    /// The name of the format: `overnight/error/v1`. `batch` and `merge` write `overnight/batch/v1` with the same keys.
+    /// The name of the format: `overnight/error/v1`.
     schema: String,
     /// The kind of the error in one word: `usage`, `invalid`, `environment` or `output`. Each has its exit code.
     verdict: String,
@@ -84,9 +84,9 @@ pub struct RefusalObject {
 
 impl Refusal {
     /// The object of `--format json`, as a value.
-    pub fn object(&self, schema: &str) -> Value {
+    pub fn object(&self) -> Value {
         let object = RefusalObject {
-            schema: schema.to_owned(),
+            schema: SCHEMA.to_owned(),
             verdict: self.verdict().as_str().to_owned(),
             exit_code: self.code(),
             message: self.to_string(),

@@ -10,7 +10,7 @@ use super::run_error::RunError;
 use super::state::RunState;
 use super::verdict::first_names;
 use crate::base::event::{EventKind, PatchTaken, PutBack};
-use crate::base::outcome::{RunOutcome, Verdict};
+use crate::base::outcome::RunOutcome;
 use crate::journal::{JournalError, artefacts};
 use crate::workspace::patch::Snapshot;
 use std::collections::BTreeSet;
@@ -38,7 +38,15 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
     };
     let delta = deps.shadow.delta(baseline, &own).await.map_err(trouble)?;
     ruled.check(deps, &delta)?;
-    let unpatched = delta.unpatched.clone();
+    // A pipe or socket has no content to lose. A changed regular file that the patch cannot contain makes the patch
+    // incomplete, so the run fails.
+    let lacking = delta.unpatched.iter().find(|one| one.lacks_content);
+    let incomplete = lacking.map(|one| {
+        format!(
+            "{} was changed and is {}, which a patch cannot contain",
+            one.path, one.why
+        )
+    });
     if !delta.unpatched.is_empty() {
         let told: BTreeSet<String> = delta
             .unpatched
@@ -69,6 +77,8 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
         left,
         unruled,
         unruled_omitted,
+        secret,
+        incomplete,
     }))?;
     for (code, message) in warnings {
         ledger.record(EventKind::Warned {
@@ -76,26 +86,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
             message,
         })?;
     }
-    if let Some(name) = secret {
-        return Err(RunError::Ended(RunOutcome::new(
-            Verdict::Denied,
-            "secret_hit",
-            format!("the changes contain the value of {name}; the patch is withheld"),
-        )));
-    }
-    // A pipe or socket has no content to lose. A changed regular file that the patch cannot contain makes the patch
-    // incomplete, so the run fails.
-    match unpatched.iter().find(|one| one.lacks_content) {
-        Some(one) => Err(RunError::Ended(RunOutcome::new(
-            Verdict::Failed,
-            "unpatched",
-            format!(
-                "{} was changed and is {}, which a patch cannot contain",
-                one.path, one.why
-            ),
-        ))),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Restores the files whose changes are not allowed, then verifies that they are restored.
@@ -108,7 +99,11 @@ pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> 
     let _still = deps.scope.jobs.freeze();
     let mut failed: BTreeSet<String> = match deps.shadow.restore(&own, &due).await {
         Ok(restored) => restored.failed.into_keys().collect(),
-        Err(_) => due.clone(),
+        Err(message) => {
+            let code = "put_back".to_owned();
+            ledger.record(EventKind::Warned { code, message })?;
+            due.clone()
+        }
     };
     let now = deps.shadow.snapshot().await.map_err(trouble)?;
     let differ = deps.shadow.changed_paths(&own, &now).await.map_err(trouble)?;

@@ -26,8 +26,8 @@ pub fn denied_end(state: &RunState, plan: &Plan) -> Option<RunOutcome> {
     Some(RunOutcome::new(Verdict::Denied, reason, message))
 }
 
-/// The outcome if a change that no tool was allowed to make ends the run: it violates a deny rule or a protected path,
-/// or could not be put back.
+/// The outcome if the measured changes end the run: a change that no tool was allowed to make violates a deny rule or a
+/// protected path or could not be put back, the patch would contain a secret, or it cannot contain what was changed.
 pub fn refused_end(state: &RunState) -> Option<RunOutcome> {
     if !state.not_put_back.is_empty() {
         let message = format!(
@@ -53,7 +53,9 @@ pub fn refused_end(state: &RunState) -> Option<RunOutcome> {
         let unruled = state.patch.iter().flat_map(|patch| &patch.unruled);
         unruled.filter(|unruled| unruled.denied)
     };
-    let first = denied().next()?;
+    let Some(first) = denied().next() else {
+        return unusable_patch(state);
+    };
     let by = match &first.rule {
         Some(rule) => format!("rule {rule} denies writing"),
         None => "the policy protects".to_owned(),
@@ -63,6 +65,17 @@ pub fn refused_end(state: &RunState) -> Option<RunOutcome> {
         first_names(denied().map(|unruled| unruled.path.as_str()))
     );
     Some(RunOutcome::new(Verdict::Denied, first.code.clone(), message))
+}
+
+/// The outcome if the patch is withheld or incomplete.
+fn unusable_patch(state: &RunState) -> Option<RunOutcome> {
+    let patch = state.patch.as_ref()?;
+    if let Some(name) = patch.withheld_for() {
+        let message = format!("the changes contain the value of {name}; the patch is withheld");
+        return Some(RunOutcome::new(Verdict::Denied, "secret_hit", message));
+    }
+    let why = patch.incomplete.clone()?;
+    Some(RunOutcome::new(Verdict::Failed, "unpatched", why))
 }
 
 /// Upper limit for the file names in one sentence.

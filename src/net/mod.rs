@@ -1,4 +1,4 @@
-//! Network access. The only room that opens connections.
+//! Network access. The only module that opens connections.
 
 pub mod addresses;
 pub mod client;

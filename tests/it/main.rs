@@ -28,6 +28,7 @@ mod findings;
 mod foreign_repositories;
 mod forged;
 mod formats;
+mod fuzz_checks;
 mod gemini;
 mod github_step;
 mod guide;

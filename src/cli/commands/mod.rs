@@ -20,16 +20,17 @@ use super::args::{
     Command, LineFormat, ListFormat, ManArgs, PolicyCommand, ProblemFormat, RecipeCommand, ReportFormat, RunsCommand,
     StdoutFormat, ToolsCommand,
 };
-use super::refusal::{Refusal, SCHEMA as REFUSED};
+use super::refusal::Refusal;
 use super::{exit, manual, out, outputs, variables};
 use crate::base::outcome::Verdict;
-use crate::batch::result::SCHEMA as BATCH;
+use crate::batch::result::BatchResult;
 use crate::journal::artefacts;
+use serde_json::Value;
 use std::ffi::OsString;
 
 /// Runs a command. Returns the exit code.
 pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
-    let schema = object_schema(&command);
+    let object = object_of(&command);
     let done = match command {
         Command::Run(args) => return run::run(*args, started).await,
         Command::Resume(args) => return resume::resume(*args, started).await,
@@ -51,16 +52,16 @@ pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
     };
     match done {
         Ok(code) => code,
-        Err(refusal) => refused(&refusal, schema),
+        Err(refusal) => refused(&refusal, object),
     }
 }
 
-/// Reports why a command cannot be carried out: on stderr, and as an object of this schema on stdout.
-fn refused(refusal: &Refusal, schema: Option<&str>) -> u8 {
+/// Reports why a command cannot be carried out: on stderr, and as an object on stdout.
+fn refused(refusal: &Refusal, object: Option<RefusalObject>) -> u8 {
     out::refusal(refusal);
-    if let Some(schema) = schema {
+    if let Some(object) = object {
         // If stdout fails, the exit code still reports the error.
-        let _ = out::line(&refusal.object(schema).to_string());
+        let _ = out::line(&object(refusal).to_string());
     }
     refusal.code()
 }
@@ -70,7 +71,7 @@ pub fn not_begun(command: &Command, refusal: &Refusal) -> u8 {
     let format = match command {
         Command::Run(args) => args.shared.format,
         Command::Resume(args) => args.shared.format,
-        other => return refused(refusal, object_schema(other)),
+        other => return refused(refusal, object_of(other)),
     };
     out::refusal(refusal);
     match format.or_else(variables::format).unwrap_or_default() {
@@ -79,28 +80,40 @@ pub fn not_begun(command: &Command, refusal: &Refusal) -> u8 {
     }
 }
 
-/// The schema of the object that a refused command prints on stdout: `None` without `--format json`, and for `run` and
-/// `resume`, which print a result.
-fn object_schema(command: &Command) -> Option<&'static str> {
-    let (is_json, schema) = match command {
-        Command::Batch(args) => (args.format == ListFormat::Json, BATCH),
-        Command::Merge(args) => (args.format == ListFormat::Json, BATCH),
-        Command::Compare(args) => (args.format == ListFormat::Json, REFUSED),
-        Command::Deliver(args) => (args.format == LineFormat::Json, REFUSED),
+/// What a refused command prints on stdout.
+type RefusalObject = fn(&Refusal) -> Value;
+
+/// A batch and a merge print their result in every case.
+fn unstarted_batch(refusal: &Refusal) -> Value {
+    let result = BatchResult::unstarted(refusal.code(), refusal.to_string());
+    // Keys are strings and the numbers are finite, so serializing cannot fail.
+    serde_json::to_value(result).unwrap_or_default()
+}
+
+/// `None` without `--format json`, and for `run` and `resume`, which print a result.
+fn object_of(command: &Command) -> Option<RefusalObject> {
+    let (is_json, object): (bool, RefusalObject) = match command {
+        Command::Batch(args) => (args.format == ListFormat::Json, unstarted_batch),
+        Command::Merge(args) => (args.format == ListFormat::Json, unstarted_batch),
+        Command::Compare(args) => (args.format == ListFormat::Json, Refusal::object),
+        Command::Deliver(args) => (args.format == LineFormat::Json, Refusal::object),
         Command::Policy(PolicyCommand::Check { format, .. } | PolicyCommand::Test { format, .. }) => {
-            (*format == ProblemFormat::Json, REFUSED)
+            (*format == ProblemFormat::Json, Refusal::object)
         }
-        Command::Policy(PolicyCommand::Explain(args)) => {
-            (args.format == ReportFormat::Json || args.calls.is_some(), REFUSED)
+        Command::Policy(PolicyCommand::Explain(args)) => (
+            args.format == ReportFormat::Json || args.calls.is_some(),
+            Refusal::object,
+        ),
+        Command::Policy(PolicyCommand::Import { format, .. }) => (*format == ReportFormat::Json, Refusal::object),
+        Command::Recipe(RecipeCommand::Check { format, .. }) => (*format == ProblemFormat::Json, Refusal::object),
+        Command::Recipe(RecipeCommand::Show { json, format, .. }) => {
+            (*json || *format == ReportFormat::Json, Refusal::object)
         }
-        Command::Policy(PolicyCommand::Import { format, .. }) => (*format == ReportFormat::Json, REFUSED),
-        Command::Recipe(RecipeCommand::Check { format, .. }) => (*format == ProblemFormat::Json, REFUSED),
-        Command::Recipe(RecipeCommand::Show { json, format, .. }) => (*json || *format == ReportFormat::Json, REFUSED),
         Command::Recipe(RecipeCommand::List { format, .. } | RecipeCommand::Test { format, .. }) => {
-            (*format == ReportFormat::Json, REFUSED)
+            (*format == ReportFormat::Json, Refusal::object)
         }
-        Command::Tools(ToolsCommand::List { format, .. }) => (*format != StdoutFormat::Text, REFUSED),
-        Command::Tools(ToolsCommand::Call(args)) => (args.format != StdoutFormat::Text, REFUSED),
+        Command::Tools(ToolsCommand::List { format, .. }) => (*format != StdoutFormat::Text, Refusal::object),
+        Command::Tools(ToolsCommand::Call(args)) => (args.format != StdoutFormat::Text, Refusal::object),
         Command::Runs(args) => {
             let format = match &args.command {
                 None => ReportFormat::Text,
@@ -110,12 +123,12 @@ fn object_schema(command: &Command) -> Option<&'static str> {
                     | RunsCommand::Prune { format, .. },
                 ) => *format,
             };
-            (format == ReportFormat::Json, REFUSED)
+            (format == ReportFormat::Json, Refusal::object)
         }
-        Command::Doctor(args) => (args.format == ReportFormat::Json, REFUSED),
-        _ => (false, REFUSED),
+        Command::Doctor(args) => (args.format == ReportFormat::Json, Refusal::object),
+        _ => (false, Refusal::object),
     };
-    is_json.then_some(schema)
+    is_json.then_some(object)
 }
 
 fn printed(text: &str) -> Result<u8, Refusal> {
@@ -142,12 +155,12 @@ pub fn usage(typed: &[OsString], why: &str) -> u8 {
     if !runs {
         if said("json") {
             let refusal = Refusal::Usage(message_of(why).to_owned());
-            let schema = match command {
-                Some("batch" | "merge") => BATCH,
-                _ => REFUSED,
+            let object: RefusalObject = match command {
+                Some("batch" | "merge") => unstarted_batch,
+                _ => Refusal::object,
             };
             // If stdout fails, the exit code still reports the error.
-            let _ = out::line(&refusal.object(schema).to_string());
+            let _ = out::line(&object(&refusal).to_string());
         }
         return exit::USAGE;
     }

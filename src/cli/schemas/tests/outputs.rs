@@ -326,7 +326,7 @@ fn refusals_match() {
         (Refusal::Environment("x".to_owned()), "environment", 8),
         (Refusal::Output("x".to_owned()), "output", 9),
     ] {
-        let object = refusal.object(refusal::SCHEMA);
+        let object = refusal.object();
         let wanted = json!({ "schema": "overnight/error/v1", "verdict": verdict, "exit_code": code, "message": "x" });
         assert_eq!(object, wanted);
         assert_eq!(problems(SchemaKind::Error, &object), [""; 0], "{object}");
