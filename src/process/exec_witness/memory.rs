@@ -145,7 +145,8 @@ fn read_memory(process: i32, at: u64, into: &mut [u8]) -> Option<usize> {
 fn shared(process: i32) -> Result<Vec<Range<u64>>, Unread> {
     use std::io::Read;
     let file = std::fs::File::open(format!("/proc/{process}/maps")).map_err(|_| Unread::Memory)?;
-    let mut text = Vec::new();
+    // With room for some pages each call returns as much as the kernel gives at once.
+    let mut text = Vec::with_capacity(4 * PAGE as usize);
     file.take(MOST_MAPS)
         .read_to_end(&mut text)
         .map_err(|_| Unread::Memory)?;
