@@ -5,6 +5,7 @@ use super::BatchError;
 use super::rows::RunRow;
 use crate::journal::chain_key::{self, JournalKey};
 use crate::journal::{format, writer};
+use crate::workspace::patch::is_in_a_checkout;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -171,6 +172,13 @@ impl BatchRecord {
             error => error.into(),
         })?;
         let key = chain_key::key()?;
+        if key.is_none() && is_in_a_checkout(dir) {
+            return Err(BatchError::Environment(format!(
+                "{} has files that the repository around it tracks, so they may be anybody's, and rows of jobs that never ran here \
+                 would count: name another --out, or keep batches under a key (OVERNIGHT_JOURNAL_KEY)",
+                dir.display()
+            )));
+        }
         let mut state = BatchState::default();
         let read = read_lines(&path, key, |event| state.apply(event))?;
         file.set_len(read.bytes)

@@ -12,8 +12,13 @@ use super::verdict::first_names;
 use crate::base::event::{EventKind, PatchTaken, PutBack};
 use crate::base::outcome::RunOutcome;
 use crate::journal::{JournalError, artefacts};
+use crate::process::change_times;
 use crate::workspace::patch::Snapshot;
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The time limit of writing what processes have changed through mappings.
+const MOST_FLUSH: Duration = Duration::from_secs(60);
 
 /// Takes a snapshot, checks the changes against the policy, and records the patch of those that are allowed.
 pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions) -> Result<(), RunError> {
@@ -25,6 +30,9 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
     };
     // Background commands are stopped meanwhile, so that the tree does not change between snapshot and ruling.
     let _still = deps.scope.jobs.freeze();
+    if has_live_writers(deps) {
+        flush(deps).await.map_err(trouble)?;
+    }
     let now = deps.shadow.snapshot().await.map_err(trouble)?;
     let left = left_behind(deps, &ledger.state, baseline, &now)
         .await
@@ -87,6 +95,26 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
         })?;
     }
     Ok(())
+}
+
+/// Whether processes may write the tree that were started before this snapshot and live on after it.
+fn has_live_writers(deps: &Deps) -> bool {
+    let mut servers = deps.plan.tools.mcp_servers.values();
+    deps.scope.jobs.any_running() || servers.any(|server| server.writes_tree)
+}
+
+/// Makes the next write of live processes show in the times of files, by which the next snapshot finds what has changed.
+async fn flush(deps: &Deps) -> Result<(), String> {
+    let root = deps.workspace.root().to_owned();
+    let flushed = tokio::task::spawn_blocking(move || change_times::flush(&root));
+    match tokio::time::timeout(MOST_FLUSH, flushed).await {
+        Ok(Ok(flushed)) => flushed.map_err(|error| error.to_string()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!(
+            "the file system did not write the files of live processes within {} s",
+            MOST_FLUSH.as_secs()
+        )),
+    }
 }
 
 /// Restores the files whose changes are not allowed, then verifies that they are restored.

@@ -145,11 +145,9 @@ pub fn of_command(name: &str, text: &str, finished: &Finished) -> CheckResult {
 /// failure says nothing about the task. A path inside the workspace does not count: the model is responsible for
 /// programs there.
 pub fn program_missing(finished: &Finished, workspace: &Workspace) -> Option<String> {
-    let code = finished.exit.code.filter(|code| matches!(code, 126 | 127))?;
+    finished.exit.code.filter(|code| matches!(code, 126 | 127))?;
     let lines = || finished.stdout.text.lines().chain(finished.stderr.text.lines()).rev();
-    let Some(named) = lines().find_map(|line| not_executed(line)) else {
-        return Some(format!("a program (exit code {code})"));
-    };
+    let named = lines().find_map(|line| not_executed(line))?;
     let inside = named.contains('/') && (!named.starts_with('/') || Path::new(named).starts_with(workspace.root()));
     (!inside).then(|| format!("`{named}`"))
 }
@@ -171,7 +169,9 @@ fn not_executed(line: &str) -> Option<&str> {
     let shell = parts.next().filter(|shell| shells.contains(shell))?;
     let name = parts.last()?;
     let name = name.trim_matches(|c| matches!(c, '\'' | '‘' | '’' | '"'));
-    (!name.is_empty() && !name.contains(char::is_whitespace) && !shell.is_empty()).then_some(name)
+    // A shell that is given a script which does not exist says the same as `env` of a program.
+    let is_script = !name.contains('/') && line.ends_with(": No such file or directory") && !shell.ends_with("env");
+    (!name.is_empty() && !name.contains(char::is_whitespace) && !is_script).then_some(name)
 }
 
 fn globs(patterns: &[String]) -> Result<GlobSet, String> {
@@ -301,7 +301,9 @@ mod tests {
                 "bash: line 3: /root/bin/tool: Permission denied",
                 Some("`/root/bin/tool`"),
             ),
-            (127, "anything else", Some("a program (exit code 127)")),
+            (127, "anything else", None),
+            (127, "bash: test.sh: No such file or directory", None),
+            (127, "./check.sh: line 1: foo: command not found", None),
             (127, "bash: line 1: ./run.sh: No such file or directory", None),
             (126, "bash: line 1: target/debug/app: Permission denied", None),
             (

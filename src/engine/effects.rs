@@ -90,6 +90,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondi
     };
     let finished = checks::command(deps, ledger, what).await?;
     stop_if_interrupted(deps)?;
+    stop_if_missing(deps, &format!("step {}", step.id), &finished)?;
     let goes_on = *allow_failure || finished.exit.code == Some(0);
     let printed = match step.checks_answer() && goes_on {
         true => finished.stdout.text.clone(),
@@ -114,12 +115,11 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondi
         output,
         took_ms: finished.took.as_millis() as u64,
     })?;
-    ledger.sync_behind()?;
-    stop_if_missing(deps, &format!("step {}", step.id), &finished)
+    Ok(ledger.sync_behind()?)
 }
 
 /// If the program of a command is missing, its failure says nothing about the task: the run ends and names what to
-/// install or allow.
+/// install or allow. The result must not be recorded, so that a resume runs the command again.
 fn stop_if_missing(deps: &Deps, what: &str, finished: &process::Finished) -> Result<(), RunError> {
     if !finished.undone.is_empty() {
         return Ok(());
@@ -256,7 +256,6 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
         })?;
         return changes::measure(deps, ledger, ground).await;
     }
-    let mut ran = None;
     let result = match &check.what {
         CheckWhat::Run { command, timeout_ms } | CheckWhat::AnswerRun { command, timeout_ms } => {
             ground.prepare_for_commands(deps, ledger).await?;
@@ -272,6 +271,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
             let finished = checks::command(deps, ledger, what).await?;
             stop_if_interrupted(deps)?;
             exec::record_undone(ledger, (None, Some(&step.id), true), &finished.undone)?;
+            stop_if_missing(deps, &format!("check {}", check.name), &finished)?;
             let made = CheckResult {
                 of_answer,
                 ..checks::of_command(&check.name, &text, &finished)
@@ -279,7 +279,6 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
             let attempt = ledger.state.progress.attempt;
             let (made, differs) = replayed_results::check(deps.provider.recorded(), &step.id, attempt, made);
             warn_of(ledger, differs)?;
-            ran = Some(finished);
             made
         }
         CheckWhat::Changed(bounds) => checks::of_changes(&check.name, bounds, ledger.state.patch.as_ref()),
@@ -293,11 +292,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
         attempt: ledger.state.progress.attempt,
         check: result,
     })?;
-    ledger.sync_behind()?;
-    match ran {
-        Some(finished) => stop_if_missing(deps, &format!("check {}", check.name), &finished),
-        None => Ok(()),
-    }
+    Ok(ledger.sync_behind()?)
 }
 
 /// Validates the answer against the response schema.

@@ -1,8 +1,8 @@
 //! The texts that the model receives, and the digest of each request. Pure: no I/O, independent of any provider's
 //! format.
 
-use super::state::RunState;
 use super::state::replies::Attempt;
+use super::state::{Phase, RunState};
 use super::verdict::first_names;
 use crate::base::call::ToolSpec;
 use crate::base::content::ToolContent;
@@ -131,7 +131,8 @@ pub fn feedback(checks: &[CheckResult], put_back: &[&str], before: Option<&Attem
 
 /// The message for a model that asked a question or repeats itself.
 pub fn nudge(state: &RunState) -> String {
-    if state.repeats > 1 {
+    let asked = state.phase == Phase::Answered;
+    if state.repeats > 1 && !asked {
         return format!(
             "You made the same call {} times and it gave the same result each time. Doing it again changes nothing: \
              try another way, or give your final answer and say what is missing.",

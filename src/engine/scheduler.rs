@@ -108,7 +108,12 @@ async fn rule(
 ) -> Result<Ruled, RunError> {
     let id = &record.call.id;
     let asked = record.modified.as_ref().unwrap_or(&record.call.args);
-    let accepted = match deps.tools.find(&record.call.tool).map(|found| found.accept(asked)) {
+    // An edit that was rewritten before a person or a kill interrupted it is a whole file now.
+    let preparer = match &record.modified {
+        Some(args) => modify::preparer(&deps.tools, tool, args),
+        None => Arc::clone(tool),
+    };
+    let accepted = match deps.tools.find(&preparer.spec().name).map(|found| found.accept(asked)) {
         Some(Ok(accepted)) => accepted,
         Some(Err(error)) => {
             finish(ledger, id, Err(error), 0)?;
@@ -117,7 +122,7 @@ async fn rule(
         None => return Ok(Ruled::Settled),
     };
     let mut args = accepted.args;
-    let mut prepared = match prepare(deps, Arc::clone(tool), &args).await? {
+    let mut prepared = match prepare(deps, preparer, &args).await? {
         Ok(prepared) => prepared,
         Err(error) => {
             finish(ledger, id, Err(error), 0)?;
@@ -127,7 +132,7 @@ async fn rule(
     let mut ruling = if secret && tool.spec().effects.sends_arguments {
         denial::secret()
     } else {
-        judge(deps, ledger, tool, &args, &prepared).await?
+        judge(deps, ledger, id, tool, &args, &prepared).await?
     };
     if record.approved && ruling.decision == Decision::Suspend {
         ruling.decision = Decision::Allow;
@@ -148,7 +153,7 @@ async fn rule(
                         return Ok(Ruled::Settled);
                     }
                 };
-                ruling = judge(deps, ledger, tool, &args, &prepared).await?;
+                ruling = judge(deps, ledger, id, tool, &args, &prepared).await?;
             }
             Err(why) => ruling = modify::failed(ruling, &why),
         }
@@ -252,6 +257,7 @@ async fn prepare(
 async fn judge(
     deps: &Deps,
     ledger: &Ledger,
+    call: &CallId,
     tool: &Arc<dyn Tool>,
     args: &serde_json::Value,
     prepared: &PreparedCall,
@@ -263,7 +269,7 @@ async fn judge(
     );
     let (args, access) = (args.clone(), prepared.access.clone());
     let uses = Uses {
-        counts: ledger.state.uses.clone(),
+        counts: ledger.state.uses_by_others(call),
     };
     let witness = exec::is_witnessed(deps);
     let ruling = aside(deps, move || {

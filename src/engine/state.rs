@@ -57,6 +57,8 @@ pub struct CallRecord {
     pub refused: bool,
     /// The arguments after a `modify` rule rewrote them.
     pub modified: Option<Value>,
+    /// The rules with `times` that the last ruling used.
+    pub uses: Vec<String>,
     pub output: Option<ToolOutput>,
     /// The program that was denied at its `execve`.
     pub exec_denied: Option<ExecDenial>,
@@ -213,6 +215,7 @@ impl RunState {
                 let tree = self.own_tree().map(str::to_owned);
                 self.progress.replies.open_attempt(*n, tree);
                 if *fresh {
+                    self.forget_repeats();
                     self.forget_attempt();
                 }
             }
@@ -288,11 +291,19 @@ impl RunState {
 
     fn open_step(&mut self, index: usize) {
         self.step = index;
+        self.forget_repeats();
         self.phase = Phase::Opened;
         self.progress = StepProgress {
             tree: self.own_tree().map(str::to_owned),
             ..StepProgress::default()
         };
+    }
+
+    /// What repeated itself before is not held against a new task or a fresh attempt.
+    fn forget_repeats(&mut self) {
+        self.repeats = 0;
+        self.sameness = Sameness::default();
+        self.echoes = 0;
     }
 
     fn compacted(&mut self, history: &[Message], keep_from: usize, overflowed: bool) {
@@ -390,6 +401,7 @@ impl RunState {
                     approved: false,
                     refused: false,
                     modified: None,
+                    uses: Vec::new(),
                     output: None,
                     exec_denied: None,
                 };

@@ -6,6 +6,7 @@
 )]
 
 mod capture;
+pub mod change_times;
 mod channel;
 pub mod confine;
 mod confined_command;

@@ -50,6 +50,8 @@ pub(super) struct WriteGuard {
     before: BTreeMap<PathBuf, TreeNode>,
     held: HeldContents,
     taken: SystemTime,
+    /// The device on which the change time of a file shows every write.
+    exact: Option<u64>,
     most_names: u64,
     lived: Lived,
 }

@@ -25,10 +25,11 @@ mod trees;
 pub(super) use checkout::checkout;
 pub use delta::{Delta, Unpatched};
 pub(super) use repository::text as pointer;
-pub use repository::{Repository, head, outer_git_dir, owners, repository, repository_at};
+pub use repository::{Repository, head, is_in_a_checkout, outer_git_dir, owners, repository, repository_at};
 pub use restore::Restored;
 pub use scan_state::MOST_FILE;
 
+use crate::process::change_times::exact_device;
 use crate::process::own_git;
 use cache::CachedDir;
 use ignored::{IgnoreRules, read_patterns};
@@ -260,6 +261,7 @@ impl Shadow {
             own: &[own],
             started: Instant::now(),
             now: now.map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)),
+            exact: exact_device(&self.top.join(&self.prefix)),
             seen: AtomicUsize::new(0),
             free: AtomicBool::new(true),
             large: Mutex::new(()),

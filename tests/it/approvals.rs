@@ -3,6 +3,7 @@
 use super::forged::{elsewhere, forged_journal};
 use super::harness::{Done, World, git_in, says, script, shell};
 use serde_json::Value;
+use std::process::Command;
 
 /// Scripts run; each needs a person.
 const ASK: &str = "\
@@ -209,4 +210,33 @@ fn an_open_run_is_resumed_with_nothing_but_its_id_on_its_own_machine() {
     world.call(&["resume", &run, "--approve", "c1"]).exits(0);
     assert_eq!(world.read("x.txt"), "x\n");
     world.call(&["runs", "verify", &run]).exits(0);
+}
+
+#[test]
+fn a_journal_that_came_with_the_tree_names_no_policy_of_its_own() {
+    let world = elsewhere(waiting("echo x > x.txt\n", "none", &[]));
+    let named = named(&world);
+    let done = resume(&world, &["--approve", &named]).exits(8);
+    assert!(done.stderr.contains("name the policies"), "{}", done.stderr);
+    let runs = world.ws().join(".overnight/runs");
+    std::fs::create_dir_all(&runs).unwrap();
+    let copied = Command::new("cp")
+        .arg("-a")
+        .arg(world.out())
+        .arg(runs.join("20990101-000000-aaaa"))
+        .status();
+    assert!(copied.unwrap().success());
+    let ws = world.ws().to_string_lossy().into_owned();
+    let last = ["resume", "--last", "--approve", &named, "--workspace", &ws];
+    let done = world.call(&last).exits(8);
+    assert!(
+        done.stderr.contains("was not written by this machine"),
+        "{}",
+        done.stderr
+    );
+    assert!(!world.ws().join("x.txt").exists());
+    // The control: with a policy of the command line.
+    let policy = world.path().join("policy.yaml").to_string_lossy().into_owned();
+    resume(&world, &["--approve", &named, "--policy", &policy]).exits(0);
+    assert_eq!(world.read("x.txt"), "x\n");
 }

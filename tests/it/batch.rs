@@ -289,11 +289,33 @@ fn a_changed_manifest_is_refused_with_what_changed() {
         done.stderr
     );
     assert!(done.stderr.contains("other"), "{}", done.stderr);
+    let done = batch(&world, &two, &["--format", "json"]).exits(3).json();
+    assert_eq!((&done["verdict"], &done["exit_code"]), (&json!("invalid"), &json!(3)));
+    assert_eq!(
+        (&done["jobs"]["total"], &done["usage"]["turns"]),
+        (&json!(0), &json!(0))
+    );
+    assert!(done["message"].as_str().unwrap().contains("changed-manifest"), "{done}");
     let done = batch(&world, &two, &["--changed", "--format", "json"]).exits(0).json();
     assert_eq!(
         (&done["jobs"]["run"], &done["jobs"]["up_to_date"]),
         (&json!(1), &json!(1))
     );
+}
+
+/// The rows of such a batch would count as runs.
+#[test]
+fn a_batch_that_came_with_a_checkout_is_refused() {
+    let world = fleet(1);
+    world.beside("hi.yaml", script(&[says("hi")]));
+    let manifest = asking(1, "models: [\"script:hi.yaml\"]\n");
+    batch(&world, &manifest, &[]).exits(0);
+    git_in(world.path(), &["init", "-q"]);
+    // The control: files that nobody committed.
+    batch(&world, &manifest, &[]).exits(0);
+    git_in(world.path(), &["add", "-f", "out/runs.jsonl"]);
+    let done = batch(&world, &manifest, &[]).exits(8);
+    assert!(done.stderr.contains("name another --out"), "{}", done.stderr);
 }
 
 #[test]

@@ -372,3 +372,23 @@ fn a_git_directory_that_was_half_made_is_made_anew() {
     world.call(&["resume", &out]).exits(0);
     assert!(patch(&world).contains("+b\n"));
 }
+
+/// What failed for want of a program says nothing about the task, so it is made again.
+#[test]
+fn a_check_whose_program_was_missing_is_made_again() {
+    let world = tree();
+    let bin = world.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let world = world.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+    let recipe = "version: 1\nname: r\nsteps:\n  - id: fix\n    prompt: do it\n    checks:\n      - { name: c, run: \"bash -c 'newtool a.txt'\" }\n\
+                  \x20 - { id: after, run: \"bash -c 'newtool b'\" }\n";
+    let replies = script(&[writes("first.txt", "first\n"), says("done")]);
+    let policy = format!("{}env: {{ pass: [PATH] }}\n", open_policy(&[]));
+    let done = world.recipe(recipe, &replies, &policy, &[]).exits(8);
+    assert!(done.stderr.contains("`newtool` is not available"), "{}", done.stderr);
+    let tool = PathBuf::from(world.beside("bin/newtool", "#!/bin/sh\nexit 0\n"));
+    std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let out = world.out().to_string_lossy().into_owned();
+    world.call(&["resume", &out]).exits(0);
+    assert_eq!(world.result()["steps"][1]["status"], "passed");
+}

@@ -255,6 +255,38 @@ sandbox: { level: none }
 }
 
 #[test]
+fn a_rewritten_call_uses_a_rule_once() {
+    let policy = |times: u32| {
+        format!(
+            "version: 1\nrules:\n  - {{ allow: write_file, paths: ['*.txt'], times: {times} }}\n\
+             \x20 - {{ modify: write_file, paths: ['**'], pipe: cat }}\nsandbox: {{ level: none }}\n"
+        )
+    };
+    let replies = script(&[writes("b.txt", "b\n"), writes("c.txt", "c\n"), says("done")]);
+    for (times, code) in [(2, 0), (1, 4)] {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        world.run(&replies, &policy(times), &["-p", "x"]).exits(code);
+        assert_eq!(world.read("b.txt"), "b\n");
+        assert_eq!(world.ws().join("c.txt").exists(), times == 2);
+    }
+}
+
+#[test]
+fn a_rewritten_edit_goes_on_after_its_approval() {
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { modify: replace, paths: ['**'], pipe: cat }\n\
+                  \x20 - { suspend: replace, paths: ['**'] }\nsandbox: { level: none }\n";
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let edit = calls(
+        "replace",
+        json!({"file_path": "a.txt", "old_string": "one", "new_string": "two", "instruction": "x"}),
+    );
+    world.run(&script(&[edit, says("done")]), policy, &["-p", "x"]).exits(5);
+    let out = world.out().to_string_lossy().into_owned();
+    world.call(&["resume", &out, "--approve", "c1"]).exits(0);
+    assert_eq!(world.read("a.txt"), "two\n");
+}
+
+#[test]
 fn a_rewriting_program_that_fails_writes_nothing() {
     let policy = "\
 version: 1

@@ -80,6 +80,26 @@ fn a_step_that_changes_what_a_rule_denies_ends_the_run_also_after_a_resume() {
     );
 }
 
+/// A stronger outcome of the first session must not hide it.
+#[test]
+fn a_patch_that_holds_a_secret_stays_withheld_after_a_resume() {
+    let world = World::repo(&[("a.txt", "sentinel-012"), ("b.txt", "3456789abcdef")])
+        .env("OVER_TOKEN", "sentinel-0123456789abcdef");
+    let replies = script(&[shell("cat a.txt b.txt > c.txt"), says("done")]);
+    let policy = open_policy(&["cat"]);
+    world
+        .run(&replies, &policy, &["-p", "Join.", "--max-turns", "1"])
+        .exits(6);
+    let out = world.out().to_string_lossy().into_owned();
+    world.call(&["resume", &out, "--max-turns", "5"]).exits(4);
+    let result = world.result();
+    assert_eq!(
+        (&result["verdict"], &result["reason"]),
+        (&json!("denied"), &json!("secret_hit"))
+    );
+    assert!(!world.out().join("changes.patch").exists());
+}
+
 #[test]
 fn a_patch_that_holds_a_secret_is_withheld() {
     let secret = "sentinel-0123456789abcdef";

@@ -106,10 +106,18 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
         github::files()?;
     }
     let known = trust::is_ours(&journal);
+    let vouched = journal.keyed || known;
+    if args.run.is_none() && !vouched {
+        return Err(Refusal::Environment(format!(
+            "the newest run here, {}, was not written by this machine: look at it first, and name it to resume it",
+            dir.display()
+        )));
+    }
     let approvals = trust::approvals(&args, events, known)?;
-    let plan = trust::plan(&first, journal.keyed || known)?;
+    let plan = trust::plan(&first, vouched)?;
     let tree = Tree::find(&args, &first).await?;
-    let ended = go_on(&args, &dir, (events, &state), (*first, plan), approvals, &tree, started).await;
+    let told = (approvals, vouched);
+    let ended = go_on(&args, &dir, (events, &state), (*first, plan), told, &tree, started).await;
     if let Tree::Isolated { made, .. } = tree {
         made.remove().await;
     }
@@ -175,11 +183,11 @@ async fn go_on(
     dir: &Path,
     (events, state): (&[Event], &RunState),
     (first, mut plan): (RunStarted, Plan),
-    approvals: Vec<EventKind>,
+    (approvals, vouched): (Vec<EventKind>, bool),
     tree: &Tree,
     started: Instant,
 ) -> Result<u8, Refusal> {
-    let mut policies = trust::rulers(args, &first, tree.path()).await?;
+    let mut policies = trust::rulers(args, &first, tree.path(), vouched).await?;
     let flags = settings::flags_budget(&args.shared);
     plan.budget.turns = flags.turns.or(plan.budget.turns);
     plan.budget.tokens = flags.tokens.or(plan.budget.tokens);

@@ -8,6 +8,7 @@ use crate::base::ids::{CallId, sha256_hex};
 use crate::base::message::{CallResult, Message, Part, Role};
 use crate::base::ruling::Decision;
 use crate::policy::Author;
+use std::collections::BTreeMap;
 
 /// Whether a call with this ruling may change the tree, so that a new measurement is needed. `confined`: the sandbox
 /// level of the run.
@@ -20,11 +21,35 @@ pub(super) fn may_write(decided: &Decided, confined: Option<&str>) -> bool {
 }
 
 impl RunState {
-    pub(super) fn decided(&mut self, decided: &Decided) {
-        let ruling = &decided.ruling;
-        for rule in &ruling.uses {
+    /// Counts the uses of rules with `times`. A call that is ruled on again (rewritten, approved or resumed) counts once.
+    fn count_uses(&mut self, decided: &Decided) {
+        let uses = &decided.ruling.uses;
+        let before = match self.calls.get_mut(&decided.call) {
+            Some(record) => std::mem::replace(&mut record.uses, uses.clone()),
+            None => Vec::new(),
+        };
+        for rule in before {
+            let counted = self.uses.entry(rule).or_default();
+            *counted = counted.saturating_sub(1);
+        }
+        for rule in uses {
             *self.uses.entry(rule.clone()).or_default() += 1;
         }
+    }
+
+    /// The uses of each rule with `times` by all calls but this one.
+    pub fn uses_by_others(&self, call: &CallId) -> BTreeMap<String, u64> {
+        let mut counts = self.uses.clone();
+        for rule in self.calls.get(call).into_iter().flat_map(|record| &record.uses) {
+            let counted = counts.entry(rule.clone()).or_default();
+            *counted = counted.saturating_sub(1);
+        }
+        counts
+    }
+
+    pub(super) fn decided(&mut self, decided: &Decided) {
+        let ruling = &decided.ruling;
+        self.count_uses(decided);
         let known = self.denials.iter().any(|denial| denial.call == decided.call);
         if ruling.decision == Decision::Deny && !known {
             self.denials.push(DeniedCall {

@@ -51,7 +51,7 @@ impl WriteGuard {
     /// Compares an entry that existed before.
     fn old(&self, path: &Path, node: &TreeNode, undone: &mut Undo) {
         let now = at::stat_below(&self.root, path).ok();
-        if node.is_unchanged(&self.root, path, &self.held, self.taken) {
+        if node.is_unchanged(&self.root, path, &self.held, (self.taken, self.exact)) {
             let now = now.map(|data| Print::of(&data));
             self.keep_time(path, node, now);
             self.keep_alone(path, node, now);

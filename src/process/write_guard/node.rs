@@ -77,12 +77,14 @@ impl Print {
         }
     }
 
-    /// Whether both are equal and are precise enough to rule out a change.
-    pub fn surely_is(&self, before: &Self, taken: SystemTime) -> bool {
+    /// Whether both are equal and are precise enough to rule out a change. `exact`: the device on which the change time
+    /// shows every write.
+    pub fn surely_is(&self, before: &Self, taken: SystemTime, exact: Option<u64>) -> bool {
         let whole = u64::try_from(before.changed.0).unwrap_or(0);
         let part = u32::try_from(before.changed.1).unwrap_or(0);
         let changed = SystemTime::UNIX_EPOCH + Duration::new(whole, part);
-        self == before && taken.duration_since(changed).is_ok_and(|age| age > CLOCK_TICK)
+        let is_settled = taken.duration_since(changed).is_ok_and(|age| age > CLOCK_TICK);
+        self == before && is_settled && exact == Some(before.device)
     }
 
     /// Whether it is the same file with the same size and modification time.
@@ -244,12 +246,18 @@ impl TreeNode {
 
     /// Whether the entry is unchanged. A new modification time with the same content does not count as a change, nor
     /// does a further hard link.
-    pub fn is_unchanged(&self, root: &OwnedFd, path: &Path, held: &HeldContents, taken: SystemTime) -> bool {
+    pub fn is_unchanged(
+        &self,
+        root: &OwnedFd,
+        path: &Path,
+        held: &HeldContents,
+        (taken, exact): (SystemTime, Option<u64>),
+    ) -> bool {
         let Ok(data) = at::stat_below(root, path) else {
             return false;
         };
         let now = Print::of(&data);
-        if now.surely_is(&self.print, taken) {
+        if now.surely_is(&self.print, taken, exact) {
             return true;
         }
         if !now.same_rights(&self.print) || !self.has_same_attributes(root, path) {

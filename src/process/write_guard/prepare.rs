@@ -6,6 +6,7 @@ use super::walk::{MOST_NAMES, Over};
 use super::{Allowed, Area, MOST_HELD, MOST_MOUNTS, SandboxLevel, WriteGuard, at, limit_message};
 use crate::base::grant::{WriteKind, WritePath, Writes};
 use crate::process::Confinement;
+use crate::process::change_times::exact_device;
 use crate::process::confine::spec::WorkspaceReach;
 use crate::process::live;
 use rustix::fs::FileType;
@@ -45,6 +46,7 @@ impl WriteGuard {
             before: BTreeMap::new(),
             held: HeldContents::default(),
             taken: SystemTime::now(),
+            exact: exact_device(&confinement.workspace),
             most_names: MOST_NAMES,
             lived: live::begin(&confinement.workspace, writes),
         };

@@ -72,10 +72,15 @@ impl NameStatus<'_, '_> {
         Ok(Some((What::Metadata, stat, id)))
     }
 
+    /// Whether metadata that is the same means content that is the same.
+    fn is_exact(&self) -> bool {
+        self.scan.exact == Some(self.stat.st_dev)
+    }
+
     /// The metadata to detect a change by; none if the file is so new that it may change again within the same clock
-    /// tick.
+    /// tick, or on a file system where it can change without a new time.
     fn known_by(&self, stat: FileStat) -> FileStat {
-        match self.scan.now.saturating_sub(stat.changed.max(stat.modified)) > TICK {
+        match self.is_exact() && self.scan.now.saturating_sub(stat.changed.max(stat.modified)) > TICK {
             true => stat,
             false => FileStat::UNKNOWN,
         }
@@ -99,6 +104,7 @@ impl NameStatus<'_, '_> {
             .filter(|seen| seen.stored);
         if let Some(seen) = &seen
             && self.index.is_some_and(|index| index.trusted)
+            && self.is_exact()
             && unchanged(seen, what, &stat)
         {
             return Ok(Some((what, stat, seen.id)));

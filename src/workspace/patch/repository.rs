@@ -49,6 +49,13 @@ pub fn repository(workspace: &Path) -> Option<Repository> {
     None
 }
 
+/// Whether a repository around this directory tracks something in it, so that it may have come with a checkout.
+pub fn is_in_a_checkout(dir: &Path) -> bool {
+    let dir = real(dir);
+    let at = |top: &Path| repository(top).filter(|found| found.top == top);
+    dir.ancestors().filter_map(at).any(|found| found.tracks_below(&dir))
+}
+
 /// The git directory of a workspace, if it is outside the workspace: the workspace is a linked worktree (as for
 /// isolated runs and jobs of a batch), or a subdirectory of its repository. Git commands do not work without it.
 ///
@@ -223,14 +230,29 @@ impl Repository {
     /// Whether exactly this path (real, and in the tree) is tracked: a directory that is tracked itself is a submodule.
     /// An index that cannot be read may track anything.
     pub fn tracks(&self, path: &Path) -> bool {
+        self.has_entry(path, |entry, name| entry == name)
+    }
+
+    /// Whether this path (real, and in the tree) or anything below it is tracked. An index that cannot be read may track
+    /// anything.
+    pub fn tracks_below(&self, path: &Path) -> bool {
+        self.has_entry(path, |entry, name| {
+            entry
+                .strip_prefix(name)
+                .is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+        })
+    }
+
+    /// Whether an entry of the index that begins with the name of `path` is one that is meant.
+    fn has_entry(&self, path: &Path, is_meant: impl Fn(&[u8], &[u8]) -> bool) -> bool {
         let Ok(below) = path.strip_prefix(real(&self.top)) else {
             return false;
         };
         let name = below.as_os_str().as_bytes();
         match GitIndex::of(&self.git_dir, self.format()) {
             Ok(Some(index)) => {
-                let found = index.below(name, 0..index.len());
-                !name.is_empty() && !found.is_empty() && index.name(found.start) == name
+                let mut found = index.below(name, 0..index.len());
+                !name.is_empty() && found.any(|at| is_meant(index.name(at), name))
             }
             Ok(None) => false,
             Err(_) => true,

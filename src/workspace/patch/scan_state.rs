@@ -33,6 +33,8 @@ pub(super) struct Scan<'a> {
     pub started: Instant,
     /// Nanoseconds since 1970.
     pub now: i64,
+    /// The device on which the change time of a file shows every write.
+    pub exact: Option<u64>,
     pub seen: AtomicUsize,
     /// Whether a second thread may be started.
     pub free: AtomicBool,

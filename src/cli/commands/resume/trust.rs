@@ -43,7 +43,7 @@ pub fn plan(first: &RunStarted, vouched: bool) -> Result<Plan, Refusal> {
     if !vouched {
         out::stderr(&format!(
             "warning[unkeyed_journal]: this journal was written elsewhere and without {}: its steps, checks and servers are taken as \
-             it says, inside the sandbox; nobody can tell whether they are the recipe's",
+             it says, in the sandbox of the policies that you named; nobody can tell whether they are the recipe's",
             chain_key::KEY_VARIABLE
         ));
     }
@@ -116,8 +116,23 @@ fn same_call(id: &str, asked: &str, actual: &str) -> Result<(), Refusal> {
 
 /// The policies for the rest of the run: those of the command line, or else the recorded ones, read again from their
 /// sources. Texts inside the journal grant nothing. The recipe's own policy can only narrow, so its recorded text is
-/// used if its source is not available.
-pub async fn rulers(args: &ResumeArgs, first: &RunStarted, workspace: &Path) -> Result<PolicySet, Refusal> {
+/// used if its source is not available. `vouched` as for [`plan`]: otherwise the journal may come with the tree, and so
+/// may the files that it names.
+pub async fn rulers(
+    args: &ResumeArgs,
+    first: &RunStarted,
+    workspace: &Path,
+    vouched: bool,
+) -> Result<PolicySet, Refusal> {
+    let recorded = || first.policies.iter().filter(|policy| !policy.narrows);
+    let is_preset = |policy: &PolicyText| policy.name.starts_with("builtin:");
+    if !vouched && args.shared.policy.is_empty() && !recorded().all(is_preset) {
+        return Err(Refusal::Environment(format!(
+            "this machine did not write the journal, and it names its own policies: name the policies for the rest of the run with \
+             --policy, or set {} as it was for the run",
+            chain_key::KEY_VARIABLE
+        )));
+    }
     let mut files = SourceFiles::default();
     let mut load = |read: &Policies| {
         let loaded = read.load(&mut files);
@@ -135,7 +150,7 @@ pub async fn rulers(args: &ResumeArgs, first: &RunStarted, workspace: &Path) -> 
         }
         true => {
             let mut all = Policies::default();
-            for recorded in first.policies.iter().filter(|policy| !policy.narrows) {
+            for recorded in recorded() {
                 all.add(read_again(recorded, workspace).await?);
             }
             all

@@ -4,7 +4,7 @@ use super::{SchemaKind, problems, schema};
 use crate::base::event::{Event, EventKind};
 use crate::batch::result::BatchResult;
 use crate::batch::rows::RunRow;
-use crate::cli::refusal::{self, Refusal, RefusalObject};
+use crate::cli::refusal::{Refusal, RefusalObject};
 use crate::cli::schemas::BASE;
 use crate::deliver::{DeliverFault, DeliverOutcome, Delivered, DeliveredLine, Preview};
 use crate::report::findings::Finding;
