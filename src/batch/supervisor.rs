@@ -150,7 +150,8 @@ enum Progressed {
     Sent(Box<Attempt>, Box<RunRow>, Result<RecordOwner, BatchError>),
     /// The store had the job before it was started here.
     Taken(Box<Attempt>, Result<Box<RunRow>, BatchError>),
-    Cleaned,
+    /// The worktree of an ended attempt is removed. Holds the job if it is tried again.
+    Cleaned(Option<usize>),
 }
 
 /// The state of a running call.
@@ -460,7 +461,10 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 self.budget.settle(&attempt.reservation, Some(JobSpending::default()));
                 self.concluded_elsewhere(&attempt, *row?)
             }
-            Progressed::Cleaned => Ok(()),
+            Progressed::Cleaned(again) => {
+                self.queue.extend(again);
+                Ok(())
+            }
         }
     }
 
@@ -637,7 +641,6 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             .write_all(row.to_line().as_bytes())
             .map_err(|error| BatchError::write(&rows_path, &error))?;
         self.progress.ended(&row);
-        self.clean(job, attempt);
         let is_closed = row.verdict == "provider" && matches!(row.reason.as_str(), "auth" | "quota");
         if is_closed {
             let reason = row.message.clone();
@@ -661,8 +664,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             not_run: None,
         };
         self.results.insert(attempt.at, result);
-        if wanted && self.result.stopped.is_none() {
-            self.queue.push_back(attempt.at);
+        let is_tried_again = wanted && self.result.stopped.is_none();
+        self.clean(job, attempt, is_tried_again.then_some(attempt.at));
+        if is_tried_again {
             return Ok(());
         }
         match self.breaker.note(&verdict) {
@@ -696,8 +700,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         Ok(row)
     }
 
-    /// Removes the worktree on another thread; what remains is removed when the job is run again.
-    fn clean(&mut self, job: &ReadyJob<'a>, attempt: &Attempt) {
+    /// Removes the worktree on another thread; what remains is removed when the job is run again. `again` is queued only
+    /// then, because its next attempt uses the same paths.
+    fn clean(&mut self, job: &ReadyJob<'a>, attempt: &Attempt, again: Option<usize>) {
         let repository = job.source.as_ref().ok().map(|source| source.repository.clone());
         let (tree, place) = (
             attempt.tree.clone(),
@@ -709,7 +714,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 let _ = worktree::remove(None, &place);
             })
             .await;
-            Progressed::Cleaned
+            Progressed::Cleaned(again)
         }));
     }
 

@@ -328,6 +328,21 @@ fn a_job_that_fails_costs_one_job_and_is_tried_again() {
     );
 }
 
+/// The worktree of an attempt is removed before the next one creates its own at the same path.
+#[test]
+fn a_job_with_many_files_is_tried_again_in_a_whole_tree() {
+    let world = fleet(0);
+    for n in 0..3_000 {
+        world.beside(&format!("big/d{}/{n}.txt", n % 50), "x\n");
+    }
+    repository(&world, "big");
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nretry: { on: [failed], max: 2 }\n\
+                    targets: [{ path: big, id: bad, model: \"script:bad.yaml\" }]\n";
+    batch(&world, manifest, &[]).exits(1);
+    assert_eq!(verdicts(&world), ["failed"; 3]);
+    assert!(!world.path().join("out/work/bad").exists());
+}
+
 #[test]
 fn too_many_failures_stop_the_queue_and_name_what_was_not_run() {
     let world = fleet(1);
