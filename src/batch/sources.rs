@@ -272,17 +272,32 @@ async fn has_sha256(dir: &Path, from: &str) -> Option<bool> {
     }
 }
 
-/// The commit of a branch, tag or id. A mirror has its branches where a clone has those of `origin`.
-async fn named(repository: &Repository, name: &str, is_mirror: bool) -> Result<Option<String>, String> {
-    let name = name.strip_prefix("origin/").filter(|_| is_mirror).unwrap_or(name);
-    let mut tries: Vec<String> = match is_mirror {
-        true => vec![format!("refs/remotes/origin/{name}"), format!("refs/tags/{name}")],
-        false => Vec::new(),
-    };
+/// The names in a mirror that a branch, tag or id may mean, in order. A mirror has its branches where a clone has those
+/// of `origin`, and the commit of the default branch as `refs/overnight/HEAD`.
+fn in_mirror(name: &str) -> Vec<String> {
+    if let Some(branch) = name.strip_prefix("refs/heads/") {
+        return vec![format!("refs/remotes/origin/{branch}")];
+    }
+    let name = name.strip_prefix("origin/").unwrap_or(name);
+    if let Some(steps) = name.strip_prefix("HEAD")
+        && (steps.is_empty() || steps.starts_with(['~', '^']))
+    {
+        return vec![format!("refs/overnight/HEAD{steps}")];
+    }
+    let mut tries = vec![format!("refs/remotes/origin/{name}"), format!("refs/tags/{name}")];
     let is_id = name.len() >= 4 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !is_mirror || is_id || name.contains('/') {
+    if is_id || name.contains('/') {
         tries.push(name.to_owned());
     }
+    tries
+}
+
+/// The commit of a branch, tag or id.
+async fn named(repository: &Repository, name: &str, is_mirror: bool) -> Result<Option<String>, String> {
+    let tries = match is_mirror {
+        true => in_mirror(name),
+        false => vec![name.to_owned()],
+    };
     for name in tries {
         if let Some(found) = verified(repository, &name).await? {
             return Ok(Some(found));
@@ -342,6 +357,37 @@ mod tests {
             repository(&origin, format).await;
             assert_eq!(resolved(dir, &origin, None).await.unwrap().commit.len(), length);
             std::fs::remove_dir_all(&origin).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_mirror_knows_the_names_that_the_repository_knows() {
+        let dir = tempfile::tempdir().unwrap();
+        let (dir, origin) = (dir.path(), dir.path().join("origin"));
+        repository(&origin, "sha1").await;
+        git(&origin, &["tag", "v1"]).await;
+        git(&origin, &["commit", "-q", "--allow-empty", "-m", "more"]).await;
+        let (new, old) = (
+            git(&origin, &["rev-parse", "main"]).await,
+            git(&origin, &["rev-parse", "v1"]).await,
+        );
+        for (name, commit) in [
+            ("HEAD", &new),
+            ("HEAD~1", &old),
+            ("main", &new),
+            ("main^", &old),
+            ("origin/main", &new),
+            ("refs/heads/main", &new),
+            ("v1", &old),
+            ("refs/tags/v1", &old),
+            (old.as_str(), &old),
+        ] {
+            let found = resolved(dir, &origin, Some(name)).await.unwrap();
+            assert_eq!(&found.commit, commit, "{name}");
+        }
+        for name in ["refs/heads/v1", "HEADER"] {
+            let why = resolved(dir, &origin, Some(name)).await.unwrap_err();
+            assert!(why.contains("is not a branch, tag or commit"), "{why}");
         }
     }
 }
