@@ -367,10 +367,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
 
     fn grant(&mut self, job: &ReadyJob<'a>) -> ReservationAnswer {
         let spent = match self.open_run(job) {
-            Some(open) if !self.call.plan.settings.budget.eq(&Default::default()) => {
-                child::spending_of_journal(&self.call.dir.join(&open.run)).unwrap_or_default()
-            }
-            _ => JobSpending::default(),
+            Some(open) => child::spending_of_journal(&self.call.dir.join(&open.run)).unwrap_or_default(),
+            None => JobSpending::default(),
         };
         self.budget.reserve(&job.planned.inputs.budget, spent, Instant::now())
     }
