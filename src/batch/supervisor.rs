@@ -4,6 +4,7 @@
 use super::BatchError;
 use super::breaker::CircuitBreaker;
 use super::budget::{JobSpending, Reservation, ReservationAnswer, SharedBudget};
+use super::bundle;
 use super::child::{self, ChildEnd, ValueFiles};
 use super::job_result::{JobResult, JobStanding, SupervisedCall};
 use super::merge;
@@ -878,15 +879,12 @@ fn lay_out(
 /// Opens `runs.jsonl` for appending; rewrites it when it does not hold the rows of the record.
 fn open_rows(dir: &Path, record: &BatchRecord) -> Result<File, BatchError> {
     let path = dir.join(rows::FILE);
-    let held = match std::fs::read(&path) {
-        Ok(bytes) => {
-            let lines = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
-            (bytes.is_empty() || bytes.ends_with(b"\n")).then_some(lines)
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(0),
+    let is_same = match bundle::sealed_file(&path) {
+        Ok(held) => held.sha256 == record.state.rows_digest(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
         Err(error) => return Err(BatchError::read(&path, &error)),
     };
-    if held != Some(record.state.rows) {
+    if !is_same {
         let mut text = String::new();
         record::read_lines(&dir.join(record::FILE), crate::journal::chain_key::key()?, |event| {
             if let BatchEvent::JobEnded { row } = event {
@@ -900,4 +898,40 @@ fn open_rows(dir: &Path, record: &BatchRecord) -> Result<File, BatchError> {
         .append(true)
         .open(&path)
         .map_err(|error| BatchError::write(&path, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_differ_from_the_record_are_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(rows::FILE);
+        let mut record = BatchRecord::open(dir.path()).unwrap();
+        open_rows(dir.path(), &record).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+        let mut text = String::new();
+        for job in ["a", "b"] {
+            let row = RunRow {
+                job: job.to_owned(),
+                verdict: "failed".to_owned(),
+                seconds: 0.1 + 0.2,
+                ..RunRow::default()
+            };
+            text.push_str(&row.to_line());
+            record.append(BatchEvent::JobEnded { row: Box::new(row) }).unwrap();
+        }
+        let other = text.replacen("failed", "passed", 1);
+        for held in ["", &text[..10], other.as_str(), text.as_str()] {
+            std::fs::write(&path, held).unwrap();
+            open_rows(dir.path(), &record).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        // What a later call reads from the record is the same.
+        drop(record);
+        let record = BatchRecord::open(dir.path()).unwrap();
+        let held = bundle::sealed_file(&path).unwrap();
+        assert_eq!(held.sha256, record.state.rows_digest());
+    }
 }
