@@ -138,6 +138,8 @@ struct Attempt {
     tree: PathBuf,
     workspace: PathBuf,
     files: ValueFiles,
+    /// What is missing in its worktree, for people.
+    warning: Option<String>,
     started: Timestamp,
     began: Instant,
 }
@@ -179,6 +181,8 @@ struct Supervisor<'a, 'b> {
     kill_at: Option<Instant>,
     /// Whether it was said that the budget holds jobs back.
     told_of_budget: bool,
+    /// Targets of which it was said what is missing in their worktrees.
+    told_of_tree: BTreeSet<String>,
 }
 
 /// Runs the jobs of a call, as [`ready`] returned them, to their end.
@@ -232,6 +236,7 @@ pub async fn run<'a>(
         progress,
         kill_at: None,
         told_of_budget: false,
+        told_of_tree: BTreeSet::new(),
     };
     let ended = supervisor.drive(&mut signals).await;
     if let Err(error) = ended {
@@ -414,6 +419,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             tree: place.join("tree"),
             workspace: PathBuf::new(),
             files: ValueFiles::default(),
+            warning: None,
             started: Timestamp::now(),
             began: Instant::now(),
         };
@@ -479,6 +485,11 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             return Ok(());
         }
         let name = &job.planned.identity.job;
+        if let Some(warning) = &attempt.warning
+            && self.told_of_tree.insert(job.planned.identity.target.clone())
+        {
+            self.progress.note(&format!("{name}: {warning}"));
+        }
         self.record.append(BatchEvent::JobStarted {
             job: name.clone(),
             digest: job.digest.clone(),
@@ -690,6 +701,12 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         {
             return Err(BatchError::write(&place, &error));
         }
+        if let Some(warning) = &attempt.warning {
+            row.message = match row.message.is_empty() {
+                true => warning.clone(),
+                false => format!("{}; {warning}", row.message),
+            };
+        }
         row.base = job.source.as_ref().ok().map(|source| source.commit.clone());
         row.run = out.is_dir().then(|| attempt.run.to_string_lossy().into_owned());
         row.started = Some(attempt.started);
@@ -839,14 +856,14 @@ fn lay_out(
             attempt.tree = again;
         } else if !attempt.tree.join(".git").exists() {
             // The worktree is gone: a new path makes the run apply its changes again there.
-            worktree::create(&source.repository, &source.commit, &again)?;
+            attempt.warning = worktree::create(&source.repository, &source.commit, &again)?;
             attempt.tree = again;
         }
     } else {
         for tree in [&again, &attempt.tree] {
             worktree::remove(Some(&source.repository), tree).map_err(|error| said(tree, error))?;
         }
-        worktree::create(&source.repository, &source.commit, &attempt.tree)?;
+        attempt.warning = worktree::create(&source.repository, &source.commit, &attempt.tree)?;
         let write = |name: &str, value: &serde_json::Value| {
             let path = place.join(name);
             std::fs::write(&path, value.to_string()).map_err(|error| said(&path, error))?;

@@ -328,6 +328,26 @@ fn a_job_that_fails_costs_one_job_and_is_tried_again() {
     );
 }
 
+/// Filters do not run for a batch, so files of Git LFS are pointers in its worktrees. Each target is told of once.
+#[test]
+fn pointers_in_the_worktree_of_a_job_are_told() {
+    let world = fleet(0);
+    let pointer = format!(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 12\n",
+        "a".repeat(64)
+    );
+    world.beside("large/data.bin", pointer);
+    repository(&world, "large");
+    world.beside("hi.yaml", script(&[says("hi")]));
+    let manifest = asking(2, "models: [\"script:hi.yaml\"]\n").replace("r0", "large");
+    let done = batch(&world, &manifest, &[]).exits(0);
+    let warning = "Git LFS pointers in place of 1 file";
+    assert_eq!(done.stderr.matches(warning).count(), 1, "{}", done.stderr);
+    for row in rows(&world, "out") {
+        assert!(row["message"].as_str().unwrap().contains(warning), "{row}");
+    }
+}
+
 /// The worktree of an attempt is removed before the next one creates its own at the same path.
 #[test]
 fn a_job_with_many_files_is_tried_again_in_a_whole_tree() {
