@@ -15,6 +15,7 @@ use super::remote::{RecordOwner, RemoteBundle};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
 use super::sources::{self, ResolvedSource, SourceCache};
+use crate::base::model_name::is_played;
 use crate::base::secret::Redactor;
 use crate::journal::artefacts;
 use crate::net::gate::{self, RequestGate};
@@ -312,18 +313,15 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
         let services = self.gate.services();
         let now = gate::now_ms();
-        let vendor = |model: &str| service_of(model).to_owned();
         for service in &services {
             if let Some(reason) = &service.closed {
-                self.closed
-                    .entry(vendor(&service.model))
-                    .or_insert_with(|| reason.clone());
+                self.close(service_of(&service.model), reason);
             }
         }
         let paused: BTreeSet<String> = services
             .iter()
             .filter(|service| service.until > now)
-            .map(|service| vendor(&service.model))
+            .map(|service| service_of(&service.model).to_owned())
             .collect();
         let mut passed_over = VecDeque::new();
         let mut over = None;
@@ -368,6 +366,16 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         match over {
             Some(reason) => self.stop(reason),
             None => Ok(()),
+        }
+    }
+
+    /// Starts no more jobs of a service, as [`service_of`] names it; an empty name is no service.
+    fn close(&mut self, service: &str, reason: &str) {
+        if !service.is_empty() && !self.closed.contains_key(service) {
+            let reason = self.call.redactor.redact(reason).into_owned();
+            self.progress
+                .note(&format!("no more jobs are started for {service}: {reason}"));
+            self.closed.insert(service.to_owned(), reason);
         }
     }
 
@@ -652,12 +660,13 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             .map_err(|error| BatchError::write(&rows_path, &error))?;
         self.progress.ended(&row);
         let is_closed = row.verdict == "provider" && matches!(row.reason.as_str(), "auth" | "quota");
-        if is_closed {
-            let reason = row.message.clone();
-            let service = job.planned.service().to_owned();
-            self.progress
-                .note(&format!("no more jobs are started for {service}: {reason}"));
-            self.closed.insert(service, reason);
+        // The gate names each service that refused a request, which may be that of a fallback. A played model passes no
+        // gate.
+        let is_played = is_played(job.planned.service());
+        if is_closed && is_played {
+            self.close(job.planned.service(), &row.message);
+        } else if is_closed && self.gate.services().iter().all(|service| service.closed.is_none()) {
+            self.close(service_of(&row.model), &row.message);
         }
         let tries = self.attempts.entry(attempt.at).or_insert(0);
         *tries += 1;

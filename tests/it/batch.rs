@@ -682,6 +682,32 @@ fn a_spent_quota_is_asked_no_more_than_once_a_running_job() {
     assert!(reason.contains("quota"), "{reason}");
 }
 
+/// A run whose model is gone asks the next of its list. A key that is refused there says nothing of the first service.
+#[test]
+fn the_refused_key_of_a_fallback_closes_only_its_own_service() {
+    let gone = r#"{"error": {"message": "no such model"}}"#;
+    let first = Gemini::new(vec![Answer::Status(404, Vec::new(), gone.into()), gemini::says("hi")]);
+    let refused = r#"{"error": {"message": "bad key"}}"#;
+    let second = Service::new(vec![Answer::Status(401, Vec::new(), refused.into())]);
+    let world = served(fleet(1), &first)
+        .env("OPENAI_API_KEY", "k-1123456789")
+        .env("OPENAI_BASE_URL", second.url.clone());
+    world.beside(
+        "list.yaml",
+        ASK.replace("name: ask", "name: list\nmodel: [gemini/gemini-2.5-pro, openai/gpt-5]"),
+    );
+    let manifest = "version: 1\ntargets:\n  - { path: r0, id: a, recipe: list.yaml }\n  \
+                    - { path: r0, id: b, recipe: ask.yaml, model: gemini/gemini-2.5-pro }\n";
+    let done = batch(&world, manifest, &["--jobs", "1", "--format", "json"]).exits(7);
+    assert_eq!(verdicts(&world), ["provider", "no_change"]);
+    assert!(
+        done.stderr.contains("no more jobs are started for openai:"),
+        "{}",
+        done.stderr
+    );
+    assert_eq!(second.seen().len(), 1);
+}
+
 #[test]
 fn trials_and_models_are_scored_and_compared() {
     let world = fleet(2);
