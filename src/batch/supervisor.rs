@@ -393,8 +393,11 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         (open.digest == job.digest).then(|| open.clone())
     }
 
+    /// Records why a job was not run. A job that waits for another attempt has a result, which stays.
     fn leave_out(&mut self, at: usize, reason: String) {
-        let Some(job) = self.jobs.get(at) else { return };
+        let Some(job) = self.jobs.get(at).filter(|_| !self.results.contains_key(&at)) else {
+            return;
+        };
         let name = job.planned.identity.job.clone();
         let row = self.record.state.last.get(&name).cloned();
         let result = JobResult {
@@ -767,10 +770,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     fn finished(mut self) -> SupervisedCall {
         let reason = self.result.stopped.clone().unwrap_or_default();
         while let Some(at) = self.queue.pop_front() {
-            // A job that waits for another attempt has a result.
-            if !self.results.contains_key(&at) {
-                self.leave_out(at, reason.clone());
-            }
+            self.leave_out(at, reason.clone());
         }
         for (at, job) in self.jobs.iter().enumerate() {
             let name = &job.planned.identity.job;

@@ -709,6 +709,26 @@ fn the_refused_key_of_a_fallback_closes_only_its_own_service() {
 }
 
 #[test]
+fn a_job_that_waits_to_be_tried_again_keeps_its_result_when_its_service_closes() {
+    let told = |status: u16, text: &str| {
+        let body = json!({"error": {"message": text}}).to_string();
+        Answer::Status(status, Vec::new(), body)
+    };
+    let service = Gemini::new(vec![told(404, "no such model"), told(401, "bad key")]);
+    let world = served(fleet(1), &service);
+    let head = "models: [gemini/gemini-2.5-pro]\nretry: { on: [provider], max: 1 }\n";
+    let done = batch(&world, &asking(2, head), &["--jobs", "1", "--format", "json"])
+        .exits(7)
+        .json();
+    assert_eq!(
+        (&done["jobs"]["provider"], &done["jobs"]["not_run"]),
+        (&json!(2), &json!(0)),
+        "{done}"
+    );
+    assert_eq!(service.seen().len(), 2);
+}
+
+#[test]
 fn trials_and_models_are_scored_and_compared() {
     let world = fleet(2);
     let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\", \"script:bad.yaml\"]\ntrials: 2\n\
