@@ -84,11 +84,6 @@ impl SharedBudget {
         }
     }
 
-    /// The time after which no further job is started; `None` without a limit.
-    pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
     /// Reserves for a job whose own limits are `own` and which used `spent` in an earlier call. A job whose cost limit is 0
     /// cannot cost anything: it reserves no money and keeps its recipe's limit.
     pub fn reserve(&mut self, own: &Budget, spent: JobSpending, now: Instant) -> ReservationAnswer {

@@ -168,6 +168,8 @@ struct Supervisor<'a, 'b> {
     budget: SharedBudget,
     breaker: CircuitBreaker,
     queue: VecDeque<usize>,
+    /// What the runs that are resumed used in earlier calls, by job.
+    spent_before: HashMap<usize, JobSpending>,
     /// Attempts of this call, by job.
     attempts: HashMap<usize, u64>,
     work: FuturesUnordered<LocalBoxFuture<'b, Progressed>>,
@@ -224,6 +226,7 @@ pub async fn run<'a>(
         rows,
         gate,
         queue,
+        spent_before: HashMap::new(),
         attempts: HashMap::new(),
         work: FuturesUnordered::new(),
         active: 0,
@@ -338,7 +341,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 passed_over.push_back(at);
                 continue;
             }
-            match self.grant(job) {
+            match self.grant(at, job) {
                 ReservationAnswer::Start(reservation) => self.prepare(at, reservation),
                 ReservationAnswer::Wait(limit) => {
                     if !self.told_of_budget {
@@ -379,9 +382,13 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    fn grant(&mut self, job: &ReadyJob<'a>) -> ReservationAnswer {
+    fn grant(&mut self, at: usize, job: &ReadyJob<'a>) -> ReservationAnswer {
         let spent = match self.open_run(job) {
-            Some(open) => child::spending_of_journal(&self.call.dir.join(&open.run)).unwrap_or_default(),
+            // Read once: a job that waits for budget asks again at every tick.
+            Some(open) => *self
+                .spent_before
+                .entry(at)
+                .or_insert_with(|| child::spending_of_journal(&self.call.dir.join(&open.run)).unwrap_or_default()),
             None => JobSpending::default(),
         };
         self.budget.reserve(&job.planned.inputs.budget, spent, Instant::now())
