@@ -284,10 +284,10 @@ async fn bring_run(objects: &Objects, dir: &Path, ended: &EndedJob) -> Result<()
     Ok(())
 }
 
-/// Downloads the patch of a run to the path that its row names.
+/// Downloads the patch of a run to the path that its row names, or removes that of an earlier run if it names none.
 async fn bring_patch(objects: &Objects, dir: &Path, ended: &EndedJob) -> Result<(), FetchProblem> {
     let Some(patch) = &ended.row.patch else {
-        return Ok(());
+        return merge::remove_patch(dir, &ended.row.job).map_err(FetchProblem::Local);
     };
     match ended.files.get("changes.patch") {
         Some(sealed) => {

@@ -864,6 +864,7 @@ fn shards_merge_to_what_one_machine_gives() {
     std::fs::write(patch, "other").unwrap();
     let done = merge(&[all[0], all[1], "patched"], "m4").exits(3);
     assert!(done.stderr.contains("altered-bundle"), "{}", done.stderr);
+    assert!(!world.path().join("m4").exists());
     // Another split, another manifest, no bundle.
     let half = sharded(&world, "1/2");
     let done = merge(&[all[0], all[1], all[2], &half], "m5").exits(3);
@@ -874,6 +875,22 @@ fn shards_merge_to_what_one_machine_gives() {
     assert!(done.stderr.contains("other-manifest"), "{}", done.stderr);
     let done = merge(&[all[0], "r0"], "m7").exits(3);
     assert!(done.stderr.contains("no-bundle"), "{}", done.stderr);
+}
+
+/// The patches of a merged batch are those of the last rows.
+#[test]
+fn a_job_that_has_no_patch_any_more_has_none_in_a_merge_into_the_same_place() {
+    let world = fleet(1);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n\
+                    targets: [{ path: r0, id: a }]\n";
+    let patch = world.path().join("merged/patches/a.patch");
+    batch(&world, manifest, &[]).exits(0);
+    call(&world, &["merge", "out", "--out", "merged"]).exits(0);
+    assert!(patch.is_file());
+    world.beside("ok.yaml", script(&[says("I will not")]));
+    batch(&world, manifest, &[]).exits(1);
+    call(&world, &["merge", "out", "--out", "merged"]).exits(1);
+    assert!(!patch.exists());
 }
 
 fn copy(world: &World, from: &str, to: &str) {
