@@ -632,7 +632,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             self.results.insert(attempt.at, result);
             return Ok(());
         }
-        let row = Box::new(self.row(job, &attempt, &end)?);
+        let row = Box::new(self.row(job, &attempt, end)?);
         let Some(store) = self.call.store else {
             return self.concluded(&attempt, *row);
         };
@@ -704,21 +704,23 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    /// Makes the row of a finished attempt and copies its patch beside the others.
-    fn row(&self, job: &ReadyJob<'a>, attempt: &Attempt, end: &ChildEnd) -> Result<RunRow, BatchError> {
+    /// Makes the row of a finished attempt and copies its patch beside the others. A job whose patch cannot be read has
+    /// not succeeded, whatever its run says.
+    fn row(&self, job: &ReadyJob<'a>, attempt: &Attempt, end: ChildEnd) -> Result<RunRow, BatchError> {
         let out = self.call.dir.join(&attempt.run);
         let name = &job.planned.identity.job;
-        let mut row = child::row(job.planned, &job.digest, attempt.number, end);
-        let beside = merge::patch_of(name);
-        let place = self.call.dir.join(&beside);
-        if let Some((bytes, digest)) = child::patch_of(&out) {
-            artefacts::replace(&place, &bytes)?;
+        let (patch, end) = match child::patch_of(&out) {
+            Ok(patch) => (patch, end),
+            Err(why) => (None, end.in_environment(why)),
+        };
+        let mut row = child::row(job.planned, &job.digest, attempt.number, &end);
+        if let Some((bytes, digest)) = patch {
+            let beside = merge::patch_of(name);
+            artefacts::replace(&self.call.dir.join(&beside), &bytes)?;
             row.patch = Some(beside);
             row.patch_digest = Some(digest);
-        } else if let Err(error) = std::fs::remove_file(&place)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            return Err(BatchError::write(&place, &error));
+        } else {
+            merge::remove_patch(self.call.dir, name)?;
         }
         if let Some(warning) = &attempt.warning {
             row.message = match row.message.is_empty() {
