@@ -147,8 +147,8 @@ impl SharedBudget {
         })
     }
 
-    /// Returns what a job did not use; `used` is the usage of its whole run, of which only the part of this call counts.
-    /// `None` means that its usage is unknown; it then counts as the whole reservation.
+    /// Returns what a job did not use. `used` is the usage of its whole run, of which only the part of this call
+    /// counts; `None` means that it is unknown, and then counts as the whole reservation.
     pub fn settle(&mut self, reservation: &Reservation, used: Option<JobSpending>) {
         self.running = self.running.saturating_sub(1);
         for (reserved, held) in self.reserved.iter_mut().zip(reservation.held) {

@@ -374,12 +374,13 @@ impl<'a, 'b> Supervisor<'a, 'b> {
 
     /// Starts no more jobs of a service, as [`service_of`] names it; an empty name is no service.
     fn close(&mut self, service: &str, reason: &str) {
-        if !service.is_empty() && !self.closed.contains_key(service) {
-            let reason = self.call.redactor.redact(reason).into_owned();
-            self.progress
-                .note(&format!("no more jobs are started for {service}: {reason}"));
-            self.closed.insert(service.to_owned(), reason);
+        if service.is_empty() || self.closed.contains_key(service) {
+            return;
         }
+        let reason = self.call.redactor.redact(reason).into_owned();
+        self.progress
+            .note(&format!("no more jobs are started for {service}: {reason}"));
+        self.closed.insert(service.to_owned(), reason);
     }
 
     fn grant(&mut self, at: usize, job: &ReadyJob<'a>) -> ReservationAnswer {
@@ -737,8 +738,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         Ok(row)
     }
 
-    /// Removes the worktree on another thread; what remains is removed when the job is run again. `again` is queued only
-    /// then, because its next attempt uses the same paths.
+    /// Removes the worktree on another thread; what remains is removed when the job is run again. `again` is queued
+    /// once it is removed, because the next attempt uses the same paths.
     fn clean(&mut self, job: &ReadyJob<'a>, attempt: &Attempt, again: Option<usize>) {
         let repository = job.source.as_ref().ok().map(|source| source.repository.clone());
         let (tree, place) = (
