@@ -24,6 +24,8 @@ impl JobSpending {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reservation {
     held: [u64; 3],
+    /// What the run used in earlier calls. Its usage at the end contains it.
+    spent: JobSpending,
     /// The job's limits, as flags of `overnight run`.
     pub limits: RunLimits,
 }
@@ -82,11 +84,6 @@ impl SharedBudget {
         }
     }
 
-    /// The time after which no further job is started; `None` without a limit.
-    pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
     /// Reserves for a job whose own limits are `own` and which used `spent` in an earlier call. A job whose cost limit is 0
     /// cannot cost anything: it reserves no money and keeps its recipe's limit.
     pub fn reserve(&mut self, own: &Budget, spent: JobSpending, now: Instant) -> ReservationAnswer {
@@ -95,7 +92,7 @@ impl SharedBudget {
             left => left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1)),
         };
         let wants = [own.turns, own.tokens, own.cost_micros];
-        let spent = spent.amounts();
+        let before = spent.amounts();
         let (mut held, mut limits) = ([0; 3], [None; 3]);
         for (at, name) in NAMES.into_iter().enumerate() {
             let Some(cap) = self.caps[at] else { continue };
@@ -103,7 +100,7 @@ impl SharedBudget {
                 continue;
             }
             let left = cap.saturating_sub(self.settled[at] + self.reserved[at]);
-            let own = wants[at].map(|own| own.saturating_sub(spent[at]));
+            let own = wants[at].map(|own| own.saturating_sub(before[at]));
             // Until a job has settled, assume that one request costs at most what a whole job may.
             let margin = match (at, self.jobs) {
                 (0, _) => 0,
@@ -130,7 +127,7 @@ impl SharedBudget {
                 (true, own) => own.map_or(left, |own| own.min(left)),
                 (false, _) => held[at] - margin,
             };
-            limits[at] = Some(limit + spent[at]);
+            limits[at] = Some(limit + before[at]);
         }
         for (reserved, held) in self.reserved.iter_mut().zip(held) {
             *reserved += held;
@@ -140,6 +137,7 @@ impl SharedBudget {
         let wall_ms = left_ms.map(|left| own.wall_ms.map_or(left, |own| own.min(left)));
         ReservationAnswer::Start(Reservation {
             held,
+            spent,
             limits: RunLimits {
                 turns,
                 tokens,
@@ -149,15 +147,20 @@ impl SharedBudget {
         })
     }
 
-    /// Returns what a job did not use. `None` means that its usage is unknown; it then counts as the whole reservation.
+    /// Returns what a job did not use. `used` is the usage of its whole run, of which only the part of this call
+    /// counts; `None` means that it is unknown, and then counts as the whole reservation.
     pub fn settle(&mut self, reservation: &Reservation, used: Option<JobSpending>) {
         self.running = self.running.saturating_sub(1);
         for (reserved, held) in self.reserved.iter_mut().zip(reservation.held) {
             *reserved = reserved.saturating_sub(held);
         }
+        let before = match used {
+            Some(_) => reservation.spent.amounts(),
+            None => [0; 3],
+        };
         let used = used.map_or(reservation.held, JobSpending::amounts);
-        for (settled, used) in self.settled.iter_mut().zip(used) {
-            *settled = settled.saturating_add(used);
+        for (settled, (used, before)) in self.settled.iter_mut().zip(used.into_iter().zip(before)) {
+            *settled = settled.saturating_add(used.saturating_sub(before));
         }
         let [turns, ..] = used;
         if turns == 0 {
@@ -310,6 +313,20 @@ mod tests {
             held.held[2], 40,
             "and only the rest is new, with room for its last request"
         );
+        let in_all = JobSpending {
+            turns: 3,
+            tokens: 0,
+            cost_micros: 55,
+        };
+        shared.settle(&held, Some(in_all));
+        let in_this_call = shared.settled();
+        assert_eq!((in_this_call.turns, in_this_call.cost_micros), (1, 15));
+        // It ended before its first request.
+        let ReservationAnswer::Start(held) = shared.reserve(&cost(60), before, Instant::now()) else {
+            panic!()
+        };
+        shared.settle(&held, Some(JobSpending::default()));
+        assert_eq!(shared.settled(), in_this_call);
     }
 
     #[test]

@@ -96,13 +96,21 @@ pub struct ChildEnd {
 impl ChildEnd {
     /// The ending of a job that could not be started.
     pub fn environment(message: String) -> Self {
+        let nothing = Self {
+            spending: Some(JobSpending::default()),
+            ..Self::default()
+        };
+        nothing.in_environment(message)
+    }
+
+    /// This ending, if what the run left cannot be used on this machine.
+    pub fn in_environment(self, message: String) -> Self {
         Self {
             verdict: "environment".to_owned(),
             exit_code: 8,
             reason: "environment".to_owned(),
             message,
-            spending: Some(JobSpending::default()),
-            ..Self::default()
+            ..self
         }
     }
 
@@ -224,11 +232,20 @@ fn last_line(log: &Path) -> String {
     lines.next_back().unwrap_or_default().chars().take(500).collect()
 }
 
-/// The bytes of a run's patch; `None` when nothing changed.
-pub fn patch_of(run_dir: &Path) -> Option<(Vec<u8>, String)> {
-    let bytes = std::fs::read(run_dir.join("changes.patch")).ok()?;
-    let digest = sha256_hex(&[&bytes]);
-    Some((bytes, digest))
+/// The bytes of a run's patch and their digest; `None` when nothing changed.
+///
+/// # Errors
+/// A sentence: there is a patch and it cannot be read.
+pub fn patch_of(run_dir: &Path) -> Result<Option<(Vec<u8>, String)>, String> {
+    let path = run_dir.join("changes.patch");
+    match std::fs::read(&path) {
+        Ok(bytes) => {
+            let digest = sha256_hex(&[&bytes]);
+            Ok(Some((bytes, digest)))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+    }
 }
 
 /// The row of an attempt, without patch and times.
@@ -254,7 +271,9 @@ pub fn row(job: &PlannedJob, digest: &str, attempt: u64, end: &ChildEnd) -> RunR
         name: identity.name.clone(),
         recipe: known(&job.inputs.recipe, &end.recipe),
         target: identity.target.clone(),
+        git_ref: identity.git_ref.clone(),
         params: identity.params.clone(),
+        input: identity.input.clone(),
         model: known(planned, &end.model),
         trial: identity.trial,
         attempt,
@@ -267,5 +286,24 @@ pub fn row(job: &PlannedJob, digest: &str, attempt: u64, end: &ChildEnd) -> RunR
         tokens: spending.tokens,
         turns: spending.turns,
         ..RunRow::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_patch_that_does_not_exist_means_that_nothing_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let patch = dir.path().join("changes.patch");
+        assert_eq!(patch_of(dir.path()), Ok(None));
+        std::fs::write(&patch, "diff").unwrap();
+        let (bytes, _) = patch_of(dir.path()).unwrap().unwrap();
+        assert_eq!(bytes, b"diff");
+        std::fs::remove_file(&patch).unwrap();
+        std::fs::create_dir(&patch).unwrap();
+        let why = patch_of(dir.path()).unwrap_err();
+        assert!(why.contains("changes.patch"), "{why}");
     }
 }

@@ -28,7 +28,34 @@ pub struct BatchComparison {
 struct Side {
     job: String,
     passed: bool,
-    keys: [String; 3],
+    /// Name, target, parameters and trial.
+    plain: String,
+    /// Reference and input.
+    task: String,
+    recipe: String,
+    model: String,
+}
+
+/// What pairs jobs: their names, or besides the fields of [`Side::plain`] some of the others.
+#[derive(Clone, Copy, Debug)]
+enum PairedBy {
+    Fields { task: bool, recipe: bool, model: bool },
+    Job,
+}
+
+impl Side {
+    fn key(&self, by: PairedBy) -> Vec<&str> {
+        match by {
+            PairedBy::Fields { task, recipe, model } => {
+                let more = [(task, &self.task), (recipe, &self.recipe), (model, &self.model)];
+                let more = more
+                    .into_iter()
+                    .filter_map(|(used, field)| used.then_some(field.as_str()));
+                std::iter::once(self.plain.as_str()).chain(more).collect()
+            }
+            PairedBy::Job => vec![self.job.as_str()],
+        }
+    }
 }
 
 /// The last finished row of each job. `path` is a batch directory or a `runs.jsonl`.
@@ -45,39 +72,58 @@ fn read(path: &Path) -> Result<Vec<Side>, BatchError> {
     Ok(last.into_values().collect())
 }
 
-/// Pairs jobs by name, target, parameters and trial; where that is ambiguous within one batch, by the recipe too, then
-/// by the model.
 fn side(row: &RunRow) -> Side {
-    let params = serde_json::Value::Object(row.params.clone());
-    let plain = format!("{}\n{}\n{params}\n{}", row.name, row.target, row.trial);
-    let with_recipe = format!("{plain}\n{}", row.recipe);
-    let with_model = format!("{with_recipe}\n{}", row.model);
+    let plain = (&row.name, &row.target, &row.params, row.trial);
+    let task = (&row.git_ref, &row.input);
     Side {
         job: row.job.clone(),
         passed: row.is_success(),
-        keys: [plain, with_recipe, with_model],
+        plain: serde_json::to_string(&plain).unwrap_or_default(),
+        task: serde_json::to_string(&task).unwrap_or_default(),
+        recipe: row.recipe.clone(),
+        model: row.model.clone(),
     }
+}
+
+/// Pairs jobs by name, target, parameters and trial; where that is ambiguous within one batch, by the recipe too, then
+/// by the model, each of them first without reference and input and then with them. Where all of it is ambiguous, pairs
+/// jobs of the same name. `None` if there are none.
+fn pairing(a: &[Side], b: &[Side]) -> Option<PairedBy> {
+    let unique = |sides: &[Side], by: PairedBy| {
+        let mut seen = BTreeSet::new();
+        sides.iter().all(|side| seen.insert(side.key(by)))
+    };
+    let levels = [(false, false), (true, false), (true, true)];
+    let fields = levels
+        .into_iter()
+        .flat_map(|(recipe, model)| [false, true].map(|task| PairedBy::Fields { task, recipe, model }));
+    let found = { fields }.find(|by| unique(a, *by) && unique(b, *by));
+    found.or_else(|| {
+        let names: BTreeSet<&str> = a.iter().map(|side| side.job.as_str()).collect();
+        let meet = b.iter().any(|side| names.contains(side.job.as_str()));
+        meet.then_some(PairedBy::Job)
+    })
 }
 
 /// Compares two batches.
 ///
 /// # Errors
-/// One of them cannot be read.
+/// One of them cannot be read, or their jobs cannot be paired.
 pub fn compare(a: &Path, b: &Path) -> Result<BatchComparison, BatchError> {
-    Ok(paired(&read(a)?, &read(b)?))
+    paired(&read(a)?, &read(b)?)
 }
 
-fn paired(a: &[Side], b: &[Side]) -> BatchComparison {
-    let unique = |sides: &[Side], level: usize| {
-        let mut seen = BTreeSet::new();
-        sides.iter().all(|side| seen.insert(side.keys[level].clone()))
-    };
-    let level = (0..3).find(|level| unique(a, *level) && unique(b, *level)).unwrap_or(2);
-    let of_b: BTreeMap<&str, &Side> = b.iter().map(|side| (side.keys[level].as_str(), side)).collect();
-    let keys_a: BTreeSet<&str> = a.iter().map(|side| side.keys[level].as_str()).collect();
+fn paired(a: &[Side], b: &[Side]) -> Result<BatchComparison, BatchError> {
+    let by = pairing(a, b).ok_or_else(|| {
+        let why = "the jobs of the two batches cannot be paired: several jobs of one of them agree in name, target, \
+                   ref, parameters, input, trial, recipe and model, and the two batches share no name of a job";
+        BatchError::Invalid(why.to_owned())
+    })?;
+    let of_b: BTreeMap<Vec<&str>, &Side> = b.iter().map(|side| (side.key(by), side)).collect();
+    let keys_a: BTreeSet<Vec<&str>> = a.iter().map(|side| side.key(by)).collect();
     let mut found = BatchComparison::default();
     for side in a {
-        match of_b.get(side.keys[level].as_str()) {
+        match of_b.get(&side.key(by)) {
             None => found.only_a.push(side.job.clone()),
             Some(other) => match (side.passed, other.passed) {
                 (true, true) => found.both_passed += 1,
@@ -87,7 +133,7 @@ fn paired(a: &[Side], b: &[Side]) -> BatchComparison {
             },
         }
     }
-    let only_b = b.iter().filter(|side| !keys_a.contains(side.keys[level].as_str()));
+    let only_b = b.iter().filter(|side| !keys_a.contains(&side.key(by)));
     found.only_b = only_b.map(|side| side.job.clone()).collect();
     for list in [
         &mut found.fixed,
@@ -98,7 +144,7 @@ fn paired(a: &[Side], b: &[Side]) -> BatchComparison {
         list.sort();
     }
     found.p_value = mcnemar(found.fixed.len() as u64, found.broken.len() as u64);
-    found
+    Ok(found)
 }
 
 /// The two-sided p value of McNemar's exact test: the binomial test of an even split of `a + b` changes.
@@ -192,7 +238,7 @@ mod tests {
             row("b-y", "b", "y", true),
             row("d-y", "d", "y", true),
         ];
-        let found = paired(&a, &b);
+        let found = paired(&a, &b).unwrap();
         assert_eq!(
             (found.fixed, found.broken),
             (vec!["b-y".to_owned()], vec!["a-y".to_owned()])
@@ -202,7 +248,41 @@ mod tests {
             (vec!["c-x".to_owned()], vec!["d-y".to_owned()])
         );
         let both = [row("a-x", "a", "x", true), row("a-y", "a", "y", true)];
-        let found = paired(&both, &both);
+        let found = paired(&both, &both).unwrap();
         assert_eq!(found.both_passed, 2);
+    }
+
+    #[test]
+    fn jobs_that_differ_by_input_or_ref_pair_with_their_own() {
+        let task = |job: &str, input: Option<&str>, git_ref: Option<&str>, passed: bool| {
+            side(&RunRow {
+                job: job.to_owned(),
+                input: input.map(str::to_owned),
+                git_ref: git_ref.map(str::to_owned),
+                verdict: if passed { "passed" } else { "failed" }.to_owned(),
+                ..RunRow::default()
+            })
+        };
+        let a = [
+            task("x1", Some("1"), None, true),
+            task("x2", Some("2"), None, false),
+            task("x3", Some("1"), Some("next"), true),
+        ];
+        let b = [
+            task("y1", Some("1"), None, false),
+            task("y2", Some("2"), None, false),
+            task("y3", Some("1"), Some("next"), true),
+        ];
+        let found = paired(&a, &b).unwrap();
+        assert_eq!(found.broken, ["y1"]);
+        assert_eq!((found.both_failed, found.both_passed), (1, 1));
+        // One job of a batch pairs across references.
+        let found = paired(&a[..1], &b[2..]).unwrap();
+        assert_eq!(found.both_passed, 1);
+        // Rows of an earlier version hold neither: only the same names are the same jobs.
+        let old = |jobs: [&str; 2]| jobs.map(|job| task(job, None, None, true));
+        assert_eq!(paired(&old(["x1", "x2"]), &old(["x1", "x2"])).unwrap().both_passed, 2);
+        let refused = paired(&old(["x1", "x2"]), &old(["y1", "y2"]));
+        assert!(matches!(refused, Err(BatchError::Invalid(_))), "{refused:?}");
     }
 }

@@ -17,7 +17,8 @@ pub struct ModelScore {
     pub recipe: String,
     /// The model as `PROVIDER/NAME`.
     pub model: String,
-    /// Number of distinct jobs: combinations of recipe, target and parameters, not counting trials.
+    /// Number of distinct jobs: combinations of recipe, target, reference, parameters and input, not counting
+    /// trials.
     pub jobs: u64,
     /// Number of runs that ended.
     pub trials: u64,
@@ -90,12 +91,8 @@ pub fn scores<'a>(rows: impl Iterator<Item = &'a RunRow>) -> Vec<ModelScore> {
     let mut cells: BTreeMap<(String, String), Cell> = BTreeMap::new();
     for row in rows {
         let cell = cells.entry((row.recipe.clone(), row.model.clone())).or_default();
-        let key = format!(
-            "{}\n{}\n{}",
-            row.name,
-            row.target,
-            serde_json::Value::Object(row.params.clone())
-        );
+        let task = (&row.name, &row.target, &row.git_ref, &row.params, &row.input);
+        let key = serde_json::to_string(&task).unwrap_or_default();
         let (passed, trials) = cell.jobs.entry(key).or_default();
         *passed += u64::from(row.is_success());
         *trials += 1;
@@ -177,6 +174,26 @@ mod tests {
         // 1 - C(7,2)/C(10,2)
         assert!(near(pass_at(2, 3, 10), 1.0 - 21.0 / 45.0));
         assert!(near(pass_at(5, 0, 5), 0.0) && near(pass_at(5, 1, 5), 1.0));
+    }
+
+    #[test]
+    fn jobs_that_differ_by_input_or_ref_are_no_trials_of_one_another() {
+        let row = |input: &str, git_ref: &str, verdict: &str| RunRow {
+            input: Some(input.to_owned()),
+            git_ref: Some(git_ref.to_owned()),
+            verdict: verdict.to_owned(),
+            ..RunRow::default()
+        };
+        let rows = [
+            row("a", "main", "passed"),
+            row("b", "main", "failed"),
+            row("a", "next", "failed"),
+            row("a", "next", "passed"),
+        ];
+        let found = scores(rows.iter()).remove(0);
+        assert_eq!((found.jobs, found.trials, found.passed), (3, 4, 2));
+        // At two trials only the last job counts.
+        assert!(near(found.pass_at[&1], 0.5) && near(found.pass_at[&2], 1.0));
     }
 
     proptest! {

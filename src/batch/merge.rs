@@ -88,10 +88,12 @@ pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchErr
     if !problems.is_empty() {
         return Err(BatchError::Invalid(problems.join("\n")));
     }
-    std::fs::create_dir_all(out).map_err(|error| BatchError::write(out, &error))?;
-    bundle::open(out)?;
     let mut missing = absent_shards(&bundles, &unended);
-    let rows = copy_rows(&bundles, out)?;
+    let rows = read_rows(&bundles, out)?;
+    let patches = named_patches(&bundles, &rows.last);
+    for patch in &patches {
+        patch.read()?;
+    }
     let call = rows.call;
     let reasons: HashMap<&str, &str> = bundles
         .iter()
@@ -131,6 +133,11 @@ pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchErr
         shard: None,
     };
     let result = BatchResult::of(&head, &jobs, &call);
+    // Everything is checked; nothing was written until here.
+    std::fs::create_dir_all(out).map_err(|error| BatchError::write(out, &error))?;
+    bundle::open(out)?;
+    write_rows(&bundles, out)?;
+    write_patches(&patches, &jobs, out)?;
     let text = serde_json::to_string(&plan).unwrap_or_default();
     artefacts::replace(&out.join(plan::FILE), text.as_bytes())?;
     outputs::write(out, &head, &jobs, &result)?;
@@ -386,64 +393,75 @@ fn absent_shards(bundles: &[Bundle<'_>], unended: &[&BundlePlace]) -> Vec<String
     missing
 }
 
-struct CopiedRows {
+struct ReadRows {
     last: HashMap<String, RunRow>,
     call: SupervisedCall,
     /// Jobs with rows in a bundle that does not list them.
     others: BTreeSet<String>,
 }
 
-/// Writes the rows, with paths relative to `out`. Only the rows of jobs that a bundle lists are copied; other rows,
-/// which another split left in its directory, only count as spent.
-fn copy_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<CopiedRows, BatchError> {
-    let mut copied = CopiedRows {
+/// Passes each row of a bundle to `take`, with its paths relative to `out`, and whether the bundle lists its job. Other
+/// rows are of jobs that another split left in the directory.
+fn each_row(bundle: &Bundle<'_>, out: &Path, mut take: impl FnMut(RunRow, bool)) -> Result<(), BatchError> {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let prefix = relative(&absolute(out), &absolute(bundle.dir));
+    let own: HashSet<&str> = bundle.seal.jobs.iter().map(String::as_str).collect();
+    rows::each(&bundle.dir.join(rows::FILE), |mut row| {
+        row.run = row.run.filter(|run| is_inside(run)).map(|run| shown(&prefix.join(run)));
+        let is_own = own.contains(row.job.as_str());
+        take(row, is_own);
+    })?;
+    Ok(())
+}
+
+/// Reads and checks the rows. Of jobs that their bundle does not list, they only count as spent.
+fn read_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<ReadRows, BatchError> {
+    let mut found = ReadRows {
         last: HashMap::new(),
         call: SupervisedCall::default(),
         others: BTreeSet::new(),
     };
-    let base = std::path::absolute(out).unwrap_or_else(|_| out.to_owned());
-    let mut failed = Ok(());
+    for bundle in bundles {
+        let mut odd = None;
+        let read = each_row(bundle, out, |row, is_own| {
+            add(&mut found.call, &row);
+            if !is_own {
+                found.others.insert(row.job);
+                return;
+            }
+            // A later attempt may have replaced this attempt's patch, but the name is the same.
+            let is_odd = |patch: &String| *patch != patch_of(&row.job) || !is_inside(patch);
+            if row.patch.as_ref().is_some_and(is_odd) {
+                odd.get_or_insert_with(|| row.job.clone());
+            }
+            found.last.insert(row.job.clone(), row);
+        });
+        if let Some(job) = odd {
+            let why = format!("runs.jsonl is altered: it names another file as the patch of {job}");
+            let help = "copy the bundle again";
+            return Err(BatchError::Invalid(problem(bundle.shown, ALTERED, &why, help)));
+        }
+        read?;
+    }
+    Ok(found)
+}
+
+/// Writes the rows of the jobs that the bundles list.
+fn write_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<(), BatchError> {
     outputs::stream(&out.join(rows::FILE), |file| {
         for bundle in bundles {
-            let dir = std::path::absolute(bundle.dir).unwrap_or_else(|_| bundle.dir.to_owned());
-            let prefix = relative(&base, &dir);
-            let own: HashSet<&str> = bundle.seal.jobs.iter().map(String::as_str).collect();
             let mut written = Ok(());
-            let mut odd = None;
-            let read = rows::each(&bundle.dir.join(rows::FILE), |mut row| {
-                row.run = row.run.filter(|run| is_inside(run)).map(|run| shown(&prefix.join(run)));
-                add(&mut copied.call, &row);
-                if !own.contains(row.job.as_str()) {
-                    copied.others.insert(row.job);
-                    return;
-                }
-                // A later attempt may have replaced this attempt's patch, but the name is the same.
-                let is_odd = |patch: &String| *patch != patch_of(&row.job) || !is_inside(patch);
-                if row.patch.as_ref().is_some_and(is_odd) {
-                    odd.get_or_insert_with(|| row.job.clone());
-                }
-                if written.is_ok() {
+            let read = each_row(bundle, out, |row, is_own| {
+                if is_own && written.is_ok() {
                     written = file.write_all(row.to_line().as_bytes());
                 }
-                copied.last.insert(row.job.clone(), row);
             });
             written?;
-            if let Some(job) = odd {
-                let why = format!("runs.jsonl is altered: it names another file as the patch of {job}");
-                let help = "copy the bundle again";
-                failed = Err(BatchError::Invalid(problem(bundle.shown, ALTERED, &why, help)));
-                return Ok(());
-            }
-            if let Err(error) = read {
-                failed = Err(error);
-                return Ok(());
-            }
+            // They could be read before, so someone changes them now.
+            read.map_err(std::io::Error::other)?;
         }
         Ok(())
-    })?;
-    failed?;
-    patches(bundles, out, &copied.last)?;
-    Ok(copied)
+    })
 }
 
 /// The path of a job's patch in its batch directory.
@@ -451,33 +469,76 @@ pub fn patch_of(job: &str) -> String {
     format!("patches/{job}.patch")
 }
 
-/// Copies the patch that a job's last row names, after checking its digest.
-fn patches(bundles: &[Bundle<'_>], out: &Path, last: &HashMap<String, RunRow>) -> Result<(), BatchError> {
-    for bundle in bundles {
-        for job in &bundle.seal.jobs {
-            let Some(row) = last.get(job) else { continue };
-            let (Some(patch), Some(digest)) = (&row.patch, &row.patch_digest) else {
-                continue;
-            };
-            let from = bundle.dir.join(patch);
-            let bytes = std::fs::read(&from).map_err(|error| {
-                let why = format!("{patch} cannot be read: {error}");
-                BatchError::Invalid(problem(bundle.shown, CUT, &why, "copy the bundle again"))
-            })?;
-            if !bundle::is_patch(&bytes, digest) {
-                let why = format!("{patch} is altered: its digest is another");
-                return Err(BatchError::Invalid(problem(
-                    bundle.shown,
-                    ALTERED,
-                    &why,
-                    "copy the bundle again",
-                )));
-            }
-            let to = out.join(patch);
-            if to != from {
-                artefacts::replace(&to, &bytes)?;
-            }
+/// Removes the patch of an earlier run of a job from a batch directory.
+///
+/// # Errors
+/// It cannot be removed; one that does not exist is no error.
+pub fn remove_patch(dir: &Path, job: &str) -> Result<(), BatchError> {
+    let patch = patch_of(job);
+    // A plan may come from elsewhere and name jobs as it likes.
+    if !is_inside(&patch) {
+        return Ok(());
+    }
+    let path = dir.join(patch);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(BatchError::write(&path, &error)),
+        _ => Ok(()),
+    }
+}
+
+/// The patch that a job's last row names.
+struct NamedPatch<'a> {
+    bundle: &'a Bundle<'a>,
+    /// Relative to the bundle.
+    patch: String,
+    digest: String,
+}
+
+impl NamedPatch<'_> {
+    fn place(&self) -> PathBuf {
+        self.bundle.dir.join(&self.patch)
+    }
+
+    /// Its bytes, after checking their digest.
+    fn read(&self) -> Result<Vec<u8>, BatchError> {
+        let wrong =
+            |code: &str, why: &str| BatchError::Invalid(problem(self.bundle.shown, code, why, "copy the bundle again"));
+        let patch = &self.patch;
+        let bytes =
+            std::fs::read(self.place()).map_err(|error| wrong(CUT, &format!("{patch} cannot be read: {error}")))?;
+        match bundle::is_patch(&bytes, &self.digest) {
+            true => Ok(bytes),
+            false => Err(wrong(ALTERED, &format!("{patch} is altered: its digest is another"))),
         }
+    }
+}
+
+fn named_patches<'a>(bundles: &'a [Bundle<'a>], last: &HashMap<String, RunRow>) -> Vec<NamedPatch<'a>> {
+    let of_bundle = |bundle: &'a Bundle<'a>| {
+        bundle.seal.jobs.iter().filter_map(move |job| {
+            let row = last.get(job)?;
+            Some(NamedPatch {
+                bundle,
+                patch: row.patch.clone()?,
+                digest: row.patch_digest.clone()?,
+            })
+        })
+    };
+    bundles.iter().flat_map(of_bundle).collect()
+}
+
+/// Copies these patches, and removes those that an earlier merge wrote for jobs that have none now.
+fn write_patches(patches: &[NamedPatch<'_>], jobs: &[JobReport], out: &Path) -> Result<(), BatchError> {
+    let mut kept: HashSet<&str> = HashSet::new();
+    for patch in patches {
+        let to = out.join(&patch.patch);
+        if to != patch.place() {
+            artefacts::replace(&to, &patch.read()?)?;
+        }
+        kept.insert(&patch.patch);
+    }
+    for job in jobs.iter().filter(|job| !kept.contains(patch_of(&job.job).as_str())) {
+        remove_patch(out, &job.job)?;
     }
     Ok(())
 }

@@ -3,10 +3,12 @@
 
 use super::BatchError;
 use super::rows::RunRow;
+use crate::base::ids::hex;
 use crate::journal::chain_key::{self, JournalKey};
 use crate::journal::{format, writer};
 use crate::workspace::patch::is_in_a_checkout;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -81,8 +83,8 @@ pub struct BatchState {
     pub ended_in_call: HashSet<String>,
     /// Whether the last call was to run everything again and did not finish.
     pub again_unfinished: bool,
-    /// The digest of each row in order, to compare `runs.jsonl` with.
-    pub rows: u64,
+    /// SHA-256 of all rows in order, as `runs.jsonl` holds them.
+    rows: Sha256,
 }
 
 impl BatchState {
@@ -92,6 +94,11 @@ impl BatchState {
     /// As [`read_lines`].
     pub fn read(&mut self, path: &Path, key: Option<&JournalKey>) -> Result<(), BatchError> {
         read_lines(path, key, |event| self.apply(event)).map(|_| ())
+    }
+
+    /// The SHA-256 digest that `runs.jsonl` has if it holds the rows of the record.
+    pub fn rows_digest(&self) -> String {
+        hex(&self.rows.clone().finalize())
     }
 
     /// Adds the row of a job that ended in another call, without recording it.
@@ -125,7 +132,7 @@ impl BatchState {
                 self.open.insert(job, open);
             }
             BatchEvent::JobEnded { row } => {
-                self.rows += 1;
+                self.rows.update(row.to_line());
                 self.open.remove(&row.job);
                 self.ended_in_call.insert(row.job.clone());
                 self.last.insert(row.job.clone(), *row);

@@ -144,6 +144,11 @@ impl EndedJob {
 
 /// The regular files of a run directory with their digests. Symbolic links are left out, as they may lead anywhere.
 fn sealed_files(dir: &Path) -> Result<BTreeMap<String, SealedFile>, BatchError> {
+    sealed_within(dir, MAX_FILES)
+}
+
+/// As [`sealed_files`], with at most `most` files.
+fn sealed_within(dir: &Path, most: usize) -> Result<BTreeMap<String, SealedFile>, BatchError> {
     let (mut files, mut open) = (BTreeMap::new(), vec![(dir.to_owned(), String::new(), 0)]);
     while let Some((place, prefix, depth)) = open.pop() {
         let entries = match std::fs::read_dir(&place) {
@@ -157,14 +162,11 @@ fn sealed_files(dir: &Path) -> Result<BTreeMap<String, SealedFile>, BatchError> 
             let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
             if kind.is_dir() && depth < MAX_DEPTH {
                 open.push((path, format!("{name}/"), depth + 1));
-            } else if kind.is_file() {
+            } else if kind.is_file() && files.len() < most {
                 let sealed = bundle::sealed_file(&path).map_err(|error| BatchError::read(&path, &error))?;
                 files.insert(name, sealed);
-            } else if kind.is_dir() || files.len() > MAX_FILES {
-                let why = format!(
-                    "{} has more than {MAX_FILES} files or {MAX_DEPTH} levels",
-                    dir.display()
-                );
+            } else if kind.is_dir() || kind.is_file() {
+                let why = format!("{} has more than {most} files or {MAX_DEPTH} levels", dir.display());
                 return Err(BatchError::Output(why));
             }
         }
@@ -282,10 +284,10 @@ async fn bring_run(objects: &Objects, dir: &Path, ended: &EndedJob) -> Result<()
     Ok(())
 }
 
-/// Downloads the patch of a run to the path that its row names.
+/// Downloads the patch of a run to the path that its row names, or removes that of an earlier run if it names none.
 async fn bring_patch(objects: &Objects, dir: &Path, ended: &EndedJob) -> Result<(), FetchProblem> {
     let Some(patch) = &ended.row.patch else {
-        return Ok(());
+        return merge::remove_patch(dir, &ended.row.job).map_err(FetchProblem::Local);
     };
     match ended.files.get("changes.patch") {
         Some(sealed) => {
@@ -683,6 +685,16 @@ mod tests {
     fn names() {
         assert_eq!(marker(&run_of(&row("a", 1, ""))), "ended/a/0123456789ab.json");
         assert_eq!(marker(&run_of(&row("a", 2, ""))), "ended/a/0123456789ab.2.json");
+    }
+
+    #[test]
+    fn a_run_with_too_many_files_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join(run(dir.path(), &row("j", 1, ""), "text"));
+        std::os::unix::fs::symlink("/etc", place.join("link")).unwrap();
+        assert_eq!(sealed_within(&place, 2).unwrap().len(), 2);
+        let refused = sealed_within(&place, 1).unwrap_err().to_string();
+        assert!(refused.contains("more than 1 files"), "{refused}");
     }
 
     #[tokio::test]

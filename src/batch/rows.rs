@@ -28,8 +28,14 @@ pub struct RunRow {
     pub recipe: String,
     /// Where the job worked, as the manifest names it.
     pub target: String,
+    /// The branch, tag or commit that the manifest names; null when it names none.
+    #[serde(default, rename = "ref")]
+    pub git_ref: Option<String>,
     /// The parameters that the manifest gives.
     pub params: Map<String, Value>,
+    /// SHA-256 of the input that the manifest gives; null when it gives none.
+    #[serde(default)]
+    pub input: Option<String>,
     /// The model as `PROVIDER/NAME`.
     pub model: String,
     /// Number of the trial, from 1.

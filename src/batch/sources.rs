@@ -179,18 +179,23 @@ impl SourceCache {
         if !dir.join("HEAD").exists() {
             own_git::lay_out(&dir, false).map_err(said)?;
         }
+        let mirror = Repository {
+            top: dir.clone(),
+            git_dir: dir.clone(),
+            common_dir: dir.clone(),
+        };
         let mut fetched = fetch_into(&dir, &from, &REFSPECS).await?;
-        if fetched.as_ref().is_err_and(|why| why.contains("algorithm")) {
+        // A mirror with ids of the other format can never hold this repository.
+        if fetched.is_err()
+            && let Some(sha256) = has_sha256(&dir, &from).await
+            && sha256 != mirror.is_sha256()
+        {
             std::fs::remove_dir_all(&dir).map_err(said)?;
-            own_git::lay_out(&dir, true).map_err(said)?;
+            own_git::lay_out(&dir, sha256).map_err(said)?;
             fetched = fetch_into(&dir, &from, &REFSPECS).await?;
         }
         fetched.map_err(|why| format!("{url} cannot be fetched: {why}"))?;
-        Ok(Repository {
-            top: dir.clone(),
-            git_dir: dir.clone(),
-            common_dir: dir,
-        })
+        Ok(mirror)
     }
 
     /// A URL unchanged, or a path made absolute from the manifest's directory.
@@ -254,17 +259,45 @@ async fn fetch_into(dir: &Path, from: &str, refspecs: &[&str]) -> Result<Result<
     })
 }
 
-/// The commit of a branch, tag or id. A mirror has its branches where a clone has those of `origin`.
-async fn named(repository: &Repository, name: &str, is_mirror: bool) -> Result<Option<String>, String> {
-    let name = name.strip_prefix("origin/").filter(|_| is_mirror).unwrap_or(name);
-    let mut tries: Vec<String> = match is_mirror {
-        true => vec![format!("refs/remotes/origin/{name}"), format!("refs/tags/{name}")],
-        false => Vec::new(),
-    };
+/// Whether the object ids of a remote repository are SHA-256; `None` if it does not answer or has no default branch.
+async fn has_sha256(dir: &Path, from: &str) -> Option<bool> {
+    let dir = dir.to_string_lossy();
+    let args = ["--git-dir", dir.as_ref(), "ls-remote", "--", from, "HEAD"];
+    let printed = unsandboxed::git_as_user(&args, unsandboxed::GIT_TIME).await.ok()?;
+    let text = String::from_utf8_lossy(&printed.stdout);
+    match text.split_whitespace().next()?.len() {
+        40 => Some(false),
+        64 => Some(true),
+        _ => None,
+    }
+}
+
+/// The names in a mirror that a branch, tag or id may mean, in order. A mirror has its branches where a clone has those
+/// of `origin`, and the commit of the default branch as `refs/overnight/HEAD`.
+fn in_mirror(name: &str) -> Vec<String> {
+    if let Some(branch) = name.strip_prefix("refs/heads/") {
+        return vec![format!("refs/remotes/origin/{branch}")];
+    }
+    let name = name.strip_prefix("origin/").unwrap_or(name);
+    if let Some(steps) = name.strip_prefix("HEAD")
+        && (steps.is_empty() || steps.starts_with(['~', '^']))
+    {
+        return vec![format!("refs/overnight/HEAD{steps}")];
+    }
+    let mut tries = vec![format!("refs/remotes/origin/{name}"), format!("refs/tags/{name}")];
     let is_id = name.len() >= 4 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !is_mirror || is_id || name.contains('/') {
+    if is_id || name.contains('/') {
         tries.push(name.to_owned());
     }
+    tries
+}
+
+/// The commit of a branch, tag or id.
+async fn named(repository: &Repository, name: &str, is_mirror: bool) -> Result<Option<String>, String> {
+    let tries = match is_mirror {
+        true => in_mirror(name),
+        false => vec![name.to_owned()],
+    };
     for name in tries {
         if let Some(found) = verified(repository, &name).await? {
             return Ok(Some(found));
@@ -280,4 +313,81 @@ async fn verified(repository: &Repository, name: &str) -> Result<Option<String>,
     let printed = own_git::git(&args, Path::new("/"), &[], None, May::Read).await?;
     let id = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
     Ok((printed.ok && !id.is_empty()).then_some(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn git(dir: &Path, args: &[&str]) -> String {
+        let identity = ["-c", "user.name=n", "-c", "user.email=n@example.org"];
+        let args = [identity.as_slice(), args].concat();
+        let printed = unsandboxed::git(&args, dir, &[], None).await.unwrap();
+        assert!(printed.ok, "{args:?}: {}", printed.stderr);
+        String::from_utf8(printed.stdout).unwrap().trim().to_owned()
+    }
+
+    async fn repository(dir: &Path, format: &str) {
+        std::fs::create_dir_all(dir).unwrap();
+        let format = format!("--object-format={format}");
+        git(dir, &["init", "-q", "-b", "main", format.as_str()]).await;
+        git(dir, &["commit", "-q", "--allow-empty", "-m", "base"]).await;
+    }
+
+    /// As a call resolves the repository at `origin`, with its mirror below `dir`.
+    async fn resolved(dir: &Path, origin: &Path, git_ref: Option<&str>) -> Result<ResolvedSource, String> {
+        let cache = SourceCache::new(dir.join("mirrors"), dir.to_owned());
+        let source = TreeSource::Repo(origin.to_string_lossy().into_owned());
+        cache.resolve(&source, git_ref, &[]).await
+    }
+
+    #[tokio::test]
+    async fn a_mirror_is_made_again_only_for_another_object_format() {
+        let dir = tempfile::tempdir().unwrap();
+        let (dir, origin) = (dir.path(), dir.path().join("algorithms/origin"));
+        repository(&origin, "sha1").await;
+        let first = resolved(dir, &origin, None).await.unwrap();
+        assert_eq!(first.commit.len(), 40);
+        let kept = first.repository.git_dir.join("kept");
+        std::fs::write(&kept, "").unwrap();
+        std::fs::remove_dir_all(&origin).unwrap();
+        let why = resolved(dir, &origin, None).await.unwrap_err();
+        assert!(why.contains("cannot be fetched") && kept.exists(), "{why}");
+        for (format, length) in [("sha256", 64), ("sha1", 40)] {
+            repository(&origin, format).await;
+            assert_eq!(resolved(dir, &origin, None).await.unwrap().commit.len(), length);
+            std::fs::remove_dir_all(&origin).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_mirror_knows_the_names_that_the_repository_knows() {
+        let dir = tempfile::tempdir().unwrap();
+        let (dir, origin) = (dir.path(), dir.path().join("origin"));
+        repository(&origin, "sha1").await;
+        git(&origin, &["tag", "v1"]).await;
+        git(&origin, &["commit", "-q", "--allow-empty", "-m", "more"]).await;
+        let (new, old) = (
+            git(&origin, &["rev-parse", "main"]).await,
+            git(&origin, &["rev-parse", "v1"]).await,
+        );
+        for (name, commit) in [
+            ("HEAD", &new),
+            ("HEAD~1", &old),
+            ("main", &new),
+            ("main^", &old),
+            ("origin/main", &new),
+            ("refs/heads/main", &new),
+            ("v1", &old),
+            ("refs/tags/v1", &old),
+            (old.as_str(), &old),
+        ] {
+            let found = resolved(dir, &origin, Some(name)).await.unwrap();
+            assert_eq!(&found.commit, commit, "{name}");
+        }
+        for name in ["refs/heads/v1", "HEADER"] {
+            let why = resolved(dir, &origin, Some(name)).await.unwrap_err();
+            assert!(why.contains("is not a branch, tag or commit"), "{why}");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 use super::BatchError;
 use super::breaker::CircuitBreaker;
 use super::budget::{JobSpending, Reservation, ReservationAnswer, SharedBudget};
+use super::bundle;
 use super::child::{self, ChildEnd, ValueFiles};
 use super::job_result::{JobResult, JobStanding, SupervisedCall};
 use super::merge;
@@ -14,6 +15,7 @@ use super::remote::{RecordOwner, RemoteBundle};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
 use super::sources::{self, ResolvedSource, SourceCache};
+use crate::base::model_name::is_played;
 use crate::base::secret::Redactor;
 use crate::journal::artefacts;
 use crate::net::gate::{self, RequestGate};
@@ -137,6 +139,8 @@ struct Attempt {
     tree: PathBuf,
     workspace: PathBuf,
     files: ValueFiles,
+    /// What is missing in its worktree, for people.
+    warning: Option<String>,
     started: Timestamp,
     began: Instant,
 }
@@ -150,7 +154,8 @@ enum Progressed {
     Sent(Box<Attempt>, Box<RunRow>, Result<RecordOwner, BatchError>),
     /// The store had the job before it was started here.
     Taken(Box<Attempt>, Result<Box<RunRow>, BatchError>),
-    Cleaned,
+    /// The worktree of an ended attempt is removed. Holds the job if it is tried again.
+    Cleaned(Option<usize>),
 }
 
 /// The state of a running call.
@@ -163,6 +168,8 @@ struct Supervisor<'a, 'b> {
     budget: SharedBudget,
     breaker: CircuitBreaker,
     queue: VecDeque<usize>,
+    /// What the runs that are resumed used in earlier calls, by job.
+    spent_before: HashMap<usize, JobSpending>,
     /// Attempts of this call, by job.
     attempts: HashMap<usize, u64>,
     work: FuturesUnordered<LocalBoxFuture<'b, Progressed>>,
@@ -177,6 +184,8 @@ struct Supervisor<'a, 'b> {
     kill_at: Option<Instant>,
     /// Whether it was said that the budget holds jobs back.
     told_of_budget: bool,
+    /// Targets of which it was said what is missing in their worktrees.
+    told_of_tree: BTreeSet<String>,
 }
 
 /// Runs the jobs of a call, as [`ready`] returned them, to their end.
@@ -217,6 +226,7 @@ pub async fn run<'a>(
         rows,
         gate,
         queue,
+        spent_before: HashMap::new(),
         attempts: HashMap::new(),
         work: FuturesUnordered::new(),
         active: 0,
@@ -230,6 +240,7 @@ pub async fn run<'a>(
         progress,
         kill_at: None,
         told_of_budget: false,
+        told_of_tree: BTreeSet::new(),
     };
     let ended = supervisor.drive(&mut signals).await;
     if let Err(error) = ended {
@@ -305,18 +316,15 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
         let services = self.gate.services();
         let now = gate::now_ms();
-        let vendor = |model: &str| service_of(model).to_owned();
         for service in &services {
             if let Some(reason) = &service.closed {
-                self.closed
-                    .entry(vendor(&service.model))
-                    .or_insert_with(|| reason.clone());
+                self.close(service_of(&service.model), reason);
             }
         }
         let paused: BTreeSet<String> = services
             .iter()
             .filter(|service| service.until > now)
-            .map(|service| vendor(&service.model))
+            .map(|service| service_of(&service.model).to_owned())
             .collect();
         let mut passed_over = VecDeque::new();
         let mut over = None;
@@ -333,7 +341,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 passed_over.push_back(at);
                 continue;
             }
-            match self.grant(job) {
+            match self.grant(at, job) {
                 ReservationAnswer::Start(reservation) => self.prepare(at, reservation),
                 ReservationAnswer::Wait(limit) => {
                     if !self.told_of_budget {
@@ -364,12 +372,25 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    fn grant(&mut self, job: &ReadyJob<'a>) -> ReservationAnswer {
+    /// Starts no more jobs of a service, as [`service_of`] names it; an empty name is no service.
+    fn close(&mut self, service: &str, reason: &str) {
+        if service.is_empty() || self.closed.contains_key(service) {
+            return;
+        }
+        let reason = self.call.redactor.redact(reason).into_owned();
+        self.progress
+            .note(&format!("no more jobs are started for {service}: {reason}"));
+        self.closed.insert(service.to_owned(), reason);
+    }
+
+    fn grant(&mut self, at: usize, job: &ReadyJob<'a>) -> ReservationAnswer {
         let spent = match self.open_run(job) {
-            Some(open) if !self.call.plan.settings.budget.eq(&Default::default()) => {
-                child::spending_of_journal(&self.call.dir.join(&open.run)).unwrap_or_default()
-            }
-            _ => JobSpending::default(),
+            // Read once: a job that waits for budget asks again at every tick.
+            Some(open) => *self
+                .spent_before
+                .entry(at)
+                .or_insert_with(|| child::spending_of_journal(&self.call.dir.join(&open.run)).unwrap_or_default()),
+            None => JobSpending::default(),
         };
         self.budget.reserve(&job.planned.inputs.budget, spent, Instant::now())
     }
@@ -380,8 +401,11 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         (open.digest == job.digest).then(|| open.clone())
     }
 
+    /// Records why a job was not run. A job that waits for another attempt has a result, which stays.
     fn leave_out(&mut self, at: usize, reason: String) {
-        let Some(job) = self.jobs.get(at) else { return };
+        let Some(job) = self.jobs.get(at).filter(|_| !self.results.contains_key(&at)) else {
+            return;
+        };
         let name = job.planned.identity.job.clone();
         let row = self.record.state.last.get(&name).cloned();
         let result = JobResult {
@@ -414,6 +438,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             tree: place.join("tree"),
             workspace: PathBuf::new(),
             files: ValueFiles::default(),
+            warning: None,
             started: Timestamp::now(),
             began: Instant::now(),
         };
@@ -460,7 +485,10 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 self.budget.settle(&attempt.reservation, Some(JobSpending::default()));
                 self.concluded_elsewhere(&attempt, *row?)
             }
-            Progressed::Cleaned => Ok(()),
+            Progressed::Cleaned(again) => {
+                self.queue.extend(again);
+                Ok(())
+            }
         }
     }
 
@@ -476,6 +504,11 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             return Ok(());
         }
         let name = &job.planned.identity.job;
+        if let Some(warning) = &attempt.warning
+            && self.told_of_tree.insert(job.planned.identity.target.clone())
+        {
+            self.progress.note(&format!("{name}: {warning}"));
+        }
         self.record.append(BatchEvent::JobStarted {
             job: name.clone(),
             digest: job.digest.clone(),
@@ -600,7 +633,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             self.results.insert(attempt.at, result);
             return Ok(());
         }
-        let row = Box::new(self.row(job, &attempt, &end)?);
+        let row = Box::new(self.row(job, &attempt, end)?);
         let Some(store) = self.call.store else {
             return self.concluded(&attempt, *row);
         };
@@ -637,14 +670,14 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             .write_all(row.to_line().as_bytes())
             .map_err(|error| BatchError::write(&rows_path, &error))?;
         self.progress.ended(&row);
-        self.clean(job, attempt);
         let is_closed = row.verdict == "provider" && matches!(row.reason.as_str(), "auth" | "quota");
-        if is_closed {
-            let reason = row.message.clone();
-            let service = job.planned.service().to_owned();
-            self.progress
-                .note(&format!("no more jobs are started for {service}: {reason}"));
-            self.closed.insert(service, reason);
+        // The gate names each service that refused a request, which may be that of a fallback. A played model passes no
+        // gate.
+        let is_played = is_played(job.planned.service());
+        if is_closed && is_played {
+            self.close(job.planned.service(), &row.message);
+        } else if is_closed && self.gate.services().iter().all(|service| service.closed.is_none()) {
+            self.close(service_of(&row.model), &row.message);
         }
         let tries = self.attempts.entry(attempt.at).or_insert(0);
         *tries += 1;
@@ -661,8 +694,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             not_run: None,
         };
         self.results.insert(attempt.at, result);
-        if wanted && self.result.stopped.is_none() {
-            self.queue.push_back(attempt.at);
+        let is_tried_again = wanted && self.result.stopped.is_none();
+        self.clean(job, attempt, is_tried_again.then_some(attempt.at));
+        if is_tried_again {
             return Ok(());
         }
         match self.breaker.note(&verdict) {
@@ -671,21 +705,29 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    /// Makes the row of a finished attempt and copies its patch beside the others.
-    fn row(&self, job: &ReadyJob<'a>, attempt: &Attempt, end: &ChildEnd) -> Result<RunRow, BatchError> {
+    /// Makes the row of a finished attempt and copies its patch beside the others. A job whose patch cannot be read has
+    /// not succeeded, whatever its run says.
+    fn row(&self, job: &ReadyJob<'a>, attempt: &Attempt, end: ChildEnd) -> Result<RunRow, BatchError> {
         let out = self.call.dir.join(&attempt.run);
         let name = &job.planned.identity.job;
-        let mut row = child::row(job.planned, &job.digest, attempt.number, end);
-        let beside = merge::patch_of(name);
-        let place = self.call.dir.join(&beside);
-        if let Some((bytes, digest)) = child::patch_of(&out) {
-            artefacts::replace(&place, &bytes)?;
+        let (patch, end) = match child::patch_of(&out) {
+            Ok(patch) => (patch, end),
+            Err(why) => (None, end.in_environment(why)),
+        };
+        let mut row = child::row(job.planned, &job.digest, attempt.number, &end);
+        if let Some((bytes, digest)) = patch {
+            let beside = merge::patch_of(name);
+            artefacts::replace(&self.call.dir.join(&beside), &bytes)?;
             row.patch = Some(beside);
             row.patch_digest = Some(digest);
-        } else if let Err(error) = std::fs::remove_file(&place)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            return Err(BatchError::write(&place, &error));
+        } else {
+            merge::remove_patch(self.call.dir, name)?;
+        }
+        if let Some(warning) = &attempt.warning {
+            row.message = match row.message.is_empty() {
+                true => warning.clone(),
+                false => format!("{}; {warning}", row.message),
+            };
         }
         row.base = job.source.as_ref().ok().map(|source| source.commit.clone());
         row.run = out.is_dir().then(|| attempt.run.to_string_lossy().into_owned());
@@ -696,8 +738,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         Ok(row)
     }
 
-    /// Removes the worktree on another thread; what remains is removed when the job is run again.
-    fn clean(&mut self, job: &ReadyJob<'a>, attempt: &Attempt) {
+    /// Removes the worktree on another thread; what remains is removed when the job is run again. `again` is queued
+    /// once it is removed, because the next attempt uses the same paths.
+    fn clean(&mut self, job: &ReadyJob<'a>, attempt: &Attempt, again: Option<usize>) {
         let repository = job.source.as_ref().ok().map(|source| source.repository.clone());
         let (tree, place) = (
             attempt.tree.clone(),
@@ -709,7 +752,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 let _ = worktree::remove(None, &place);
             })
             .await;
-            Progressed::Cleaned
+            Progressed::Cleaned(again)
         }));
     }
 
@@ -737,10 +780,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     fn finished(mut self) -> SupervisedCall {
         let reason = self.result.stopped.clone().unwrap_or_default();
         while let Some(at) = self.queue.pop_front() {
-            // A job that waits for another attempt has a result.
-            if !self.results.contains_key(&at) {
-                self.leave_out(at, reason.clone());
-            }
+            self.leave_out(at, reason.clone());
         }
         for (at, job) in self.jobs.iter().enumerate() {
             let name = &job.planned.identity.job;
@@ -835,14 +875,14 @@ fn lay_out(
             attempt.tree = again;
         } else if !attempt.tree.join(".git").exists() {
             // The worktree is gone: a new path makes the run apply its changes again there.
-            worktree::create(&source.repository, &source.commit, &again)?;
+            attempt.warning = worktree::create(&source.repository, &source.commit, &again)?;
             attempt.tree = again;
         }
     } else {
         for tree in [&again, &attempt.tree] {
             worktree::remove(Some(&source.repository), tree).map_err(|error| said(tree, error))?;
         }
-        worktree::create(&source.repository, &source.commit, &attempt.tree)?;
+        attempt.warning = worktree::create(&source.repository, &source.commit, &attempt.tree)?;
         let write = |name: &str, value: &serde_json::Value| {
             let path = place.join(name);
             std::fs::write(&path, value.to_string()).map_err(|error| said(&path, error))?;
@@ -875,15 +915,12 @@ fn lay_out(
 /// Opens `runs.jsonl` for appending; rewrites it when it does not hold the rows of the record.
 fn open_rows(dir: &Path, record: &BatchRecord) -> Result<File, BatchError> {
     let path = dir.join(rows::FILE);
-    let held = match std::fs::read(&path) {
-        Ok(bytes) => {
-            let lines = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
-            (bytes.is_empty() || bytes.ends_with(b"\n")).then_some(lines)
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(0),
+    let is_same = match bundle::sealed_file(&path) {
+        Ok(held) => held.sha256 == record.state.rows_digest(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
         Err(error) => return Err(BatchError::read(&path, &error)),
     };
-    if held != Some(record.state.rows) {
+    if !is_same {
         let mut text = String::new();
         record::read_lines(&dir.join(record::FILE), crate::journal::chain_key::key()?, |event| {
             if let BatchEvent::JobEnded { row } = event {
@@ -897,4 +934,40 @@ fn open_rows(dir: &Path, record: &BatchRecord) -> Result<File, BatchError> {
         .append(true)
         .open(&path)
         .map_err(|error| BatchError::write(&path, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_differ_from_the_record_are_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(rows::FILE);
+        let mut record = BatchRecord::open(dir.path()).unwrap();
+        open_rows(dir.path(), &record).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+        let mut text = String::new();
+        for job in ["a", "b"] {
+            let row = RunRow {
+                job: job.to_owned(),
+                verdict: "failed".to_owned(),
+                seconds: 0.1 + 0.2,
+                ..RunRow::default()
+            };
+            text.push_str(&row.to_line());
+            record.append(BatchEvent::JobEnded { row: Box::new(row) }).unwrap();
+        }
+        let other = text.replacen("failed", "passed", 1);
+        for held in ["", &text[..10], other.as_str(), text.as_str()] {
+            std::fs::write(&path, held).unwrap();
+            open_rows(dir.path(), &record).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        // What a later call reads from the record is the same.
+        drop(record);
+        let record = BatchRecord::open(dir.path()).unwrap();
+        let held = bundle::sealed_file(&path).unwrap();
+        assert_eq!(held.sha256, record.state.rows_digest());
+    }
 }

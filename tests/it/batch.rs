@@ -350,6 +350,41 @@ fn a_job_that_fails_costs_one_job_and_is_tried_again() {
     );
 }
 
+/// Filters do not run for a batch, so files of Git LFS are pointers in its worktrees. Each target is told of once.
+#[test]
+fn pointers_in_the_worktree_of_a_job_are_told() {
+    let world = fleet(0);
+    let pointer = format!(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 12\n",
+        "a".repeat(64)
+    );
+    world.beside("large/data.bin", pointer);
+    repository(&world, "large");
+    world.beside("hi.yaml", script(&[says("hi")]));
+    let manifest = asking(2, "models: [\"script:hi.yaml\"]\n").replace("r0", "large");
+    let done = batch(&world, &manifest, &[]).exits(0);
+    let warning = "Git LFS pointers in place of 1 file";
+    assert_eq!(done.stderr.matches(warning).count(), 1, "{}", done.stderr);
+    for row in rows(&world, "out") {
+        assert!(row["message"].as_str().unwrap().contains(warning), "{row}");
+    }
+}
+
+/// The worktree of an attempt is removed before the next one creates its own at the same path.
+#[test]
+fn a_job_with_many_files_is_tried_again_in_a_whole_tree() {
+    let world = fleet(0);
+    for n in 0..3_000 {
+        world.beside(&format!("big/d{}/{n}.txt", n % 50), "x\n");
+    }
+    repository(&world, "big");
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nretry: { on: [failed], max: 2 }\n\
+                    targets: [{ path: big, id: bad, model: \"script:bad.yaml\" }]\n";
+    batch(&world, manifest, &[]).exits(1);
+    assert_eq!(verdicts(&world), ["failed"; 3]);
+    assert!(!world.path().join("out/work/bad").exists());
+}
+
 #[test]
 fn too_many_failures_stop_the_queue_and_name_what_was_not_run() {
     let world = fleet(1);
@@ -669,6 +704,52 @@ fn a_spent_quota_is_asked_no_more_than_once_a_running_job() {
     assert!(reason.contains("quota"), "{reason}");
 }
 
+/// A run whose model is gone asks the next of its list. A key that is refused there says nothing of the first service.
+#[test]
+fn the_refused_key_of_a_fallback_closes_only_its_own_service() {
+    let gone = r#"{"error": {"message": "no such model"}}"#;
+    let first = Gemini::new(vec![Answer::Status(404, Vec::new(), gone.into()), gemini::says("hi")]);
+    let refused = r#"{"error": {"message": "bad key"}}"#;
+    let second = Service::new(vec![Answer::Status(401, Vec::new(), refused.into())]);
+    let world = served(fleet(1), &first)
+        .env("OPENAI_API_KEY", "k-1123456789")
+        .env("OPENAI_BASE_URL", second.url.clone());
+    world.beside(
+        "list.yaml",
+        ASK.replace("name: ask", "name: list\nmodel: [gemini/gemini-2.5-pro, openai/gpt-5]"),
+    );
+    let manifest = "version: 1\ntargets:\n  - { path: r0, id: a, recipe: list.yaml }\n  \
+                    - { path: r0, id: b, recipe: ask.yaml, model: gemini/gemini-2.5-pro }\n";
+    let done = batch(&world, manifest, &["--jobs", "1", "--format", "json"]).exits(7);
+    assert_eq!(verdicts(&world), ["provider", "no_change"]);
+    assert!(
+        done.stderr.contains("no more jobs are started for openai:"),
+        "{}",
+        done.stderr
+    );
+    assert_eq!(second.seen().len(), 1);
+}
+
+#[test]
+fn a_job_that_waits_to_be_tried_again_keeps_its_result_when_its_service_closes() {
+    let told = |status: u16, text: &str| {
+        let body = json!({"error": {"message": text}}).to_string();
+        Answer::Status(status, Vec::new(), body)
+    };
+    let service = Gemini::new(vec![told(404, "no such model"), told(401, "bad key")]);
+    let world = served(fleet(1), &service);
+    let head = "models: [gemini/gemini-2.5-pro]\nretry: { on: [provider], max: 1 }\n";
+    let done = batch(&world, &asking(2, head), &["--jobs", "1", "--format", "json"])
+        .exits(7)
+        .json();
+    assert_eq!(
+        (&done["jobs"]["provider"], &done["jobs"]["not_run"]),
+        (&json!(2), &json!(0)),
+        "{done}"
+    );
+    assert_eq!(service.seen().len(), 2);
+}
+
 #[test]
 fn trials_and_models_are_scored_and_compared() {
     let world = fleet(2);
@@ -805,6 +886,7 @@ fn shards_merge_to_what_one_machine_gives() {
     std::fs::write(patch, "other").unwrap();
     let done = merge(&[all[0], all[1], "patched"], "m4").exits(3);
     assert!(done.stderr.contains("altered-bundle"), "{}", done.stderr);
+    assert!(!world.path().join("m4").exists());
     // Another split, another manifest, no bundle.
     let half = sharded(&world, "1/2");
     let done = merge(&[all[0], all[1], all[2], &half], "m5").exits(3);
@@ -815,6 +897,22 @@ fn shards_merge_to_what_one_machine_gives() {
     assert!(done.stderr.contains("other-manifest"), "{}", done.stderr);
     let done = merge(&[all[0], "r0"], "m7").exits(3);
     assert!(done.stderr.contains("no-bundle"), "{}", done.stderr);
+}
+
+/// The patches of a merged batch are those of the last rows.
+#[test]
+fn a_job_that_has_no_patch_any_more_has_none_in_a_merge_into_the_same_place() {
+    let world = fleet(1);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n\
+                    targets: [{ path: r0, id: a }]\n";
+    let patch = world.path().join("merged/patches/a.patch");
+    batch(&world, manifest, &[]).exits(0);
+    call(&world, &["merge", "out", "--out", "merged"]).exits(0);
+    assert!(patch.is_file());
+    world.beside("ok.yaml", script(&[says("I will not")]));
+    batch(&world, manifest, &[]).exits(1);
+    call(&world, &["merge", "out", "--out", "merged"]).exits(1);
+    assert!(!patch.exists());
 }
 
 fn copy(world: &World, from: &str, to: &str) {
