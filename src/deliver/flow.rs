@@ -116,6 +116,8 @@ pub async fn deliver(
 struct Seen<'s> {
     state: &'s BranchState,
     merged: &'s MergeResult,
+    /// The name of the base.
+    base: &'s str,
     /// Whether the merged tree equals the base's tree.
     empty: bool,
     /// Newest first, each with the patch that it holds.
@@ -168,13 +170,17 @@ fn decide(seen: &Seen<'_>) -> Decision {
         }
         MergeResult::Tree(_) => None,
     };
-    let open = seen
-        .requests
-        .iter()
-        .find(|(request, _)| request.state == RequestState::Open);
-    if let Some((request, held)) = open {
+    if let Some((request, held)) = open_request(seen.requests, seen.base) {
         if let Some(end) = foreign(Some(request)) {
             return end;
+        }
+        // A push would change what that request offers, and nothing would reach the wanted base.
+        if request.base != seen.base {
+            let reason = format!(
+                "the branch has an open request into `{}`: choose another --branch",
+                request.base
+            );
+            return end(DeliverOutcome::Conflict, Some(request), reason);
         }
         // A delivery that was interrupted after its push left the text of the previous patch.
         if same && held.is_known() && !held.is(seen.digest) {
@@ -216,6 +222,18 @@ fn decide(seen: &Seen<'_>) -> Decision {
         push: !same,
         update: None,
     }
+}
+
+/// The open request of the branch: the one into `base` if there is one, else the newest.
+fn open_request<'s>(requests: &'s [(ChangeRequest, HeldPatch)], base: &str) -> Option<&'s (ChangeRequest, HeldPatch)> {
+    let open = || {
+        requests
+            .iter()
+            .filter(|(request, _)| request.state == RequestState::Open)
+    };
+    open()
+        .find(|(request, _)| request.base == base)
+        .or_else(|| open().next())
 }
 
 struct Work<'a, 'b> {
@@ -464,7 +482,7 @@ impl Work<'_, '_> {
         for _ in 0..ROUNDS {
             let seen = local::branch(&repository, &texts.branch).await?;
             let state = store.state(seen.as_deref(), &rebased.onto).await?;
-            let decision = decide(&self.seen(&state, &rebased, &[]));
+            let decision = decide(&self.seen(&state, &rebased, &name, &[]));
             if self.ended(&store, texts, &name, &rebased, &decision).await? {
                 return Ok(());
             }
@@ -513,7 +531,7 @@ impl Work<'_, '_> {
         rebased: &Rebased,
     ) -> Result<(), DeliverStop> {
         let state = BranchState::Absent;
-        let decision = decide(&self.seen(&state, rebased, &[]));
+        let decision = decide(&self.seen(&state, rebased, base, &[]));
         if self.ended(store, texts, base, rebased, &decision).await? {
             return Ok(());
         }
@@ -546,11 +564,13 @@ impl Work<'_, '_> {
         &'s self,
         state: &'s BranchState,
         rebased: &'s Rebased,
+        base: &'s str,
         requests: &'s [(ChangeRequest, HeldPatch)],
     ) -> Seen<'s> {
         Seen {
             state,
             merged: &rebased.merged,
+            base,
             empty: rebased.empty,
             requests,
             digest: &self.of.patch_digest,
@@ -686,7 +706,7 @@ impl Work<'_, '_> {
                 Some(forge) => self.requests(forge, &route, &facts).await?,
                 None => Vec::new(),
             };
-            let mut decision = decide(&self.seen(&state, &rebased, &requests));
+            let mut decision = decide(&self.seen(&state, &rebased, &name, &requests));
             if let Decision::End { outcome, .. } = &mut decision
                 && *outcome == DeliverOutcome::Unchanged
                 && tried_to_open
@@ -696,7 +716,7 @@ impl Work<'_, '_> {
             }
             if self.ended(&store, texts, &name, &rebased, &decision).await? {
                 if let (true, Some(DeliverOutcome::Opened), Some(forge)) = (forge.is_some(), self.done.outcome, &forge)
-                    && let Some((request, _)) = requests.iter().find(|(request, _)| request.state == RequestState::Open)
+                    && let Some((request, _)) = open_request(&requests, &name)
                     && !settings.dry_run
                 {
                     let problems = forge.dress(&route, request.number, &draft(texts, "")).await;
@@ -895,6 +915,7 @@ mod tests {
             state,
             head: String::new(),
             branch: "b".to_owned(),
+            base: "main".to_owned(),
             title: String::new(),
             body: String::new(),
         }
@@ -918,6 +939,7 @@ mod tests {
         let seen = Seen {
             state,
             merged,
+            base: "main",
             empty,
             requests,
             digest: "new",
@@ -964,6 +986,14 @@ mod tests {
         let bad = MergeResult::Conflict(vec!["a".to_owned()]);
         let none: &[(ChangeRequest, HeldPatch)] = &[];
         let one = |state, digest: &str, id: &str| vec![(request(state), held(digest, id))];
+        let elsewhere = |digest: &str, id: &str| {
+            let into = ChangeRequest {
+                base: "release".to_owned(),
+                ..request(Open)
+            };
+            vec![(into, held(digest, id))]
+        };
+        let both = [elsewhere("new", "n"), one(Open, "new", "n")].concat();
         let two = [
             (request(Closed), held("other", "x")),
             (request(WasMerged), held("new", "n")),
@@ -1031,6 +1061,33 @@ mod tests {
                 one(Open, "old", "o"),
                 true,
                 "conflict",
+            ),
+            (
+                "the same, open into another base",
+                ours("new"),
+                &good,
+                false,
+                elsewhere("new", "n"),
+                true,
+                "conflict",
+            ),
+            (
+                "another patch, open into another base",
+                ours("old"),
+                &good,
+                false,
+                elsewhere("old", "o"),
+                true,
+                "conflict",
+            ),
+            (
+                "the same, open into this base and another",
+                ours("new"),
+                &good,
+                false,
+                both,
+                true,
+                "unchanged",
             ),
             (
                 "a person's commit, open",

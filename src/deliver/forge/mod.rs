@@ -65,6 +65,8 @@ pub struct ChangeRequest {
     /// The commit at the head of its branch.
     pub head: String,
     pub branch: String,
+    /// The branch that it goes into.
+    pub base: String,
     pub title: String,
     pub body: String,
 }

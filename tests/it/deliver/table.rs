@@ -476,6 +476,26 @@ const CASES: &[(&str, &[Step])] = &[
         &[Deliver("a", &["--branch", "main"], "failed", 8), Pushes(0)],
     ),
     (
+        "a request into another base",
+        &[
+            Commits("release", "docs/b.txt", "release\n"),
+            Deliver("a", &[], "opened", 0),
+            Deliver("a", &["--base", "release"], "conflict", 1),
+            Says("an open request into `main`: choose another --branch"),
+            Deliver("b", &["--base", "release"], "conflict", 1),
+            Pulls(1, 1),
+            Pushes(1),
+            Line("fixed by a"),
+            Deliver(
+                "a",
+                &["--base", "release", "--branch", "overnight/release"],
+                "opened",
+                0,
+            ),
+            Pulls(2, 2),
+        ],
+    ),
+    (
         "a base that is not there",
         &[Deliver("a", &["--base", "nowhere"], "failed", 8), Pushes(0)],
     ),
