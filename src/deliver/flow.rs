@@ -542,10 +542,13 @@ impl Work<'_, '_> {
         self.done.branch = String::new();
         let path = &self.settings.mbox;
         self.done.url = Some(path.display().to_string());
-        let outcome = match std::fs::read(path) {
-            Ok(there) if there == mail => DeliverOutcome::Unchanged,
-            Ok(_) => DeliverOutcome::Updated,
-            Err(_) => DeliverOutcome::Opened,
+        // Reading a pipe or a terminal would wait for a writer, which may be this process.
+        let is_file = std::fs::metadata(path).is_ok_and(|found| found.is_file());
+        let there = is_file.then(|| std::fs::read(path).ok()).flatten();
+        let outcome = match there {
+            Some(there) if there == mail => DeliverOutcome::Unchanged,
+            Some(_) => DeliverOutcome::Updated,
+            None => DeliverOutcome::Opened,
         };
         if self.settings.dry_run {
             self.done.preview = Some(self.preview(store, texts, base, rebased).await?);
