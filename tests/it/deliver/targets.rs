@@ -143,7 +143,9 @@ fn a_message_that_git_am_takes() {
 #[test]
 fn a_message_goes_to_the_standard_output() {
     let ground = Ground::edited();
-    let done = ground.deliver(&["--to", "mbox", "--out", "/dev/stdout"]).ends("opened", 0);
+    let done = ground
+        .deliver(&["--to", "mbox", "--out", "/dev/stdout"])
+        .ends("opened", 0);
     assert!(done.done.stdout.starts_with("From "), "{}", done.done.stdout);
     assert!(done.done.stdout.contains("diff --git"), "{}", done.done.stdout);
 }
