@@ -240,7 +240,8 @@ struct Work<'a, 'b> {
     of: &'a Deliverable,
     settings: &'a DeliverSettings<'a>,
     log: Option<&'b mut DeliveryLog>,
-    /// Whether an earlier delivery of this patch to this target was interrupted while it opened a request.
+    /// Whether an earlier delivery of this patch to this target was interrupted while it opened a request, or before it
+    /// set the labels and reviewers.
     interrupted: bool,
     done: Delivered,
 }
@@ -266,6 +267,9 @@ impl Work<'_, '_> {
             "patch": self.of.patch_digest,
         });
         if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object()) {
+            if let Some(remote) = &self.settings.remote {
+                line.insert("remote".to_owned(), remote.url.as_str().into());
+            }
             line.extend(more.clone());
         }
         log.record(&line)
@@ -319,10 +323,19 @@ impl Work<'_, '_> {
         }
         let mine = |line: &&Value| {
             let is = |key: &str, value: &str| line.get(key).and_then(Value::as_str) == Some(value);
-            is("target", settings.target.as_str()) && is("branch", &texts.branch) && is("patch", &of.patch_digest)
+            // The log of a batch has deliveries to several repositories. Lines of early versions name none.
+            let remote = line.get("remote").and_then(Value::as_str);
+            let same_remote = remote.is_none_or(|named| settings.remote.as_ref().is_some_and(|own| own.url == named));
+            is("target", settings.target.as_str())
+                && is("branch", &texts.branch)
+                && is("patch", &of.patch_digest)
+                && same_remote
         };
-        let last = earlier.iter().rev().find(mine).and_then(|line| line.get("step"));
-        self.interrupted = last.and_then(Value::as_str) == Some("opening");
+        // One that was killed right after it began changed nothing.
+        let step = |line: &Value| line.get("step").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let last = earlier.iter().rev().filter(mine).map(step).find(|step| step != "begun");
+        // After the opening, labels and reviewers may be missing still.
+        self.interrupted = matches!(last.as_deref(), Some("opening" | "opened"));
         self.note("begun", json!({ "run": of.run }))?;
         Ok(Some(texts))
     }
