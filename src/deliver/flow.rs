@@ -691,6 +691,8 @@ impl Work<'_, '_> {
         };
         // Branch or request may change concurrently at any step; then everything is observed again.
         let mut tried_to_open = self.interrupted;
+        // Where the branch was when a push was refused as if it had moved.
+        let mut lost_at: Option<Option<String>> = None;
         for round in 1..=ROUNDS {
             let listed = self
                 .patiently(async || store.list(&remote, &[&texts.branch]).await)
@@ -786,7 +788,14 @@ impl Work<'_, '_> {
                 self.note("pushing", json!({ "commit": commit, "was": branch }))?;
                 match store.push(&remote, &texts.branch, &commit, branch.as_deref()).await? {
                     Pushed::Done => self.note("pushed", json!({ "commit": commit }))?,
-                    Pushed::Moved => continue,
+                    // The first time, another push may have held the branch for a moment without moving it.
+                    Pushed::Moved(why) if lost_at.as_ref() == Some(&branch) => {
+                        return Err(DeliverStop::Environment(why));
+                    }
+                    Pushed::Moved(_) => {
+                        lost_at = Some(branch);
+                        continue;
+                    }
                     Pushed::Refused(why) => return Err(DeliverStop::Environment(why)),
                     Pushed::Unreachable(why) => {
                         settings.patience.before_retry(round, None, &why).await?;

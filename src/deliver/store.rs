@@ -69,8 +69,9 @@ pub enum MergeResult {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pushed {
     Done,
-    /// The branch has moved: observe again.
-    Moved,
+    /// The branch has moved, or so it seems: observe again. Holds the server's text, because servers use the same words
+    /// for a branch that they can never create.
+    Moved(String),
     /// The server refused: a protected branch, a hook, or no write permission.
     Refused(String),
     /// The server was not reached or failed.
@@ -574,16 +575,17 @@ impl DeliveryStore {
             "reference already exists",
             "incorrect old value",
         ];
-        if moved.iter().any(|word| ending.contains(word)) {
-            return Ok(Pushed::Moved);
-        }
         let remote_says: Vec<&str> = printed
             .stderr
             .lines()
             .filter_map(|line| line.strip_prefix("remote:"))
             .collect();
         let said = self.said(&format!("{ending} {}", remote_says.join(" ")));
-        Ok(Pushed::Refused(format!("the git server refuses the push: {said}")))
+        let why = format!("the git server refuses the push: {said}");
+        Ok(match moved.iter().any(|word| ending.contains(word)) {
+            true => Pushed::Moved(why),
+            false => Pushed::Refused(why),
+        })
     }
 
     /// The commit as a mail message for `git am`.

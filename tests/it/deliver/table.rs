@@ -414,6 +414,16 @@ const CASES: &[(&str, &[Step])] = &[
         &[Protects, Deliver("a", &[], "failed", 8), Says("protected"), Pulls(0, 0)],
     ),
     (
+        "a branch whose name is in the way",
+        &[
+            Commits("overnight", "docs/b.txt", "theirs\n"),
+            Deliver("a", &[], "failed", 8),
+            Says("the git server refuses the push"),
+            Pushes(2),
+            Pulls(0, 0),
+        ],
+    ),
+    (
         "somebody is quicker",
         &[
             AtPush(quicker),
