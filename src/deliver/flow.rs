@@ -373,7 +373,10 @@ impl Work<'_, '_> {
             (None, None) => return settings,
         };
         let header = format!("Authorization: Basic {}", STANDARD.encode(pair));
-        settings.push((format!("http.{origin}.extraHeader"), header));
+        let key = format!("http.{origin}.extraHeader");
+        // An empty value clears the list: servers refuse a request with a second such header, from the user's settings.
+        settings.push((key.clone(), String::new()));
+        settings.push((key, header));
         // Without this, git would try other credentials when the token is refused.
         settings.push(("credential.helper".to_owned(), String::new()));
         settings

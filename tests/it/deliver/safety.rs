@@ -120,6 +120,17 @@ fn a_token_goes_to_no_other_server_and_not_in_the_clear() {
 }
 
 #[test]
+fn a_header_of_the_users_settings_is_not_sent_beside_the_token() {
+    let scene = Scene::new(Wire::Github);
+    let mut command = scene.command("a", &[]);
+    command
+        .env("GIT_CONFIG_COUNT", "1")
+        .env("GIT_CONFIG_KEY_0", format!("http.{}/.extraHeader", scene.forge.url))
+        .env("GIT_CONFIG_VALUE_0", "Authorization: Basic b3RoZXI6b3RoZXI=");
+    Delivery::of(Done::of(command.output().unwrap())).ends("opened", 0);
+}
+
+#[test]
 fn nothing_of_the_target_repository_runs() {
     let world = World::repo(&[
         ("a.txt", "one\n"),

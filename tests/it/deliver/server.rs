@@ -167,7 +167,12 @@ fn read(peer: &TcpStream) -> Option<Asked> {
             break;
         }
         let (name, value) = line.split_once(':')?;
-        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+        let value = value.trim();
+        // As RFC 9110 combines them: no server takes a pair of credentials.
+        headers
+            .entry(name.to_ascii_lowercase())
+            .and_modify(|before: &mut String| before.push_str(&format!(", {value}")))
+            .or_insert_with(|| value.to_owned());
     }
     if headers.contains_key("expect") {
         (&mut &*peer).write_all(b"HTTP/1.1 100 Continue\r\n\r\n").ok()?;
