@@ -647,9 +647,25 @@ impl FetchedRef {
     }
 }
 
+/// git's message without the addresses and paths in it, which git writes in quotation marks: a repository may be named
+/// like a failure.
+fn without_names(said: &str) -> String {
+    let mut kept = String::with_capacity(said.len());
+    let mut rest = said;
+    // A mark within a word is an apostrophe.
+    while let Some((before, quoted)) = rest.split_once(" '") {
+        kept.push_str(before);
+        kept.push(' ');
+        rest = quoted.split_once('\'').map_or(quoted, |(_, after)| after);
+    }
+    kept.push_str(rest);
+    let words = kept.split_whitespace().filter(|word| !word.contains("://"));
+    words.collect::<Vec<_>>().join(" ")
+}
+
 /// Whether git's message is a transient failure: the server was not reached, or failed.
 fn is_passing(said: &str) -> bool {
-    let said = said.to_ascii_lowercase();
+    let said = without_names(&said.to_ascii_lowercase());
     let lasting = [
         // Including the words before the digits: a port in an address may have the same digits.
         "returned error: 401",
@@ -714,6 +730,11 @@ mod tests {
                 false,
             ),
             ("fatal: repository 'http://h/x/' not found", false),
+            (
+                "fatal: unable to access 'https://h/o/certificate-manager.git/': Failed to connect to h port 443",
+                true,
+            ),
+            ("fatal: couldn't resolve host 'not found'", true),
             ("fatal: the remote end hung up unexpectedly", true),
             ("error: something else", false),
         ] {
