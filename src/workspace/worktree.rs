@@ -104,6 +104,38 @@ mod tests {
         thread.join().unwrap();
     }
 
+    fn git(dir: &Path, args: &[&str]) -> String {
+        let output = std::process::Command::new("git")
+            .current_dir(dir)
+            .args(["-c", "user.name=t", "-c", "user.email=t@example.org"])
+            .args(args)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    #[test]
+    fn a_worktree_with_a_submodule_has_no_changes() {
+        let top = tempfile::tempdir().unwrap();
+        let (main, tree) = (top.path().join("main"), top.path().join("tree"));
+        std::fs::create_dir(&main).unwrap();
+        git(&main, &["init", "-q", "-b", "main"]);
+        for name in ["a.txt", "z.txt"] {
+            std::fs::write(main.join(name), name).unwrap();
+        }
+        git(&main, &["add", "-A"]);
+        let entry = format!("160000,{},lib/sub", "1".repeat(40));
+        git(&main, &["update-index", "--add", "--cacheinfo", &entry]);
+        git(&main, &["commit", "-q", "-m", "x"]);
+        let repository = patch::repository(&main).unwrap();
+        create(&repository, &git(&main, &["rev-parse", "HEAD"]), &tree).unwrap();
+        assert_eq!(git(&tree, &["status", "--porcelain"]), "");
+        assert_eq!(git(&tree, &["ls-files", "-s"]), git(&main, &["ls-files", "-s"]));
+    }
+
     #[test]
     fn a_worktree_with_read_only_directories_is_removed() {
         let top = tempfile::tempdir().unwrap();

@@ -259,7 +259,8 @@ pub(super) struct NewIndexEntry {
     pub path: Vec<u8>,
     pub mode: u32,
     pub id: Id,
-    pub stat: rustix::fs::Stat,
+    /// `None` for a submodule: git compares nothing of its directory.
+    pub stat: Option<rustix::fs::Stat>,
 }
 
 /// The bytes of an index (version 2) with these files, which are sorted by path.
@@ -269,19 +270,21 @@ pub(super) fn bytes_of(format: ObjectFormat, files: &[NewIndexEntry]) -> Result<
     bytes.extend_from_slice(&count.to_be_bytes());
     for file in files {
         let start = bytes.len();
-        let stat = &file.stat;
-        let words = [
-            stat.st_ctime as u32,
-            stat.st_ctime_nsec as u32,
-            stat.st_mtime as u32,
-            stat.st_mtime_nsec as u32,
-            stat.st_dev as u32,
-            stat.st_ino as u32,
-            file.mode,
-            stat.st_uid,
-            stat.st_gid,
-            stat.st_size as u32,
-        ];
+        let mut words = file.stat.as_ref().map_or([0; 10], |stat| {
+            [
+                stat.st_ctime as u32,
+                stat.st_ctime_nsec as u32,
+                stat.st_mtime as u32,
+                stat.st_mtime_nsec as u32,
+                stat.st_dev as u32,
+                stat.st_ino as u32,
+                0,
+                stat.st_uid,
+                stat.st_gid,
+                stat.st_size as u32,
+            ]
+        });
+        words[6] = file.mode;
         for word in words {
             bytes.extend_from_slice(&word.to_be_bytes());
         }
@@ -318,7 +321,7 @@ mod tests {
                 path: name.clone().into_bytes(),
                 mode: FILE,
                 id,
-                stat,
+                stat: Some(stat),
             })
             .collect();
         bytes_of(format, &files).unwrap()
