@@ -9,6 +9,8 @@ use crate::process::own_git::{self, May, Scratch};
 use crate::process::unsandboxed::Printed;
 use crate::process::user_git;
 use crate::workspace::patch::Repository;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -24,6 +26,10 @@ const COMMITS: usize = 50;
 const AT_ONCE: usize = 500;
 /// Limit of conflicting paths that are named.
 const NAMED: usize = 10;
+/// The header of a mail that says how its body is encoded.
+const ENCODING: &[u8] = b"Content-Transfer-Encoding:";
+/// Length of a line of base64 in a mail, in bytes.
+const MAIL_LINE: usize = 76;
 /// Length limit of a message of git that is passed on, in bytes.
 const SAID: usize = 600;
 
@@ -605,7 +611,7 @@ impl DeliveryStore {
         ];
         let printed = self.git(&args, None).await?;
         match printed.ok {
-            true => Ok(printed.stdout),
+            true => Ok(with_line_ends(printed.stdout)),
             false => Err(DeliverStop::Environment(format!(
                 "git format-patch: {}",
                 self.said(&printed.stderr)
@@ -645,6 +651,39 @@ impl FetchedRef {
             Self::Branch => BRANCH,
         }
     }
+}
+
+/// The mail with its body in base64 if lines of it end in CR LF: `git am` takes the CR for a part of the transport and
+/// drops it, unless it is encoded.
+fn with_line_ends(mail: Vec<u8>) -> Vec<u8> {
+    let Some(end) = memchr::memmem::find(&mail, b"\n\n") else {
+        return mail;
+    };
+    let (head, body) = mail.split_at(end + 1);
+    let body = body.strip_prefix(b"\n").unwrap_or(body);
+    if memchr::memmem::find(body, b"\r\n").is_none() {
+        return mail;
+    }
+    let lines: Vec<&[u8]> = head.split_inclusive(|byte| *byte == b'\n').collect();
+    let has = |name: &[u8]| lines.iter().any(|line| line.starts_with(name));
+    let mut encoded: Vec<u8> = lines
+        .iter()
+        .filter(|line| !line.starts_with(ENCODING))
+        .flat_map(|line| line.iter().copied())
+        .collect();
+    if !has(b"MIME-Version:") {
+        encoded.extend_from_slice(b"MIME-Version: 1.0\n");
+    }
+    if !has(b"Content-Type:") {
+        encoded.extend_from_slice(b"Content-Type: text/plain; charset=UTF-8\n");
+    }
+    encoded.extend_from_slice(ENCODING);
+    encoded.extend_from_slice(b" base64\n\n");
+    for line in STANDARD.encode(body).as_bytes().chunks(MAIL_LINE) {
+        encoded.extend_from_slice(line);
+        encoded.push(b'\n');
+    }
+    encoded
 }
 
 /// git's message without the addresses and paths in it, which git writes in quotation marks: a repository may be named

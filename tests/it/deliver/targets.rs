@@ -141,6 +141,25 @@ fn a_message_that_git_am_takes() {
 }
 
 #[test]
+fn git_am_takes_a_change_of_a_file_with_crlf() {
+    let world = World::repo(&[("a.txt", "one\r\ntwo\r\n"), ("b.txt", "b\n")]);
+    let edits = [
+        writes("a.txt", "one\r\n2\r\n"),
+        writes("b.txt", "c\n"),
+        says("done \u{e9}"),
+    ];
+    run(&world, "r", RECIPE, &edits);
+    let ground = Ground { world };
+    ground.deliver(&["--to", "mbox"]).ends("opened", 0);
+    let file = ground.world.path().join("runs/r/changes.mbox");
+    ground.world.git(&["am", "-q", &file.to_string_lossy()]);
+    assert_eq!(ground.world.read("a.txt"), "one\r\n2\r\n");
+    assert_eq!(ground.world.read("b.txt"), "c\n");
+    let message = ground.world.git(&["log", "-1", "--format=%B"]);
+    assert!(message.contains("Overnight-Patch: sha256:"), "{message}");
+}
+
+#[test]
 fn a_message_goes_to_the_standard_output() {
     let ground = Ground::edited();
     let done = ground
