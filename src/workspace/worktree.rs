@@ -104,6 +104,10 @@ mod tests {
         thread.join().unwrap();
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "git makes the repository and looks at the worktree"
+    )]
     fn git(dir: &Path, args: &[&str]) -> String {
         let output = std::process::Command::new("git")
             .current_dir(dir)
