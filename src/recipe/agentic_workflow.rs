@@ -795,6 +795,8 @@ impl Expressions<'_> {
         while let Some((before, after)) = rest.split_once("${{") {
             out.push_str(&super::gemini_command::raw(before));
             let Some((inner, behind)) = after.split_once("}}") else {
+                let message = "`${{` without its `}}`".to_owned();
+                problems.push(Diagnostic::error("agentic-workflow", command.span, message));
                 rest = after;
                 break;
             };
@@ -943,6 +945,16 @@ steps:\n  - uses: actions/checkout@v5\n  - name: list\n    run: git log --onelin
         assert!(excluded("{ bash: false, edit: }").contains(&"run_shell_command".to_owned()));
         assert!(!excluded("{ bash: null, edit: }").contains(&"run_shell_command".to_owned()));
         assert!(!excluded("{ edit: }").contains(&"run_shell_command".to_owned()));
+    }
+
+    #[test]
+    fn an_expression_of_a_command_that_is_not_closed_is_an_error() {
+        let text = "---\non: push\nengine: claude\nsteps:\n  - run: echo ${{ github.repository\n---\nDo it.\n";
+        let problems = parsed(text).0.unwrap_err();
+        assert!(
+            problems.iter().any(|problem| problem.message.contains("without its")),
+            "{problems:?}"
+        );
     }
 
     #[test]
