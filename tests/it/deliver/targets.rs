@@ -275,6 +275,17 @@ impl OwnGroup for Command {
 }
 
 #[test]
+fn a_label_on_the_second_page_is_set() {
+    let scene = Scene::new(Wire::Forgejo);
+    let others = (0..60).map(|n| format!("label {n}"));
+    scene.forge.state().known_labels = others.chain(["bot".to_owned()]).collect();
+    let done = scene.deliver("a", &[]).ends("opened", 0);
+    assert_eq!(done.reason(), "");
+    // Forgejo sets labels by their numbers.
+    assert_eq!(scene.forge.state().pulls[0].labels, ["61"]);
+}
+
+#[test]
 fn a_request_from_a_fork() {
     for wire in [Wire::Github, Wire::Gitlab, Wire::Forgejo] {
         let scene = Scene::new(wire);
