@@ -3,7 +3,7 @@
 use super::deliverable::BatchJob;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path, PathBuf};
 
 /// The file of a batch directory with one line for each run.
@@ -80,12 +80,18 @@ pub fn runs(text: &str, dir: &Path) -> Result<Vec<BatchRun>, Vec<String>> {
             Err(error) => problems.push(format!("{RUNS}:{}: {error}", at + 1)),
         }
     }
+    // Counted once: a batch may have tens of thousands of jobs.
+    let mut alike: HashMap<(&str, Option<String>), usize> = HashMap::new();
+    for line in last.values() {
+        let of = (line.recipe.as_str(), repository(&line.target));
+        *alike.entry(of).or_default() += 1;
+    }
     let mut runs = Vec::new();
     for job in order {
         let Some(line) = last.get(&job) else { continue };
-        let same =
-            |other: &&RunLine| other.recipe == line.recipe && repository(&other.target) == repository(&line.target);
-        let several = last.values().filter(same).count() > 1;
+        let repository = repository(&line.target);
+        let of = (line.recipe.as_str(), repository.clone());
+        let several = alike.get(&of).is_some_and(|count| *count > 1);
         let run = match line.run.as_deref().map(|run| inside(run, dir)) {
             Some(None) => {
                 problems.push(format!("{RUNS}: the run of {job} is outside the batch directory"));
@@ -101,7 +107,7 @@ pub fn runs(text: &str, dir: &Path) -> Result<Vec<BatchRun>, Vec<String>> {
             },
             verdict: line.verdict.clone(),
             dir: run,
-            repository: repository(&line.target),
+            repository,
             patch_digest: line.patch_digest.clone(),
         });
     }
@@ -150,6 +156,22 @@ mod tests {
         );
         assert_eq!(runs[0].repository.as_deref(), Some("https://h/o/n"));
         assert_eq!(runs[2].repository.as_deref(), Some("../c"));
+    }
+
+    #[test]
+    fn a_batch_of_many_jobs_is_read_at_once() {
+        let text: String = (0..20_000)
+            .map(|n| {
+                let repository = n % 10_000;
+                format!("{{\"job\":\"j{n}\",\"recipe\":\"r\",\"target\":{{\"repo\":\"https://h/o/{repository}\"}}}}\n")
+            })
+            .collect();
+        let begun = std::time::Instant::now();
+        let runs = runs(&text, Path::new("/b")).unwrap();
+        // Comparing each with each takes most of a minute.
+        assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+        assert_eq!(runs.len(), 20_000);
+        assert!(runs.iter().all(|run| run.job.in_branch));
     }
 
     #[test]

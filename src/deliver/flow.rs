@@ -116,6 +116,8 @@ pub async fn deliver(
 struct Seen<'s> {
     state: &'s BranchState,
     merged: &'s MergeResult,
+    /// The name of the base.
+    base: &'s str,
     /// Whether the merged tree equals the base's tree.
     empty: bool,
     /// Newest first, each with the patch that it holds.
@@ -168,13 +170,17 @@ fn decide(seen: &Seen<'_>) -> Decision {
         }
         MergeResult::Tree(_) => None,
     };
-    let open = seen
-        .requests
-        .iter()
-        .find(|(request, _)| request.state == RequestState::Open);
-    if let Some((request, held)) = open {
+    if let Some((request, held)) = open_request(seen.requests, seen.base) {
         if let Some(end) = foreign(Some(request)) {
             return end;
+        }
+        // A push would change what that request offers, and nothing would reach the wanted base.
+        if request.base != seen.base {
+            let reason = format!(
+                "the branch has an open request into `{}`: choose another --branch",
+                request.base
+            );
+            return end(DeliverOutcome::Conflict, Some(request), reason);
         }
         // A delivery that was interrupted after its push left the text of the previous patch.
         if same && held.is_known() && !held.is(seen.digest) {
@@ -218,11 +224,24 @@ fn decide(seen: &Seen<'_>) -> Decision {
     }
 }
 
+/// The open request of the branch: the one into `base` if there is one, else the newest.
+fn open_request<'s>(requests: &'s [(ChangeRequest, HeldPatch)], base: &str) -> Option<&'s (ChangeRequest, HeldPatch)> {
+    let open = || {
+        requests
+            .iter()
+            .filter(|(request, _)| request.state == RequestState::Open)
+    };
+    open()
+        .find(|(request, _)| request.base == base)
+        .or_else(|| open().next())
+}
+
 struct Work<'a, 'b> {
     of: &'a Deliverable,
     settings: &'a DeliverSettings<'a>,
     log: Option<&'b mut DeliveryLog>,
-    /// Whether an earlier delivery of this patch to this target was interrupted while it opened a request.
+    /// Whether an earlier delivery of this patch to this target was interrupted while it opened a request, or before it
+    /// set the labels and reviewers.
     interrupted: bool,
     done: Delivered,
 }
@@ -248,6 +267,9 @@ impl Work<'_, '_> {
             "patch": self.of.patch_digest,
         });
         if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object()) {
+            if let Some(remote) = &self.settings.remote {
+                line.insert("remote".to_owned(), remote.url.as_str().into());
+            }
             line.extend(more.clone());
         }
         log.record(&line)
@@ -301,10 +323,19 @@ impl Work<'_, '_> {
         }
         let mine = |line: &&Value| {
             let is = |key: &str, value: &str| line.get(key).and_then(Value::as_str) == Some(value);
-            is("target", settings.target.as_str()) && is("branch", &texts.branch) && is("patch", &of.patch_digest)
+            // The log of a batch has deliveries to several repositories. Lines of early versions name none.
+            let remote = line.get("remote").and_then(Value::as_str);
+            let same_remote = remote.is_none_or(|named| settings.remote.as_ref().is_some_and(|own| own.url == named));
+            is("target", settings.target.as_str())
+                && is("branch", &texts.branch)
+                && is("patch", &of.patch_digest)
+                && same_remote
         };
-        let last = earlier.iter().rev().find(mine).and_then(|line| line.get("step"));
-        self.interrupted = last.and_then(Value::as_str) == Some("opening");
+        // One that was killed right after it began changed nothing.
+        let step = |line: &Value| line.get("step").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let last = earlier.iter().rev().filter(mine).map(step).find(|step| step != "begun");
+        // After the opening, labels and reviewers may be missing still.
+        self.interrupted = matches!(last.as_deref(), Some("opening" | "opened"));
         self.note("begun", json!({ "run": of.run }))?;
         Ok(Some(texts))
     }
@@ -342,7 +373,10 @@ impl Work<'_, '_> {
             (None, None) => return settings,
         };
         let header = format!("Authorization: Basic {}", STANDARD.encode(pair));
-        settings.push((format!("http.{origin}.extraHeader"), header));
+        let key = format!("http.{origin}.extraHeader");
+        // An empty value clears the list: servers refuse a request with a second such header, from the user's settings.
+        settings.push((key.clone(), String::new()));
+        settings.push((key, header));
         // Without this, git would try other credentials when the token is refused.
         settings.push(("credential.helper".to_owned(), String::new()));
         settings
@@ -464,7 +498,7 @@ impl Work<'_, '_> {
         for _ in 0..ROUNDS {
             let seen = local::branch(&repository, &texts.branch).await?;
             let state = store.state(seen.as_deref(), &rebased.onto).await?;
-            let decision = decide(&self.seen(&state, &rebased, &[]));
+            let decision = decide(&self.seen(&state, &rebased, &name, &[]));
             if self.ended(&store, texts, &name, &rebased, &decision).await? {
                 return Ok(());
             }
@@ -513,7 +547,7 @@ impl Work<'_, '_> {
         rebased: &Rebased,
     ) -> Result<(), DeliverStop> {
         let state = BranchState::Absent;
-        let decision = decide(&self.seen(&state, rebased, &[]));
+        let decision = decide(&self.seen(&state, rebased, base, &[]));
         if self.ended(store, texts, base, rebased, &decision).await? {
             return Ok(());
         }
@@ -524,10 +558,13 @@ impl Work<'_, '_> {
         self.done.branch = String::new();
         let path = &self.settings.mbox;
         self.done.url = Some(path.display().to_string());
-        let outcome = match std::fs::read(path) {
-            Ok(there) if there == mail => DeliverOutcome::Unchanged,
-            Ok(_) => DeliverOutcome::Updated,
-            Err(_) => DeliverOutcome::Opened,
+        // Reading a pipe or a terminal would wait for a writer, which may be this process.
+        let is_file = std::fs::metadata(path).is_ok_and(|found| found.is_file());
+        let there = is_file.then(|| std::fs::read(path).ok()).flatten();
+        let outcome = match there {
+            Some(there) if there == mail => DeliverOutcome::Unchanged,
+            Some(_) => DeliverOutcome::Updated,
+            None => DeliverOutcome::Opened,
         };
         if self.settings.dry_run {
             self.done.preview = Some(self.preview(store, texts, base, rebased).await?);
@@ -546,11 +583,13 @@ impl Work<'_, '_> {
         &'s self,
         state: &'s BranchState,
         rebased: &'s Rebased,
+        base: &'s str,
         requests: &'s [(ChangeRequest, HeldPatch)],
     ) -> Seen<'s> {
         Seen {
             state,
             merged: &rebased.merged,
+            base,
             empty: rebased.empty,
             requests,
             digest: &self.of.patch_digest,
@@ -655,6 +694,8 @@ impl Work<'_, '_> {
         };
         // Branch or request may change concurrently at any step; then everything is observed again.
         let mut tried_to_open = self.interrupted;
+        // Where the branch was when a push was refused as if it had moved.
+        let mut lost_at: Option<Option<String>> = None;
         for round in 1..=ROUNDS {
             let listed = self
                 .patiently(async || store.list(&remote, &[&texts.branch]).await)
@@ -686,7 +727,7 @@ impl Work<'_, '_> {
                 Some(forge) => self.requests(forge, &route, &facts).await?,
                 None => Vec::new(),
             };
-            let mut decision = decide(&self.seen(&state, &rebased, &requests));
+            let mut decision = decide(&self.seen(&state, &rebased, &name, &requests));
             if let Decision::End { outcome, .. } = &mut decision
                 && *outcome == DeliverOutcome::Unchanged
                 && tried_to_open
@@ -696,7 +737,7 @@ impl Work<'_, '_> {
             }
             if self.ended(&store, texts, &name, &rebased, &decision).await? {
                 if let (true, Some(DeliverOutcome::Opened), Some(forge)) = (forge.is_some(), self.done.outcome, &forge)
-                    && let Some((request, _)) = requests.iter().find(|(request, _)| request.state == RequestState::Open)
+                    && let Some((request, _)) = open_request(&requests, &name)
                     && !settings.dry_run
                 {
                     let problems = forge.dress(&route, request.number, &draft(texts, "")).await;
@@ -750,7 +791,14 @@ impl Work<'_, '_> {
                 self.note("pushing", json!({ "commit": commit, "was": branch }))?;
                 match store.push(&remote, &texts.branch, &commit, branch.as_deref()).await? {
                     Pushed::Done => self.note("pushed", json!({ "commit": commit }))?,
-                    Pushed::Moved => continue,
+                    // The first time, another push may have held the branch for a moment without moving it.
+                    Pushed::Moved(why) if lost_at.as_ref() == Some(&branch) => {
+                        return Err(DeliverStop::Environment(why));
+                    }
+                    Pushed::Moved(_) => {
+                        lost_at = Some(branch);
+                        continue;
+                    }
                     Pushed::Refused(why) => return Err(DeliverStop::Environment(why)),
                     Pushed::Unreachable(why) => {
                         settings.patience.before_retry(round, None, &why).await?;
@@ -895,6 +943,7 @@ mod tests {
             state,
             head: String::new(),
             branch: "b".to_owned(),
+            base: "main".to_owned(),
             title: String::new(),
             body: String::new(),
         }
@@ -918,6 +967,7 @@ mod tests {
         let seen = Seen {
             state,
             merged,
+            base: "main",
             empty,
             requests,
             digest: "new",
@@ -964,6 +1014,14 @@ mod tests {
         let bad = MergeResult::Conflict(vec!["a".to_owned()]);
         let none: &[(ChangeRequest, HeldPatch)] = &[];
         let one = |state, digest: &str, id: &str| vec![(request(state), held(digest, id))];
+        let elsewhere = |digest: &str, id: &str| {
+            let into = ChangeRequest {
+                base: "release".to_owned(),
+                ..request(Open)
+            };
+            vec![(into, held(digest, id))]
+        };
+        let both = [elsewhere("new", "n"), one(Open, "new", "n")].concat();
         let two = [
             (request(Closed), held("other", "x")),
             (request(WasMerged), held("new", "n")),
@@ -1031,6 +1089,33 @@ mod tests {
                 one(Open, "old", "o"),
                 true,
                 "conflict",
+            ),
+            (
+                "the same, open into another base",
+                ours("new"),
+                &good,
+                false,
+                elsewhere("new", "n"),
+                true,
+                "conflict",
+            ),
+            (
+                "another patch, open into another base",
+                ours("old"),
+                &good,
+                false,
+                elsewhere("old", "o"),
+                true,
+                "conflict",
+            ),
+            (
+                "the same, open into this base and another",
+                ours("new"),
+                &good,
+                false,
+                both,
+                true,
+                "unchanged",
             ),
             (
                 "a person's commit, open",

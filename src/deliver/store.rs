@@ -9,6 +9,8 @@ use crate::process::own_git::{self, May, Scratch};
 use crate::process::unsandboxed::Printed;
 use crate::process::user_git;
 use crate::workspace::patch::Repository;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -24,6 +26,10 @@ const COMMITS: usize = 50;
 const AT_ONCE: usize = 500;
 /// Limit of conflicting paths that are named.
 const NAMED: usize = 10;
+/// The header of a mail that says how its body is encoded.
+const ENCODING: &[u8] = b"Content-Transfer-Encoding:";
+/// Length of a line of base64 in a mail, in bytes.
+const MAIL_LINE: usize = 76;
 /// Length limit of a message of git that is passed on, in bytes.
 const SAID: usize = 600;
 
@@ -69,8 +75,9 @@ pub enum MergeResult {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pushed {
     Done,
-    /// The branch has moved: observe again.
-    Moved,
+    /// The branch has moved, or so it seems: observe again. Holds the server's text, because servers use the same words
+    /// for a branch that they can never create.
+    Moved(String),
     /// The server refused: a protected branch, a hook, or no write permission.
     Refused(String),
     /// The server was not reached or failed.
@@ -574,16 +581,17 @@ impl DeliveryStore {
             "reference already exists",
             "incorrect old value",
         ];
-        if moved.iter().any(|word| ending.contains(word)) {
-            return Ok(Pushed::Moved);
-        }
         let remote_says: Vec<&str> = printed
             .stderr
             .lines()
             .filter_map(|line| line.strip_prefix("remote:"))
             .collect();
         let said = self.said(&format!("{ending} {}", remote_says.join(" ")));
-        Ok(Pushed::Refused(format!("the git server refuses the push: {said}")))
+        let why = format!("the git server refuses the push: {said}");
+        Ok(match moved.iter().any(|word| ending.contains(word)) {
+            true => Pushed::Moved(why),
+            false => Pushed::Refused(why),
+        })
     }
 
     /// The commit as a mail message for `git am`.
@@ -603,7 +611,7 @@ impl DeliveryStore {
         ];
         let printed = self.git(&args, None).await?;
         match printed.ok {
-            true => Ok(printed.stdout),
+            true => Ok(with_line_ends(printed.stdout)),
             false => Err(DeliverStop::Environment(format!(
                 "git format-patch: {}",
                 self.said(&printed.stderr)
@@ -645,9 +653,58 @@ impl FetchedRef {
     }
 }
 
+/// The mail with its body in base64 if lines of it end in CR LF: `git am` takes the CR for a part of the transport and
+/// drops it, unless it is encoded.
+fn with_line_ends(mail: Vec<u8>) -> Vec<u8> {
+    let Some(end) = memchr::memmem::find(&mail, b"\n\n") else {
+        return mail;
+    };
+    let (head, body) = mail.split_at(end + 1);
+    let body = body.strip_prefix(b"\n").unwrap_or(body);
+    if memchr::memmem::find(body, b"\r\n").is_none() {
+        return mail;
+    }
+    let lines: Vec<&[u8]> = head.split_inclusive(|byte| *byte == b'\n').collect();
+    let has = |name: &[u8]| lines.iter().any(|line| line.starts_with(name));
+    let mut encoded: Vec<u8> = lines
+        .iter()
+        .filter(|line| !line.starts_with(ENCODING))
+        .flat_map(|line| line.iter().copied())
+        .collect();
+    if !has(b"MIME-Version:") {
+        encoded.extend_from_slice(b"MIME-Version: 1.0\n");
+    }
+    if !has(b"Content-Type:") {
+        encoded.extend_from_slice(b"Content-Type: text/plain; charset=UTF-8\n");
+    }
+    encoded.extend_from_slice(ENCODING);
+    encoded.extend_from_slice(b" base64\n\n");
+    for line in STANDARD.encode(body).as_bytes().chunks(MAIL_LINE) {
+        encoded.extend_from_slice(line);
+        encoded.push(b'\n');
+    }
+    encoded
+}
+
+/// git's message without the addresses and paths in it, which git writes in quotation marks: a repository may be named
+/// like a failure.
+fn without_names(said: &str) -> String {
+    let mut kept = String::with_capacity(said.len());
+    let mut rest = said;
+    // A mark within a word is an apostrophe.
+    while let Some((before, quoted)) = rest.split_once(" '") {
+        kept.push_str(before);
+        kept.push(' ');
+        rest = quoted.split_once('\'').map_or(quoted, |(_, after)| after);
+    }
+    kept.push_str(rest);
+    let words = kept.split_whitespace().filter(|word| !word.contains("://"));
+    words.collect::<Vec<_>>().join(" ")
+}
+
 /// Whether git's message is a transient failure: the server was not reached, or failed.
 fn is_passing(said: &str) -> bool {
-    let said = said.to_ascii_lowercase();
+    let said = without_names(&said.to_ascii_lowercase());
     let lasting = [
         // Including the words before the digits: a port in an address may have the same digits.
         "returned error: 401",
@@ -712,6 +769,11 @@ mod tests {
                 false,
             ),
             ("fatal: repository 'http://h/x/' not found", false),
+            (
+                "fatal: unable to access 'https://h/o/certificate-manager.git/': Failed to connect to h port 443",
+                true,
+            ),
+            ("fatal: couldn't resolve host 'not found'", true),
             ("fatal: the remote end hung up unexpectedly", true),
             ("error: something else", false),
         ] {

@@ -213,7 +213,10 @@ fn make(dir: &Path) -> io::Result<()> {
 
 /// Removes a tree that commands have made; none of them is alive. Directories whose mode denies access to their owner
 /// are opened first.
-fn remove(dir: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// I/O errors; a tree that does not exist is no error.
+pub fn remove(dir: &Path) -> io::Result<()> {
     let gone = |result: io::Result<()>| match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,

@@ -628,7 +628,7 @@ fn own_steps(
         let head = map.head();
         map.node("name");
         map.node("id");
-        map.node("continue-on-error");
+        let goes_on = map.bool("continue-on-error", problems).is_some_and(|flag| flag.value);
         let command = map.text("run", problems);
         let uses = map.text("uses", problems);
         map.node("with").filter(|_| uses.is_some());
@@ -667,7 +667,7 @@ fn own_steps(
             StepSource::Run {
                 command: at(span, text),
                 timeout_ms: None,
-                allow_failure: false,
+                allow_failure: goes_on,
             },
         ));
     }
@@ -795,6 +795,8 @@ impl Expressions<'_> {
         while let Some((before, after)) = rest.split_once("${{") {
             out.push_str(&super::gemini_command::raw(before));
             let Some((inner, behind)) = after.split_once("}}") else {
+                let message = "`${{` without its `}}`".to_owned();
+                problems.push(Diagnostic::error("agentic-workflow", command.span, message));
                 rest = after;
                 break;
             };
@@ -943,6 +945,31 @@ steps:\n  - uses: actions/checkout@v5\n  - name: list\n    run: git log --onelin
         assert!(excluded("{ bash: false, edit: }").contains(&"run_shell_command".to_owned()));
         assert!(!excluded("{ bash: null, edit: }").contains(&"run_shell_command".to_owned()));
         assert!(!excluded("{ edit: }").contains(&"run_shell_command".to_owned()));
+    }
+
+    #[test]
+    fn a_step_that_may_fail_may_fail() {
+        let text = "---\non: push\nengine: claude\nsteps:\n  - run: make lint\n    continue-on-error: true\n  - run: make\n---\nDo it.\n";
+        let recipe = parsed(text).0.unwrap();
+        let may_fail: Vec<bool> = recipe
+            .steps
+            .iter()
+            .filter_map(|step| match &step.work {
+                StepSource::Run { allow_failure, .. } => Some(*allow_failure),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(may_fail, [true, false]);
+    }
+
+    #[test]
+    fn an_expression_of_a_command_that_is_not_closed_is_an_error() {
+        let text = "---\non: push\nengine: claude\nsteps:\n  - run: echo ${{ github.repository\n---\nDo it.\n";
+        let problems = parsed(text).0.unwrap_err();
+        assert!(
+            problems.iter().any(|problem| problem.message.contains("without its")),
+            "{problems:?}"
+        );
     }
 
     #[test]

@@ -147,7 +147,13 @@ fn settings(recipe: &Recipe, read: ReadDocument<'_>, problems: &mut Problems) ->
     let Some(path) = &recipe.tools.settings else {
         return import::Imported::default();
     };
-    match read(DocumentUse::Settings, &path.value).and_then(|text| import::settings(&text)) {
+    let own: Vec<&str> = recipe
+        .tools
+        .mcp_servers
+        .iter()
+        .map(|server| server.name.value.as_str())
+        .collect();
+    match read(DocumentUse::Settings, &path.value).and_then(|text| import::settings(&text, &own)) {
         Ok(imported) => {
             for warning in &imported.warnings {
                 let problem = Diagnostic::warning("import", path.span, format!("`{}`: {warning}", path.value));

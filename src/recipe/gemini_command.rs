@@ -210,11 +210,35 @@ fn balanced(text: &str) -> Option<(&str, &str)> {
     None
 }
 
+/// What begins a tag or a comment of a template.
+const BEGINNINGS: [&str; 3] = ["{{", "{%", "{#--"];
+
 /// Escapes braces in text, so that they are not parsed as a template.
 pub(super) fn literal(text: &str) -> String {
-    let text = text.replace("{{", "\u{e0f0}").replace("{%", "\u{e0f1}");
-    text.replace('\u{e0f0}', "{{ \"{{\" }}")
-        .replace('\u{e0f1}', "{{ \"{%\" }}")
+    escaped(text, "")
+}
+
+/// The text with each beginning of a tag as a string in a value, with this filter. A raw block would not keep the line
+/// break after it and the blanks before it.
+fn escaped(text: &str, filter: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('{') {
+        out.push_str(rest.get(..at).unwrap_or_default());
+        let from = rest.get(at..).unwrap_or_default();
+        let length = match BEGINNINGS.iter().find(|beginning| from.starts_with(**beginning)) {
+            Some(beginning) => {
+                out.push_str(&format!("{{{{ \"{beginning}\"{filter} }}}}"));
+                beginning.len()
+            }
+            None => {
+                out.push('{');
+                1
+            }
+        };
+        rest = from.get(length..).unwrap_or_default();
+    }
+    out + rest
 }
 
 /// A command with its arguments as a value; all other braces belong to the shell or a program.
@@ -225,9 +249,7 @@ fn shell(command: &str) -> String {
 
 /// Escapes braces in a command.
 pub(super) fn raw(text: &str) -> String {
-    let text = text.replace("{{", "\u{e0f0}").replace("{%", "\u{e0f1}");
-    text.replace('\u{e0f0}', "{% raw %}{{{% endraw %}")
-        .replace('\u{e0f1}', "{% raw %}{%{% endraw %}")
+    escaped(text, " | raw")
 }
 
 #[cfg(test)]
@@ -261,7 +283,7 @@ mod tests {
             commands,
             [
                 "git diff --staged -- {{ args }}",
-                "docker ps --format '{% raw %}{{{% endraw %}.Names}}'"
+                "docker ps --format '{{ \"{{\" | raw }}.Names}}'"
             ]
         );
         let Some(StepSource::Prompt(prompt)) = recipe.steps.last().map(|step| &step.work) else {
@@ -275,6 +297,27 @@ mod tests {
             "{{ steps.shell_2.output }}",
         ] {
             assert!(prompt.value.contains(part), "{part}: {}", prompt.value);
+        }
+    }
+
+    #[test]
+    fn escaped_text_is_rendered_as_it_was() {
+        use super::super::template::{TemplateScope, check_command, render, render_command};
+        let (values, steps) = (std::collections::BTreeMap::new(), super::super::StepOutputs::new());
+        let scope = TemplateScope {
+            values: &values,
+            input: None,
+            steps: &steps,
+        };
+        for text in [
+            "a {{ b }} {% c %} {#-- d --#} {{{ e }}}",
+            "  {{\n  {%\n  {#--\n",
+            "jq '{a: {b: 1}}' \"{{\"\n{",
+            "{# plain #} é{",
+        ] {
+            assert_eq!(render(&literal(text), &scope).as_deref(), Ok(text));
+            assert_eq!(check_command(&raw(text)), Ok(()), "{text}");
+            assert_eq!(render_command(&raw(text), &scope).as_deref(), Ok(text));
         }
     }
 

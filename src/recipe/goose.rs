@@ -478,10 +478,7 @@ pub(super) fn part(part: &SubRecipe, text: &str) -> Result<(String, Vec<String>)
         purpose.trim(),
         body.join("\n\n").trim()
     );
-    Ok((
-        super::gemini_command::literal(&whole).replace("{#--", "{ #--"),
-        warnings,
-    ))
+    Ok((super::gemini_command::literal(&whole), warnings))
 }
 
 /// Whether the built-in tools have the functions of all extensions.

@@ -21,11 +21,11 @@ pub struct Imported {
     pub warnings: Vec<String>,
 }
 
-/// Parses a `settings.json`, which may contain comments.
+/// Parses a `settings.json`, which may contain comments. `own`: the servers that the recipe has itself.
 ///
 /// # Errors
 /// The text is not a JSON object.
-pub fn settings(text: &str) -> Result<Imported, String> {
+pub fn settings(text: &str, own: &[&str]) -> Result<Imported, String> {
     let root: Value = serde_json::from_str(&without_comments(text)).map_err(|error| format!("not JSON: {error}"))?;
     let root = root.as_object().ok_or("not a JSON object")?;
     let mut imported = Imported::default();
@@ -46,7 +46,7 @@ pub fn settings(text: &str) -> Result<Imported, String> {
                 .insert(sound_name(name, &mut imported.warnings), server);
         }
     }
-    choice(root, &mut imported);
+    choice(root, own, &mut imported);
     if root
         .get("mcp")
         .and_then(|section| section.get("serverCommand"))
@@ -98,7 +98,7 @@ fn builtin(name: &str) -> Option<&'static str> {
 
 /// `tools.core`, `tools.exclude` and their older names. They can only leave tools and commands out: the policy decides
 /// what a call may do.
-fn choice(root: &Map<String, Value>, imported: &mut Imported) {
+fn choice(root: &Map<String, Value>, own: &[&str], imported: &mut Imported) {
     let mut list = |current: &str, legacy: &str| {
         let nested = names(root.get("tools").and_then(|tools| tools.get(current)));
         let flat = names(root.get(legacy));
@@ -139,17 +139,22 @@ fn choice(root: &Map<String, Value>, imported: &mut Imported) {
         imported.builtin = Some(kept);
         imported.shell.only = (!all && !only.is_empty()).then_some(only);
     }
+    let configured = root.get("mcpServers").and_then(Value::as_object).into_iter().flatten();
+    let servers: Vec<&str> = configured
+        .map(|(name, _)| name.as_str())
+        .chain(own.iter().copied())
+        .collect();
     for entry in exclude {
         let (name, inner) = parts(&entry);
         match (builtin(name), inner) {
             (Some(SHELL), Some(command)) => imported.shell.never.push(command.to_owned()),
             // Other tools can only be excluded as a whole.
             (Some(tool), _) => imported.exclude.push(tool.to_owned()),
-            (None, _) => match server_tool(name) {
+            (None, _) => match server_tool(name, &servers) {
                 Some(tool) => imported.exclude.push(tool),
-                None => imported
-                    .warnings
-                    .push(format!("`{entry}` in `tools.exclude` names no tool of this program")),
+                None => imported.warnings.push(format!(
+                    "`{entry}` in `tools.exclude` names no tool of this program or of a known server"
+                )),
             },
         }
     }
@@ -166,13 +171,22 @@ fn parts(entry: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The name in `overnight` of a server's tool that the settings call `mcp_SERVER_TOOL` or `SERVER__TOOL`.
-fn server_tool(name: &str) -> Option<String> {
-    if name.contains("__") {
-        return Some(name.to_owned());
-    }
-    let (server, tool) = name.strip_prefix("mcp_")?.split_once('_')?;
-    (!server.is_empty() && !tool.is_empty()).then(|| format!("{}__{tool}", sound_server_name(server)))
+/// The name in `overnight` of a server's tool that the settings call `mcp_SERVER_TOOL` or `SERVER__TOOL`. Servers and
+/// tools may both have `_` in their names, so the longest name in `servers` that fits decides.
+fn server_tool(name: &str, servers: &[&str]) -> Option<String> {
+    let of = |text: &str, between: &str| {
+        let found = servers.iter().filter_map(|server| {
+            let sound = sound_server_name(server);
+            let mut names = [*server, sound.as_str()].into_iter();
+            let tool = names.find_map(|named| text.strip_prefix(named)?.strip_prefix(between))?;
+            (!tool.is_empty()).then(|| (server.len(), format!("{sound}__{tool}")))
+        });
+        found.max().map(|(_, tool)| tool)
+    };
+    let known = name.strip_prefix("mcp_").and_then(|rest| of(rest, "_"));
+    known
+        .or_else(|| of(name, "__"))
+        .or_else(|| name.contains("__").then(|| name.to_owned()))
 }
 
 fn discovery(root: &Map<String, Value>, warnings: &mut Vec<String>) -> Option<Discovery> {
@@ -327,6 +341,10 @@ fn without_comments(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn settings(text: &str) -> Result<Imported, String> {
+        super::settings(text, &[])
+    }
+
     #[test]
     fn current_and_older_shapes() {
         let current = r#"{
@@ -372,7 +390,7 @@ mod tests {
         let text = r#"{"tools": {
             "core": ["ReadFileTool", "grep", "ShellTool(git status)", "run_shell_command(npm test)", "activate_skill", "glob(x)"],
             "exclude": ["WriteFileTool", "run_shell_command(git push)", "mcp_docs_remove", "nothing"],
-            "allowed": ["run_shell_command"] } }"#;
+            "allowed": ["run_shell_command"] }, "mcpServers": { "docs": { "command": "x" } } }"#;
         let imported = settings(text).unwrap();
         let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         assert_eq!(
@@ -387,6 +405,25 @@ mod tests {
         assert_eq!(whole.shell.only, None, "the whole tool is named, too");
         let none = settings(r#"{"tools": {"core": []}}"#).unwrap();
         assert_eq!(none.builtin, Some(Vec::new()));
+    }
+
+    #[test]
+    fn the_longest_name_of_a_server_decides_whose_tool_is_left_out() {
+        let text = r#"{"excludeTools": ["mcp_my_server_delete_all", "mcp_my_x_y", "mcp_own_one_go", "old__one__rm", "mcp_none_x"],
+            "mcpServers": {"my": {"command": "x"}, "my_server": {"command": "x"}, "old__one": {"command": "x"}}}"#;
+        let imported = super::settings(text, &["own_one"]).unwrap();
+        assert_eq!(
+            imported.exclude,
+            ["my_server__delete_all", "my__x_y", "own_one__go", "old-one__rm"]
+        );
+        let unknown = imported
+            .warnings
+            .iter()
+            .find(|warning| warning.contains("tools.exclude"));
+        assert!(
+            unknown.is_some_and(|warning| warning.contains("mcp_none_x")),
+            "{unknown:?}"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub use keep::{Standing, Told, bring};
 use super::patch;
 use crate::base::quote::{counted, first_names};
 use crate::process::own_git::{self, May};
+use crate::process::private;
 use std::path::{Path, PathBuf};
 
 /// A temporary worktree.
@@ -152,6 +153,8 @@ impl Isolated {
         ];
         // If git fails, removing the directory and pruning do the rest.
         let _ = own_git::git(&args, Path::new("/"), &[], None, may).await;
+        // Dropping alone would leave directories that their owner may not write to.
+        let _ = private::remove(self.dir.path());
         drop(self.dir);
         let prune = ["--git-dir", own.as_str(), "worktree", "prune"];
         let _ = own_git::git(&prune, Path::new("/"), &[], None, may).await;

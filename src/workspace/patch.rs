@@ -36,6 +36,7 @@ use ignored::{IgnoreRules, read_patterns};
 use index::GitIndex;
 use names::open_dir;
 use object::{Id, ObjectFormat, ObjectKind};
+use pack::{trouble, write_synced};
 use scan::STACK;
 use scan_state::{Before, Scan, WalkedDirectory};
 use std::ffi::CString;
@@ -196,7 +197,10 @@ impl Shadow {
             let index = shadow.index()?;
             let snapshot = shadow.walk(state, index.as_ref())?;
             let path = shadow.dir.join(BASELINE);
-            std::fs::write(&path, &snapshot.tree).map_err(|error| format!("{}: {error}", path.display()))?;
+            let temporary = path.with_extension("new");
+            write_synced(&temporary, snapshot.tree.as_bytes())
+                .and_then(|()| std::fs::rename(&temporary, &path))
+                .map_err(trouble(&path))?;
             Ok(snapshot)
         })
         .await

@@ -3,6 +3,7 @@
 
 use super::patch::{self, Repository};
 use crate::base::quote::counted;
+use crate::process::private;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -55,7 +56,7 @@ pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Opti
 /// I/O errors; a worktree that does not exist is no error.
 pub fn remove(repository: Option<&Repository>, tree: &Path) -> io::Result<()> {
     match (repository.map(|found| found.common_dir.canonicalize()), place_of(tree)) {
-        (Some(Ok(common)), Ok(tree)) => gone(&admin_dir(&common, &tree))?,
+        (Some(Ok(common)), Ok(tree)) => private::remove(&admin_dir(&common, &tree))?,
         (None, _) => {
             let text = patch::pointer(&tree.join(".git")).unwrap_or_default();
             let admin = PathBuf::from(text.strip_prefix("gitdir:").unwrap_or_default().trim());
@@ -64,12 +65,12 @@ pub fn remove(repository: Option<&Repository>, tree: &Path) -> io::Result<()> {
                 .is_some_and(|name| name.to_string_lossy().starts_with("overnight-"));
             let among_worktrees = admin.parent().is_some_and(|parent| parent.ends_with("worktrees"));
             if is_ours && among_worktrees {
-                gone(&admin)?;
+                private::remove(&admin)?;
             }
         }
         _ => {}
     }
-    gone(tree)
+    private::remove(tree)
 }
 
 /// The canonical path of a tree, whether it exists or not.
@@ -80,15 +81,77 @@ fn place_of(tree: &Path) -> io::Result<PathBuf> {
     }
 }
 
-fn gone(dir: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
 /// The directory of a worktree in `worktrees/`, named after its path so that it can be found again.
 fn admin_dir(common: &Path, tree: &Path) -> PathBuf {
     let digest = crate::base::ids::sha256_hex(&[tree.as_os_str().as_encoded_bytes()]);
     common.join("worktrees").join(format!("overnight-{}", &digest[..16]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Runs `work` on a thread without the privileges that let root write everywhere.
+    fn unprivileged(work: impl FnOnce() + Send + 'static) {
+        let thread = std::thread::spawn(move || {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective &= !(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+            set_capabilities(None, sets).unwrap();
+            work();
+        });
+        thread.join().unwrap();
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "git makes the repository and looks at the worktree"
+    )]
+    fn git(dir: &Path, args: &[&str]) -> String {
+        let output = std::process::Command::new("git")
+            .current_dir(dir)
+            .args(["-c", "user.name=t", "-c", "user.email=t@example.org"])
+            .args(args)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    #[test]
+    fn a_worktree_with_a_submodule_has_no_changes() {
+        let top = tempfile::tempdir().unwrap();
+        let (main, tree) = (top.path().join("main"), top.path().join("tree"));
+        std::fs::create_dir(&main).unwrap();
+        git(&main, &["init", "-q", "-b", "main"]);
+        for name in ["a.txt", "z.txt"] {
+            std::fs::write(main.join(name), name).unwrap();
+        }
+        git(&main, &["add", "-A"]);
+        let entry = format!("160000,{},lib/sub", "1".repeat(40));
+        git(&main, &["update-index", "--add", "--cacheinfo", &entry]);
+        git(&main, &["commit", "-q", "-m", "x"]);
+        let repository = patch::repository(&main).unwrap();
+        create(&repository, &git(&main, &["rev-parse", "HEAD"]), &tree).unwrap();
+        assert_eq!(git(&tree, &["status", "--porcelain"]), "");
+        assert_eq!(git(&tree, &["ls-files", "-s"]), git(&main, &["ls-files", "-s"]));
+    }
+
+    #[test]
+    fn a_worktree_with_read_only_directories_is_removed() {
+        let top = tempfile::tempdir().unwrap();
+        let tree = top.path().join("tree");
+        let module = tree.join("cache/module");
+        std::fs::create_dir_all(&module).unwrap();
+        std::fs::write(module.join("file"), "x").unwrap();
+        for dir in [&module, &tree.join("cache")] {
+            std::fs::set_permissions(dir, PermissionsExt::from_mode(0o555)).unwrap();
+        }
+        let own = tree.clone();
+        unprivileged(move || remove(None, &own).unwrap());
+        assert!(!tree.exists());
+    }
 }

@@ -28,6 +28,7 @@ pub(super) fn read_pull(route: &Route, item: &Value) -> Option<ChangeRequest> {
         state,
         head: text(item, "/head/sha"),
         branch: text(item, "/head/ref"),
+        base: text(item, "/base/ref"),
         title: text(item, "/title"),
         body: text(item, "/body"),
     })

@@ -61,6 +61,7 @@ impl Dialect for GitlabDialect {
             state,
             head: text(item, "/sha"),
             branch: text(item, "/source_branch"),
+            base: text(item, "/target_branch"),
             title: text(item, "/title"),
             body: text(item, "/description"),
         })

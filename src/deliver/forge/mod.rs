@@ -65,6 +65,8 @@ pub struct ChangeRequest {
     /// The commit at the head of its branch.
     pub head: String,
     pub branch: String,
+    /// The branch that it goes into.
+    pub base: String,
     pub title: String,
     pub body: String,
 }
@@ -323,8 +325,8 @@ impl<'a> Forge<'a> {
         let mut problems = Vec::new();
         let mut found = Vec::new();
         for call in self.dialect.lookups(route, draft) {
-            match self.call(&call).await {
-                Ok((answer, _)) => found.push(answer),
+            match self.all_pages(&call).await {
+                Ok(answer) => found.push(answer),
                 Err(other) => {
                     problems.push(self.stopped(other).to_string());
                     found.push(Value::Null);
@@ -343,6 +345,22 @@ impl<'a> Forge<'a> {
             }
         }
         problems
+    }
+
+    /// The response to a call that reads; of a list, all pages as one list.
+    async fn all_pages(&self, call: &ApiCall) -> Result<Value, Refusal> {
+        let (mut found, mut next) = self.call(call).await?;
+        for _ in 1..PAGES {
+            let (Some(path), Value::Array(items)) = (next, &mut found) else {
+                break;
+            };
+            let (page, after) = self.call(&ApiCall::get(path)).await?;
+            if let Value::Array(more) = page {
+                items.extend(more);
+            }
+            next = after;
+        }
+        Ok(found)
     }
 
     async fn ask(&self, call: &ApiCall) -> Result<(Value, Option<String>), DeliverStop> {

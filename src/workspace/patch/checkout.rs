@@ -58,15 +58,23 @@ pub(in crate::workspace) fn checkout(repository: &Repository, commit: &str, into
             path: path.clone(),
             mode: *mode,
             id: *id,
-            stat,
+            stat: Some(stat),
         });
         Ok(())
     })?;
+    let mut submodules = Vec::new();
+    for (path, (mode, id)) in files.iter().filter(|(_, (mode, _))| *mode == METADATA) {
+        submodules.push(String::from_utf8_lossy(path).into_owned());
+        // Without an entry, git would take the submodule for deleted.
+        written.push(NewIndexEntry {
+            path: path.clone(),
+            mode: *mode,
+            id: *id,
+            stat: None,
+        });
+    }
+    written.sort_by(|a, b| a.path.cmp(&b.path));
     let index = bytes_of(format, &written)?;
-    let submodules = files.iter().filter(|(_, (mode, _))| *mode == METADATA);
-    let submodules = submodules
-        .map(|(path, _)| String::from_utf8_lossy(path).into_owned())
-        .collect();
     Ok(Checkout {
         index,
         pointers,

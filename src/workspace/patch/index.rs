@@ -21,6 +21,8 @@ pub(super) struct GitIndex {
     /// `names`.
     at: Vec<(u32, u32, u16)>,
     names: Option<Vec<u8>>,
+    /// Offset in `raw` of the extensions, which follow the entries.
+    extensions: usize,
     /// Time of writing, in nanoseconds since 1970; a later change of a file within the same clock tick cannot be
     /// detected.
     written: i64,
@@ -141,6 +143,7 @@ impl GitIndex {
             format,
             at,
             names,
+            extensions: here,
             written,
             trusted: true,
         })
@@ -223,9 +226,18 @@ impl GitIndex {
 
     /// The id of the shared index that a split index refers to.
     fn shared(&self) -> Option<String> {
-        let at = memchr::memmem::rfind(&self.raw, b"link\0\0")?;
-        let id = self.format.read(self.raw.get(at + 8..)?)?;
-        (id != [0; 32]).then(|| self.format.hex(&id))
+        // A checksum follows the last extension.
+        let end = self.raw.len().checked_sub(self.format.bytes())?;
+        let mut at = self.extensions;
+        while at + 8 <= end {
+            if self.raw.get(at..at + 4)? == b"link" {
+                let id = self.format.read(self.raw.get(at + 8..)?)?;
+                return (id != [0; 32]).then(|| self.format.hex(&id));
+            }
+            let size = word(&self.raw, at + 4)? as usize;
+            at = at.checked_add(8)?.checked_add(size)?;
+        }
+        None
     }
 
     /// The names of both, without metadata. An entry of a split index that replaces one of the shared index has no
@@ -248,6 +260,7 @@ impl GitIndex {
             format: self.format,
             at,
             names: Some(names),
+            extensions: 0,
             written: 0,
             trusted: false,
         }
@@ -259,7 +272,8 @@ pub(super) struct NewIndexEntry {
     pub path: Vec<u8>,
     pub mode: u32,
     pub id: Id,
-    pub stat: rustix::fs::Stat,
+    /// `None` for a submodule: git compares nothing of its directory.
+    pub stat: Option<rustix::fs::Stat>,
 }
 
 /// The bytes of an index (version 2) with these files, which are sorted by path.
@@ -269,19 +283,21 @@ pub(super) fn bytes_of(format: ObjectFormat, files: &[NewIndexEntry]) -> Result<
     bytes.extend_from_slice(&count.to_be_bytes());
     for file in files {
         let start = bytes.len();
-        let stat = &file.stat;
-        let words = [
-            stat.st_ctime as u32,
-            stat.st_ctime_nsec as u32,
-            stat.st_mtime as u32,
-            stat.st_mtime_nsec as u32,
-            stat.st_dev as u32,
-            stat.st_ino as u32,
-            file.mode,
-            stat.st_uid,
-            stat.st_gid,
-            stat.st_size as u32,
-        ];
+        let mut words = file.stat.as_ref().map_or([0; 10], |stat| {
+            [
+                stat.st_ctime as u32,
+                stat.st_ctime_nsec as u32,
+                stat.st_mtime as u32,
+                stat.st_mtime_nsec as u32,
+                stat.st_dev as u32,
+                stat.st_ino as u32,
+                0,
+                stat.st_uid,
+                stat.st_gid,
+                stat.st_size as u32,
+            ]
+        });
+        words[6] = file.mode;
         for word in words {
             bytes.extend_from_slice(&word.to_be_bytes());
         }
@@ -318,7 +334,7 @@ mod tests {
                 path: name.clone().into_bytes(),
                 mode: FILE,
                 id,
-                stat,
+                stat: Some(stat),
             })
             .collect();
         bytes_of(format, &files).unwrap()
@@ -342,6 +358,24 @@ mod tests {
             let read: Vec<&[u8]> = (0..index.len()).map(|i| index.name(i)).collect();
             assert_eq!(read, names.each_ref().map(|name| name.as_bytes()));
             assert!((0..3).all(|i| index.seen(i).is_some_and(|seen| seen.mode == FILE)));
+        }
+    }
+
+    #[test]
+    fn only_an_extension_names_a_shared_index() {
+        for format in FORMATS {
+            let mut raw = real(format, &["link".to_owned(), "z".to_owned()]);
+            let read = |raw: &[u8]| GitIndex::parse(raw.to_vec(), format, 0).unwrap().shared();
+            assert_eq!(read(&raw), None);
+            let sum = raw.split_off(raw.len() - format.bytes());
+            raw.extend_from_slice(b"TREE\0\0\0\x06link\0\0");
+            assert_eq!(read(&[raw.as_slice(), &sum].concat()), None);
+            let id = [7; 32];
+            raw.extend_from_slice(b"link\0\0\0");
+            raw.push(format.bytes() as u8);
+            raw.extend_from_slice(&id[..format.bytes()]);
+            let expected = "07".repeat(format.bytes());
+            assert_eq!(read(&[raw.as_slice(), &sum].concat()), Some(expected));
         }
     }
 

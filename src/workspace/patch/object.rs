@@ -164,6 +164,16 @@ pub(super) fn push_entry(tree: &mut Vec<u8>, format: ObjectFormat, name: &[u8], 
     tree.extend_from_slice(id.get(..format.bytes()).unwrap_or_default());
 }
 
+/// The mode as git reads it: early versions of git stored others, for example 100664.
+fn canonical(mode: u32) -> u32 {
+    match mode & 0o170_000 {
+        0o100_000 if mode & 0o100 != 0 => EXECUTABLE,
+        0o100_000 => FILE,
+        DIRECTORY => DIRECTORY,
+        _ => mode,
+    }
+}
+
 /// Parses the entries of a tree.
 pub(super) fn entries(format: ObjectFormat, mut bytes: &[u8]) -> Result<Vec<TreeEntry>, String> {
     let broken = || "a malformed tree object".to_owned();
@@ -179,10 +189,32 @@ pub(super) fn entries(format: ObjectFormat, mut bytes: &[u8]) -> Result<Vec<Tree
         let rest = rest.get(end + 1..).ok_or_else(broken)?;
         found.push(TreeEntry {
             name: name.to_vec(),
-            mode: mode.ok_or_else(broken)?,
+            mode: canonical(mode.ok_or_else(broken)?),
             id: format.read(rest).ok_or_else(broken)?,
         });
         bytes = rest.get(format.bytes()..).ok_or_else(broken)?;
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn historic_modes_are_read_as_git_reads_them() {
+        let format = ObjectFormat::Sha1;
+        let mut tree = Vec::new();
+        let modes = [
+            0o100_664, 0o100_775, 0o100_600, FILE, EXECUTABLE, 0o040_755, LINK, METADATA,
+        ];
+        for mode in modes {
+            push_entry(&mut tree, format, b"name", mode, &[7; 32]);
+        }
+        let read: Vec<u32> = entries(format, &tree).unwrap().iter().map(|entry| entry.mode).collect();
+        assert_eq!(
+            read,
+            [FILE, EXECUTABLE, FILE, FILE, EXECUTABLE, DIRECTORY, LINK, METADATA]
+        );
+    }
 }

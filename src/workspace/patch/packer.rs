@@ -1,7 +1,7 @@
 //! Writes packs in git's format (gitformat-pack(5)).
 
 use super::object::{Digest, Id, ObjectFormat, ObjectKind};
-use super::pack::{INDEX_SIGNATURE, Pack, trouble};
+use super::pack::{INDEX_SIGNATURE, Pack, trouble, write_synced};
 use crate::base::ids::hex;
 use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
@@ -208,7 +208,9 @@ impl Packer {
         let name = hex(sum);
         let pack = self.dir.join(format!("pack-{name}.pack"));
         let temporary = path.with_extension("idx");
-        std::fs::write(&temporary, index).map_err(&trouble)?;
+        // The journal that names these objects is synced. Packs are few: one for a measurement of the tree.
+        file.sync_data().map_err(&trouble)?;
+        write_synced(&temporary, &index).map_err(&trouble)?;
         std::fs::rename(path, &pack).map_err(&trouble)?;
         // Renamed last, because the presence of the index marks the pack as complete.
         std::fs::rename(temporary, pack.with_extension("idx")).map_err(&trouble)?;

@@ -120,6 +120,17 @@ fn a_token_goes_to_no_other_server_and_not_in_the_clear() {
 }
 
 #[test]
+fn a_header_of_the_users_settings_is_not_sent_beside_the_token() {
+    let scene = Scene::new(Wire::Github);
+    let mut command = scene.command("a", &[]);
+    command
+        .env("GIT_CONFIG_COUNT", "1")
+        .env("GIT_CONFIG_KEY_0", format!("http.{}/.extraHeader", scene.forge.url))
+        .env("GIT_CONFIG_VALUE_0", "Authorization: Basic b3RoZXI6b3RoZXI=");
+    Delivery::of(Done::of(command.output().unwrap())).ends("opened", 0);
+}
+
+#[test]
 fn nothing_of_the_target_repository_runs() {
     let world = World::repo(&[
         ("a.txt", "one\n"),
@@ -350,6 +361,49 @@ fn a_killed_opening_is_found_again() {
     scene.deliver("a", &[]).ends("opened", 0);
     scene.deliver("a", &[]).ends("unchanged", 0);
     assert_eq!(scene.forge.state().pulls.len(), 1);
+}
+
+#[test]
+fn a_delivery_that_is_killed_after_the_opening_sets_the_labels() {
+    let scene = Scene::new(Wire::Github);
+    scene.deliver("a", &[]).ends("opened", 0);
+    // As a kill between the request and its labels leaves it.
+    let file = scene.run_dir("a").join("deliver.jsonl");
+    let log = std::fs::read_to_string(&file).unwrap();
+    let kept: Vec<&str> = log
+        .lines()
+        .take_while(|line| !line.contains("\"step\":\"ended\""))
+        .collect();
+    assert!(kept.last().unwrap().contains("\"step\":\"opened\""));
+    std::fs::write(&file, kept.join("\n") + "\n").unwrap();
+    scene.forge.state().pulls[0].labels.clear();
+    scene.deliver("a", &[]).ends("opened", 0);
+    assert_eq!(scene.forge.state().pulls[0].labels, ["bot"]);
+    scene.deliver("a", &[]).ends("unchanged", 0);
+    assert_eq!(scene.forge.state().pulls.len(), 1);
+}
+
+#[test]
+fn an_interrupted_delivery_to_another_repository_does_not_count() {
+    let scene = Scene::new(Wire::Github);
+    bare(&scene.repo(), &scene.forge.repo("o/m"));
+    scene.deliver("a", &[]).ends("opened", 0);
+    let other = scene.forge.remote("o/m");
+    let file = scene.run_dir("a").join("deliver.jsonl");
+    let before = std::fs::read_to_string(&file).unwrap().lines().count();
+    scene.deliver("a", &["--remote", &other]).ends("opened", 0);
+    // The second one was killed while it opened its request.
+    let log = std::fs::read_to_string(&file).unwrap();
+    let kept: Vec<&str> = log
+        .lines()
+        .enumerate()
+        .take_while(|(at, line)| *at < before || !line.contains("\"step\":\"opened\""))
+        .map(|(_, line)| line)
+        .collect();
+    assert!(kept.last().unwrap().contains("\"step\":\"opening\""));
+    std::fs::write(&file, kept.join("\n") + "\n").unwrap();
+    scene.deliver("a", &[]).ends("unchanged", 0);
+    scene.deliver("a", &["--remote", &other]).ends("opened", 0);
 }
 
 #[test]

@@ -167,7 +167,12 @@ fn read(peer: &TcpStream) -> Option<Asked> {
             break;
         }
         let (name, value) = line.split_once(':')?;
-        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+        let value = value.trim();
+        // As RFC 9110 combines them: no server takes a pair of credentials.
+        headers
+            .entry(name.to_ascii_lowercase())
+            .and_modify(|before: &mut String| before.push_str(&format!(", {value}")))
+            .or_insert_with(|| value.to_owned());
     }
     if headers.contains_key("expect") {
         (&mut &*peer).write_all(b"HTTP/1.1 100 Continue\r\n\r\n").ok()?;
@@ -421,11 +426,29 @@ fn rest(wire: Wire, path: &str, root: &Path, base: &str, asked: &Asked, state: &
         answer: answer.clone(),
         headers: asked.headers.clone(),
     });
+    let (answer, next) = page_of(answer, asked, base);
+    let mut headers = vec![("content-type".to_owned(), "application/json; charset=utf-8".to_owned())];
+    headers.extend(next.map(|next| ("link".to_owned(), next)));
     Reply {
         status,
-        headers: vec![("content-type".to_owned(), "application/json; charset=utf-8".to_owned())],
+        headers,
         body: answer.to_string().into_bytes(),
     }
+}
+
+/// One page of the labels of a project, and the header that names the next one.
+fn page_of(answer: Value, asked: &Asked, base: &str) -> (Value, Option<String>) {
+    let items = match answer {
+        Value::Array(items) if asked.method == "GET" && asked.path.ends_with("/labels") => items,
+        other => return (other, None),
+    };
+    let page = query(&asked.query).get("page").and_then(|page| page.parse().ok());
+    let page: usize = page.unwrap_or(1);
+    let next = (items.len() > page * 50).then(|| {
+        let path = &asked.path;
+        format!("<{base}{path}?limit=50&page={}>; rel=\"next\"", page + 1)
+    });
+    (items.into_iter().skip((page - 1) * 50).take(50).collect(), next)
 }
 
 fn query(text: &str) -> BTreeMap<String, String> {

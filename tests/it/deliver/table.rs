@@ -414,6 +414,16 @@ const CASES: &[(&str, &[Step])] = &[
         &[Protects, Deliver("a", &[], "failed", 8), Says("protected"), Pulls(0, 0)],
     ),
     (
+        "a branch whose name is in the way",
+        &[
+            Commits("overnight", "docs/b.txt", "theirs\n"),
+            Deliver("a", &[], "failed", 8),
+            Says("the git server refuses the push"),
+            Pushes(2),
+            Pulls(0, 0),
+        ],
+    ),
+    (
         "somebody is quicker",
         &[
             AtPush(quicker),
@@ -474,6 +484,26 @@ const CASES: &[(&str, &[Step])] = &[
     (
         "the base as the branch",
         &[Deliver("a", &["--branch", "main"], "failed", 8), Pushes(0)],
+    ),
+    (
+        "a request into another base",
+        &[
+            Commits("release", "docs/b.txt", "release\n"),
+            Deliver("a", &[], "opened", 0),
+            Deliver("a", &["--base", "release"], "conflict", 1),
+            Says("an open request into `main`: choose another --branch"),
+            Deliver("b", &["--base", "release"], "conflict", 1),
+            Pulls(1, 1),
+            Pushes(1),
+            Line("fixed by a"),
+            Deliver(
+                "a",
+                &["--base", "release", "--branch", "overnight/release"],
+                "opened",
+                0,
+            ),
+            Pulls(2, 2),
+        ],
     ),
     (
         "a base that is not there",

@@ -141,6 +141,35 @@ fn a_message_that_git_am_takes() {
 }
 
 #[test]
+fn git_am_takes_a_change_of_a_file_with_crlf() {
+    let world = World::repo(&[("a.txt", "one\r\ntwo\r\n"), ("b.txt", "b\n")]);
+    let edits = [
+        writes("a.txt", "one\r\n2\r\n"),
+        writes("b.txt", "c\n"),
+        says("done \u{e9}"),
+    ];
+    run(&world, "r", RECIPE, &edits);
+    let ground = Ground { world };
+    ground.deliver(&["--to", "mbox"]).ends("opened", 0);
+    let file = ground.world.path().join("runs/r/changes.mbox");
+    ground.world.git(&["am", "-q", &file.to_string_lossy()]);
+    assert_eq!(ground.world.read("a.txt"), "one\r\n2\r\n");
+    assert_eq!(ground.world.read("b.txt"), "c\n");
+    let message = ground.world.git(&["log", "-1", "--format=%B"]);
+    assert!(message.contains("Overnight-Patch: sha256:"), "{message}");
+}
+
+#[test]
+fn a_message_goes_to_the_standard_output() {
+    let ground = Ground::edited();
+    let done = ground
+        .deliver(&["--to", "mbox", "--out", "/dev/stdout"])
+        .ends("opened", 0);
+    assert!(done.done.stdout.starts_with("From "), "{}", done.done.stdout);
+    assert!(done.done.stdout.contains("diff --git"), "{}", done.done.stdout);
+}
+
+#[test]
 fn what_a_model_says_cannot_end_a_message() {
     let says_it = says(
         "text\n---\ndiff --git a/x b/x\nnew file mode 100644\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+evil\nFrom 0 Mon Sep 17 00:00:00 2001\nSigned-off-by: Linus <l@example.org>\n\nOvernight-Patch: sha256:0",
@@ -243,6 +272,17 @@ impl OwnGroup for Command {
     fn process_group_of_its_own(&mut self) -> &mut Self {
         std::os::unix::process::CommandExt::process_group(self, 0)
     }
+}
+
+#[test]
+fn a_label_on_the_second_page_is_set() {
+    let scene = Scene::new(Wire::Forgejo);
+    let others = (0..60).map(|n| format!("label {n}"));
+    scene.forge.state().known_labels = others.chain(["bot".to_owned()]).collect();
+    let done = scene.deliver("a", &[]).ends("opened", 0);
+    assert_eq!(done.reason(), "");
+    // Forgejo sets labels by their numbers.
+    assert_eq!(scene.forge.state().pulls[0].labels, ["61"]);
 }
 
 #[test]
