@@ -183,11 +183,14 @@ impl DecodeReply for ChatDecoder {
 }
 
 /// The calls as neutral parts and in the form to send back. A call that was cut at the length limit is left out, and
-/// its tool named.
+/// its tool named. The last call of a cut reply without any arguments was cut before the first byte of them.
 fn read_calls(pieces: Pieces, turn: u64, length: bool) -> Result<(Vec<Part>, Vec<Value>, Cut), Fault> {
     let (mut calls, mut kept, mut cut) = (Vec::new(), Vec::new(), Cut::default());
-    for (index, mut call) in pieces.into_calls().into_iter().enumerate() {
-        let Some(args) = object(&call.arguments) else {
+    let pieces = pieces.into_calls();
+    let last = pieces.len().saturating_sub(1);
+    for (index, mut call) in pieces.into_iter().enumerate() {
+        let is_unbegun = length && index == last && call.arguments.trim().is_empty();
+        let Some(args) = object(&call.arguments).filter(|_| !is_unbegun) else {
             if length {
                 cut.call = Some(call.name.clone()).filter(|name| !name.is_empty());
                 continue;
