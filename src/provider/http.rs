@@ -6,7 +6,7 @@ use super::prefix::RequestPrefix;
 use super::pricing;
 use super::wire::names::real_name;
 use super::wire::{self, DecodeReply, EncodeOptions, Wire};
-use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
+use super::{AskContext, Discarded, FailedAttempt, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
 use crate::base::event::ProgressEvent;
 use crate::base::message::{Part, Reply};
 use crate::base::quote::counted;
@@ -59,6 +59,16 @@ enum Failed {
     Fault(Fault),
 }
 
+impl Failed {
+    /// With what the service counted for the reply that is discarded.
+    fn discarding(self, discarded: Option<Box<Discarded>>) -> Self {
+        match self {
+            Failed::Fault(fault) => Failed::Fault(Fault { discarded, ..fault }),
+            Failed::Ended(end) => Failed::Ended(end),
+        }
+    }
+}
+
 impl From<Fault> for Failed {
     fn from(fault: Fault) -> Self {
         Failed::Fault(fault)
@@ -87,6 +97,7 @@ impl From<HttpError> for Failed {
             again,
             asked: None,
             window: None,
+            discarded: None,
         })
     }
 }
@@ -137,14 +148,26 @@ impl Http {
             failed += 1;
             if self.refuses_schema(request, &fault) {
                 self.plain.store(true, Ordering::Relaxed);
-                (cx.retried)(failed, fault.class.as_str(), &fault.message, 0);
+                (cx.retried)(FailedAttempt {
+                    attempt: failed,
+                    class: fault.class.as_str(),
+                    message: &fault.message,
+                    wait_ms: 0,
+                    discarded: fault.discarded.as_deref(),
+                });
                 continue;
             }
             let wait = self.next(fault, failed, waited, cx.deadline)?;
             self.share_pause(&wait);
             waited = waited.saturating_add(wait.length);
             let ms = u64::try_from(wait.length.as_millis()).unwrap_or(u64::MAX);
-            (cx.retried)(failed, wait.class.as_str(), &wait.message, ms);
+            (cx.retried)(FailedAttempt {
+                attempt: failed,
+                class: wait.class.as_str(),
+                message: &wait.message,
+                wait_ms: ms,
+                discarded: wait.discarded.as_deref(),
+            });
             (cx.live)(ProgressEvent::Waiting {
                 what: format!("{}: {}", self.info.id, wait.message),
                 ms,
@@ -182,6 +205,7 @@ impl Http {
                 length,
                 class: fault.class,
                 message: fault.message,
+                discarded: fault.discarded,
             }),
         }
     }
@@ -227,6 +251,7 @@ impl Http {
         }
         ProviderError {
             window: fault.window,
+            discarded: fault.discarded,
             ..ProviderError::new(fault.class, message)
         }
     }
@@ -268,8 +293,11 @@ impl Http {
             return Err(fault::from_answer(answer.status, |name| answer.header(name), &body, SystemTime::now()).into());
         }
         let mut decoder = self.service.wire.decoder(&self.service.model, request.turn);
-        read(&mut answer, decoder.as_mut(), until, cx.live).await?;
-        let mut reply = decoder.finish()?;
+        let complete = read(&mut answer, decoder.as_mut(), until, cx.live).await;
+        let counted = decoder.counted();
+        let mut reply = complete
+            .and_then(|()| decoder.finish().map_err(Failed::from))
+            .map_err(|failed| failed.discarding(counted))?;
         answer.drain(until).await;
         for part in &mut reply.parts {
             if let Part::Call(call) = part {
@@ -284,6 +312,7 @@ struct Wait {
     length: Duration,
     class: ProviderClass,
     message: String,
+    discarded: Option<Box<Discarded>>,
 }
 
 impl Provider for Http {

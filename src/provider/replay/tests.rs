@@ -45,7 +45,7 @@ fn ask(turn: u64, digest: &str, system: &str, messages: &[Message]) -> Result<Re
         cancel: &cancel,
         deadline: Instant::now() + Duration::from_secs(5),
         live: &|_| {},
-        retried: &|_, _, _, _| {},
+        retried: &|_| {},
     };
     let request = ModelRequest {
         turn,

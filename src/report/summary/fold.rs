@@ -1,7 +1,7 @@
 //! Folds events into a summary: one pass, in order.
 
 use super::{CallSummary, CheckRun, Moment, RunSummary, StepSummary, TurnSummary, Warning};
-use crate::base::event::{Event, EventKind, PromptReason, RunStarted, Summarised, Unruled};
+use crate::base::event::{DiscardedReply, Event, EventKind, PromptReason, RunStarted, Summarised, Unruled};
 use crate::base::grant::Undone;
 use crate::base::ids::CallId;
 use crate::base::message::{Reply, Usage};
@@ -184,12 +184,21 @@ impl<'a> Fold<'a> {
                 class,
                 message,
                 wait_ms,
+                discarded,
                 ..
-            } => self.here(at).moments.push(Moment::Retried {
-                class,
-                message,
-                wait_ms: *wait_ms,
-            }),
+            } => {
+                // After the last attempt nothing was asked again; the outcome says why.
+                if discarded.as_ref().is_none_or(|discarded| !discarded.last) {
+                    self.here(at).moments.push(Moment::Retried {
+                        class,
+                        message,
+                        wait_ms: *wait_ms,
+                    });
+                }
+                if let Some(discarded) = discarded {
+                    self.discarded(at, discarded);
+                }
+            }
             EventKind::Replied {
                 turn,
                 reply,
@@ -320,16 +329,26 @@ impl<'a> Fold<'a> {
 
     /// A history summary is paid for like any other reply, but is not a turn of the conversation.
     fn summary(&mut self, at: Timestamp, summary: &Summarised) {
-        let (usage, cost) = (summary.reply.usage, summary.cost_micros.unwrap_or_default());
+        self.here(at).turns += 1;
+        self.sum.summaries += 1;
+        self.charge(at, summary.reply.usage, summary.cost_micros);
+    }
+
+    /// A reply that could not be used is paid for, but is not a turn.
+    fn discarded(&mut self, at: Timestamp, discarded: &DiscardedReply) {
+        self.charge(at, discarded.usage, discarded.cost_micros);
+    }
+
+    /// Charges the active step and the run.
+    fn charge(&mut self, at: Timestamp, usage: Usage, cost_micros: Option<u64>) {
+        let cost = cost_micros.unwrap_or_default();
         let step = self.here(at);
-        step.turns += 1;
         step.usage.add(usage);
         step.cost_micros += cost;
-        self.sum.summaries += 1;
         self.sum.usage.add(usage);
         self.sum.tokens += usage.total();
         self.sum.cost_micros += cost;
-        self.sum.unpriced |= summary.cost_micros.is_none() && !self.sum.invented();
+        self.sum.unpriced |= cost_micros.is_none() && !self.sum.invented();
     }
 
     /// Opens a step, or continues one that was started before a resume.

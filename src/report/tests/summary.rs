@@ -1,10 +1,11 @@
 //! Tests of the fold.
 
 use super::build::{self, Run, ruling};
-use crate::base::event::EventKind;
+use crate::base::event::{DiscardedReply, EventKind};
+use crate::base::message::Usage;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::ruling::Decision;
-use crate::report::summary::RunSummary;
+use crate::report::summary::{Moment, RunSummary};
 use serde_json::json;
 use std::time::Instant;
 
@@ -40,6 +41,34 @@ fn every_prefix_of_a_run_can_be_summed_up_and_is_incomplete() {
         assert_eq!(sum.outcome.verdict, Verdict::Incomplete, "after {n} events");
         assert!(sum.outcome.partial);
     }
+}
+
+#[test]
+fn a_discarded_reply_is_paid_for_and_is_no_turn() {
+    let mut run = Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    for last in [false, true] {
+        run.push(EventKind::Retried {
+            attempt: 1,
+            class: "unusable".to_owned(),
+            message: "no".to_owned(),
+            wait_ms: 0,
+            discarded: Some(DiscardedReply {
+                usage: Usage {
+                    input: 100,
+                    output: 20,
+                    ..Usage::default()
+                },
+                cost_micros: Some(7),
+                last,
+            }),
+        });
+    }
+    let sum = RunSummary::fold(&run.events);
+    assert_eq!((sum.tokens, sum.usage.input, sum.cost_micros), (240, 200, 14));
+    assert_eq!((sum.steps[0].cost_micros, sum.steps[0].turns), (14, 0));
+    let told = |moment: &&Moment<'_>| matches!(moment, Moment::Retried { .. });
+    assert_eq!(sum.steps[0].moments.iter().filter(told).count(), 1);
 }
 
 #[test]

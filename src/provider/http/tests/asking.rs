@@ -9,7 +9,7 @@ use crate::base::message::{Message, Reply};
 use crate::provider::fallback::Fallback;
 use crate::provider::http::Http;
 use crate::provider::wire;
-use crate::provider::{AskContext, ModelRequest, Provider, ProviderClass, ProviderError};
+use crate::provider::{AskContext, FailedAttempt, ModelRequest, Provider, ProviderClass, ProviderError};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -38,8 +38,9 @@ async fn ask(
             told.lock().unwrap().push(format!("wait {what}"));
         }
     };
-    let retried = |attempt: u32, class: &str, message: &str, _: u64| {
-        told.lock().unwrap().push(format!("{attempt} {class} {message}"));
+    let retried = |failed: FailedAttempt<'_>| {
+        let line = format!("{} {} {}", failed.attempt, failed.class, failed.message);
+        told.lock().unwrap().push(line);
     };
     let cx = AskContext {
         cancel: &cancel,

@@ -8,8 +8,8 @@ use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
 use crate::base::message::{Part, Reply, StopReason, Usage};
-use crate::provider::ProviderClass;
 use crate::provider::fault::{self, Fault};
+use crate::provider::{Discarded, ProviderClass};
 use serde_json::{Map, Value, json};
 
 /// Builds a reply from chunks.
@@ -131,6 +131,10 @@ impl DecodeReply for ChatDecoder {
             self.finish = Some(reason.to_owned());
         }
         Ok(())
+    }
+
+    fn counted(&self) -> Option<Box<Discarded>> {
+        Discarded::of(&self.model, self.usage)
     }
 
     fn finish(self: Box<Self>) -> Result<Reply, Fault> {

@@ -8,8 +8,8 @@ use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
 use crate::base::message::{Part, Reply, StopReason, Usage};
-use crate::provider::ProviderClass;
 use crate::provider::fault::{self, Fault};
+use crate::provider::{Discarded, ProviderClass};
 use serde_json::{Value, json};
 
 /// Builds a reply from events.
@@ -108,6 +108,10 @@ impl DecodeReply for ResponsesDecoder {
             _ => {}
         }
         Ok(())
+    }
+
+    fn counted(&self) -> Option<Box<Discarded>> {
+        Discarded::of(&self.model, self.usage)
     }
 
     fn finish(mut self: Box<Self>) -> Result<Reply, Fault> {
