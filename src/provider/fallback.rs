@@ -56,9 +56,13 @@ impl Fallback {
     }
 }
 
-/// Whether another model may succeed. A replay miss and a cancellation concern the run, not the model.
+/// Whether another model may succeed. A replay miss and a cancellation concern the run, not the model, and after a
+/// context overflow the engine shortens the history and asks the same model again.
 fn helps(class: ProviderClass) -> bool {
-    !matches!(class, ProviderClass::ReplayMiss | ProviderClass::Cancelled)
+    !matches!(
+        class,
+        ProviderClass::ReplayMiss | ProviderClass::Cancelled | ProviderClass::ContextOverflow
+    )
 }
 
 impl Provider for Fallback {

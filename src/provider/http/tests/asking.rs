@@ -164,6 +164,19 @@ async fn another_model_stands_in_and_stays() {
     assert_eq!((bad.asked(), good.asked()), (1, 2));
 }
 
+/// The engine then shortens the history, so that the model can go on.
+#[tokio::test]
+async fn a_history_that_is_too_long_does_not_lead_to_another_model() {
+    let full = Server::start(vec![Act::Say(413, Vec::new(), String::new())]).await;
+    let other = Server::start(vec![stream(gemini_ok("ok"))]).await;
+    let models = [&full, &other]
+        .into_iter()
+        .map(|server| Arc::new(provider(wire::named("gemini"), &server.base)) as Arc<dyn Provider>);
+    let (reply, told) = ask(&Fallback::new(models.collect()), &[], None).await;
+    assert_eq!(reply.unwrap_err().class, ProviderClass::ContextOverflow);
+    assert_eq!((full.asked(), other.asked(), told.len()), (1, 0, 0));
+}
+
 #[tokio::test]
 async fn when_no_model_is_left_the_last_failure_is_told() {
     let servers = [
