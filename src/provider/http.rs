@@ -56,6 +56,8 @@ pub struct Http {
 
 enum Failed {
     Ended(Pause),
+    /// Not sent, because the request gate of a batch is closed.
+    Barred(Fault),
     Fault(Fault),
 }
 
@@ -64,7 +66,7 @@ impl Failed {
     fn discarding(self, discarded: Option<Box<Discarded>>) -> Self {
         match self {
             Failed::Fault(fault) => Failed::Fault(Fault { discarded, ..fault }),
-            Failed::Ended(end) => Failed::Ended(end),
+            other => other,
         }
     }
 }
@@ -143,6 +145,8 @@ impl Http {
             let fault = match self.once(request, &cx).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failed::Ended(end)) => return Err(ended(end)),
+                // The gate has the reason already; closing it with this one would hide that.
+                Err(Failed::Barred(fault)) => return Err(self.to_error(fault, "")),
                 Err(Failed::Fault(fault)) => fault,
             };
             failed += 1;
@@ -217,11 +221,16 @@ impl Http {
         }
     }
 
-    /// Stops the requests of all runs of a batch, when the key was refused or the quota is used up.
+    /// Stops the requests of all runs of a batch: to the service when the key was refused, for the model when its quota is
+    /// used up.
     fn share_end(&self, fault: &Fault) {
-        let over = matches!(fault.class, ProviderClass::Auth | ProviderClass::Quota);
-        if let Some(gate) = RequestGate::of_process().filter(|_| over) {
-            gate.close(&self.service.base, &self.info.id, &fault.message);
+        let Some(gate) = RequestGate::of_process() else {
+            return;
+        };
+        match fault.class {
+            ProviderClass::Auth => gate.close(&self.service.base, &self.info.id, &fault.message),
+            ProviderClass::Quota => gate.close_model(&self.service.base, &self.info.id, &fault.message),
+            _ => {}
         }
     }
 
@@ -230,10 +239,11 @@ impl Http {
         let Some(gate) = RequestGate::of_process() else {
             return Ok(());
         };
-        match gate.pass(&self.service.base, cx.deadline, cx.cancel).await {
+        let passed = gate.pass(&self.service.base, &self.info.id, cx.deadline, cx.cancel);
+        match passed.await {
             Ok(()) => Ok(()),
             Err(Barred::Ended(end)) => Err(Failed::Ended(end)),
-            Err(Barred::Closed(reason)) => Err(Failed::Fault(Fault::fatal(
+            Err(Barred::Closed(reason)) => Err(Failed::Barred(Fault::fatal(
                 ProviderClass::Quota,
                 format!("not sent, because the service refused another job of the batch: {reason}"),
             ))),
