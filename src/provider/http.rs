@@ -42,6 +42,28 @@ pub struct Service {
     pub schedule: Schedule,
 }
 
+impl Service {
+    /// The model as `VENDOR/NAME`.
+    fn id(&self) -> String {
+        format!("{}/{}", self.wire.vendor(), self.model)
+    }
+
+    /// Waits until the request gate of a batch lets this run send a request.
+    pub(super) async fn pass_gate(&self, until: Until<'_>) -> Result<(), Failed> {
+        let Some(gate) = RequestGate::of_process() else {
+            return Ok(());
+        };
+        match gate.pass(&self.base, &self.id(), until.deadline, until.cancel).await {
+            Ok(()) => Ok(()),
+            Err(Barred::Ended(end)) => Err(Failed::Ended(end)),
+            Err(Barred::Closed(reason)) => Err(Failed::Barred(Fault::fatal(
+                ProviderClass::Quota,
+                format!("not sent, because the service refused another job of the batch: {reason}"),
+            ))),
+        }
+    }
+}
+
 /// A model of a service.
 #[derive(Debug)]
 pub struct Http {
@@ -54,7 +76,8 @@ pub struct Http {
     plain: AtomicBool,
 }
 
-enum Failed {
+/// Why an attempt gave no reply.
+pub(super) enum Failed {
     Ended(Pause),
     /// Not sent, because the request gate of a batch is closed.
     Barred(Fault),
@@ -107,7 +130,7 @@ impl From<HttpError> for Failed {
 impl Http {
     /// A provider for a service. Opens no connection yet.
     pub fn new(service: Service) -> Self {
-        let id = format!("{}/{}", service.wire.vendor(), service.model);
+        let id = service.id();
         Self {
             info: ModelInfo {
                 window: pricing::known(&id).and_then(|known| known.window),
@@ -234,22 +257,6 @@ impl Http {
         }
     }
 
-    /// Waits until the request gate of a batch lets this run send a request.
-    async fn pass_gate(&self, cx: &AskContext<'_>) -> Result<(), Failed> {
-        let Some(gate) = RequestGate::of_process() else {
-            return Ok(());
-        };
-        let passed = gate.pass(&self.service.base, &self.info.id, cx.deadline, cx.cancel);
-        match passed.await {
-            Ok(()) => Ok(()),
-            Err(Barred::Ended(end)) => Err(Failed::Ended(end)),
-            Err(Barred::Closed(reason)) => Err(Failed::Barred(Fault::fatal(
-                ProviderClass::Quota,
-                format!("not sent, because the service refused another job of the batch: {reason}"),
-            ))),
-        }
-    }
-
     fn to_error(&self, fault: Fault, more: &str) -> ProviderError {
         let mut message = format!("{}: {}{more}", self.info.id, fault.message);
         let advice = match fault.class {
@@ -295,7 +302,7 @@ impl Http {
             deadline: cx.deadline,
             cancel: cx.cancel,
         };
-        self.pass_gate(cx).await?;
+        self.service.pass_gate(until).await?;
         let headers = wire::headers(self.service.wire, self.service.key.as_ref());
         let mut answer = self.client.post(&self.url, &headers, self.body(request), until).await?;
         if answer.status != 200 {

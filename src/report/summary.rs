@@ -50,7 +50,8 @@ pub struct RunSummary<'a> {
     /// Number of resumes.
     pub resumed: u32,
     pub usage: Usage,
-    /// Input and output tokens together, searches included.
+    /// Input and output tokens together, also of history summaries and of replies that were discarded, but not of web
+    /// searches.
     pub tokens: u64,
     pub cost_micros: u64,
     /// Whether a price was unknown, so that the cost is too low.

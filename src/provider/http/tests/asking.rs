@@ -2,12 +2,14 @@
 //! without a stream, falls back to other models, shows waits.
 
 use super::server::{Act, End, Server};
-use super::{gemini_ok, provider, stream};
+use super::{gemini_ok, provider, quick, stream};
 use crate::base::call::{ToolKind, ToolOrigin, ToolSpec};
 use crate::base::event::ProgressEvent;
 use crate::base::message::{Message, Reply};
+use crate::net::client::{Client, Until};
 use crate::provider::fallback::Fallback;
-use crate::provider::http::Http;
+use crate::provider::grounding;
+use crate::provider::http::{Http, Service};
 use crate::provider::wire;
 use crate::provider::{AskContext, FailedAttempt, ModelRequest, Provider, ProviderClass, ProviderError};
 use serde_json::{Value, json};
@@ -193,6 +195,30 @@ async fn when_no_model_is_left_the_last_failure_is_told() {
         .map(|server| Arc::new(provider(wire::named("gemini"), &server.base)) as Arc<dyn Provider>);
     let (reply, _) = ask(&Fallback::new(models.collect()), &[], None).await;
     assert_eq!(reply.unwrap_err().class, ProviderClass::Blocked);
+}
+
+/// A connection that breaks off does not cost the run its search.
+#[tokio::test]
+async fn a_search_is_repeated_after_a_lost_connection() {
+    let found = json!({"candidates": [{"content": {"parts": [{"text": "found"}]}}]});
+    let server = Server::start(vec![Act::Close, Act::Close, document(found)]).await;
+    let (limits, schedule) = quick();
+    let service = Service {
+        wire: wire::named("gemini"),
+        model: "m-1".to_owned(),
+        base: server.base.clone(),
+        key: None,
+        max_output_tokens: None,
+        limits,
+        schedule,
+    };
+    let cancel = CancellationToken::new();
+    let until = Until {
+        deadline: Instant::now() + Duration::from_secs(10),
+        cancel: &cancel,
+    };
+    let answer = grounding::search(&service, &Client::new(limits), "farben", until).await;
+    assert_eq!(answer.unwrap().text, "found");
 }
 
 #[tokio::test]
