@@ -1,6 +1,6 @@
 //! Folds events into a summary: one pass, in order.
 
-use super::{CallSummary, CheckRun, Moment, RunSummary, StepSummary, TurnSummary, Warning};
+use super::{CallSummary, CheckRun, Moment, RunSummary, StepSummary, TurnSummary, Warning, between};
 use crate::base::event::{DiscardedReply, Event, EventKind, PromptReason, RunStarted, Summarised, Unruled};
 use crate::base::grant::Undone;
 use crate::base::ids::CallId;
@@ -41,6 +41,7 @@ fn empty<'a>() -> RunSummary<'a> {
         head: None,
         started: None,
         ended: None,
+        idle_ms: 0,
         finished: false,
         outcome: cut_off(),
         model: "",
@@ -77,7 +78,7 @@ fn cut_off() -> RunOutcome {
 impl<'a> Fold<'a> {
     fn apply(&mut self, event: &'a Event) {
         let at = event.at;
-        self.sum.ended = Some(at);
+        let before = self.sum.ended.replace(at);
         match &event.kind {
             EventKind::RunStarted(head) => self.begin(at, head),
             EventKind::Confined(confined) => self.sum.sandbox = Some(confined),
@@ -121,7 +122,7 @@ impl<'a> Fold<'a> {
                 self.sum.cost_micros = self.sum.cost_micros.max(spent.cost_micros);
                 self.sum.tokens = self.sum.tokens.max(spent.tokens);
             }
-            EventKind::Resumed { by, model } => self.resume(at, by, model),
+            EventKind::Resumed { by, model } => self.resume((before, at), by, model),
             EventKind::StepStarted { step, run, .. } => {
                 self.enter(step.as_str(), run.as_deref(), at);
             }
@@ -259,7 +260,10 @@ impl<'a> Fold<'a> {
         self.sum.head = Some(head);
     }
 
-    fn resume(&mut self, at: Timestamp, by: &'a str, model: &'a str) {
+    /// `before`: the last event of the session before. Nothing ran from there on.
+    fn resume(&mut self, (before, at): (Option<Timestamp>, Timestamp), by: &'a str, model: &'a str) {
+        let idle_ms = before.map_or(0, |before| between(before, at));
+        self.sum.idle_ms += idle_ms;
         self.sum.resumed += 1;
         self.sum.finished = false;
         self.sum.outcome = cut_off();
@@ -269,7 +273,9 @@ impl<'a> Fold<'a> {
         // A run that failed in its last step continues there.
         if let Some(last) = self.sum.steps.len().checked_sub(1) {
             self.open.get_or_insert(last);
-            self.here(at).moments.push(Moment::Resumed { at, by, model });
+            let step = self.here(at);
+            step.idle_ms += idle_ms;
+            step.moments.push(Moment::Resumed { at, by, model });
         }
     }
 
@@ -368,6 +374,7 @@ impl<'a> Fold<'a> {
                 run: None,
                 started: at,
                 ended: at,
+                idle_ms: 0,
                 attempts: 0,
                 moments: Vec::new(),
                 checks: Vec::new(),

@@ -6,6 +6,7 @@ use crate::base::message::Usage;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::ruling::Decision;
 use crate::report::summary::{Moment, RunSummary};
+use jiff::Timestamp;
 use serde_json::json;
 use std::time::Instant;
 
@@ -69,6 +70,27 @@ fn a_discarded_reply_is_paid_for_and_is_no_turn() {
     assert_eq!((sum.steps[0].cost_micros, sum.steps[0].turns), (14, 0));
     let told = |moment: &&Moment<'_>| matches!(moment, Moment::Retried { .. });
     assert_eq!(sum.steps[0].moments.iter().filter(told).count(), 1);
+}
+
+#[test]
+fn the_time_before_a_resume_in_which_nothing_ran_does_not_count() {
+    let mut run = Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    run.reply("half", &[]);
+    let resumed = run.events.len();
+    run.push(EventKind::Resumed {
+        by: "resume".to_owned(),
+        model: "openai/gpt".to_owned(),
+    });
+    run.reply("done", &[]);
+    for event in &mut run.events[resumed..] {
+        event.at = Timestamp::from_millisecond(event.at.as_millisecond() + 3_600_000).unwrap();
+    }
+    let sum = RunSummary::fold(&run.events);
+    let gap = 250;
+    assert_eq!(sum.idle_ms, 3_600_000 + gap);
+    assert_eq!(sum.duration_ms(), 250 * (run.events.len() as u64 - 1) - gap);
+    assert!(sum.steps[0].duration_ms() < 10_000, "{}", sum.steps[0].duration_ms());
 }
 
 #[test]
