@@ -121,7 +121,7 @@ fn properties(sum: &RunSummary<'_>, ending: &Ending, step: Option<&StepSummary<'
     property(suite, "turns", &turns.to_string());
     property(suite, "tokens", &tokens.to_string());
     property(suite, "cost", &format!("{:.6}", super::result::usd(cost)));
-    property(suite, "run.turns", &sum.turns.len().to_string());
+    property(suite, "run.turns", &sum.replies().to_string());
     property(suite, "run.tokens", &sum.tokens.to_string());
     property(
         suite,

@@ -194,6 +194,11 @@ impl<'a> RunSummary<'a> {
         whole.saturating_sub(self.idle_ms)
     }
 
+    /// Number of the model's replies: the turns, and the requests for history summaries.
+    pub fn replies(&self) -> u64 {
+        self.turns.len() as u64 + self.summaries
+    }
+
     /// The calls of one turn.
     pub fn calls_of(&self, turn: &TurnSummary<'a>) -> &[CallSummary<'a>] {
         self.calls.get(turn.calls.clone()).unwrap_or_default()

@@ -1,11 +1,13 @@
 //! Tests of the fold.
 
 use super::build::{self, Run, ruling};
-use crate::base::event::{DiscardedReply, EventKind};
+use crate::base::event::{DiscardedReply, EventKind, Summarised};
 use crate::base::message::Usage;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::ruling::Decision;
+use crate::report::result::{self, Ending};
 use crate::report::summary::{Moment, RunSummary};
+use crate::report::{html, junit};
 use jiff::Timestamp;
 use serde_json::json;
 use std::time::Instant;
@@ -70,6 +72,39 @@ fn a_discarded_reply_is_paid_for_and_is_no_turn() {
     assert_eq!((sum.steps[0].cost_micros, sum.steps[0].turns), (14, 0));
     let told = |moment: &&Moment<'_>| matches!(moment, Moment::Retried { .. });
     assert_eq!(sum.steps[0].moments.iter().filter(told).count(), 1);
+}
+
+/// Every output counts the request for a history summary as a turn, like the limit of turns.
+#[test]
+fn a_history_summary_counts_as_a_turn_in_every_output() {
+    let mut run = Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    run.reply("half", &[]);
+    let Some(EventKind::Replied { reply, .. }) = run.events.last().map(|event| event.kind.clone()) else {
+        panic!("the last event is the reply");
+    };
+    run.push(EventKind::Compacted {
+        history: Vec::new(),
+        keep_from: 0,
+        why: "too long".to_owned(),
+        summary: Some(Box::new(Summarised {
+            turn: 2,
+            reply,
+            asked: String::new(),
+            took_ms: 1,
+            cost_micros: Some(1),
+        })),
+        overflow: None,
+        window: None,
+    });
+    let sum = RunSummary::fold(&run.events);
+    let ending = Ending::default();
+    assert_eq!((sum.replies(), sum.steps[0].turns), (2, 2));
+    assert_eq!(result::result(&sum, &ending).usage.turns, 2);
+    let junit = junit::xml(&sum, &ending).unwrap();
+    assert!(junit.contains("name=\"run.turns\" value=\"2\""), "{junit}");
+    let page = html::page(&sum, &ending, None);
+    assert!(page.contains("2 / 0"), "{page}");
 }
 
 #[test]
