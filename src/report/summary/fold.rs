@@ -92,9 +92,8 @@ impl<'a> Fold<'a> {
                 let undone = std::mem::take(&mut self.sum.unruled)
                     .into_iter()
                     .filter(|one| self.undone.contains(&one.path));
-                let undone: Vec<Cow<'_, Unruled>> = undone
-                    .filter(|one| patch.unruled.iter().all(|other| other.path != one.path))
-                    .collect();
+                let ruled: HashSet<&str> = patch.unruled.iter().map(|one| one.path.as_str()).collect();
+                let undone: Vec<Cow<'_, Unruled>> = undone.filter(|one| !ruled.contains(one.path.as_str())).collect();
                 self.sum.unruled = patch.unruled.iter().map(Cow::Borrowed).chain(undone).collect();
             }
             EventKind::Undone {
@@ -106,12 +105,13 @@ impl<'a> Fold<'a> {
                 }
             }
             EventKind::PutBack(done) => {
-                let patch = self.sum.patch;
-                let ruled =
-                    |path: &String| patch.is_some_and(|patch| patch.unruled.iter().any(|one| one.path == *path));
+                let listed = self.sum.patch.into_iter().flat_map(|patch| &patch.unruled);
+                let ruled: HashSet<&str> = listed.map(|one| one.path.as_str()).collect();
+                let failed: HashSet<&str> = done.failed.iter().map(String::as_str).collect();
                 let due = self.sum.unruled.iter_mut().filter(|unruled| unruled.is_due());
-                for unruled in due.filter(|unruled| ruled(&unruled.path)) {
-                    unruled.to_mut().restored = !done.failed.contains(&unruled.path);
+                for unruled in due.filter(|unruled| ruled.contains(unruled.path.as_str())) {
+                    let restored = !failed.contains(unruled.path.as_str());
+                    unruled.to_mut().restored = restored;
                 }
             }
             EventKind::Warned { code, message } => self.sum.warnings.push(Warning { code, message }),

@@ -1,7 +1,7 @@
 //! Tests of the fold.
 
 use super::build::{self, Run, ruling};
-use crate::base::event::{DiscardedReply, EventKind, Summarised};
+use crate::base::event::{DiscardedReply, EventKind, PatchTaken, PathChange, PutBack, Summarised, Unruled};
 use crate::base::message::Usage;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::ruling::Decision;
@@ -126,6 +126,34 @@ fn the_time_before_a_resume_in_which_nothing_ran_does_not_count() {
     assert_eq!(sum.idle_ms, 3_600_000 + gap);
     assert_eq!(sum.duration_ms(), 250 * (run.events.len() as u64 - 1) - gap);
     assert!(sum.steps[0].duration_ms() < 10_000, "{}", sum.steps[0].duration_ms());
+}
+
+#[test]
+fn many_changes_that_were_put_back_fold_quickly() {
+    let mut run = Run::start();
+    let unruled = (0..10_000).map(|n| Unruled {
+        path: format!("some/long/directory/of/the/tree/{n}"),
+        change: PathChange::Modified,
+        rule: None,
+        code: "no_rule".to_owned(),
+        denied: false,
+        left: false,
+        restored: false,
+    });
+    let patch = PatchTaken {
+        unruled: unruled.collect(),
+        ..PatchTaken::default()
+    };
+    let failed: Vec<String> = patch.unruled[..5_000].iter().map(|one| one.path.clone()).collect();
+    run.push(EventKind::PatchTaken(patch));
+    run.push(EventKind::PutBack(PutBack {
+        tree: "t".to_owned(),
+        failed,
+    }));
+    let begin = Instant::now();
+    let sum = RunSummary::fold(&run.events);
+    assert_eq!(sum.unruled.iter().filter(|one| one.restored).count(), 5_000);
+    assert!(begin.elapsed().as_millis() < 400, "{:?}", begin.elapsed());
 }
 
 #[test]
