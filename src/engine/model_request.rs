@@ -263,8 +263,9 @@ struct Given {
 /// The price of a reply from the model's name and usage, as in [`Deps::price`].
 type Price<'a> = &'a (dyn Fn(&str, Usage) -> Option<u64> + Send + Sync);
 
-/// The record of a failed attempt. `last`: the request was not repeated after it.
-fn failed_attempt(price: Price<'_>, failed: FailedAttempt<'_>, last: bool) -> EventKind {
+/// The record of a failed attempt. `price`: `None` for a recording, which has the cost. `last`: the request was not
+/// repeated after it.
+fn failed_attempt(price: Option<Price<'_>>, failed: FailedAttempt<'_>, last: bool) -> EventKind {
     EventKind::Retried {
         attempt: failed.attempt,
         class: failed.class.to_owned(),
@@ -272,7 +273,10 @@ fn failed_attempt(price: Price<'_>, failed: FailedAttempt<'_>, last: bool) -> Ev
         wait_ms: failed.wait_ms,
         discarded: failed.discarded.map(|discarded| DiscardedReply {
             usage: discarded.usage,
-            cost_micros: price(&discarded.model, discarded.usage),
+            cost_micros: match price {
+                Some(price) => price(&discarded.model, discarded.usage),
+                None => discarded.cost_micros,
+            },
             last,
         }),
     }
@@ -287,6 +291,7 @@ async fn once(
     let begun = Instant::now();
     let retries = Mutex::new(Vec::new());
     let price: Price<'_> = deps.price.as_ref();
+    let price = (!deps.provider.info().recorded).then_some(price);
     let retried = |failed: FailedAttempt<'_>| {
         if let Ok(mut retries) = retries.lock() {
             retries.push(failed_attempt(price, failed, false));

@@ -115,13 +115,19 @@ pub struct Discarded {
     /// The model's name, as in [`Reply`].
     pub model: String,
     pub usage: Usage,
+    /// For a recorded reply: its recorded cost, in millionths of a US dollar.
+    pub cost_micros: Option<u64>,
 }
 
 impl Discarded {
     /// `None` if nothing was counted.
     fn of(model: &str, usage: Usage) -> Option<Box<Self>> {
-        let model = model.to_owned();
-        (usage.total() > 0).then(|| Box::new(Self { model, usage }))
+        let counted = Self {
+            model: model.to_owned(),
+            usage,
+            cost_micros: None,
+        };
+        (usage.total() > 0).then(|| Box::new(counted))
     }
 }
 

@@ -366,6 +366,10 @@ fn faults_on_the_way_change_neither_patch_nor_replay() {
         ];
         replayed.call(&args).exits(0);
         assert_eq!(patch(&troubled), patch(&replayed), "{wire:?}");
+        // The half reply was paid for if the service had counted it, and counts in the replay, too.
+        assert_eq!(troubled.result()["usage"], replayed.result()["usage"], "{wire:?}");
+        let cost = |world: &World| world.result()["cost"].clone();
+        assert_eq!(cost(&troubled), cost(&replayed), "{wire:?}");
     }
 }
 

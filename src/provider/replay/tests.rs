@@ -21,12 +21,14 @@ fn replay() -> Replay {
             asked: "d1".into(),
             reply: reply("one"),
             cost_micros: None,
+            discarded: Vec::new(),
         },
         RecordedTurn {
             turn: 2,
             asked: "d2".into(),
             reply: reply("two"),
             cost_micros: None,
+            discarded: Vec::new(),
         },
     ];
     let recall = |turn| {
