@@ -82,8 +82,8 @@ pub enum EventKind {
         message: Message,
         why: PromptReason,
     },
-    /// A request to the provider failed. It is repeated, after waiting `wait_ms` milliseconds, unless `discarded` says that
-    /// this was the last attempt.
+    /// A request to the provider failed. It is repeated, after waiting `wait_ms` milliseconds, unless `discarded` says
+    /// that this was the last attempt.
     Retried {
         /// Number of the request, from 1.
         attempt: u32,

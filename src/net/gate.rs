@@ -88,8 +88,8 @@ impl RequestGate {
     /// Waits for this process's turn to send a request for `model` to `service` (its base URL).
     ///
     /// # Errors
-    /// The service or the model is closed, or the wait was cancelled. If the gate's files cannot be read, the request may
-    /// be sent.
+    /// The service or the model is closed, or the wait was cancelled. If the gate's files cannot be read, the request
+    /// may be sent.
     pub async fn pass(
         &self,
         service: &str,
@@ -120,8 +120,8 @@ impl RequestGate {
         }
     }
 
-    /// Reserves the next free time of the shared rate. If that cannot be recorded, as on a full disk, this process keeps
-    /// the interval for itself.
+    /// Reserves the next free time of the shared rate. If that cannot be recorded, as on a full disk, this process
+    /// keeps the interval for itself.
     fn take_slot(&self, now: u64) -> u64 {
         #[expect(clippy::cast_precision_loss, reason = "milliseconds since the epoch have 41 bits")]
         let now = now as f64;
