@@ -192,8 +192,8 @@ impl RequestGate {
         serde_json::from_str(&text).ok()
     }
 
-    /// Replaces a file under a lock; a missing one counts as new. The lock is on a file of its own, because the state is
-    /// replaced as a whole: a process that is killed and a disk that is full leave the earlier state.
+    /// Replaces a file under a lock; a missing one counts as new. The lock is on a file of its own, because the state
+    /// is replaced as a whole: a process that is killed and a disk that is full leave the earlier state.
     fn change<T: Default + Serialize + serde::de::DeserializeOwned>(
         &self,
         name: &str,

@@ -58,8 +58,8 @@ pub fn read(answer: &Value) -> Grounded {
     }
 }
 
-/// Asks, with retries by the service's schedule, when the request gate of a batch lets it. It does not close the gate: a
-/// quota of searches says nothing about the model's own.
+/// Asks, with retries by the service's schedule, when the request gate of a batch lets it. It does not close the gate:
+/// a quota of searches says nothing about the model's own.
 ///
 /// # Errors
 /// As for a provider: the class and one sentence.

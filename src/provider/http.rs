@@ -244,8 +244,8 @@ impl Http {
         }
     }
 
-    /// Stops the requests of all runs of a batch: to the service when the key was refused, for the model when its quota is
-    /// used up.
+    /// Stops the requests of all runs of a batch: to the service when the key was refused, for the model when its quota
+    /// is used up.
     fn share_end(&self, fault: &Fault) {
         let Some(gate) = RequestGate::of_process() else {
             return;

@@ -87,8 +87,8 @@ impl Lines {
         }
     }
 
-    /// Adds what the model's replies cost: also requests for history summaries, and replies that were discarded. After a
-    /// resume only the end of the run knows the figures of the sessions before.
+    /// Adds what the model's replies cost: also requests for history summaries, and replies that were discarded. After
+    /// a resume only the end of the run knows the figures of the sessions before.
     fn count(&mut self, kind: &EventKind) {
         let (turn, usage, cost_micros) = match kind {
             EventKind::Replied {
