@@ -6,7 +6,7 @@ use super::call::{CallState, ExitInfo, FileDiff, ToolOutput, ToolSpec};
 use super::content::ToolContent;
 use super::grant::{JudgedExec, Undone};
 use super::ids::{BlobId, CallId, RunId, StepId};
-use super::message::{Message, Reply};
+use super::message::{Message, Reply, Usage};
 use super::outcome::{CheckResult, RunOutcome, StepResult};
 use super::ruling::Ruling;
 use super::source::{KeptFile, RecipeSource};
@@ -82,7 +82,8 @@ pub enum EventKind {
         message: Message,
         why: PromptReason,
     },
-    /// A request to the provider is repeated, after waiting `wait_ms` milliseconds.
+    /// A request to the provider failed. It is repeated, after waiting `wait_ms` milliseconds, unless `discarded` says
+    /// that this was the last attempt.
     Retried {
         /// Number of the request, from 1.
         attempt: u32,
@@ -92,6 +93,9 @@ pub enum EventKind {
         message: String,
         /// Milliseconds.
         wait_ms: u64,
+        /// The reply that the service counted although it could not be used.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        discarded: Option<DiscardedReply>,
     },
     Replied {
         /// Number of the turn in the run.
@@ -208,6 +212,18 @@ pub enum EventKind {
         outcome: RunOutcome,
         spent: Spent,
     },
+}
+
+/// A reply that the service counted although it could not be used: malformed, blocked or cut off.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DiscardedReply {
+    pub usage: Usage,
+    /// Millionths of a US dollar; null when no price is known.
+    pub cost_micros: Option<u64>,
+    /// Whether it was the last attempt, so that the request was not repeated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub last: bool,
 }
 
 /// One request for a summary and its reply; fields as in `Replied`.

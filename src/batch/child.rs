@@ -197,7 +197,7 @@ pub fn spending_of_journal(run_dir: &Path) -> Option<JobSpending> {
     let journal = journal::read(&home).ok()?;
     let sum = RunSummary::fold(&journal.events);
     Some(JobSpending {
-        turns: sum.turns.len() as u64 + sum.summaries,
+        turns: sum.replies(),
         tokens: sum.tokens,
         cost_micros: sum.cost_micros,
     })

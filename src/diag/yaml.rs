@@ -7,6 +7,7 @@ use super::diagnostic::Diagnostic;
 use super::source::{SourceFiles, SourceId, Span};
 use super::tree::{MapEntry, Scalar, Shape, YamlNode};
 use serde_saphyr::granit_parser::{Event, Options, Parser, ScalarStyle, Span as Stretch, StrInput};
+use std::collections::HashMap;
 
 /// Size limit of a file, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -97,6 +98,8 @@ enum Open {
     Map {
         span: Span,
         entries: Vec<MapEntry>,
+        /// Where each key was first written.
+        keys: HashMap<String, Span>,
         /// A key whose value has not been read. `None` when the key itself was refused.
         key: Option<(Option<String>, Span)>,
     },
@@ -154,6 +157,7 @@ impl Builder {
                 Event::MappingStart(..) => self.begin(Open::Map {
                     span,
                     entries: Vec::new(),
+                    keys: HashMap::new(),
                     key: None,
                 }),
                 Event::SequenceEnd | Event::MappingEnd => self.close(span),
@@ -246,18 +250,16 @@ impl Builder {
         if plain && text.is_empty() {
             return self.refused_key(span, "an empty key");
         }
-        let Some(Open::Map { entries, key, .. }) = self.open.last_mut() else {
+        let Some(Open::Map { keys, key, .. }) = self.open.last_mut() else {
             return;
         };
-        if let Some(first) = entries.iter().find(|entry| entry.key == text) {
+        if let Some(first) = keys.get(&text) {
             let problem = Diagnostic::error("duplicate-key", span, format!("`{text}` is written twice"));
-            self.problems.push(
-                problem
-                    .label(first.key_span, "first written here")
-                    .help("keep one of the two"),
-            );
+            self.problems
+                .push(problem.label(*first, "first written here").help("keep one of the two"));
             *key = Some((None, span));
         } else {
+            keys.insert(text.clone(), span);
             *key = Some((Some(text), span));
         }
     }

@@ -7,12 +7,12 @@ use super::ledger::Ledger;
 use super::prompt::Digests;
 use super::run_error::RunError;
 use crate::base::call::ToolSpec;
-use crate::base::event::{EventKind, Summarised};
+use crate::base::event::{DiscardedReply, EventKind, Summarised};
 use crate::base::ids::CallId;
-use crate::base::message::{Message, Part, Reply};
+use crate::base::message::{Message, Part, Reply, Usage};
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::journal::JournalError;
-use crate::provider::{AskContext, ModelRequest, ProviderClass, ProviderError};
+use crate::provider::{AskContext, FailedAttempt, ModelRequest, ProviderClass, ProviderError};
 use crate::tools::results;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -260,7 +260,29 @@ struct Given {
     cost_micros: Option<u64>,
 }
 
-/// Sends one request and records its retries.
+/// The price of a reply from the model's name and usage, as in [`Deps::price`].
+type Price<'a> = &'a (dyn Fn(&str, Usage) -> Option<u64> + Send + Sync);
+
+/// The record of a failed attempt. `price`: `None` for a recording, which has the cost. `last`: the request was not
+/// repeated after it.
+fn failed_attempt(price: Option<Price<'_>>, failed: FailedAttempt<'_>, last: bool) -> EventKind {
+    EventKind::Retried {
+        attempt: failed.attempt,
+        class: failed.class.to_owned(),
+        message: failed.message.to_owned(),
+        wait_ms: failed.wait_ms,
+        discarded: failed.discarded.map(|discarded| DiscardedReply {
+            usage: discarded.usage,
+            cost_micros: match price {
+                Some(price) => price(&discarded.model, discarded.usage),
+                None => discarded.cost_micros,
+            },
+            last,
+        }),
+    }
+}
+
+/// Sends one request and records its retries, and the tokens of replies that could not be used.
 async fn once(
     deps: &Deps,
     ledger: &mut Ledger,
@@ -268,15 +290,11 @@ async fn once(
 ) -> Result<Result<Given, ProviderError>, JournalError> {
     let begun = Instant::now();
     let retries = Mutex::new(Vec::new());
-    let retried = |attempt: u32, class: &str, message: &str, wait_ms: u64| {
-        let retry = EventKind::Retried {
-            attempt,
-            class: class.to_owned(),
-            message: message.to_owned(),
-            wait_ms,
-        };
+    let price: Price<'_> = deps.price.as_ref();
+    let price = (!deps.provider.info().recorded).then_some(price);
+    let retried = |failed: FailedAttempt<'_>| {
         if let Ok(mut retries) = retries.lock() {
-            retries.push(retry);
+            retries.push(failed_attempt(price, failed, false));
         }
     };
     let live = ledger.live();
@@ -288,8 +306,22 @@ async fn once(
         retried: &retried,
     };
     let answer = ledger.watch(deps.provider.ask(request, context)).await;
-    for retry in retries.into_inner().unwrap_or_default() {
+    let retries = retries.into_inner().unwrap_or_default();
+    let attempt = u32::try_from(retries.len()).unwrap_or(u32::MAX).saturating_add(1);
+    for retry in retries {
         ledger.record(retry)?;
+    }
+    if let Err(error) = &answer
+        && error.discarded.is_some()
+    {
+        let failed = FailedAttempt {
+            attempt,
+            class: error.class.as_str(),
+            message: &error.message,
+            wait_ms: 0,
+            discarded: error.discarded.as_deref(),
+        };
+        ledger.record(failed_attempt(price, failed, true))?;
     }
     Ok(answer.map(|reply| Given {
         took_ms: since(begun),

@@ -22,7 +22,16 @@ pub fn of(events: &[Event]) -> Recording {
 impl Recording {
     /// Each turn with its reply and the digest of its request.
     pub fn turns(&self) -> Vec<RecordedTurn> {
+        let mut discarded = Vec::new();
         let turns = self.events.iter().filter_map(|event| match &event.kind {
+            EventKind::Retried {
+                class,
+                discarded: Some(reply),
+                ..
+            } => {
+                discarded.push((class.clone(), reply.clone()));
+                None
+            }
             EventKind::Replied {
                 turn,
                 reply,
@@ -34,6 +43,7 @@ impl Recording {
                 asked: asked.clone(),
                 reply: reply.clone(),
                 cost_micros: *cost_micros,
+                discarded: std::mem::take(&mut discarded),
             }),
             EventKind::Compacted {
                 summary: Some(summary), ..
@@ -42,6 +52,7 @@ impl Recording {
                 asked: summary.asked.clone(),
                 reply: summary.reply.clone(),
                 cost_micros: summary.cost_micros,
+                discarded: std::mem::take(&mut discarded),
             }),
             _ => None,
         });

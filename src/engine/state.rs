@@ -11,7 +11,7 @@ use crate::base::call::{CallState, ToolCall, ToolOutput, ToolSpec};
 use crate::base::event::{Event, EventKind, GivenPrompt, PatchTaken, PromptReason, RunStarted};
 use crate::base::grant::{ExecDenial, Undone};
 use crate::base::ids::{CallId, StepId};
-use crate::base::message::{Message, Part, Reply, Role, StopReason};
+use crate::base::message::{Message, Part, Reply, Role, StopReason, Usage};
 use crate::base::outcome::{CheckResult, RunOutcome, StepResult, StepStatus};
 use crate::policy::Author;
 use crate::recipe::{Plan, StepOutputs, StepValues};
@@ -245,7 +245,7 @@ impl RunState {
                 // The window that the service reports replaces an earlier value.
                 self.window = window.or(self.window);
                 if let Some(summary) = summary {
-                    self.charge(&summary.reply, summary.cost_micros);
+                    self.charge(1, summary.reply.usage, summary.cost_micros);
                 }
             }
             EventKind::PatchTaken(patch) => {
@@ -285,6 +285,10 @@ impl RunState {
             EventKind::Warned { code, .. } => {
                 self.warned.insert(code.clone());
             }
+            EventKind::Retried {
+                discarded: Some(discarded),
+                ..
+            } => self.charge(0, discarded.usage, discarded.cost_micros),
             EventKind::Undone { .. } | EventKind::Retried { .. } | EventKind::Suspended { .. } => {}
         }
     }
@@ -327,10 +331,11 @@ impl RunState {
         Arc::make_mut(&mut self.history).push(message);
     }
 
-    fn charge(&mut self, reply: &Reply, cost_micros: Option<u64>) {
+    /// Charges run and step. A reply that was discarded is no turn.
+    fn charge(&mut self, turns: u64, usage: Usage, cost_micros: Option<u64>) {
         for spent in [&mut self.spent, &mut self.progress.spent] {
-            spent.turns += 1;
-            spent.tokens += reply.usage.total();
+            spent.turns += turns;
+            spent.tokens += usage.total();
             spent.cost_micros += cost_micros.unwrap_or(0);
             spent.unpriced |= cost_micros.is_none();
         }
@@ -374,7 +379,7 @@ impl RunState {
     }
 
     fn replied(&mut self, reply: &Reply, cost_micros: Option<u64>) {
-        self.charge(reply, cost_micros);
+        self.charge(1, reply.usage, cost_micros);
         self.progress.idle += 1;
         self.overflows = 0;
         self.reported = match reply.usage.input {

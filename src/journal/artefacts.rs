@@ -13,13 +13,14 @@ use std::path::{Path, PathBuf};
 /// Limit of links that lead from one to the next.
 const LINKS: usize = 40;
 
-/// Stores bytes under their SHA-256 in `blobs/`; equal bytes are stored once.
+/// Stores bytes under their SHA-256 in `blobs/`; equal bytes are stored once. They are on disk before an event can name
+/// them, so that a crash of the machine leaves no journal whose blob is empty.
 pub fn keep_blob(dir: &Path, bytes: &[u8]) -> Result<BlobId, JournalError> {
     let id = BlobId::of(bytes);
     let path = blob_path(dir, &id);
     // A file with this name and different content is replaced.
     if read_blob(dir, &id).is_err() {
-        replace(&path, bytes)?;
+        place_file(&path, bytes, true)?;
     }
     Ok(id)
 }
@@ -133,6 +134,11 @@ fn write_open(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Writes a file atomically, replacing whatever has its name, and creates its directories.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
+    place_file(path, bytes, false)
+}
+
+/// `synced`: the bytes are on disk before the file gets its name.
+fn place_file(path: &Path, bytes: &[u8], synced: bool) -> Result<(), JournalError> {
     let wrap = |source| JournalError::Write {
         path: path.display().to_string(),
         source,
@@ -146,6 +152,9 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     draft.write_all(bytes).map_err(wrap)?;
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     draft.as_file().set_permissions(mode).map_err(wrap)?;
+    if synced {
+        draft.as_file().sync_data().map_err(wrap)?;
+    }
     draft.persist(path).map_err(|error| wrap(error.error))?;
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! Coordinates the requests of many processes: one shared rate, a common pause when a service asks for it, and a stop
-//! when a key was refused or a quota is used up. The state is in small files in one directory, each changed under a
+//! when a key was refused or a quota is used up. The state is in small files in one directory, each replaced under a
 //! lock.
 //!
 //! The supervisor of a batch creates the directory and passes it to its runs in `OVERNIGHT_REQUEST_GATE`; without the
@@ -8,8 +8,8 @@
 use super::wait::{Pause, pause};
 use crate::base::ids::sha256_hex;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::fs::OpenOptions;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -37,7 +37,7 @@ struct Rate {
     next: f64,
 }
 
-/// The state of one service, in a file named after it.
+/// The state of one service, or of one model of it, in a file named after it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServiceState {
     /// `VENDOR/NAME` of the model that was asked when the state was last changed.
@@ -85,22 +85,30 @@ impl RequestGate {
         Ok(gate)
     }
 
-    /// Waits for this process's turn to send a request to `service` (its base URL).
+    /// Waits for this process's turn to send a request for `model` to `service` (its base URL).
     ///
     /// # Errors
-    /// The service is closed, or the wait was cancelled. If the gate's files cannot be used, the request may be sent.
-    pub async fn pass(&self, service: &str, deadline: Instant, cancel: &CancellationToken) -> Result<(), Barred> {
+    /// The service or the model is closed, or the wait was cancelled. If the gate's files cannot be read, the request
+    /// may be sent.
+    pub async fn pass(
+        &self,
+        service: &str,
+        model: &str,
+        deadline: Instant,
+        cancel: &CancellationToken,
+    ) -> Result<(), Barred> {
         let mut slot = None;
         loop {
-            let state = self.service(&Self::name(service)).unwrap_or_default();
-            if let Some(reason) = state.closed {
+            let whole = self.service(&Self::name(&[service])).unwrap_or_default();
+            let own = self.service(&Self::name(&[service, model])).unwrap_or_default();
+            if let Some(reason) = whole.closed.or(own.closed) {
                 return Err(Barred::Closed(reason));
             }
             let now = now_ms();
-            if slot.is_none() && state.until <= now {
-                slot = Some(self.take_slot(now).unwrap_or(now));
+            if slot.is_none() && whole.until <= now {
+                slot = Some(self.take_slot(now));
             }
-            let until = slot.unwrap_or(0).max(state.until);
+            let until = slot.unwrap_or(0).max(whole.until);
             if until <= now {
                 return Ok(());
             }
@@ -112,42 +120,56 @@ impl RequestGate {
         }
     }
 
-    /// Reserves the next free time of the shared rate.
-    fn take_slot(&self, now: u64) -> io::Result<u64> {
+    /// Reserves the next free time of the shared rate. If that cannot be recorded, as on a full disk, this process
+    /// keeps the interval for itself.
+    fn take_slot(&self, now: u64) -> u64 {
         #[expect(clippy::cast_precision_loss, reason = "milliseconds since the epoch have 41 bits")]
         let now = now as f64;
-        let mut slot = now;
-        self.change("rate", |rate: &mut Rate| {
+        let (mut slot, mut after) = (now, now);
+        let recorded = self.change("rate", |rate: &mut Rate| {
             slot = rate.next.max(now);
-            rate.next = slot + rate.interval;
-        })?;
+            after = slot + rate.interval;
+            rate.next = after;
+        });
+        let slot = if recorded.is_ok() { slot } else { after };
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "milliseconds since the epoch"
         )]
-        Ok(slot.ceil() as u64)
+        let slot = slot.ceil() as u64;
+        slot
     }
 
     /// Records for all processes that `service` asks for a pause of this length.
     pub fn slow_down(&self, service: &str, model: &str, length: Duration) {
         let until = now_ms().saturating_add(u64::try_from(length.as_millis()).unwrap_or(u64::MAX));
         // If the state cannot be written, at least this process waits.
-        let _ = self.change(&Self::name(service), |state: &mut ServiceState| {
+        let _ = self.change(&Self::name(&[service]), |state: &mut ServiceState| {
             model.clone_into(&mut state.model);
             state.until = state.until.max(until);
         });
     }
 
-    /// Records for all processes that no request to `service` can succeed any more.
+    /// Records for all processes that no request to `service` can succeed any more: its key was refused.
     pub fn close(&self, service: &str, model: &str, reason: &str) {
-        let end = reason
-            .char_indices()
-            .nth(REASON / 4)
-            .map_or(reason.len(), |(end, _)| end);
-        let _ = self.change(&Self::name(service), |state: &mut ServiceState| {
-            model.clone_into(&mut state.model);
-            state.closed = Some(reason[..end].to_owned());
+        self.shut(&Self::name(&[service]), model, reason);
+    }
+
+    /// Records for all processes that no request for this model can succeed any more: vendors count their quotas by
+    /// model.
+    pub fn close_model(&self, service: &str, model: &str, reason: &str) {
+        self.shut(&Self::name(&[service, model]), model, reason);
+    }
+
+    /// The first reason stays: several processes may be refused at the same time.
+    fn shut(&self, name: &str, model: &str, reason: &str) {
+        let reason = &reason[..reason.floor_char_boundary(REASON)];
+        let _ = self.change(name, |state: &mut ServiceState| {
+            if state.closed.is_none() {
+                model.clone_into(&mut state.model);
+                state.closed = Some(reason.to_owned());
+            }
         });
     }
 
@@ -159,41 +181,40 @@ impl RequestGate {
         services.filter_map(|name| self.service(&name)).collect()
     }
 
-    fn name(service: &str) -> String {
-        let digest = sha256_hex(&[service.as_bytes()]);
+    /// The file of a service, given by its base URL, or of one of its models, given by both.
+    fn name(parts: &[&str]) -> String {
+        let digest = sha256_hex(&[parts.join("\0").as_bytes()]);
         format!("service-{}", &digest[..16])
     }
 
     fn service(&self, name: &str) -> Option<ServiceState> {
-        let file = File::open(self.dir.join(name)).ok()?;
-        file.lock_shared().ok()?;
-        let mut text = String::new();
-        (&file).read_to_string(&mut text).ok()?;
+        let text = std::fs::read_to_string(self.dir.join(name)).ok()?;
         serde_json::from_str(&text).ok()
     }
 
-    /// Changes a file under its lock. A file that a killed process left incomplete counts as new.
+    /// Replaces a file under a lock; a missing one counts as new. The lock is on a file of its own, because the state
+    /// is replaced as a whole: a process that is killed and a disk that is full leave the earlier state.
     fn change<T: Default + Serialize + serde::de::DeserializeOwned>(
         &self,
         name: &str,
         change: impl FnOnce(&mut T),
     ) -> io::Result<()> {
-        let path = self.dir.join(name);
-        let mut file = OpenOptions::new()
-            .read(true)
+        let lock = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
-            .open(path)?;
-        file.lock()?;
-        let mut text = String::new();
-        file.read_to_string(&mut text)?;
+            .open(self.dir.join(format!("lock-{name}")))?;
+        lock.lock()?;
+        let path = self.dir.join(name);
+        let text = match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            read => read?,
+        };
         let mut state: T = serde_json::from_str(&text).unwrap_or_default();
         change(&mut state);
-        let text = serde_json::to_string(&state)?;
-        file.seek(SeekFrom::Start(0))?;
-        file.set_len(0)?;
-        file.write_all(text.as_bytes())
+        let new = self.dir.join(format!("new-{name}"));
+        std::fs::write(&new, serde_json::to_string(&state)?)?;
+        std::fs::rename(new, path)
     }
 }
 
@@ -217,7 +238,7 @@ mod tests {
         let gate = RequestGate::make(&dir.path().join("gate"), Some(Duration::from_millis(40))).unwrap();
         let began = Instant::now();
         let cancel = CancellationToken::new();
-        let passes = (0..6).map(|_| gate.pass("https://a", soon(), &cancel));
+        let passes = (0..6).map(|_| gate.pass("https://a", "gemini/x", soon(), &cancel));
         futures_util::future::join_all(passes).await;
         assert!(began.elapsed() >= Duration::from_millis(195), "{:?}", began.elapsed());
     }
@@ -229,16 +250,49 @@ mod tests {
         let cancel = CancellationToken::new();
         gate.slow_down("https://a", "gemini/x", Duration::from_millis(120));
         let began = Instant::now();
-        gate.pass("https://b", soon(), &cancel).await.unwrap();
+        gate.pass("https://b", "gemini/x", soon(), &cancel).await.unwrap();
         assert!(began.elapsed() < Duration::from_millis(100));
-        gate.pass("https://a", soon(), &cancel).await.unwrap();
+        gate.pass("https://a", "gemini/x", soon(), &cancel).await.unwrap();
         assert!(began.elapsed() >= Duration::from_millis(115));
         gate.close("https://a", "gemini/x", "the key is refused");
         assert!(matches!(
-            gate.pass("https://a", soon(), &cancel).await,
+            gate.pass("https://a", "gemini/y", soon(), &cancel).await,
             Err(Barred::Closed(_))
         ));
         assert_eq!(gate.services().len(), 1);
-        gate.pass("https://b", soon(), &cancel).await.unwrap();
+        gate.pass("https://b", "gemini/x", soon(), &cancel).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_quota_holds_for_one_model_and_its_first_reason_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let gate = RequestGate::make(&dir.path().join("gate"), None).unwrap();
+        let cancel = CancellationToken::new();
+        gate.close_model("https://a", "gemini/x", &"ä".repeat(REASON));
+        gate.close_model("https://a", "gemini/x", "a later one");
+        let Err(Barred::Closed(reason)) = gate.pass("https://a", "gemini/x", soon(), &cancel).await else {
+            panic!("the model is closed");
+        };
+        assert_eq!(reason, "ä".repeat(REASON / 2));
+        gate.pass("https://a", "gemini/y", soon(), &cancel).await.unwrap();
+    }
+
+    /// A process that is killed between two steps of a change, and a full disk, must not lose the rate.
+    #[tokio::test]
+    async fn the_rate_is_replaced_whole_and_kept_when_it_cannot_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let gate = RequestGate::make(dir.path(), Some(Duration::from_millis(40))).unwrap();
+        let cancel = CancellationToken::new();
+        let old = std::fs::File::open(dir.path().join("rate")).unwrap();
+        gate.pass("https://a", "gemini/x", soon(), &cancel).await.unwrap();
+        let rate: Rate = serde_json::from_reader(&old).unwrap();
+        assert!(rate.interval > 0.0 && rate.next < 1.0, "{rate:?}");
+        // Nothing can be written where the new state is prepared.
+        std::fs::create_dir(dir.path().join("new-rate")).unwrap();
+        let began = Instant::now();
+        for _ in 0..3 {
+            gate.pass("https://a", "gemini/x", soon(), &cancel).await.unwrap();
+        }
+        assert!(began.elapsed() >= Duration::from_millis(100), "{:?}", began.elapsed());
     }
 }

@@ -1,6 +1,6 @@
 //! A provider made of several models: when one fails permanently, the next is asked.
 
-use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
+use super::{AskContext, FailedAttempt, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
 use crate::base::message::Reply;
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
@@ -35,7 +35,13 @@ impl Fallback {
         for (index, model) in self.models.iter().enumerate().skip(start) {
             if index > start {
                 let next = format!("{}; continuing with {}", last.message, model.info().id);
-                (cx.retried)(0, last.class.as_str(), &next, 0);
+                (cx.retried)(FailedAttempt {
+                    attempt: 0,
+                    class: last.class.as_str(),
+                    message: &next,
+                    wait_ms: 0,
+                    discarded: last.discarded.as_deref(),
+                });
             }
             match model.ask(request, cx).await {
                 Ok(reply) => {
@@ -50,9 +56,13 @@ impl Fallback {
     }
 }
 
-/// Whether another model may succeed. A replay miss and a cancellation concern the run, not the model.
+/// Whether another model may succeed. A replay miss and a cancellation concern the run, not the model, and after a
+/// context overflow the engine shortens the history and asks the same model again.
 fn helps(class: ProviderClass) -> bool {
-    !matches!(class, ProviderClass::ReplayMiss | ProviderClass::Cancelled)
+    !matches!(
+        class,
+        ProviderClass::ReplayMiss | ProviderClass::Cancelled | ProviderClass::ContextOverflow
+    )
 }
 
 impl Provider for Fallback {

@@ -1,6 +1,6 @@
 //! Classifies the errors of model services: the class, whether a retry may help, and how long to wait. Pure.
 
-use super::{ProviderClass, ProviderError};
+use super::{Discarded, ProviderClass, ProviderError};
 use crate::net::retry::{Pace, asked_by_headers, asked_by_text, span};
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
@@ -16,6 +16,8 @@ pub struct Fault {
     pub asked: Option<Duration>,
     /// For a request that was too long: the model's context window in tokens, if the service named it.
     pub window: Option<u64>,
+    /// What the service counted for the reply.
+    pub discarded: Option<Box<Discarded>>,
 }
 
 impl Fault {
@@ -27,6 +29,7 @@ impl Fault {
             again: None,
             asked: None,
             window: None,
+            discarded: None,
         }
     }
 
@@ -51,6 +54,7 @@ impl From<Fault> for ProviderError {
     fn from(fault: Fault) -> Self {
         Self {
             window: fault.window,
+            discarded: fault.discarded,
             ..Self::new(fault.class, fault.message)
         }
     }
@@ -109,6 +113,7 @@ fn judge(status: u16, said: Said, asked: Option<Duration>) -> Fault {
         again: Some(pace),
         asked,
         window: None,
+        discarded: None,
     };
     // llama.cpp has reported it with status 500, too; a retry would not help there either.
     if status >= 400 && status != 429 && has(OVERFLOW) || status == 413 {

@@ -2,9 +2,9 @@
 //! conversation.
 
 use super::fault::{self, Fault};
-use super::http::Service;
+use super::http::{Failed, Service};
 use super::{ProviderClass, ProviderError};
-use crate::net::client::{Client, Until};
+use crate::net::client::{Client, HttpError, Until};
 use crate::net::retry::{RetryDecision, chance};
 use crate::net::wait::{Pause, pause};
 use serde_json::{Value, json};
@@ -58,7 +58,8 @@ pub fn read(answer: &Value) -> Grounded {
     }
 }
 
-/// Asks, with retries by the service's schedule.
+/// Asks, with retries by the service's schedule, when the request gate of a batch lets it. It does not close the gate:
+/// a quota of searches says nothing about the model's own.
 ///
 /// # Errors
 /// As for a provider: the class and one sentence.
@@ -71,9 +72,11 @@ pub async fn search(
     let mut waited = Duration::ZERO;
     let mut failed = 0;
     loop {
-        let fault = match once(service, client, query, until).await? {
+        let fault = match once(service, client, query, until).await {
             Ok(found) => return Ok(found),
-            Err(fault) => fault,
+            Err(Failed::Ended(end)) => return Err(ended(end)),
+            Err(Failed::Barred(fault)) => return Err(fault.into()),
+            Err(Failed::Fault(fault)) => fault,
         };
         failed += 1;
         let Some(pace) = fault.again else {
@@ -89,30 +92,37 @@ pub async fn search(
     }
 }
 
-async fn once(
-    service: &Service,
-    client: &Client,
-    query: &str,
-    until: Until<'_>,
-) -> Result<Result<Grounded, Fault>, ProviderError> {
+fn ended(end: Pause) -> ProviderError {
+    let message = match end {
+        Pause::Cancelled | Pause::Over => "cancelled while waiting for the search",
+        Pause::Deadline => "the time for the search is over",
+    };
+    ProviderError::new(ProviderClass::Cancelled, message)
+}
+
+/// As for a request of the run, but without its advice: a search has time limits of its own.
+fn failed(trouble: HttpError) -> Failed {
+    let message = trouble.to_string();
+    match Failed::from(trouble) {
+        Failed::Fault(fault) => Failed::Fault(Fault { message, ..fault }),
+        other => other,
+    }
+}
+
+async fn once(service: &Service, client: &Client, query: &str, until: Until<'_>) -> Result<Grounded, Failed> {
+    service.pass_gate(until).await?;
     let url = format!("{}/v1beta/models/{}:generateContent", service.base, service.model);
     let headers = super::wire::headers(service.wire, service.key.as_ref());
     let body = request(query).to_string().into_bytes();
-    let failed =
-        |trouble: crate::net::client::HttpError| ProviderError::new(ProviderClass::Transport, trouble.to_string());
     let mut answer = client.post(&url, &headers, body, until).await.map_err(failed)?;
     let text = answer.text(ANSWER_MOST, until).await.map_err(failed)?;
     if answer.status != 200 {
-        return Ok(Err(fault::from_answer(
-            answer.status,
-            |name| answer.header(name),
-            &text,
-            SystemTime::now(),
-        )));
+        let fault = fault::from_answer(answer.status, |name| answer.header(name), &text, SystemTime::now());
+        return Err(fault.into());
     }
     match serde_json::from_str(&text) {
-        Ok(value) => Ok(Ok(read(&value))),
-        Err(_) => Ok(Err(Fault::unusable("the response to the search is not JSON"))),
+        Ok(value) => Ok(read(&value)),
+        Err(_) => Err(Fault::unusable("the response to the search is not JSON").into()),
     }
 }
 

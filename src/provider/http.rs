@@ -6,7 +6,7 @@ use super::prefix::RequestPrefix;
 use super::pricing;
 use super::wire::names::real_name;
 use super::wire::{self, DecodeReply, EncodeOptions, Wire};
-use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
+use super::{AskContext, Discarded, FailedAttempt, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
 use crate::base::event::ProgressEvent;
 use crate::base::message::{Part, Reply};
 use crate::base::quote::counted;
@@ -42,6 +42,28 @@ pub struct Service {
     pub schedule: Schedule,
 }
 
+impl Service {
+    /// The model as `VENDOR/NAME`.
+    fn id(&self) -> String {
+        format!("{}/{}", self.wire.vendor(), self.model)
+    }
+
+    /// Waits until the request gate of a batch lets this run send a request.
+    pub(super) async fn pass_gate(&self, until: Until<'_>) -> Result<(), Failed> {
+        let Some(gate) = RequestGate::of_process() else {
+            return Ok(());
+        };
+        match gate.pass(&self.base, &self.id(), until.deadline, until.cancel).await {
+            Ok(()) => Ok(()),
+            Err(Barred::Ended(end)) => Err(Failed::Ended(end)),
+            Err(Barred::Closed(reason)) => Err(Failed::Barred(Fault::fatal(
+                ProviderClass::Quota,
+                format!("not sent, because the service refused another job of the batch: {reason}"),
+            ))),
+        }
+    }
+}
+
 /// A model of a service.
 #[derive(Debug)]
 pub struct Http {
@@ -54,9 +76,22 @@ pub struct Http {
     plain: AtomicBool,
 }
 
-enum Failed {
+/// Why an attempt gave no reply.
+pub(super) enum Failed {
     Ended(Pause),
+    /// Not sent, because the request gate of a batch is closed.
+    Barred(Fault),
     Fault(Fault),
+}
+
+impl Failed {
+    /// With what the service counted for the reply that is discarded.
+    fn discarding(self, discarded: Option<Box<Discarded>>) -> Self {
+        match self {
+            Failed::Fault(fault) => Failed::Fault(Fault { discarded, ..fault }),
+            other => other,
+        }
+    }
 }
 
 impl From<Fault> for Failed {
@@ -87,6 +122,7 @@ impl From<HttpError> for Failed {
             again,
             asked: None,
             window: None,
+            discarded: None,
         })
     }
 }
@@ -94,7 +130,7 @@ impl From<HttpError> for Failed {
 impl Http {
     /// A provider for a service. Opens no connection yet.
     pub fn new(service: Service) -> Self {
-        let id = format!("{}/{}", service.wire.vendor(), service.model);
+        let id = service.id();
         Self {
             info: ModelInfo {
                 window: pricing::known(&id).and_then(|known| known.window),
@@ -132,19 +168,33 @@ impl Http {
             let fault = match self.once(request, &cx).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failed::Ended(end)) => return Err(ended(end)),
+                // The gate has the reason already; closing it with this one would hide that.
+                Err(Failed::Barred(fault)) => return Err(self.to_error(fault, "")),
                 Err(Failed::Fault(fault)) => fault,
             };
             failed += 1;
             if self.refuses_schema(request, &fault) {
                 self.plain.store(true, Ordering::Relaxed);
-                (cx.retried)(failed, fault.class.as_str(), &fault.message, 0);
+                (cx.retried)(FailedAttempt {
+                    attempt: failed,
+                    class: fault.class.as_str(),
+                    message: &fault.message,
+                    wait_ms: 0,
+                    discarded: fault.discarded.as_deref(),
+                });
                 continue;
             }
             let wait = self.next(fault, failed, waited, cx.deadline)?;
             self.share_pause(&wait);
             waited = waited.saturating_add(wait.length);
             let ms = u64::try_from(wait.length.as_millis()).unwrap_or(u64::MAX);
-            (cx.retried)(failed, wait.class.as_str(), &wait.message, ms);
+            (cx.retried)(FailedAttempt {
+                attempt: failed,
+                class: wait.class.as_str(),
+                message: &wait.message,
+                wait_ms: ms,
+                discarded: wait.discarded.as_deref(),
+            });
             (cx.live)(ProgressEvent::Waiting {
                 what: format!("{}: {}", self.info.id, wait.message),
                 ms,
@@ -182,6 +232,7 @@ impl Http {
                 length,
                 class: fault.class,
                 message: fault.message,
+                discarded: fault.discarded,
             }),
         }
     }
@@ -193,26 +244,16 @@ impl Http {
         }
     }
 
-    /// Stops the requests of all runs of a batch, when the key was refused or the quota is used up.
+    /// Stops the requests of all runs of a batch: to the service when the key was refused, for the model when its quota
+    /// is used up.
     fn share_end(&self, fault: &Fault) {
-        let over = matches!(fault.class, ProviderClass::Auth | ProviderClass::Quota);
-        if let Some(gate) = RequestGate::of_process().filter(|_| over) {
-            gate.close(&self.service.base, &self.info.id, &fault.message);
-        }
-    }
-
-    /// Waits until the request gate of a batch lets this run send a request.
-    async fn pass_gate(&self, cx: &AskContext<'_>) -> Result<(), Failed> {
         let Some(gate) = RequestGate::of_process() else {
-            return Ok(());
+            return;
         };
-        match gate.pass(&self.service.base, cx.deadline, cx.cancel).await {
-            Ok(()) => Ok(()),
-            Err(Barred::Ended(end)) => Err(Failed::Ended(end)),
-            Err(Barred::Closed(reason)) => Err(Failed::Fault(Fault::fatal(
-                ProviderClass::Quota,
-                format!("not sent, because the service refused another job of the batch: {reason}"),
-            ))),
+        match fault.class {
+            ProviderClass::Auth => gate.close(&self.service.base, &self.info.id, &fault.message),
+            ProviderClass::Quota => gate.close_model(&self.service.base, &self.info.id, &fault.message),
+            _ => {}
         }
     }
 
@@ -227,6 +268,7 @@ impl Http {
         }
         ProviderError {
             window: fault.window,
+            discarded: fault.discarded,
             ..ProviderError::new(fault.class, message)
         }
     }
@@ -260,7 +302,7 @@ impl Http {
             deadline: cx.deadline,
             cancel: cx.cancel,
         };
-        self.pass_gate(cx).await?;
+        self.service.pass_gate(until).await?;
         let headers = wire::headers(self.service.wire, self.service.key.as_ref());
         let mut answer = self.client.post(&self.url, &headers, self.body(request), until).await?;
         if answer.status != 200 {
@@ -268,8 +310,11 @@ impl Http {
             return Err(fault::from_answer(answer.status, |name| answer.header(name), &body, SystemTime::now()).into());
         }
         let mut decoder = self.service.wire.decoder(&self.service.model, request.turn);
-        read(&mut answer, decoder.as_mut(), until, cx.live).await?;
-        let mut reply = decoder.finish()?;
+        let complete = read(&mut answer, decoder.as_mut(), until, cx.live).await;
+        let counted = decoder.counted();
+        let mut reply = complete
+            .and_then(|()| decoder.finish().map_err(Failed::from))
+            .map_err(|failed| failed.discarding(counted))?;
         answer.drain(until).await;
         for part in &mut reply.parts {
             if let Part::Call(call) = part {
@@ -284,6 +329,7 @@ struct Wait {
     length: Duration,
     class: ProviderClass,
     message: String,
+    discarded: Option<Box<Discarded>>,
 }
 
 impl Provider for Http {

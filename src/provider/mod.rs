@@ -16,7 +16,7 @@ pub mod wire;
 
 use crate::base::call::ToolSpec;
 use crate::base::event::ProgressEvent;
-use crate::base::message::{Message, Reply};
+use crate::base::message::{Message, Reply, Usage};
 use futures_util::future::BoxFuture;
 use recorded_run::RecordedRun;
 use serde_json::Value;
@@ -92,8 +92,43 @@ pub struct AskContext<'a> {
     /// Deadline of the run's wall clock.
     pub deadline: std::time::Instant,
     pub live: &'a (dyn Fn(ProgressEvent) + Send + Sync),
-    /// Called for each retry: attempt, class, message, wait in milliseconds.
-    pub retried: &'a (dyn Fn(u32, &str, &str, u64) + Send + Sync),
+    /// Called for each attempt after which another one is made.
+    pub retried: &'a (dyn Fn(FailedAttempt<'_>) + Send + Sync),
+}
+
+/// A failed attempt at a request.
+#[derive(Clone, Copy, Debug)]
+pub struct FailedAttempt<'a> {
+    /// Number of the attempt, from 1; 0 when another model is asked.
+    pub attempt: u32,
+    /// The class of the error.
+    pub class: &'a str,
+    pub message: &'a str,
+    /// Time until the next attempt, in milliseconds.
+    pub wait_ms: u64,
+    pub discarded: Option<&'a Discarded>,
+}
+
+/// What a service counted for a reply that could not be used: it charges for that reply too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discarded {
+    /// The model's name, as in [`Reply`].
+    pub model: String,
+    pub usage: Usage,
+    /// For a recorded reply: its recorded cost, in millionths of a US dollar.
+    pub cost_micros: Option<u64>,
+}
+
+impl Discarded {
+    /// `None` if nothing was counted.
+    fn of(model: &str, usage: Usage) -> Option<Box<Self>> {
+        let counted = Self {
+            model: model.to_owned(),
+            usage,
+            cost_micros: None,
+        };
+        (usage.total() > 0).then(|| Box::new(counted))
+    }
 }
 
 /// Why no reply came. Outcomes contain the `class` names.
@@ -104,6 +139,8 @@ pub struct ProviderError {
     pub message: String,
     /// For [`ProviderClass::ContextOverflow`]: the model's context window in tokens, if the service named it.
     pub window: Option<u64>,
+    /// The reply of the last attempt, if it was discarded.
+    pub discarded: Option<Box<Discarded>>,
 }
 
 impl ProviderError {
@@ -113,6 +150,7 @@ impl ProviderError {
             class,
             message: message.into(),
             window: None,
+            discarded: None,
         }
     }
 }

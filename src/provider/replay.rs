@@ -3,8 +3,9 @@
 
 use super::recorded_run::RecordedRun;
 use super::scripted::{emit_progress, readable};
-use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
+use super::{AskContext, Discarded, FailedAttempt, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
 use crate::base::call::ToolSpec;
+use crate::base::event::DiscardedReply;
 use crate::base::message::{Message, Reply, Role};
 use crate::base::quote::counted;
 use futures_util::future::BoxFuture;
@@ -23,6 +24,9 @@ pub struct RecordedTurn {
     pub reply: Reply,
     /// The cost of the reply when it was recorded; `None` when no price was known.
     pub cost_micros: Option<u64>,
+    /// The replies that were discarded before this one, each with the class of its failure: they were paid for, so they
+    /// count against the limits of the replay as well.
+    pub discarded: Vec<(String, DiscardedReply)>,
 }
 
 /// A recorded request, rebuilt from the journal when a difference must be shown.
@@ -84,6 +88,7 @@ impl Replay {
         }
         match of_turn.find(|turn| turn.asked == request.digest) {
             Some(turn) => {
+                discard_again(turn, cx);
                 emit_progress(&turn.reply, cx.live);
                 Ok(turn.reply.clone())
             }
@@ -150,6 +155,24 @@ impl Provider for Replay {
         cx: AskContext<'a>,
     ) -> BoxFuture<'a, Result<Reply, ProviderError>> {
         Box::pin(async move { self.answer(request, &cx) })
+    }
+}
+
+/// Reports the replies that were discarded before this one, with what they cost.
+fn discard_again(turn: &RecordedTurn, cx: &AskContext<'_>) {
+    for (attempt, (class, reply)) in (1..).zip(&turn.discarded) {
+        let discarded = Discarded {
+            model: turn.reply.model.clone(),
+            usage: reply.usage,
+            cost_micros: reply.cost_micros,
+        };
+        (cx.retried)(FailedAttempt {
+            attempt,
+            class,
+            message: "the recorded reply could not be used",
+            wait_ms: 0,
+            discarded: Some(&discarded),
+        });
     }
 }
 

@@ -65,7 +65,7 @@ fn head(sum: &RunSummary<'_>) -> Markup {
             dl.facts {
                 (fact("Model", &text::line(sum.model, 120)))
                 (fact("Duration", &text::duration(sum.duration_ms())))
-                (fact("Turns and calls", &format!("{} / {}", sum.turns.len(), sum.calls.len())))
+                (fact("Turns and calls", &format!("{} / {}", sum.replies(), sum.calls.len())))
                 (fact("Tokens", &text::grouped(sum.tokens)))
                 (fact("Cost", &cost(sum.cost_micros, sum.unpriced)))
                 (fact("Changes", &changed(sum)))
@@ -263,7 +263,7 @@ fn figures(sum: &RunSummary<'_>) -> Markup {
                     @for step in &sum.steps { (figures_of(step)) }
                     tr.sum {
                         td { "Run" }
-                        td.n { (sum.turns.len()) }
+                        td.n { (sum.replies()) }
                         @for figure in [sum.usage.input, sum.usage.cached, sum.usage.output, sum.usage.reasoning] { td.n { (text::grouped(figure)) } }
                         td.n { (cost(sum.cost_micros, sum.unpriced)) }
                         td.n { (text::duration(sum.duration_ms())) }

@@ -7,7 +7,7 @@
 
 mod cases;
 
-use super::findings;
+use super::findings::{self, Finding};
 use super::result::Ending;
 use super::summary::{RunSummary, StepSummary};
 use super::text;
@@ -27,16 +27,18 @@ pub fn xml(sum: &RunSummary<'_>, ending: &Ending) -> Result<String, SerializeErr
     let planned = sum.planned();
     let last = sum.steps.len().checked_sub(1);
     let home = last.and_then(|i| sum.steps.get(i)).map(|step| step.id);
+    // The outputs of the steps are parsed once for all suites.
+    let (found, problems) = findings::by_step(sum);
     let mut suites = Vec::new();
     for id in &planned {
-        suites.push(suite(sum, ending, id));
+        suites.push(suite(sum, ending, id, &found));
     }
     if suites.is_empty() {
-        suites.push(suite(sum, ending, sum.recipe()));
+        suites.push(suite(sum, ending, sum.recipe(), &found));
     }
     let at = planned.iter().position(|id| Some(*id) == home).unwrap_or(0);
     if let Some(suite) = suites.get_mut(at) {
-        warn(sum, suite);
+        warn(sum, &problems, suite);
         unruled(sum, suite);
     }
     ensure_failure_reported(sum, &mut suites, at);
@@ -82,8 +84,8 @@ fn without_total(mut xml: String) -> String {
     xml
 }
 
-/// The suite of one step, started or not.
-fn suite(sum: &RunSummary<'_>, ending: &Ending, id: &str) -> TestSuite {
+/// The suite of one step, started or not. `found`: the findings of all steps.
+fn suite(sum: &RunSummary<'_>, ending: &Ending, id: &str, found: &[(&str, Finding)]) -> TestSuite {
     let index = sum.steps.iter().position(|step| step.id == id);
     let step = index.and_then(|i| sum.steps.get(i));
     let mut suite = TestSuite::new(text::line(id, 200));
@@ -94,7 +96,7 @@ fn suite(sum: &RunSummary<'_>, ending: &Ending, id: &str) -> TestSuite {
     properties(sum, ending, step, &mut suite);
     let mut writer = SuiteWriter::new(sum, ending, id);
     match index.zip(step) {
-        Some((index, step)) => writer.begun(index, step),
+        Some((index, step)) => writer.begun(index, step, found),
         None => writer.not_begun(id),
     }
     for (name, value) in writer.properties() {
@@ -121,7 +123,7 @@ fn properties(sum: &RunSummary<'_>, ending: &Ending, step: Option<&StepSummary<'
     property(suite, "turns", &turns.to_string());
     property(suite, "tokens", &tokens.to_string());
     property(suite, "cost", &format!("{:.6}", super::result::usd(cost)));
-    property(suite, "run.turns", &sum.turns.len().to_string());
+    property(suite, "run.turns", &sum.replies().to_string());
     property(suite, "run.tokens", &sum.tokens.to_string());
     property(
         suite,
@@ -189,7 +191,7 @@ fn unruled(sum: &RunSummary<'_>, suite: &mut TestSuite) {
 }
 
 /// Warnings and missing servers as the suite's error output.
-fn warn(sum: &RunSummary<'_>, suite: &mut TestSuite) {
+fn warn(sum: &RunSummary<'_>, problems: &[String], suite: &mut TestSuite) {
     let mut lines = Vec::new();
     for warning in &sum.warnings {
         lines.push(format!(
@@ -204,8 +206,8 @@ fn warn(sum: &RunSummary<'_>, suite: &mut TestSuite) {
             "warning[mcp_server_missing]: MCP server `{name}` is not available: {why}"
         ));
     }
-    for problem in findings::by_step(sum).1 {
-        lines.push(format!("warning[finding]: {}", text::line(&problem, 500)));
+    for problem in problems {
+        lines.push(format!("warning[finding]: {}", text::line(problem, 500)));
     }
     if !lines.is_empty() {
         suite.set_system_err(lines.join("\n"));

@@ -48,6 +48,7 @@ impl Lines {
 
     /// The lines for an event, without newlines. Control characters are removed.
     pub fn of(&mut self, event: &Event) -> Vec<String> {
+        self.count(&event.kind);
         let normal = self.level >= Verbosity::Normal;
         match &event.kind {
             EventKind::Warned { code, message } if code == "replay" => {
@@ -63,7 +64,7 @@ impl Lines {
                 text::line(message, 400)
             )],
             EventKind::RunFinished { outcome, .. } => self.end(outcome),
-            EventKind::Replied { reply, cost_micros, .. } => self.replied(reply, *cost_micros),
+            EventKind::Replied { reply, .. } => self.replied(reply),
             EventKind::Decided(decided) => {
                 let named = decided.title.starts_with(&decided.tool) || decided.title.is_empty();
                 let tool = if named { "" } else { decided.tool.as_str() };
@@ -84,6 +85,36 @@ impl Lines {
             kind if normal => self.normal(kind),
             _ => Vec::new(),
         }
+    }
+
+    /// Adds what the model's replies cost: also requests for history summaries, and replies that were discarded. After
+    /// a resume only the end of the run knows the figures of the sessions before.
+    fn count(&mut self, kind: &EventKind) {
+        let (turn, usage, cost_micros) = match kind {
+            EventKind::Replied {
+                turn,
+                reply,
+                cost_micros,
+                ..
+            } => (*turn, reply.usage, *cost_micros),
+            EventKind::Compacted {
+                summary: Some(summary), ..
+            } => (summary.turn, summary.reply.usage, summary.cost_micros),
+            EventKind::Retried {
+                discarded: Some(discarded),
+                ..
+            } => (self.turns, discarded.usage, discarded.cost_micros),
+            EventKind::RunFinished { spent, .. } => {
+                self.turns = spent.turns;
+                self.tokens = spent.tokens;
+                self.cost_micros = spent.cost_micros;
+                return;
+            }
+            _ => return,
+        };
+        self.turns = turn;
+        self.tokens += usage.total();
+        self.cost_micros += cost_micros.unwrap_or_default();
     }
 
     /// Lines that `--quiet` omits.
@@ -114,10 +145,15 @@ impl Lines {
                 vec![format!("  attempt {n}: {}", text::line(why, 200))]
             }
             EventKind::Retried {
+                discarded: Some(discarded),
+                ..
+            } if discarded.last => Vec::new(),
+            EventKind::Retried {
                 attempt,
                 class,
                 message,
                 wait_ms,
+                ..
             } => vec![format!(
                 "  model asked again ({attempt}, {}) after {}: {}",
                 text::line(class, 40),
@@ -225,10 +261,7 @@ impl Lines {
         format!("  {call} {title}: {how} ({})", text::duration(took_ms))
     }
 
-    fn replied(&mut self, reply: &Reply, cost_micros: Option<u64>) -> Vec<String> {
-        self.turns += 1;
-        self.tokens += reply.usage.total();
-        self.cost_micros += cost_micros.unwrap_or_default();
+    fn replied(&mut self, reply: &Reply) -> Vec<String> {
         for call in reply.calls() {
             self.titles.insert(call.id.clone(), text::line(&call.tool, 80));
         }

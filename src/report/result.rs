@@ -47,7 +47,7 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
         unruled: sum.unruled.iter().map(|unruled| unruled.as_ref().clone()).collect(),
         unruled_omitted: sum.unruled_omitted(),
         usage: UsageReport {
-            turns: u64::try_from(sum.turns.len()).unwrap_or(u64::MAX) + sum.summaries,
+            turns: sum.replies(),
             tokens: sum.usage,
             total: sum.tokens,
             calls: calls_by_tool(&sum.calls),

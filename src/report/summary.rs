@@ -22,6 +22,8 @@ pub struct RunSummary<'a> {
     pub started: Option<Timestamp>,
     /// Time of the last event.
     pub ended: Option<Timestamp>,
+    /// Milliseconds before resumes in which nothing ran.
+    pub idle_ms: u64,
     /// Whether the run reached its end. A killed run did not.
     pub finished: bool,
     /// The outcome; for a killed run the verdict is `incomplete`.
@@ -50,7 +52,8 @@ pub struct RunSummary<'a> {
     /// Number of resumes.
     pub resumed: u32,
     pub usage: Usage,
-    /// Input and output tokens together, searches included.
+    /// Input and output tokens together, also of history summaries and of replies that were discarded, but not of web
+    /// searches.
     pub tokens: u64,
     pub cost_micros: u64,
     /// Whether a price was unknown, so that the cost is too low.
@@ -68,6 +71,8 @@ pub struct StepSummary<'a> {
     pub started: Timestamp,
     /// Time of its last event.
     pub ended: Timestamp,
+    /// Milliseconds before resumes in which nothing ran.
+    pub idle_ms: u64,
     /// Number of started attempts.
     pub attempts: u32,
     /// What happened, in order.
@@ -183,9 +188,15 @@ impl<'a> RunSummary<'a> {
         self.head.is_some_and(|head| head.recorded && head.replays.is_none())
     }
 
-    /// Milliseconds from the first event to the last, including waits for a person.
+    /// Milliseconds from the first event to the last, without the time before a resume in which nothing ran.
     pub fn duration_ms(&self) -> u64 {
-        self.started.zip(self.ended).map_or(0, |(from, to)| between(from, to))
+        let whole = self.started.zip(self.ended).map_or(0, |(from, to)| between(from, to));
+        whole.saturating_sub(self.idle_ms)
+    }
+
+    /// Number of the model's replies: the turns, and the requests for history summaries.
+    pub fn replies(&self) -> u64 {
+        self.turns.len() as u64 + self.summaries
     }
 
     /// The calls of one turn.
@@ -325,9 +336,9 @@ impl<'a> RunSummary<'a> {
 }
 
 impl<'a> StepSummary<'a> {
-    /// Milliseconds from its first event to its last.
+    /// Milliseconds from its first event to its last, without the time before a resume in which nothing ran.
     pub fn duration_ms(&self) -> u64 {
-        between(self.started, self.ended)
+        between(self.started, self.ended).saturating_sub(self.idle_ms)
     }
 
     /// Each check by name with the runs that count, in the order of first appearance. Runs before the model was asked

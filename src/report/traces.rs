@@ -90,10 +90,21 @@ impl<'a> Fold<'a> {
             }
             EventKind::StepFinished { step, result } => self.step_done(at, step.as_str(), Ok(result)),
             EventKind::Resumed { model, .. } => self.resume(event, model),
-            EventKind::Retried { class, wait_ms, .. } => self.session.retries.push(Retry {
-                class: class.clone(),
-                wait_ms: *wait_ms,
-            }),
+            EventKind::Retried {
+                class,
+                wait_ms,
+                discarded,
+                ..
+            } => {
+                self.session.retries.push(Retry {
+                    class: class.clone(),
+                    wait_ms: *wait_ms,
+                });
+                if let Some(discarded) = discarded {
+                    self.session.usage.add(discarded.usage);
+                    self.session.cost_micros += discarded.cost_micros.unwrap_or_default();
+                }
+            }
             EventKind::Prompted { .. } => self.answered = false,
             EventKind::PatchTaken(patch) => {
                 let lines = |of: fn(&crate::base::event::FileChange) -> Option<u64>| -> u64 {

@@ -366,7 +366,41 @@ fn faults_on_the_way_change_neither_patch_nor_replay() {
         ];
         replayed.call(&args).exits(0);
         assert_eq!(patch(&troubled), patch(&replayed), "{wire:?}");
+        // The half reply was paid for if the service had counted it, and counts in the replay, too.
+        assert_eq!(troubled.result()["usage"], replayed.result()["usage"], "{wire:?}");
+        let cost = |world: &World| world.result()["cost"].clone();
+        assert_eq!(cost(&troubled), cost(&replayed), "{wire:?}");
     }
+}
+
+/// A reply that cannot be used is charged for by the service, so it counts against the budget too.
+#[test]
+fn replies_that_could_not_be_used_are_in_the_usage_of_the_run() {
+    let wire = WIRES[0];
+    let ended = |finish: &str| {
+        let chunk = json!({
+            "candidates": [{"finishReason": finish}],
+            "usageMetadata": {"promptTokenCount": 500, "candidatesTokenCount": 40, "totalTokenCount": 540},
+        });
+        Answer::Text(frames(false, &[chunk]))
+    };
+    let service = Service::new(vec![ended("MALFORMED_FUNCTION_CALL"), ended("SAFETY")]);
+    let world = wire.world(&service, tree());
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let out = world.out().to_string_lossy().into_owned();
+    let args = [
+        "run", "-p", "do it", "--model", wire.model, "--policy", &policy, "--out", &out,
+    ];
+    let done = world.call(&args).exits(7);
+    let result = world.result();
+    let usage = &result["usage"];
+    assert_eq!(usage["turns"], 0, "{usage}");
+    assert_eq!(usage["total"], 2 * 540, "{usage}");
+    assert_eq!(usage["input"], 2 * 500, "{usage}");
+    assert!(result["cost"].as_f64().is_some_and(|cost| cost > 0.0), "{result}");
+    assert!(done.stderr.contains("[0 turns, 1"), "{}", done.stderr);
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    assert_eq!(journal.matches("\"discarded\":{").count(), 2, "{journal}");
 }
 
 #[test]

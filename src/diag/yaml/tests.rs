@@ -19,6 +19,17 @@ fn words_of(node: &YamlNode) -> Spanned<String> {
     crate::diag::reader::text(node, "x", &mut Vec::new()).unwrap()
 }
 
+/// A recipe of an untrusted tree must not hold up its own refusal.
+#[test]
+fn many_keys_of_one_map_are_read_in_time() {
+    let keys: Vec<String> = (0..40_000).map(|n| format!("{n:x}: 1")).collect();
+    let begun = std::time::Instant::now();
+    let (_, read) = tree(&format!("{}\n3e8: 2\n", keys.join("\n")));
+    let problems = read.unwrap_err();
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(begun.elapsed().as_secs() < 4, "{:?}", begun.elapsed());
+}
+
 #[test]
 fn core_schema_and_quotes() {
     let cases = [

@@ -197,8 +197,11 @@ impl RuledPatch {
     pub fn listed(self, state: &RunState) -> (Vec<Unruled>, u64) {
         let (stay, back): (Vec<Unruled>, Vec<Unruled>) = self.unruled.into_iter().partition(|unruled| unruled.left);
         let (stay, omitted) = shortened(stay);
-        let before = listed_before(state).filter(|old| !old.left && back.iter().all(|new| new.path != old.path));
-        let mut all: Vec<Unruled> = before.cloned().collect();
+        let mut all: Vec<Unruled> = {
+            let new: BTreeSet<&str> = back.iter().map(|unruled| unruled.path.as_str()).collect();
+            let before = listed_before(state).filter(|old| !old.left && !new.contains(old.path.as_str()));
+            before.cloned().collect()
+        };
         all.extend(back);
         all.extend(stay);
         (all, omitted)

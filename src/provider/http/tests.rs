@@ -60,7 +60,7 @@ pub async fn ask_until(
     within: Duration,
 ) -> (Result<Reply, ProviderError>, Vec<String>) {
     let retries = Mutex::new(Vec::new());
-    let retried = |_: u32, class: &str, _: &str, _: u64| retries.lock().unwrap().push(class.to_owned());
+    let retried = |failed: FailedAttempt<'_>| retries.lock().unwrap().push(failed.class.to_owned());
     let request = ModelRequest {
         turn: 1,
         system: "be brief",

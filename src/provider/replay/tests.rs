@@ -21,12 +21,14 @@ fn replay() -> Replay {
             asked: "d1".into(),
             reply: reply("one"),
             cost_micros: None,
+            discarded: Vec::new(),
         },
         RecordedTurn {
             turn: 2,
             asked: "d2".into(),
             reply: reply("two"),
             cost_micros: None,
+            discarded: Vec::new(),
         },
     ];
     let recall = |turn| {
@@ -45,7 +47,7 @@ fn ask(turn: u64, digest: &str, system: &str, messages: &[Message]) -> Result<Re
         cancel: &cancel,
         deadline: Instant::now() + Duration::from_secs(5),
         live: &|_| {},
-        retried: &|_, _, _, _| {},
+        retried: &|_| {},
     };
     let request = ModelRequest {
         turn,

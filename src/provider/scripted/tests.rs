@@ -33,7 +33,7 @@ fn ask(script: &Scripted, turn: u64, messages: &[Message]) -> Result<Reply, Prov
         cancel: &cancel,
         deadline: Instant::now() + Duration::from_secs(5),
         live: &|_| {},
-        retried: &|_, _, _, _| {},
+        retried: &|_| {},
     };
     runtime.block_on(script.ask(&request, cx))
 }

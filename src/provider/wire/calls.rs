@@ -31,7 +31,12 @@ impl Pieces {
             .pointer("/function/name")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        let at = self.place(index, id, name);
+        let brings = match piece.pointer("/function/arguments") {
+            Some(Value::String(more)) => !more.trim().is_empty(),
+            Some(whole) => whole.is_object(),
+            None => false,
+        };
+        let at = self.place(index, id, name, brings);
         if at == self.calls.len() {
             self.calls.push(PartialCall {
                 index,
@@ -43,10 +48,15 @@ impl Pieces {
     }
 
     /// The call that a chunk belongs to: the one with its index, or else its id, or else the last one, unless the chunk
-    /// starts a new call. Servers that give every call the index 0 distinguish them by id.
-    fn place(&self, index: Option<u64>, id: Option<&str>, name: &str) -> usize {
-        let another =
-            |call: &PartialCall| id.is_some() && call.id.is_some() && call.id.as_deref() != id && !name.is_empty();
+    /// starts a new call. Servers that give every call the index 0 distinguish them by id, and those that give no id
+    /// either, by name and arguments: nothing can follow complete arguments but another call. `brings`: the chunk has
+    /// arguments; without any it may only repeat the name.
+    fn place(&self, index: Option<u64>, id: Option<&str>, name: &str, brings: bool) -> usize {
+        let another = |call: &PartialCall| match id {
+            _ if name.is_empty() => false,
+            Some(id) => call.id.as_deref().is_some_and(|own| own != id),
+            None => (brings || call.name != name) && call.is_complete(),
+        };
         let found = match (index, id) {
             (Some(index), _) => self
                 .calls
@@ -88,6 +98,12 @@ impl PartialCall {
                 self.extra.insert(key.clone(), value.clone());
             }
         }
+    }
+
+    /// Whether the arguments are a whole JSON object, to which nothing can be added.
+    fn is_complete(&self) -> bool {
+        let may_end = self.arguments.trim_end().ends_with('}');
+        self.is_whole || may_end && serde_json::from_str::<Map<String, Value>>(&self.arguments).is_ok()
     }
 
     /// The call as it is sent back to the server.

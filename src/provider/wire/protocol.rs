@@ -4,8 +4,8 @@ use crate::base::event::ProgressEvent;
 use crate::base::message::{Message, Reply};
 use crate::net::client::RequestHeader;
 use crate::net::sse::Frame;
-use crate::provider::ModelRequest;
 use crate::provider::fault::Fault;
+use crate::provider::{Discarded, ModelRequest};
 use secrecy::SecretString;
 use serde_json::Value;
 
@@ -106,6 +106,9 @@ pub trait DecodeReply: std::fmt::Debug + Send {
     fn is_ended(&self) -> bool {
         self.is_done()
     }
+
+    /// What the service has counted so far; `None` if nothing. It charges for a reply that cannot be used, too.
+    fn counted(&self) -> Option<Box<Discarded>>;
 
     /// The reply. An incomplete response is discarded.
     ///

@@ -1,7 +1,7 @@
 //! The cases of one JUnit suite: completed, checks, response, budget, approvals and denials.
 
 use crate::base::outcome::{CheckResult, RunOutcome, StepStatus, Verdict};
-use crate::report::findings::{self, FindingLevel};
+use crate::report::findings::{Finding, FindingLevel};
 use crate::report::result::{self, Ending};
 use crate::report::summary::{CallSummary, CheckRun, DenialReason, RunSummary, StepSummary};
 use crate::report::text;
@@ -147,8 +147,8 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
         self.add("completed", why, 0);
     }
 
-    /// Adds a step that was started.
-    pub(super) fn begun(&mut self, index: usize, step: &StepSummary<'a>) {
+    /// Adds a step that was started. `found`: the findings of all steps.
+    pub(super) fn begun(&mut self, index: usize, step: &StepSummary<'a>, found: &[(&str, Finding)]) {
         let sum = self.sum;
         self.checks(step);
         for call in sum.calls.iter().filter(|call| call.step == index) {
@@ -157,14 +157,13 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
         self.response(index, step);
         self.budget(index, step);
         self.completed(index, step);
-        self.findings(step);
+        self.findings(step, found);
     }
 
     /// Adds a case for each finding of the step, after all others. A finding of level `error` is a failure; it is about
     /// the examined code, not about the run.
-    fn findings(&mut self, step: &StepSummary<'a>) {
-        let found = findings::by_step(self.sum).0;
-        let own = found.into_iter().filter(|(id, _)| *id == step.id);
+    fn findings(&mut self, step: &StepSummary<'a>, found: &[(&str, Finding)]) {
+        let own = found.iter().filter(|(id, _)| *id == step.id);
         let mut omitted = 0_u64;
         for (number, (_, finding)) in own.enumerate() {
             if number >= FINDINGS {

@@ -1,7 +1,7 @@
 //! Folds events into a summary: one pass, in order.
 
-use super::{CallSummary, CheckRun, Moment, RunSummary, StepSummary, TurnSummary, Warning};
-use crate::base::event::{Event, EventKind, PromptReason, RunStarted, Summarised, Unruled};
+use super::{CallSummary, CheckRun, Moment, RunSummary, StepSummary, TurnSummary, Warning, between};
+use crate::base::event::{DiscardedReply, Event, EventKind, PromptReason, RunStarted, Summarised, Unruled};
 use crate::base::grant::Undone;
 use crate::base::ids::CallId;
 use crate::base::message::{Reply, Usage};
@@ -41,6 +41,7 @@ fn empty<'a>() -> RunSummary<'a> {
         head: None,
         started: None,
         ended: None,
+        idle_ms: 0,
         finished: false,
         outcome: cut_off(),
         model: "",
@@ -77,7 +78,7 @@ fn cut_off() -> RunOutcome {
 impl<'a> Fold<'a> {
     fn apply(&mut self, event: &'a Event) {
         let at = event.at;
-        self.sum.ended = Some(at);
+        let before = self.sum.ended.replace(at);
         match &event.kind {
             EventKind::RunStarted(head) => self.begin(at, head),
             EventKind::Confined(confined) => self.sum.sandbox = Some(confined),
@@ -91,9 +92,8 @@ impl<'a> Fold<'a> {
                 let undone = std::mem::take(&mut self.sum.unruled)
                     .into_iter()
                     .filter(|one| self.undone.contains(&one.path));
-                let undone: Vec<Cow<'_, Unruled>> = undone
-                    .filter(|one| patch.unruled.iter().all(|other| other.path != one.path))
-                    .collect();
+                let ruled: HashSet<&str> = patch.unruled.iter().map(|one| one.path.as_str()).collect();
+                let undone: Vec<Cow<'_, Unruled>> = undone.filter(|one| !ruled.contains(one.path.as_str())).collect();
                 self.sum.unruled = patch.unruled.iter().map(Cow::Borrowed).chain(undone).collect();
             }
             EventKind::Undone {
@@ -105,12 +105,13 @@ impl<'a> Fold<'a> {
                 }
             }
             EventKind::PutBack(done) => {
-                let patch = self.sum.patch;
-                let ruled =
-                    |path: &String| patch.is_some_and(|patch| patch.unruled.iter().any(|one| one.path == *path));
+                let listed = self.sum.patch.into_iter().flat_map(|patch| &patch.unruled);
+                let ruled: HashSet<&str> = listed.map(|one| one.path.as_str()).collect();
+                let failed: HashSet<&str> = done.failed.iter().map(String::as_str).collect();
                 let due = self.sum.unruled.iter_mut().filter(|unruled| unruled.is_due());
-                for unruled in due.filter(|unruled| ruled(&unruled.path)) {
-                    unruled.to_mut().restored = !done.failed.contains(&unruled.path);
+                for unruled in due.filter(|unruled| ruled.contains(unruled.path.as_str())) {
+                    let restored = !failed.contains(unruled.path.as_str());
+                    unruled.to_mut().restored = restored;
                 }
             }
             EventKind::Warned { code, message } => self.sum.warnings.push(Warning { code, message }),
@@ -121,7 +122,7 @@ impl<'a> Fold<'a> {
                 self.sum.cost_micros = self.sum.cost_micros.max(spent.cost_micros);
                 self.sum.tokens = self.sum.tokens.max(spent.tokens);
             }
-            EventKind::Resumed { by, model } => self.resume(at, by, model),
+            EventKind::Resumed { by, model } => self.resume((before, at), by, model),
             EventKind::StepStarted { step, run, .. } => {
                 self.enter(step.as_str(), run.as_deref(), at);
             }
@@ -184,12 +185,21 @@ impl<'a> Fold<'a> {
                 class,
                 message,
                 wait_ms,
+                discarded,
                 ..
-            } => self.here(at).moments.push(Moment::Retried {
-                class,
-                message,
-                wait_ms: *wait_ms,
-            }),
+            } => {
+                // After the last attempt nothing was asked again; the outcome says why.
+                if discarded.as_ref().is_none_or(|discarded| !discarded.last) {
+                    self.here(at).moments.push(Moment::Retried {
+                        class,
+                        message,
+                        wait_ms: *wait_ms,
+                    });
+                }
+                if let Some(discarded) = discarded {
+                    self.discarded(at, discarded);
+                }
+            }
             EventKind::Replied {
                 turn,
                 reply,
@@ -250,7 +260,10 @@ impl<'a> Fold<'a> {
         self.sum.head = Some(head);
     }
 
-    fn resume(&mut self, at: Timestamp, by: &'a str, model: &'a str) {
+    /// `before`: the last event of the session before. Nothing ran from there on.
+    fn resume(&mut self, (before, at): (Option<Timestamp>, Timestamp), by: &'a str, model: &'a str) {
+        let idle_ms = before.map_or(0, |before| between(before, at));
+        self.sum.idle_ms += idle_ms;
         self.sum.resumed += 1;
         self.sum.finished = false;
         self.sum.outcome = cut_off();
@@ -260,7 +273,9 @@ impl<'a> Fold<'a> {
         // A run that failed in its last step continues there.
         if let Some(last) = self.sum.steps.len().checked_sub(1) {
             self.open.get_or_insert(last);
-            self.here(at).moments.push(Moment::Resumed { at, by, model });
+            let step = self.here(at);
+            step.idle_ms += idle_ms;
+            step.moments.push(Moment::Resumed { at, by, model });
         }
     }
 
@@ -320,16 +335,26 @@ impl<'a> Fold<'a> {
 
     /// A history summary is paid for like any other reply, but is not a turn of the conversation.
     fn summary(&mut self, at: Timestamp, summary: &Summarised) {
-        let (usage, cost) = (summary.reply.usage, summary.cost_micros.unwrap_or_default());
+        self.here(at).turns += 1;
+        self.sum.summaries += 1;
+        self.charge(at, summary.reply.usage, summary.cost_micros);
+    }
+
+    /// A reply that could not be used is paid for, but is not a turn.
+    fn discarded(&mut self, at: Timestamp, discarded: &DiscardedReply) {
+        self.charge(at, discarded.usage, discarded.cost_micros);
+    }
+
+    /// Charges the active step and the run.
+    fn charge(&mut self, at: Timestamp, usage: Usage, cost_micros: Option<u64>) {
+        let cost = cost_micros.unwrap_or_default();
         let step = self.here(at);
-        step.turns += 1;
         step.usage.add(usage);
         step.cost_micros += cost;
-        self.sum.summaries += 1;
         self.sum.usage.add(usage);
         self.sum.tokens += usage.total();
         self.sum.cost_micros += cost;
-        self.sum.unpriced |= summary.cost_micros.is_none() && !self.sum.invented();
+        self.sum.unpriced |= cost_micros.is_none() && !self.sum.invented();
     }
 
     /// Opens a step, or continues one that was started before a resume.
@@ -349,6 +374,7 @@ impl<'a> Fold<'a> {
                 run: None,
                 started: at,
                 ended: at,
+                idle_ms: 0,
                 attempts: 0,
                 moments: Vec::new(),
                 checks: Vec::new(),

@@ -43,6 +43,20 @@ fn the_lines_of_a_suspended_run_name_rule_and_reason() {
     );
 }
 
+/// Scripts parse the last line: it has the figures of the whole run, although a resume sees only its own events.
+#[test]
+fn the_last_line_after_a_resume_has_the_figures_of_the_whole_run() {
+    let run = build::good();
+    let mut sink = Plain::new(Vec::new(), Verbosity::Normal);
+    let half = run.events.len() / 2;
+    for event in &run.events[half..] {
+        sink.on_event(event).unwrap();
+    }
+    let lines = String::from_utf8(sink.into_inner()).unwrap();
+    let last = lines.lines().last().unwrap_or_default();
+    assert!(last.contains("[5 turns, 5"), "{lines}");
+}
+
 #[test]
 fn quiet_tells_only_what_went_wrong() {
     assert_eq!(plain(&build::good(), Verbosity::Quiet), "");

@@ -1,10 +1,14 @@
 //! Tests of the fold.
 
 use super::build::{self, Run, ruling};
-use crate::base::event::EventKind;
+use crate::base::event::{DiscardedReply, EventKind, PatchTaken, PathChange, PutBack, Summarised, Unruled};
+use crate::base::message::Usage;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::ruling::Decision;
-use crate::report::summary::RunSummary;
+use crate::report::result::{self, Ending};
+use crate::report::summary::{Moment, RunSummary};
+use crate::report::{html, junit};
+use jiff::Timestamp;
 use serde_json::json;
 use std::time::Instant;
 
@@ -40,6 +44,116 @@ fn every_prefix_of_a_run_can_be_summed_up_and_is_incomplete() {
         assert_eq!(sum.outcome.verdict, Verdict::Incomplete, "after {n} events");
         assert!(sum.outcome.partial);
     }
+}
+
+#[test]
+fn a_discarded_reply_is_paid_for_and_is_no_turn() {
+    let mut run = Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    for last in [false, true] {
+        run.push(EventKind::Retried {
+            attempt: 1,
+            class: "unusable".to_owned(),
+            message: "no".to_owned(),
+            wait_ms: 0,
+            discarded: Some(DiscardedReply {
+                usage: Usage {
+                    input: 100,
+                    output: 20,
+                    ..Usage::default()
+                },
+                cost_micros: Some(7),
+                last,
+            }),
+        });
+    }
+    let sum = RunSummary::fold(&run.events);
+    assert_eq!((sum.tokens, sum.usage.input, sum.cost_micros), (240, 200, 14));
+    assert_eq!((sum.steps[0].cost_micros, sum.steps[0].turns), (14, 0));
+    let told = |moment: &&Moment<'_>| matches!(moment, Moment::Retried { .. });
+    assert_eq!(sum.steps[0].moments.iter().filter(told).count(), 1);
+}
+
+/// Every output counts the request for a history summary as a turn, like the limit of turns.
+#[test]
+fn a_history_summary_counts_as_a_turn_in_every_output() {
+    let mut run = Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    run.reply("half", &[]);
+    let Some(EventKind::Replied { reply, .. }) = run.events.last().map(|event| event.kind.clone()) else {
+        panic!("the last event is the reply");
+    };
+    run.push(EventKind::Compacted {
+        history: Vec::new(),
+        keep_from: 0,
+        why: "too long".to_owned(),
+        summary: Some(Box::new(Summarised {
+            turn: 2,
+            reply,
+            asked: String::new(),
+            took_ms: 1,
+            cost_micros: Some(1),
+        })),
+        overflow: None,
+        window: None,
+    });
+    let sum = RunSummary::fold(&run.events);
+    let ending = Ending::default();
+    assert_eq!((sum.replies(), sum.steps[0].turns), (2, 2));
+    assert_eq!(result::result(&sum, &ending).usage.turns, 2);
+    let junit = junit::xml(&sum, &ending).unwrap();
+    assert!(junit.contains("name=\"run.turns\" value=\"2\""), "{junit}");
+    let page = html::page(&sum, &ending, None);
+    assert!(page.contains("2 / 0"), "{page}");
+}
+
+#[test]
+fn the_time_before_a_resume_in_which_nothing_ran_does_not_count() {
+    let mut run = Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    run.reply("half", &[]);
+    let resumed = run.events.len();
+    run.push(EventKind::Resumed {
+        by: "resume".to_owned(),
+        model: "openai/gpt".to_owned(),
+    });
+    run.reply("done", &[]);
+    for event in &mut run.events[resumed..] {
+        event.at = Timestamp::from_millisecond(event.at.as_millisecond() + 3_600_000).unwrap();
+    }
+    let sum = RunSummary::fold(&run.events);
+    let gap = 250;
+    assert_eq!(sum.idle_ms, 3_600_000 + gap);
+    assert_eq!(sum.duration_ms(), 250 * (run.events.len() as u64 - 1) - gap);
+    assert!(sum.steps[0].duration_ms() < 10_000, "{}", sum.steps[0].duration_ms());
+}
+
+#[test]
+fn many_changes_that_were_put_back_fold_quickly() {
+    let mut run = Run::start();
+    let unruled = (0..10_000).map(|n| Unruled {
+        path: format!("some/long/directory/of/the/tree/{n}"),
+        change: PathChange::Modified,
+        rule: None,
+        code: "no_rule".to_owned(),
+        denied: false,
+        left: false,
+        restored: false,
+    });
+    let patch = PatchTaken {
+        unruled: unruled.collect(),
+        ..PatchTaken::default()
+    };
+    let failed: Vec<String> = patch.unruled[..5_000].iter().map(|one| one.path.clone()).collect();
+    run.push(EventKind::PatchTaken(patch));
+    run.push(EventKind::PutBack(PutBack {
+        tree: "t".to_owned(),
+        failed,
+    }));
+    let begin = Instant::now();
+    let sum = RunSummary::fold(&run.events);
+    assert_eq!(sum.unruled.iter().filter(|one| one.restored).count(), 5_000);
+    assert!(begin.elapsed().as_millis() < 400, "{:?}", begin.elapsed());
 }
 
 #[test]

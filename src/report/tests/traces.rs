@@ -166,6 +166,7 @@ fn a_request_that_came_to_nothing_is_a_failed_one() {
         class: "unavailable".to_owned(),
         message: "secret words of the service".to_owned(),
         wait_ms: 1500,
+        discarded: None,
     });
     run.finish(RunOutcome::new(Verdict::Provider, "unavailable", "overloaded"));
     let all = spans(&run.events, None);

@@ -2,14 +2,16 @@
 //! without a stream, falls back to other models, shows waits.
 
 use super::server::{Act, End, Server};
-use super::{gemini_ok, provider, stream};
+use super::{gemini_ok, provider, quick, stream};
 use crate::base::call::{ToolKind, ToolOrigin, ToolSpec};
 use crate::base::event::ProgressEvent;
 use crate::base::message::{Message, Reply};
+use crate::net::client::{Client, Until};
 use crate::provider::fallback::Fallback;
-use crate::provider::http::Http;
+use crate::provider::grounding;
+use crate::provider::http::{Http, Service};
 use crate::provider::wire;
-use crate::provider::{AskContext, ModelRequest, Provider, ProviderClass, ProviderError};
+use crate::provider::{AskContext, FailedAttempt, ModelRequest, Provider, ProviderClass, ProviderError};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -38,8 +40,9 @@ async fn ask(
             told.lock().unwrap().push(format!("wait {what}"));
         }
     };
-    let retried = |attempt: u32, class: &str, message: &str, _: u64| {
-        told.lock().unwrap().push(format!("{attempt} {class} {message}"));
+    let retried = |failed: FailedAttempt<'_>| {
+        let line = format!("{} {} {}", failed.attempt, failed.class, failed.message);
+        told.lock().unwrap().push(line);
     };
     let cx = AskContext {
         cancel: &cancel,
@@ -163,6 +166,19 @@ async fn another_model_stands_in_and_stays() {
     assert_eq!((bad.asked(), good.asked()), (1, 2));
 }
 
+/// The engine then shortens the history, so that the model can go on.
+#[tokio::test]
+async fn a_history_that_is_too_long_does_not_lead_to_another_model() {
+    let full = Server::start(vec![Act::Say(413, Vec::new(), String::new())]).await;
+    let other = Server::start(vec![stream(gemini_ok("ok"))]).await;
+    let models = [&full, &other]
+        .into_iter()
+        .map(|server| Arc::new(provider(wire::named("gemini"), &server.base)) as Arc<dyn Provider>);
+    let (reply, told) = ask(&Fallback::new(models.collect()), &[], None).await;
+    assert_eq!(reply.unwrap_err().class, ProviderClass::ContextOverflow);
+    assert_eq!((full.asked(), other.asked(), told.len()), (1, 0, 0));
+}
+
 #[tokio::test]
 async fn when_no_model_is_left_the_last_failure_is_told() {
     let servers = [
@@ -179,6 +195,30 @@ async fn when_no_model_is_left_the_last_failure_is_told() {
         .map(|server| Arc::new(provider(wire::named("gemini"), &server.base)) as Arc<dyn Provider>);
     let (reply, _) = ask(&Fallback::new(models.collect()), &[], None).await;
     assert_eq!(reply.unwrap_err().class, ProviderClass::Blocked);
+}
+
+/// A connection that breaks off does not cost the run its search.
+#[tokio::test]
+async fn a_search_is_repeated_after_a_lost_connection() {
+    let found = json!({"candidates": [{"content": {"parts": [{"text": "found"}]}}]});
+    let server = Server::start(vec![Act::Close, Act::Close, document(found)]).await;
+    let (limits, schedule) = quick();
+    let service = Service {
+        wire: wire::named("gemini"),
+        model: "m-1".to_owned(),
+        base: server.base.clone(),
+        key: None,
+        max_output_tokens: None,
+        limits,
+        schedule,
+    };
+    let cancel = CancellationToken::new();
+    let until = Until {
+        deadline: Instant::now() + Duration::from_secs(10),
+        cancel: &cancel,
+    };
+    let answer = grounding::search(&service, &Client::new(limits), "farben", until).await;
+    assert_eq!(answer.unwrap().text, "found");
 }
 
 #[tokio::test]

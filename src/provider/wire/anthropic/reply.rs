@@ -6,8 +6,8 @@ use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
 use crate::base::message::{Part, Reply, Usage};
-use crate::provider::ProviderClass;
 use crate::provider::fault::{self, Fault};
+use crate::provider::{Discarded, ProviderClass};
 use serde_json::{Map, Value, json};
 
 /// Builds a reply from events.
@@ -124,6 +124,10 @@ impl DecodeReply for AnthropicDecoder {
         Ok(())
     }
 
+    fn counted(&self) -> Option<Box<Discarded>> {
+        Discarded::of(&self.model, self.usage)
+    }
+
     fn finish(self: Box<Self>) -> Result<Reply, Fault> {
         if !self.done {
             return Err(Fault::cut());
@@ -147,15 +151,17 @@ impl DecodeReply for AnthropicDecoder {
         };
         let (mut parts, mut kept) = (Vec::new(), Vec::new());
         let mut cut_call = None;
-        for block in self.blocks {
+        let last = self.blocks.len().saturating_sub(1);
+        for (at, block) in self.blocks.into_iter().enumerate() {
             let whole = block.closed || !length;
-            if length && !block.closed && block.value.get("type") == Some(&json!("tool_use")) {
-                cut_call = block.value.get("name").and_then(Value::as_str).map(str::to_owned);
-            }
-            if let Some(value) = block.finish(length)? {
-                take(&value, &mut parts);
-                if whole {
-                    kept.push(value);
+            let name = block.value.get("name").and_then(Value::as_str).map(str::to_owned);
+            match block.finish(length, at == last)? {
+                None => cut_call = name.filter(|name| !name.is_empty()),
+                Some(value) => {
+                    take(&value, &mut parts);
+                    if whole {
+                        kept.push(value);
+                    }
                 }
             }
         }
@@ -217,8 +223,11 @@ impl Block {
         }
     }
 
-    /// The block with its input parsed; `None` for a call that was cut at the length limit.
-    fn finish(mut self, length: bool) -> Result<Option<Value>, Fault> {
+    /// The block with its input parsed; `None` for a call that was cut at the length limit. `last`: no block follows.
+    ///
+    /// The service ends a block that it cut like any other, so only its input shows the cut. The last call of a cut
+    /// reply without any input was cut before the first byte of it.
+    fn finish(mut self, length: bool, last: bool) -> Result<Option<Value>, Fault> {
         if !self.input.trim().is_empty() {
             match serde_json::from_str::<Value>(&self.input) {
                 Ok(input) => {
@@ -229,7 +238,7 @@ impl Block {
             }
         }
         let is_call = self.value.get("type") == Some(&json!("tool_use"));
-        if is_call && length && !self.closed {
+        if is_call && length && (!self.closed || last && self.has_no_input()) {
             return Ok(None);
         }
         let named = self
@@ -243,6 +252,12 @@ impl Block {
             ));
         }
         Ok(Some(Value::Object(self.value)))
+    }
+
+    /// Whether nothing of a call's input was sent. An input that was streamed as `{}` was sent.
+    fn has_no_input(&self) -> bool {
+        let input = self.value.get("input").and_then(Value::as_object);
+        self.input.trim().is_empty() && input.is_none_or(Map::is_empty)
     }
 }
 

@@ -6,8 +6,8 @@ use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
 use crate::base::message::{Part, Reply, Usage};
-use crate::provider::ProviderClass;
 use crate::provider::fault::{self, Fault};
+use crate::provider::{Discarded, ProviderClass};
 use serde_json::{Value, json};
 
 /// Builds a reply from chunks.
@@ -99,6 +99,10 @@ impl DecodeReply for GeminiDecoder {
             message.clone_into(&mut self.finish_message);
         }
         Ok(())
+    }
+
+    fn counted(&self) -> Option<Box<Discarded>> {
+        Discarded::of(&self.model, self.usage)
     }
 
     fn finish(self: Box<Self>) -> Result<Reply, Fault> {

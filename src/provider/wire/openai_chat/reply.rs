@@ -8,8 +8,8 @@ use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
 use crate::base::message::{Part, Reply, StopReason, Usage};
-use crate::provider::ProviderClass;
 use crate::provider::fault::{self, Fault};
+use crate::provider::{Discarded, ProviderClass};
 use serde_json::{Map, Value, json};
 
 /// Builds a reply from chunks.
@@ -133,6 +133,10 @@ impl DecodeReply for ChatDecoder {
         Ok(())
     }
 
+    fn counted(&self) -> Option<Box<Discarded>> {
+        Discarded::of(&self.model, self.usage)
+    }
+
     fn finish(self: Box<Self>) -> Result<Reply, Fault> {
         let length = match self.finish.as_deref() {
             Some("length" | "max_tokens" | "model_length") => true,
@@ -183,11 +187,14 @@ impl DecodeReply for ChatDecoder {
 }
 
 /// The calls as neutral parts and in the form to send back. A call that was cut at the length limit is left out, and
-/// its tool named.
+/// its tool named. The last call of a cut reply without any arguments was cut before the first byte of them.
 fn read_calls(pieces: Pieces, turn: u64, length: bool) -> Result<(Vec<Part>, Vec<Value>, Cut), Fault> {
     let (mut calls, mut kept, mut cut) = (Vec::new(), Vec::new(), Cut::default());
-    for (index, mut call) in pieces.into_calls().into_iter().enumerate() {
-        let Some(args) = object(&call.arguments) else {
+    let pieces = pieces.into_calls();
+    let last = pieces.len().saturating_sub(1);
+    for (index, mut call) in pieces.into_iter().enumerate() {
+        let is_unbegun = length && index == last && call.arguments.trim().is_empty();
+        let Some(args) = object(&call.arguments).filter(|_| !is_unbegun) else {
             if length {
                 cut.call = Some(call.name.clone()).filter(|name| !name.is_empty());
                 continue;

@@ -8,8 +8,8 @@ use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
 use crate::base::message::{Part, Reply, StopReason, Usage};
-use crate::provider::ProviderClass;
 use crate::provider::fault::{self, Fault};
+use crate::provider::{Discarded, ProviderClass};
 use serde_json::{Value, json};
 
 /// Builds a reply from events.
@@ -110,6 +110,10 @@ impl DecodeReply for ResponsesDecoder {
         Ok(())
     }
 
+    fn counted(&self) -> Option<Box<Discarded>> {
+        Discarded::of(&self.model, self.usage)
+    }
+
     fn finish(mut self: Box<Self>) -> Result<Reply, Fault> {
         let length = match self.end {
             Some(End::Length) => true,
@@ -119,8 +123,10 @@ impl DecodeReply for ResponsesDecoder {
         self.items.sort_by_key(|(place, _)| *place);
         let (mut parts, mut kept, mut refusal) = (Vec::new(), Vec::new(), String::new());
         let mut cut_call = None;
-        for (_, item) in self.items {
-            if take(&item, length, &mut parts, &mut refusal)? {
+        let last = self.items.len().saturating_sub(1);
+        for (at, (_, item)) in self.items.into_iter().enumerate() {
+            let is_cut = length && is_unfinished_call(&item, at == last);
+            if !is_cut && take(&item, length, &mut parts, &mut refusal)? {
                 kept.push(item);
             } else {
                 cut_call = item.get("name").and_then(Value::as_str).map(str::to_owned);
@@ -155,6 +161,14 @@ impl DecodeReply for ResponsesDecoder {
         let cut = length.then_some(Cut { call: cut_call });
         Ok(whole(parts, cut, self.usage, self.model))
     }
+}
+
+/// Whether this item of a reply that was cut at its length limit is a call that the service marks as incomplete, or the
+/// last one without any arguments: it was cut before the first byte of them.
+fn is_unfinished_call(item: &Value, last: bool) -> bool {
+    let field = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default();
+    let is_unbegun = last && field("arguments").trim().is_empty();
+    field("type") == "function_call" && (is_unbegun || field("status") == "incomplete")
 }
 
 /// Parses one item into neutral parts. Returns whether the item is complete and may be sent back.
