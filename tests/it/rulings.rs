@@ -351,3 +351,29 @@ fn no_file_has(dir: &std::path::Path, text: &str) {
         }
     }
 }
+
+#[test]
+fn an_explanation_protects_the_policy_itself_as_a_run_does() {
+    let text = "version: 1\nextends: [base.yaml]\nrules:\n  - { allow: write_file }\n";
+    let world = World::repo(&[("rules.yaml", text), ("base.yaml", "version: 1\n"), ("a.txt", "one\n")]);
+    for (path, decision, code) in [
+        ("rules.yaml", "deny", "protected_path"),
+        ("base.yaml", "deny", "protected_path"),
+        ("a.txt", "allow", "allowed"),
+    ] {
+        let args = json!({ "file_path": path, "content": "x" }).to_string();
+        let call = ["--tool", "write_file", "--args", args.as_str(), "--format", "json"];
+        let told = world.call(&[&["policy", "explain", "rules.yaml"], &call[..]].concat());
+        let ruling = told.exits(0).json();
+        assert_eq!(
+            (&ruling["decision"], &ruling["code"]),
+            (&json!(decision), &json!(code)),
+            "{path}: {ruling}"
+        );
+    }
+    let cases = "version: 1\ncases:\n  - { write: rules.yaml, expect: deny, code: protected_path }\n";
+    let cases = world.beside("cases.yaml", cases);
+    world
+        .call(&["policy", "test", "rules.yaml", "--cases", &cases])
+        .exits(0);
+}
