@@ -166,31 +166,33 @@ impl Judge {
 
     /// Rules on the call as the tool itself prepares it, or by its tool name if the tool is not built in.
     fn rule(&self, tool: &str, args: &Value) -> Result<Judged, String> {
-        let (name, kind, origin, access, title) = match self.tools.find(tool) {
-            None if calls::by_name(tool, args).2 == ToolOrigin::Discovered => {
-                return Err(self.tools.unknown(tool).to_string());
-            }
-            None => {
-                let (name, kind, origin, access) = calls::by_name(tool, args);
-                (name, kind, origin, access, None)
-            }
-            Some(found) => {
-                let accepted = found.accept(args).map_err(|error| error.to_string())?;
-                let prepared = found
-                    .tool
-                    .prepare(&accepted.args, &self.workspace)
-                    .map_err(|error| error.to_string())?;
-                let spec = found.tool.spec();
-                let title = Some(prepared.title);
-                (
-                    spec.name.clone(),
-                    spec.kind,
-                    spec.origin.clone(),
-                    prepared.access,
-                    title,
-                )
-            }
+        let Some(found) = self.tools.find(tool) else {
+            return self.rule_by_name(tool, args);
         };
+        let accepted = found.accept(args).map_err(|error| error.to_string())?;
+        let prepared = found
+            .tool
+            .prepare(&accepted.args, &self.workspace)
+            .map_err(|error| error.to_string())?;
+        let spec = found.tool.spec();
+        let asked = PolicyInput {
+            tool: &spec.name,
+            kind: spec.kind,
+            origin: &spec.origin,
+            args: &accepted.args,
+        };
+        Ok(Judged {
+            ruling: self.decide(&asked, &prepared.access, &Uses::default()),
+            title: prepared.title,
+        })
+    }
+
+    /// Rules on a call of a tool that is not built in.
+    fn rule_by_name(&self, tool: &str, args: &Value) -> Result<Judged, String> {
+        let (name, kind, origin, access) = calls::by_name(tool, args);
+        if origin == ToolOrigin::Discovered {
+            return Err(self.tools.unknown(tool).to_string());
+        }
         let asked = PolicyInput {
             tool: &name,
             kind,
@@ -198,7 +200,7 @@ impl Judge {
             args,
         };
         Ok(Judged {
-            title: title.unwrap_or_else(|| explain::title(&asked)),
+            title: explain::title(&asked),
             ruling: self.decide(&asked, &access, &Uses::default()),
         })
     }
@@ -231,11 +233,16 @@ impl Judge {
         let uses = std::cell::RefCell::new(Uses::default());
         let ruled = recorded(&events).map(|call| {
             let now = {
+                // The journal holds the arguments as the model wrote them; a run rules on their current names.
+                let accepted = self
+                    .tools
+                    .find(&call.tool)
+                    .and_then(|found| found.accept(&call.args).ok());
                 let asked = PolicyInput {
                     tool: &call.tool,
                     kind: call.kind,
                     origin: &call.origin,
-                    args: &call.args,
+                    args: accepted.as_ref().map_or(&call.args, |accepted| &accepted.args),
                 };
                 self.decide(&asked, &call.access, &uses.borrow())
             };
