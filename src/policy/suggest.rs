@@ -1,6 +1,7 @@
 //! `policy suggest`: the smallest rules that would have allowed what a run did. Accesses that a person should decide
 //! about are listed in comments instead.
 
+use super::files::PathPattern;
 use super::hosts::{self, UrlTarget};
 use super::model::SHELL;
 use super::needs::prefix_of;
@@ -76,7 +77,27 @@ pub fn suggest(calls: &[RecordedCall], shown: &Shown, terrain: &FsView<'_>) -> S
     for unruled in &shown.unruled {
         note_change(unruled, &mut used);
     }
+    leave_unnameable(&mut used);
     render(&used)
+}
+
+/// Moves the paths that no rule can name to what is not suggested.
+fn leave_unnameable(used: &mut Used) {
+    let left = &mut used.left;
+    let mut named = |tool: &str, paths: &mut BTreeSet<String>| {
+        paths.retain(|path| match PathPattern::parse(&escape_glob(path)) {
+            Ok(_) => true,
+            Err(why) => {
+                left.insert(format!("{tool}: `{path}` cannot be written in `paths`: {why}"));
+                false
+            }
+        });
+    };
+    for (tool, paths) in &mut used.writes {
+        named(tool, paths);
+    }
+    named(SHELL, &mut used.shell_writes);
+    used.writes.retain(|_, paths| !paths.is_empty());
 }
 
 fn note(call: &RecordedCall, terrain: &FsView<'_>, used: &mut Used) {
@@ -324,8 +345,9 @@ fn patterns(paths: &BTreeSet<String>) -> Vec<String> {
     }
     let mut out = Vec::new();
     for (dir, files) in by_dir {
-        if files.len() > MANY && !dir.is_empty() {
-            out.push(format!("{}/**", escape_glob(dir)));
+        let all = format!("{}/**", escape_glob(dir));
+        if files.len() > MANY && !dir.is_empty() && PathPattern::parse(&all).is_ok() {
+            out.push(all);
         } else {
             out.extend(files.into_iter().map(|file| escape_glob(file)));
         }
@@ -333,11 +355,13 @@ fn patterns(paths: &BTreeSet<String>) -> Vec<String> {
     out
 }
 
+/// A pattern that matches only this path: wildcards are escaped, and so is what no pattern may begin with.
 fn escape_glob(path: &str) -> String {
     let mut out = String::new();
-    for character in path.chars() {
+    for (at, character) in path.char_indices() {
         match character {
             '*' | '?' | '[' | ']' | '{' | '}' | '\\' => out.extend(['\\', character]),
+            '!' | '~' if at == 0 => out.extend(['\\', character]),
             c => out.push(c),
         }
     }

@@ -81,6 +81,30 @@ fn what_is_suggested_allows_what_was_done() {
 }
 
 #[test]
+fn paths_of_any_name_are_suggested_or_listed() {
+    let closed = set("version: 1\n");
+    let long = format!("src/{}", "n".repeat(600));
+    let paths = ["!note.md", "~x.md", "~/!a.md", "src/!b~.md"];
+    let mut calls_seen: Vec<RecordedCall> = paths
+        .iter()
+        .map(|path| seen(&closed, "write_file", &json!({ "file_path": path })))
+        .collect();
+    calls_seen.push(seen(&closed, "replace", &json!({ "file_path": long })));
+    let text = calls::without_tree(|terrain| suggest(&calls_seen, &Shown::default(), terrain));
+    let opened = set(&text);
+    for path in paths {
+        let ruling = seen(&opened, "write_file", &json!({ "file_path": path })).ruling;
+        assert_eq!(ruling.decision, Decision::Allow, "{path}: {}\n{text}", ruling.reason);
+    }
+    assert!(
+        text.contains("longer than 512 bytes") && !text.contains("replace]"),
+        "{text}"
+    );
+    let other = seen(&opened, "write_file", &json!({ "file_path": "note.md" })).ruling;
+    assert_eq!(other.decision, Decision::Deny, "{text}");
+}
+
+#[test]
 fn what_was_closed_for_a_reason_stays_closed() {
     let policy =
         set("version: 1\nrules:\n  - { allow: '*' }\n  - { id: no-rm, deny: run_shell_command, commands: [rm] }\n");
