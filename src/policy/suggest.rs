@@ -3,8 +3,8 @@
 
 use super::files::PathPattern;
 use super::hosts::{self, UrlTarget};
-use super::model::SHELL;
-use super::needs::prefix_of;
+use super::model::{PolicySet, SHELL, WishedLevel};
+use super::needs::{hides_subcommand, line, prefix_of};
 use super::rule_match;
 use super::shell::{self, Grants};
 use crate::base::access::{Access, FsView, ResolvedPath};
@@ -36,6 +36,16 @@ pub struct Shown {
     pub unruled: Vec<Unruled>,
 }
 
+/// What a run did.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedRun {
+    /// The policies of the run, whose profiles and variables say how its commands are read; `None` if they are not
+    /// known.
+    pub policies: Option<PolicySet>,
+    pub calls: Vec<RecordedCall>,
+    pub shown: Shown,
+}
+
 /// The accesses of all calls.
 #[derive(Default)]
 struct Used {
@@ -64,21 +74,34 @@ const OPEN: &[&str] = &[
 /// More files than this in one directory become `DIR/**`.
 const MANY: usize = 3;
 
-/// The text of a policy file that allows these calls, as far as rules should. Deterministic; the text loads without an
-/// error.
-pub fn suggest(calls: &[RecordedCall], shown: &Shown, terrain: &FsView<'_>) -> String {
+/// The text of a policy file that allows what these runs did, as far as rules should. Deterministic; the text loads
+/// without an error.
+pub fn suggest(runs: &[RecordedRun], terrain: &FsView<'_>) -> String {
     let mut used = Used::default();
-    for call in calls {
-        note(call, terrain, &mut used);
-    }
-    for exec in &shown.execs {
-        note_exec(exec, terrain, &mut used);
-    }
-    for unruled in &shown.unruled {
-        note_change(unruled, &mut used);
+    for run in runs {
+        note_run(run, terrain, &mut used);
     }
     leave_unnameable(&mut used);
     render(&used)
+}
+
+fn note_run(run: &RecordedRun, terrain: &FsView<'_>, used: &mut Used) {
+    let policies = run.policies.as_ref();
+    let granted = policies.map(PolicySet::env_pass).unwrap_or_default();
+    let grants = Grants {
+        witness: policies.is_none_or(|set| set.sandbox().level != WishedLevel::None),
+        assignments: &granted,
+        profiles: policies.and_then(PolicySet::profiles),
+    };
+    for call in &run.calls {
+        note(call, terrain, &grants, used);
+    }
+    for exec in &run.shown.execs {
+        note_exec(exec, terrain, &grants, used);
+    }
+    for unruled in &run.shown.unruled {
+        note_change(unruled, used);
+    }
 }
 
 /// Moves the paths that no rule can name to what is not suggested.
@@ -100,7 +123,7 @@ fn leave_unnameable(used: &mut Used) {
     used.writes.retain(|_, paths| !paths.is_empty());
 }
 
-fn note(call: &RecordedCall, terrain: &FsView<'_>, used: &mut Used) {
+fn note(call: &RecordedCall, terrain: &FsView<'_>, grants: &Grants<'_>, used: &mut Used) {
     if call.ruling.decision != Decision::Allow && !OPEN.contains(&call.ruling.code.as_str()) {
         let rule = call
             .ruling
@@ -116,7 +139,7 @@ fn note(call: &RecordedCall, terrain: &FsView<'_>, used: &mut Used) {
     }
     let access = &call.access;
     for command in &access.commands {
-        note_command(command, terrain, used);
+        note_command(command, terrain, grants, used);
     }
     for url in &access.urls {
         if let Ok(target) = hosts::target(url) {
@@ -140,7 +163,7 @@ fn note(call: &RecordedCall, terrain: &FsView<'_>, used: &mut Used) {
 
 /// Suggests a program that no rule granted, as if its words had been written out, but not one that a rule or a bound
 /// forbids.
-fn note_exec(exec: &JudgedExec, terrain: &FsView<'_>, used: &mut Used) {
+fn note_exec(exec: &JudgedExec, terrain: &FsView<'_>, grants: &Grants<'_>, used: &mut Used) {
     let Some(denial) = &exec.denied else { return };
     if denial.code != "exec_not_granted" {
         let rule = denial
@@ -163,7 +186,7 @@ fn note_exec(exec: &JudgedExec, terrain: &FsView<'_>, used: &mut Used) {
         text: words.map(shell_word).collect::<Vec<_>>().join(" "),
         dir: exec.cwd.clone(),
     };
-    note_command(&command, terrain, used);
+    note_command(&command, terrain, grants, used);
 }
 
 /// Suggests writing a restored file. A new file that was left out of the patch is only mentioned, because it may belong
@@ -186,8 +209,13 @@ fn note_change(unruled: &Unruled, used: &mut Used) {
         .insert(format!("{}: {what} ({}{rule})", unruled.path, unruled.code));
 }
 
-fn note_command(command: &crate::base::access::CommandAccess, terrain: &FsView<'_>, used: &mut Used) {
-    let reading = match shell::read(&command.text, &command.dir, terrain, &Grants::default()) {
+fn note_command(
+    command: &crate::base::access::CommandAccess,
+    terrain: &FsView<'_>,
+    grants: &Grants<'_>,
+    used: &mut Used,
+) {
+    let reading = match shell::read(&command.text, &command.dir, terrain, grants) {
         Ok(reading) => reading,
         Err(refusal) => {
             used.left
@@ -206,6 +234,10 @@ fn note_command(command: &crate::base::access::CommandAccess, terrain: &FsView<'
             Some(concern) => {
                 used.left
                     .insert(format!("{SHELL}: {} ({})", concern.reason, concern.code));
+            }
+            None if hides_subcommand(simple) => {
+                let what = "which subcommand it is, is known only when it runs";
+                used.left.insert(format!("{SHELL}: `{}`: {what}", line(simple)));
             }
             None => {
                 used.commands.insert(prefix_of(simple));

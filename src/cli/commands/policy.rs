@@ -4,12 +4,12 @@
 use super::printed;
 use crate::base::access::Access;
 use crate::base::call::{ToolKind, ToolOrigin};
-use crate::base::event::{Event, EventKind};
+use crate::base::event::{Event, EventKind, RunStarted};
 use crate::base::quote::counted;
 use crate::base::ruling::{PolicyInput, Ruling};
 use crate::batch::rows;
 use crate::cli::args::{ExplainArgs, ImportMode, PolicyCommand, ProblemFormat, ReportFormat};
-use crate::cli::policy_sources;
+use crate::cli::policy_sources::{self, Policies};
 use crate::cli::problems::{self, Checked};
 use crate::cli::refusal::Refusal;
 use crate::cli::schemas::SchemaKind;
@@ -346,32 +346,55 @@ fn run_dirs(names: &[String], workspace: &Path) -> Result<Vec<PathBuf>, Refusal>
     Ok(dirs)
 }
 
+/// The policies of a run as its journal recorded them; `None` if this version cannot read them.
+fn recorded_policies(started: &RunStarted) -> Option<PolicySet> {
+    let load = |read: &Policies| read.load(&mut SourceFiles::default()).ok().map(|(set, _)| set);
+    let mut ours = Policies::default();
+    for policy in started.policies.iter().filter(|policy| !policy.narrows) {
+        ours.add(Policies::recorded(policy));
+    }
+    let mut set = load(&ours)?;
+    for policy in started.policies.iter().filter(|policy| policy.narrows) {
+        set = set.narrowed_by(&load(&Policies::recorded(policy))?);
+    }
+    Some(set)
+}
+
+/// What a run did, and under which policies.
+fn recorded_run(events: &[Event]) -> suggest::RecordedRun {
+    let mut run = suggest::RecordedRun::default();
+    for event in events {
+        match &event.kind {
+            EventKind::RunStarted(started) => run.policies = recorded_policies(started),
+            EventKind::Executed { execs, .. } => run.shown.execs.extend(execs.iter().cloned()),
+            _ => {}
+        }
+    }
+    let unruled = RunSummary::fold(events).unruled;
+    run.shown.unruled = unruled.into_iter().map(std::borrow::Cow::into_owned).collect();
+    let calls = recorded(events).map(|call| suggest::RecordedCall {
+        tool: call.tool,
+        kind: call.kind,
+        origin: call.origin,
+        access: call.access,
+        ruling: call.ruling,
+    });
+    run.calls = calls.collect();
+    run
+}
+
 fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
-    let (mut seen, mut shown, mut policies) = (Vec::new(), suggest::Shown::default(), BTreeSet::new());
+    let (mut seen, mut policies) = (Vec::new(), BTreeSet::new());
     for dir in run_dirs(runs, workspace)? {
         let events = journal::read(&dir)?.events;
         for event in &events {
-            match &event.kind {
-                EventKind::RunStarted(started) => {
-                    policies.extend(started.policies.iter().map(|policy| policy.name.clone()));
-                }
-                EventKind::Executed { execs, .. } => shown.execs.extend(execs.iter().cloned()),
-                _ => {}
+            if let EventKind::RunStarted(started) = &event.kind {
+                policies.extend(started.policies.iter().map(|policy| policy.name.clone()));
             }
         }
-        let sum = RunSummary::fold(&events);
-        shown
-            .unruled
-            .extend(sum.unruled.into_iter().map(std::borrow::Cow::into_owned));
-        seen.extend(recorded(&events).map(|call| suggest::RecordedCall {
-            tool: call.tool,
-            kind: call.kind,
-            origin: call.origin,
-            access: call.access,
-            ruling: call.ruling,
-        }));
+        seen.push(recorded_run(&events));
     }
     let tree = bootstrap::workspace(workspace, &[], None)?;
-    let rules = tree.with_terrain(|terrain| suggest::suggest(&seen, &shown, terrain));
+    let rules = tree.with_terrain(|terrain| suggest::suggest(&seen, terrain));
     printed(&format!("{}{rules}", suggest::header(&policies)))
 }
