@@ -132,8 +132,8 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
     }
     if is_empty(dir) {
         return Err(Refusal::Environment(format!(
-            "{} is empty, so there is nothing to write a policy and a recipe for: add the project first, or name its directory, as \
-             `overnight init DIR`",
+            "{} is empty, so there is nothing to write a policy and a recipe for: add the project first, or name its \
+             directory, as `overnight init DIR`",
             dir.display()
         )));
     }
