@@ -44,8 +44,8 @@ pub struct Citation {
     pub sources: Vec<usize>,
 }
 
-/// The URLs that a call of `web_fetch` names: `url` itself, then those in `prompt` without surrounding punctuation; each
-/// once and without its fragment.
+/// The URLs that a call of `web_fetch` names: `url` itself, then those in `prompt` without surrounding punctuation. Each
+/// is named once, without its fragment.
 ///
 /// # Errors
 /// The first URL in `prompt` whose scheme is neither http nor https.

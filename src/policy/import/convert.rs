@@ -228,8 +228,8 @@ impl Conversion<'_> {
         let allows = rule.verdict == Verdict::Allow;
         if tool.fits_nothing() && allows {
             let text = format!(
-                "Gemini CLI matches no tool by `{}`, which it compares as it is written: this allows nothing there, and is \
-                 left out",
+                "Gemini CLI matches no tool by `{}`, which it compares as it is written: this allows nothing there, and \
+                 is left out",
                 tool.text()
             );
             self.say(DifferenceKind::Same, "never-matches", Some(rule.span), text);

@@ -47,9 +47,7 @@ fn suggested(done: &[RecordedCall], shown: &Shown) -> String {
 
 #[test]
 fn commands_are_read_as_the_run_read_them() {
-    let policy = set(
-        "version: 1\nprofiles:\n  lister: { operands: input* }\nenv: { pass: [MODE] }\nrules:\n  - { allow: read_file }\n",
-    );
+    let policy = set("version: 1\nprofiles:\n  lister: { operands: input* }\nenv: { pass: [MODE] }\n");
     let commands = ["grep -c foo $(ls)", "MODE=fast lister a"];
     let done = commands.map(|command| seen(&policy, SHELL, &json!({ "command": command })));
     let run = RecordedRun {
