@@ -293,8 +293,7 @@ pub fn proxy_rules() -> proxy::ProxyRules {
                 .iter()
                 .filter_map(|text| HostPattern::parse(text).ok())
                 .collect();
-            let scheme = if port == 80 { "http" } else { "https" };
-            hosts::judge(&format!("{scheme}://{host}:{port}/"), &patterns).is_ok()
+            hosts::grants_port(host, port, &patterns)
         },
         address_is_public: addresses::address_is_public,
     }

@@ -1,6 +1,7 @@
 //! Turns the command line and the user's files into a plan and its policies.
 
 use super::args::{RunArgs, RunFlags};
+use super::bootstrap;
 use super::environment;
 use super::given_input::GivenInput;
 use super::inputs;
@@ -15,6 +16,7 @@ use crate::diag::{self, Diagnostic, SourceFiles};
 use crate::policy::PolicySet;
 use crate::recipe::plan::{Expect, ModelSettings};
 use crate::recipe::{self, Overrides, Plan, Recipe, RecipeArguments};
+use crate::workspace::Workspace;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -104,15 +106,7 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
         source = read.source();
         beside.clone_from(&read.beside);
     }
-    let texts = policies.texts();
-    let named = texts
-        .iter()
-        .flat_map(|text| std::iter::once(&text.name).chain(text.extends.iter().map(|part| &part.name)));
-    for name in named.filter_map(|name| own_file(name, workspace)) {
-        source
-            .files
-            .push(environment::absolute(&name).to_string_lossy().into_owned());
-    }
+    source.files.extend(own_files(&policies, workspace));
     let refused = (!refused.is_empty()).then(|| Refusal::of_problems(&refused, &files));
     if let Some(refusal) = refused.as_ref().filter(|_| !args.dry_run) {
         return Err(refusal.clone());
@@ -139,6 +133,26 @@ pub fn own_file(name: &str, workspace: &Path) -> Option<PathBuf> {
     let (_, path) = spec.split_once(':')?;
     let root = workspace.canonicalize().ok()?;
     Some(crate::workspace::patch::repository(&root)?.top.join(path))
+}
+
+/// The files of the policies and of what they extend, as absolute paths.
+fn own_files(policies: &PolicySet, workspace: &Path) -> Vec<String> {
+    let texts = policies.texts();
+    let named = texts
+        .iter()
+        .flat_map(|text| std::iter::once(&text.name).chain(text.extends.iter().map(|part| &part.name)));
+    let files = named.filter_map(|name| own_file(name, workspace));
+    files
+        .map(|file| environment::absolute(&file).to_string_lossy().into_owned())
+        .collect()
+}
+
+/// Protects what a single call must not write, as in a run under these policies: their own files, and programs that are
+/// started later.
+pub fn guard(policies: &mut PolicySet, tree: &Workspace, dir: &Path) {
+    let own = own_files(policies, dir);
+    bootstrap::guard(policies, tree, &[], &own);
+    bootstrap::guard_programs(policies, tree, None);
 }
 
 /// The prompt, followed by the data from stdin, marked as data.

@@ -5,6 +5,8 @@ use super::model::KnownTools;
 use super::names::tidy;
 use crate::base::access::{Access, CommandAccess, FsView, PathStatus, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin, Touches};
+use crate::tools::args::current;
+use crate::tools::web::named_urls;
 use serde_json::Value;
 
 /// The canonical name, kind, origin and access of a call, judged by names alone because no tree is read.
@@ -23,36 +25,37 @@ pub fn by_name(tool: &str, args: &Value) -> (String, ToolKind, ToolOrigin, Acces
         };
         return (tool.to_owned(), ToolKind::Other, origin, access);
     };
-    let (kind, touches) = match crate::tools::builtin_spec(name) {
-        Some(spec) => (spec.kind, spec.effects.touches),
-        None => (ToolKind::Other, Touches::Nothing),
+    let Some(spec) = crate::tools::builtin_spec(name) else {
+        return (name.to_owned(), ToolKind::Other, ToolOrigin::Builtin, Access::none());
     };
-    (name.to_owned(), kind, ToolOrigin::Builtin, access(touches, args))
+    let current = args.as_object().and_then(|args| current(spec, args).ok());
+    let access = match current {
+        Some(args) => access(spec.effects.touches, &Value::Object(args)),
+        None => access(spec.effects.touches, args),
+    };
+    (name.to_owned(), spec.kind, ToolOrigin::Builtin, access)
 }
 
-fn text<'a>(args: &'a Value, names: &[&str]) -> Option<&'a str> {
-    names.iter().find_map(|name| args.get(name).and_then(Value::as_str))
+fn text<'a>(args: &'a Value, name: &str) -> Option<&'a str> {
+    args.get(name).and_then(Value::as_str)
 }
 
 fn access(touches: Touches, args: &Value) -> Access {
-    let dir = || lexical_dir(text(args, &["dir_path", "path", "directory"]).unwrap_or_default());
-    let file = || lexical(text(args, &["file_path", "absolute_path", "path"]).unwrap_or_default());
+    let dir = || lexical_dir(text(args, "dir_path").unwrap_or_default());
+    let file = || lexical(text(args, "file_path").unwrap_or_default());
     match touches {
         Touches::Nothing => Access::none(),
         Touches::Commands => Access {
             commands: vec![CommandAccess {
-                text: text(args, &["command"]).unwrap_or_default().to_owned(),
-                dir: text(args, &["dir_path", "directory"]).unwrap_or_default().to_owned(),
+                text: text(args, "command").unwrap_or_default().to_owned(),
+                dir: text(args, "dir_path").unwrap_or_default().to_owned(),
             }],
             ..Access::none()
         },
         Touches::Directory => Access::read(dir()),
         Touches::File => Access::read(file()),
         Touches::Patterns => {
-            let patterns = args
-                .get("include")
-                .or_else(|| args.get("paths"))
-                .and_then(Value::as_array);
+            let patterns = args.get("include").and_then(Value::as_array);
             let texts = patterns.into_iter().flatten().filter_map(Value::as_str);
             Access {
                 reads: texts.map(lexical).collect(),
@@ -61,7 +64,8 @@ fn access(touches: Touches, args: &Value) -> Access {
         }
         Touches::WrittenFile => Access::write(file()),
         Touches::Urls => Access {
-            urls: urls(args),
+            // What cannot be fetched is refused as an access, too.
+            urls: named_urls(text(args, "url"), text(args, "prompt")).unwrap_or_else(|refused| vec![refused]),
             ..Access::none()
         },
     }
@@ -75,18 +79,6 @@ fn lexical_dir(path: &str) -> ResolvedPath {
         asked: path.to_owned(),
         ..lexical(&format!("./{}/", path.trim_end_matches('/')))
     }
-}
-
-fn urls(args: &Value) -> Vec<String> {
-    if let Some(url) = text(args, &["url"]) {
-        return vec![url.to_owned()];
-    }
-    let prompt = text(args, &["prompt"]).unwrap_or_default();
-    prompt
-        .split_whitespace()
-        .filter(|word| word.contains("://"))
-        .map(ToOwned::to_owned)
-        .collect()
 }
 
 /// A place computed from the path alone: a path that does not lead outside is a file in the workspace, `dir/` a
@@ -120,4 +112,29 @@ pub fn without_tree<T>(then: impl FnOnce(&FsView<'_>) -> T) -> T {
         expand: &expand,
         over_limit: &|| false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_call_is_estimated_as_the_tool_reads_it() {
+        let of = |tool: &str, args: Value| by_name(tool, &args).3;
+        let fetched = of(
+            "web_fetch",
+            json!({ "url": "https://a.test/#x", "prompt": "and (https://b.test/q), please" }),
+        );
+        assert_eq!(fetched.urls, ["https://a.test/", "https://b.test/q"]);
+        assert_eq!(
+            of("web_fetch", json!({ "prompt": "ftp://c.test/." })).urls,
+            ["ftp://c.test/"]
+        );
+        let run = of("run_shell_command", json!({ "command": "ls", "dir": "sub" }));
+        assert_eq!(run.commands[0].dir, "sub");
+        assert_eq!(of("read_file", json!({ "path": "a" })).reads[0].path, "a");
+        assert_eq!(of("write_file", json!({ "absolute_path": "b" })).writes[0].path, "b");
+        assert_eq!(of("read_many_files", json!({ "paths": ["c"] })).reads[0].path, "c");
+    }
 }

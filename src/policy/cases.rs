@@ -93,6 +93,7 @@ fn case(node: &YamlNode, problems: &mut Problems) -> Option<PolicyCase> {
         .into_iter()
         .filter_map(|(key, node)| node.map(|node| (key, node)))
         .collect();
+    let owned = [(reader.entry("args"), "tool"), (reader.entry("dir"), "command")];
     let args = reader.node("args").map(YamlNode::to_json);
     let dir = reader.text("dir", problems).map(|dir| dir.value);
     let expect = match reader.need("expect", problems) {
@@ -111,6 +112,16 @@ fn case(node: &YamlNode, problems: &mut Problems) -> Option<PolicyCase> {
         );
         return None;
     };
+    for (entry, owner) in owned {
+        if let Some(entry) = entry.filter(|_| *key != owner) {
+            let message = format!("`{}` belongs to a case with `{owner}`", entry.key);
+            let problem = Diagnostic::error("misplaced-key", entry.key_span, message);
+            problems.push(problem.help(format!(
+                "leave `{}` out, or write `{owner}` in place of `{key}`",
+                entry.key
+            )));
+        }
+    }
     let text = string(node, key, problems)?.value;
     let title = name.unwrap_or_else(|| format!("{key} {text}"));
     let (tool, args) = match *key {
@@ -226,6 +237,14 @@ mod tests {
             (
                 "version: 1\ncases: [{ red: a, read: b, expect: deny }]\n",
                 "unknown-key",
+            ),
+            (
+                "version: 1\ncases: [{ read: a, args: { file_path: b }, expect: deny }]\n",
+                "misplaced-key",
+            ),
+            (
+                "version: 1\ncases: [{ write: a, dir: b, expect: deny }]\n",
+                "misplaced-key",
             ),
         ] {
             let problems = table(text).unwrap_err();

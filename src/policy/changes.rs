@@ -3,7 +3,7 @@
 use super::bounds::{protects, refuse};
 use super::model::{Policy, PolicySet, Rule, RuleEffect, SHELL};
 use super::needs::Need;
-use super::rule_match::{allows, forbids, path_fits};
+use super::rule_match::{file_fits, forbids, path_fits};
 use super::shell::{CommandRefusal, FileUse};
 use crate::base::access::{FsView, PathStatus, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin};
@@ -47,7 +47,8 @@ const WRITERS: [(&str, ToolKind); 3] = [
 
 /// Rules on one changed path, relative to the workspace, as on a write of that path by `write_file`, by `replace`, or
 /// by a command whose rule covers it by its `paths`. The change is allowed if one of these tools may make it under all
-/// files; a deny rule with `paths` counts whichever tool it names. `times` and conditions on arguments are ignored.
+/// files; a deny rule with `paths` counts whichever tool it names. `times` and conditions on arguments, except on the
+/// path, are ignored.
 pub fn rule_change(set: &PolicySet, path: &str, by: Author) -> ChangeRuling {
     let place = ResolvedPath::of_tree(path);
     let used = FileUse::of_tree(path);
@@ -154,7 +155,9 @@ impl Writer<'_> {
 
     fn is_covered(&self, rule: &Rule) -> bool {
         let (true, Need::ShellWrite(used, _)) = (self.asked.tool == SHELL, &self.need) else {
-            return allows(rule, &self.need, &self.asked).is_ok();
+            let about = rule.is_about(self.asked.tool, self.asked.kind, self.asked.origin);
+            let place = self.need.place().map(|(place, _)| place);
+            return about && place.is_some_and(|place| file_fits(rule, place, true).is_ok() && may_be_met(rule, place));
         };
         // It is unknown which command made the change: a rule for some commands allows it, since one of them could have
         // made it.
@@ -163,6 +166,13 @@ impl Writer<'_> {
         let place = used.place.as_ref();
         speaks && place.is_some_and(|place| path_fits(rule, place, true).is_ok())
     }
+}
+
+/// Whether a call that wrote the path may have met the conditions of a rule on arguments: only the path is known
+/// afterwards.
+fn may_be_met(rule: &Rule, place: &ResolvedPath) -> bool {
+    let mut conditions = rule.with.iter().filter(|(name, _)| name == "file_path");
+    conditions.all(|(_, pattern)| pattern.glob.is_match(&place.path))
 }
 
 #[cfg(test)]

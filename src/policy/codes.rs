@@ -212,6 +212,11 @@ pub const CODES: &[Code] = &[
     ),
     detailed("limit", "a limit was reached", "make it smaller, or raise the limit"),
     plain("secret_hit", "outgoing data contains a secret", "leave the secret out"),
+    plain(
+        "not_judged",
+        "only in explanations: the tool or its arguments are wrong, which in a run is the tool's error and no denial",
+        "correct the call",
+    ),
 ];
 
 /// The entry for a code with or without its detail.

@@ -92,9 +92,10 @@ pub fn json_object(title: &str, ruling: &Ruling) -> Value {
     object
 }
 
-/// The JSON line for a call that could not be judged; such a call is not allowed.
+/// The JSON line for a call that could not be judged. It does not run; its code says that no policy denied it.
 pub fn json_error(why: &str) -> String {
-    json!({ "decision": "deny", "rule": null, "code": "no_rule", "reason": format!("the call cannot be judged: {why}") }).to_string()
+    let reason = format!("the call cannot be judged: {why}");
+    json!({ "decision": "deny", "rule": null, "code": "not_judged", "reason": reason }).to_string()
 }
 
 /// The ruling and how it was reached. `title` describes the call; ends with a newline.
@@ -255,6 +256,15 @@ mod tests {
             (&line["decision"], &line["rule"], &line["code"]),
             (&json!("deny"), &json!("p.yaml:4"), &json!("deny_rule"))
         );
+    }
+
+    #[test]
+    fn a_call_that_cannot_be_judged_has_a_code_of_its_own() {
+        let line: Value = serde_json::from_str(&json_error("there is no tool `x`")).unwrap();
+        assert_eq!((&line["decision"], &line["rule"]), (&json!("deny"), &Value::Null));
+        let code = line["code"].as_str().unwrap();
+        assert_eq!(code, "not_judged");
+        assert!(crate::policy::codes::find(code).is_some());
     }
 
     #[test]

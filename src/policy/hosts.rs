@@ -286,6 +286,12 @@ impl fmt::Display for HostPattern {
     }
 }
 
+/// Whether `patterns` grant a host at a port over http or https: who only relays a connection does not see which.
+pub fn grants_port(host: &str, port: u16, patterns: &[HostPattern]) -> bool {
+    let granted = |scheme: &str| judge(&format!("{scheme}://{host}:{port}/"), patterns).is_ok();
+    granted("https") || granted("http")
+}
+
 /// Whether `patterns` grant `url`; returns its target if they do.
 ///
 /// # Errors
@@ -300,4 +306,27 @@ pub fn judge(url: &str, patterns: &[HostPattern]) -> Result<UrlTarget, UrlRefuse
         return Err(UrlRefused::Scheme);
     }
     Err(UrlRefused::NotListed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_granted_under_the_scheme_of_its_entry() {
+        for (entry, port, granted) in [
+            ("http://x.example:8080", 8080, true),
+            ("x.example:8080", 8080, true),
+            ("http://x.example", 80, true),
+            ("x.example", 443, true),
+            ("https://x.example:80", 80, true),
+            ("http://x.example", 443, false),
+            ("x.example", 80, false),
+            ("http://x.example:8080", 8081, false),
+        ] {
+            let patterns = [HostPattern::parse(entry).unwrap()];
+            assert_eq!(grants_port("x.example", port, &patterns), granted, "{entry} {port}");
+            assert!(!grants_port("y.example", port, &patterns), "{entry} {port}");
+        }
+    }
 }

@@ -2,14 +2,15 @@
 
 mod shadow;
 
+use super::files::PathPattern;
 use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, SHELL, ToolPattern, WishedLevel};
-use super::rule_match::file_fits;
+use super::rule_match::{file_fits, path_fits};
 use super::secrets_like::secret_like;
 use super::shell::PrefixWord;
-use crate::base::access::ResolvedPath;
+use crate::base::access::{PathStatus, ResolvedPath};
 use crate::base::call::Touches;
 use crate::diag::Diagnostic;
-use crate::diag::diagnostic::sort;
+use crate::diag::diagnostic::{list, sort};
 use crate::tools::builtin_specs;
 use shadow::shadowed;
 
@@ -126,6 +127,7 @@ pub fn lint(set: &PolicySet) -> Vec<Diagnostic> {
             patterns(rule, &mut found);
             profile(rule, &mut found);
             programs(policy, rule, &mut found);
+            other_readers(policy, rule, &mut found);
             if let RuleEffect::Modify { .. } = rule.effect {
                 unused_modify(policy, rule, &mut found);
             }
@@ -424,6 +426,55 @@ fn writes_to<'p>(policy: &'p Policy, path: &str) -> Option<&'p str> {
         }
     }
     None
+}
+
+/// The tools that show the content of files.
+const READERS: [&str; 3] = ["read_file", "read_many_files", "grep_search"];
+
+/// Warns about a denial of some readers of a path that leaves another one allowed there.
+fn other_readers(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
+    let is_plain = rule.with.is_empty() && rule.commands.is_none() && rule.hosts.is_none();
+    let named = READERS.iter().any(|tool| rule.is_about_builtin(tool));
+    if rule.effect != RuleEffect::Deny || !is_plain || !named {
+        return;
+    }
+    for pattern in rule.paths.iter().flatten() {
+        let open: Vec<&str> = READERS
+            .into_iter()
+            .filter(|tool| reads(policy, tool, pattern))
+            .collect();
+        if open.is_empty() {
+            continue;
+        }
+        let message = format!("{} may still read `{}`", list(&open), pattern.text());
+        let help = "deny `['kind:read', 'kind:search']` to close the files to every tool that reads";
+        warn(found, "other-readers", rule.span, message, help);
+    }
+}
+
+/// Whether a rule lets a built-in tool read what a pattern matches, and no rule denies or suspends that.
+fn reads(policy: &Policy, tool: &str, pattern: &PathPattern) -> bool {
+    let mut place = ResolvedPath::of_tree(pattern.text());
+    if !pattern.is_literal() {
+        place = ResolvedPath {
+            found: PathStatus::Dir,
+            ..ResolvedPath::of_tree(&pattern.directory())
+        };
+    }
+    let is_same = |rule: &Rule| {
+        let mut patterns = rule.paths.iter().flatten();
+        patterns.any(|other| other.text() == pattern.text())
+    };
+    let closes = |rule: &Rule| {
+        let is_narrowed = rule.commands.is_some() || rule.hosts.is_some() || !rule.with.is_empty();
+        matches!(rule.effect, RuleEffect::Deny | RuleEffect::Suspend)
+            && !is_narrowed
+            && (is_same(rule) || path_fits(rule, &place, false).is_ok())
+    };
+    let allows =
+        |rule: &Rule| rule.effect == RuleEffect::Allow && (is_same(rule) || file_fits(rule, &place, false).is_ok());
+    let of_tool = || policy.rules.iter().filter(|rule| rule.is_about_builtin(tool));
+    of_tool().any(allows) && !of_tool().any(closes)
 }
 
 fn unused_modify(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {

@@ -180,6 +180,12 @@ pub fn prefix_of(simple: &Simple) -> String {
     }
 }
 
+/// Whether the word that selects what the program does is not known before the command runs.
+pub fn hides_subcommand(simple: &Simple) -> bool {
+    let word = simple.words.get(1);
+    WITH_SUBCOMMANDS.contains(&simple.program.as_str()) && word.is_some_and(|word| word.kind != WordKind::Known)
+}
+
 fn is_plain(word: &ShellWord) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_:./+".contains(&byte);
     word.kind == WordKind::Known && !word.text.is_empty() && word.text.bytes().all(plain)

@@ -1,9 +1,10 @@
 //! `policy suggest`: the smallest rules that would have allowed what a run did. Accesses that a person should decide
 //! about are listed in comments instead.
 
+use super::files::PathPattern;
 use super::hosts::{self, UrlTarget};
-use super::model::SHELL;
-use super::needs::prefix_of;
+use super::model::{PolicySet, SHELL, WishedLevel};
+use super::needs::{hides_subcommand, line, prefix_of};
 use super::rule_match;
 use super::shell::{self, Grants};
 use crate::base::access::{Access, FsView, ResolvedPath};
@@ -35,6 +36,16 @@ pub struct Shown {
     pub unruled: Vec<Unruled>,
 }
 
+/// What a run did.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedRun {
+    /// The policies of the run, whose profiles and variables say how its commands are read; `None` if they are not
+    /// known.
+    pub policies: Option<PolicySet>,
+    pub calls: Vec<RecordedCall>,
+    pub shown: Shown,
+}
+
 /// The accesses of all calls.
 #[derive(Default)]
 struct Used {
@@ -63,23 +74,56 @@ const OPEN: &[&str] = &[
 /// More files than this in one directory become `DIR/**`.
 const MANY: usize = 3;
 
-/// The text of a policy file that allows these calls, as far as rules should. Deterministic; the text loads without an
-/// error.
-pub fn suggest(calls: &[RecordedCall], shown: &Shown, terrain: &FsView<'_>) -> String {
+/// The text of a policy file that allows what these runs did, as far as rules should. Deterministic; the text loads
+/// without an error.
+pub fn suggest(runs: &[RecordedRun], terrain: &FsView<'_>) -> String {
     let mut used = Used::default();
-    for call in calls {
-        note(call, terrain, &mut used);
+    for run in runs {
+        note_run(run, terrain, &mut used);
     }
-    for exec in &shown.execs {
-        note_exec(exec, terrain, &mut used);
-    }
-    for unruled in &shown.unruled {
-        note_change(unruled, &mut used);
-    }
+    leave_unnameable(&mut used);
     render(&used)
 }
 
-fn note(call: &RecordedCall, terrain: &FsView<'_>, used: &mut Used) {
+fn note_run(run: &RecordedRun, terrain: &FsView<'_>, used: &mut Used) {
+    let policies = run.policies.as_ref();
+    let granted = policies.map(PolicySet::env_pass).unwrap_or_default();
+    let grants = Grants {
+        witness: policies.is_none_or(|set| set.sandbox().level != WishedLevel::None),
+        assignments: &granted,
+        profiles: policies.and_then(PolicySet::profiles),
+    };
+    for call in &run.calls {
+        note(call, terrain, &grants, used);
+    }
+    for exec in &run.shown.execs {
+        note_exec(exec, terrain, &grants, used);
+    }
+    for unruled in &run.shown.unruled {
+        note_change(unruled, used);
+    }
+}
+
+/// Moves the paths that no rule can name to what is not suggested.
+fn leave_unnameable(used: &mut Used) {
+    let left = &mut used.left;
+    let mut named = |tool: &str, paths: &mut BTreeSet<String>| {
+        paths.retain(|path| match PathPattern::parse(&escape_glob(path)) {
+            Ok(_) => true,
+            Err(why) => {
+                left.insert(format!("{tool}: `{path}` cannot be written in `paths`: {why}"));
+                false
+            }
+        });
+    };
+    for (tool, paths) in &mut used.writes {
+        named(tool, paths);
+    }
+    named(SHELL, &mut used.shell_writes);
+    used.writes.retain(|_, paths| !paths.is_empty());
+}
+
+fn note(call: &RecordedCall, terrain: &FsView<'_>, grants: &Grants<'_>, used: &mut Used) {
     if call.ruling.decision != Decision::Allow && !OPEN.contains(&call.ruling.code.as_str()) {
         let rule = call
             .ruling
@@ -95,7 +139,7 @@ fn note(call: &RecordedCall, terrain: &FsView<'_>, used: &mut Used) {
     }
     let access = &call.access;
     for command in &access.commands {
-        note_command(command, terrain, used);
+        note_command(command, terrain, grants, used);
     }
     for url in &access.urls {
         if let Ok(target) = hosts::target(url) {
@@ -119,7 +163,7 @@ fn note(call: &RecordedCall, terrain: &FsView<'_>, used: &mut Used) {
 
 /// Suggests a program that no rule granted, as if its words had been written out, but not one that a rule or a bound
 /// forbids.
-fn note_exec(exec: &JudgedExec, terrain: &FsView<'_>, used: &mut Used) {
+fn note_exec(exec: &JudgedExec, terrain: &FsView<'_>, grants: &Grants<'_>, used: &mut Used) {
     let Some(denial) = &exec.denied else { return };
     if denial.code != "exec_not_granted" {
         let rule = denial
@@ -142,7 +186,7 @@ fn note_exec(exec: &JudgedExec, terrain: &FsView<'_>, used: &mut Used) {
         text: words.map(shell_word).collect::<Vec<_>>().join(" "),
         dir: exec.cwd.clone(),
     };
-    note_command(&command, terrain, used);
+    note_command(&command, terrain, grants, used);
 }
 
 /// Suggests writing a restored file. A new file that was left out of the patch is only mentioned, because it may belong
@@ -165,8 +209,13 @@ fn note_change(unruled: &Unruled, used: &mut Used) {
         .insert(format!("{}: {what} ({}{rule})", unruled.path, unruled.code));
 }
 
-fn note_command(command: &crate::base::access::CommandAccess, terrain: &FsView<'_>, used: &mut Used) {
-    let reading = match shell::read(&command.text, &command.dir, terrain, &Grants::default()) {
+fn note_command(
+    command: &crate::base::access::CommandAccess,
+    terrain: &FsView<'_>,
+    grants: &Grants<'_>,
+    used: &mut Used,
+) {
+    let reading = match shell::read(&command.text, &command.dir, terrain, grants) {
         Ok(reading) => reading,
         Err(refusal) => {
             used.left
@@ -185,6 +234,10 @@ fn note_command(command: &crate::base::access::CommandAccess, terrain: &FsView<'
             Some(concern) => {
                 used.left
                     .insert(format!("{SHELL}: {} ({})", concern.reason, concern.code));
+            }
+            None if hides_subcommand(simple) => {
+                let what = "which subcommand it is, is known only when it runs";
+                used.left.insert(format!("{SHELL}: `{}`: {what}", line(simple)));
             }
             None => {
                 used.commands.insert(prefix_of(simple));
@@ -324,8 +377,9 @@ fn patterns(paths: &BTreeSet<String>) -> Vec<String> {
     }
     let mut out = Vec::new();
     for (dir, files) in by_dir {
-        if files.len() > MANY && !dir.is_empty() {
-            out.push(format!("{}/**", escape_glob(dir)));
+        let all = format!("{}/**", escape_glob(dir));
+        if files.len() > MANY && !dir.is_empty() && PathPattern::parse(&all).is_ok() {
+            out.push(all);
         } else {
             out.extend(files.into_iter().map(|file| escape_glob(file)));
         }
@@ -333,11 +387,13 @@ fn patterns(paths: &BTreeSet<String>) -> Vec<String> {
     out
 }
 
+/// A pattern that matches only this path: wildcards are escaped, and so is what no pattern may begin with.
 fn escape_glob(path: &str) -> String {
     let mut out = String::new();
-    for character in path.chars() {
+    for (at, character) in path.char_indices() {
         match character {
             '*' | '?' | '[' | ']' | '{' | '}' | '\\' => out.extend(['\\', character]),
+            '!' | '~' if at == 0 => out.extend(['\\', character]),
             c => out.push(c),
         }
     }

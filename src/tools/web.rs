@@ -43,3 +43,51 @@ pub struct Citation {
     /// Indices of sources.
     pub sources: Vec<usize>,
 }
+
+/// The URLs that a call of `web_fetch` names: `url` itself, then those in `prompt` without surrounding punctuation. Each
+/// is named once, without its fragment.
+///
+/// # Errors
+/// The first URL in `prompt` whose scheme is neither http nor https.
+pub fn named_urls(url: Option<&str>, prompt: Option<&str>) -> Result<Vec<String>, String> {
+    let mut urls: Vec<String> = url.iter().map(|url| without_fragment(url.trim()).to_owned()).collect();
+    let words = prompt.unwrap_or_default().split_whitespace();
+    for word in words.filter(|word| word.contains("://")) {
+        let word = word.trim_start_matches(['(', '<', '[', '{', '"', '\'', '`', '*']);
+        // `[text](URL)` in Markdown.
+        let word = word.split_once("](").map_or(word, |(_, url)| url);
+        let word = trimmed(word);
+        let scheme = word
+            .split_once("://")
+            .map_or("", |(scheme, _)| scheme)
+            .to_ascii_lowercase();
+        if !matches!(scheme.as_str(), "http" | "https") {
+            return Err(word.to_owned());
+        }
+        let url = without_fragment(word).to_owned();
+        if !urls.contains(&url) {
+            urls.push(url);
+        }
+    }
+    urls.retain(|url| !url.is_empty());
+    Ok(urls)
+}
+
+fn without_fragment(url: &str) -> &str {
+    url.split_once('#').map_or(url, |(before, _)| before)
+}
+
+/// Removes trailing punctuation; a closing bracket stays if it was opened within the URL.
+fn trimmed(mut word: &str) -> &str {
+    loop {
+        let shorter = word.trim_end_matches(['.', ',', ';', ':', '!', '?', '>', ']', '}', '"', '\'', '`', '*']);
+        let shorter = match shorter.strip_suffix(')') {
+            Some(inner) if inner.matches('(').count() <= inner.matches(')').count() => inner,
+            _ => shorter,
+        };
+        if shorter.len() == word.len() {
+            return word;
+        }
+        word = shorter;
+    }
+}

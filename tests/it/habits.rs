@@ -673,6 +673,18 @@ fn init_installs_what_the_files_of_the_repository_say() {
     }
 }
 
+#[test]
+fn init_of_an_empty_directory_says_what_to_do() {
+    let world = World::repo(&[]);
+    let done = world.call(&["init"]).exits(8);
+    assert!(
+        done.stderr.contains("is empty") && done.stderr.contains("overnight init DIR"),
+        "{}",
+        done.stderr
+    );
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+}
+
 /// Another kind of repository gets a neutral start.
 #[test]
 fn init_begins_in_a_repository_of_no_known_toolchain() {

@@ -141,6 +141,20 @@ fn a_dry_run_asks_nobody_and_leaves_nothing() {
     for part in ["read_file", "builtin:read-only", "Tell", "gemini/gemini-2.5-pro"] {
         assert!(done.stdout.contains(part), "{part} is not in\n{}", done.stdout);
     }
+    for format in ["json", "stream-json"] {
+        let done = world.call(&[&args[..], &["--dry-run", "--format", format]].concat());
+        let done = done.exits(0);
+        assert_eq!(done.stdout.lines().count(), 1, "{}", done.stdout);
+        let object = done.json();
+        assert_eq!(object["plan"]["model"], "gemini/gemini-2.5-pro", "{object}");
+        assert_eq!(object["policy"]["files"][0]["name"], "builtin:read-only", "{object}");
+        assert_eq!(object["trust"]["trusted"], true, "{object}");
+        let declared = |name: &str| {
+            let mut tools = object["tools"].as_array().unwrap().iter();
+            tools.find(|tool| tool["name"] == name).unwrap()["declared"] == true
+        };
+        assert!(declared("read_file") && !declared("write_file"), "{object}");
+    }
     assert!(service.seen().is_empty());
     assert_eq!(world.git(&["status", "--porcelain", "--ignored"]), "");
 }

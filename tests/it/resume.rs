@@ -170,6 +170,26 @@ fn a_run_goes_on_on_another_machine() {
 }
 
 #[test]
+fn a_policy_that_came_from_stdin_is_not_asked_for_again() {
+    let world = tree();
+    let replies = script(&[writes("b.txt", "b\n"), says("done")]);
+    let model = format!("script:{}", world.beside("script.yaml", replies));
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file, paths: [b.txt] }\n";
+    let out = world.out().to_string_lossy().into_owned();
+    let run = ["run", "-p", "x", "--model", &model, "--policy", "-", "--out", &out];
+    world.call_with(&run, policy).exits(5);
+    let resume = ["resume", &out, "--approve", "c1"];
+    let told = world.call(&resume).exits(8).stderr;
+    assert!(
+        told.contains("came from stdin") && told.contains("with --policy"),
+        "{told}"
+    );
+    let named = world.beside("policy.yaml", policy);
+    world.call(&[&resume[..], &["--policy", &named]].concat()).exits(0);
+    assert_eq!(world.read("b.txt"), "b\n");
+}
+
+#[test]
 fn a_suspended_run_is_approved_on_another_machine() {
     let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file, paths: [b.txt] }\n";
     let world = tree();

@@ -210,6 +210,22 @@ fn an_honest_change_passes_with_its_patch() {
 }
 
 #[test]
+fn a_write_that_a_rule_on_its_arguments_allows_stays() {
+    let world = world("");
+    let policy = "version: 1
+extends: [builtin:read-only]
+rules:
+  - { allow: write_file, paths: ['docs/**'], with: { content: '*hello*' } }
+sandbox: { level: none }
+";
+    let replies = script(&[writes("docs/a.md", "say hello"), says("done")]);
+    world.run(&replies, policy, &["-p", "x"]).exits(0);
+    assert_eq!(world.read("docs/a.md"), "say hello");
+    let result = world.result();
+    assert_eq!((&result["verdict"], unruled(&result)), (&json!("passed"), vec![]));
+}
+
+#[test]
 fn a_run_whose_every_change_is_put_back_has_changed_nothing() {
     let world = world("echo TWO > lib/b.txt");
     fixed(&world, "none").exits(0);

@@ -383,3 +383,59 @@ fn no_file_has(dir: &std::path::Path, text: &str) {
         }
     }
 }
+
+#[test]
+fn an_explanation_protects_the_policy_itself_as_a_run_does() {
+    let text = "version: 1\nextends: [base.yaml]\nrules:\n  - { allow: write_file }\n";
+    let world = World::repo(&[("rules.yaml", text), ("base.yaml", "version: 1\n"), ("a.txt", "one\n")]);
+    for (path, decision, code) in [
+        ("rules.yaml", "deny", "protected_path"),
+        ("base.yaml", "deny", "protected_path"),
+        ("a.txt", "allow", "allowed"),
+    ] {
+        let args = json!({ "file_path": path, "content": "x" }).to_string();
+        let call = ["--tool", "write_file", "--args", args.as_str(), "--format", "json"];
+        let told = world.call(&[&["policy", "explain", "rules.yaml"][..], &call[..]].concat());
+        let ruling = told.exits(0).json();
+        assert_eq!(
+            (&ruling["decision"], &ruling["code"]),
+            (&json!(decision), &json!(code)),
+            "{path}: {ruling}"
+        );
+    }
+    let cases = "version: 1\ncases:\n  - { write: rules.yaml, expect: deny, code: protected_path }\n";
+    let cases = world.beside("cases.yaml", cases);
+    world
+        .call(&["policy", "test", "rules.yaml", "--cases", &cases])
+        .exits(0);
+}
+
+#[test]
+fn conditions_on_arguments_see_the_current_names_in_an_explanation_too() {
+    let rules =
+        "version: 1\nrules:\n  - { allow: read_file, with: { file_path: 'docs/*' } }\nsandbox: { level: none }\n";
+    let world = World::repo(&[("docs/b.txt", "two\n")]);
+    let policy = world.beside("policy.yaml", rules);
+    let args = [
+        "--tool",
+        "read_file",
+        "--args",
+        r#"{"path":"docs/b.txt"}"#,
+        "--format",
+        "json",
+    ];
+    let told = world.call(&[&["policy", "explain", &policy][..], &args[..]].concat());
+    assert_eq!(told.exits(0).json()["decision"], "allow");
+    let line = "{\"tool\":\"read_file\",\"args\":{\"path\":\"docs/b.txt\"}}\n";
+    let told = world.call_with(&["policy", "explain", &policy, "--calls", "-"], line);
+    assert_eq!(told.exits(0).json()["decision"], "allow");
+    let replies = script(&[calls("read_file", json!({ "path": "docs/b.txt" })), says("done")]);
+    world.run(&replies, rules, &["-p", "x"]).exits(0);
+    assert_eq!(world.result()["denied"], json!([]));
+    let out = world.out().to_string_lossy().into_owned();
+    let same = world
+        .call(&["policy", "explain", &policy, "--run", &out])
+        .exits(0)
+        .stdout;
+    assert_eq!(same, "every call gets the same ruling\n");
+}

@@ -130,6 +130,13 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
     if !dir.is_dir() {
         return Err(Refusal::Environment(format!("{} is not a directory", dir.display())));
     }
+    if is_empty(dir) {
+        return Err(Refusal::Environment(format!(
+            "{} is empty, so there is nothing to write a policy and a recipe for: add the project first, or name its \
+             directory, as `overnight init DIR`",
+            dir.display()
+        )));
+    }
     let projects = projects(dir);
     let titles: Vec<&str> = projects.iter().map(|project| project.kind.title).collect();
     let (name, recipe) = match projects.first() {
@@ -185,6 +192,12 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
         policy = shell_word(&dir.join("ci/overnight-policy.yaml").to_string_lossy()),
     ))?;
     Ok(exit::PASSED)
+}
+
+/// Whether the directory contains nothing but a repository.
+fn is_empty(dir: &Path) -> bool {
+    let is_git = |entry: std::io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() == ".git");
+    std::fs::read_dir(dir).is_ok_and(|mut entries| entries.all(is_git))
 }
 
 /// Writes a new file without following links in its path.

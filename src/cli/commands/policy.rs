@@ -4,12 +4,12 @@
 use super::printed;
 use crate::base::access::Access;
 use crate::base::call::{ToolKind, ToolOrigin};
-use crate::base::event::{Event, EventKind};
+use crate::base::event::{Event, EventKind, RunStarted};
 use crate::base::quote::counted;
 use crate::base::ruling::{PolicyInput, Ruling};
 use crate::batch::rows;
 use crate::cli::args::{ExplainArgs, ImportMode, PolicyCommand, ProblemFormat, ReportFormat};
-use crate::cli::policy_sources;
+use crate::cli::policy_sources::{self, Policies};
 use crate::cli::problems::{self, Checked};
 use crate::cli::refusal::Refusal;
 use crate::cli::schemas::SchemaKind;
@@ -151,44 +151,48 @@ impl Judge {
         let mut files = SourceFiles::default();
         let mut warnings = Vec::new();
         let names = [name.to_owned()];
-        let policies = settings::rulers(&names, None, dir, &mut files, &mut warnings).await?;
+        let mut policies = settings::rulers(&names, None, dir, &mut files, &mut warnings).await?;
         for warning in warnings {
             out::stderr(&warning);
         }
+        let workspace = bootstrap::workspace(dir, &[], None)?;
+        settings::guard(&mut policies, &workspace, dir);
         Ok(Self {
             policies,
             tools: bootstrap::registry(None, true)?,
-            workspace: Arc::new(bootstrap::workspace(dir, &[], None)?),
+            workspace: Arc::new(workspace),
         })
     }
 
     /// Rules on the call as the tool itself prepares it, or by its tool name if the tool is not built in.
     fn rule(&self, tool: &str, args: &Value) -> Result<Judged, String> {
-        let (name, kind, origin, access, title) = match self.tools.find(tool) {
-            None if calls::by_name(tool, args).2 == ToolOrigin::Discovered => {
-                return Err(self.tools.unknown(tool).to_string());
-            }
-            None => {
-                let (name, kind, origin, access) = calls::by_name(tool, args);
-                (name, kind, origin, access, None)
-            }
-            Some(found) => {
-                let accepted = found.accept(args).map_err(|error| error.to_string())?;
-                let prepared = found
-                    .tool
-                    .prepare(&accepted.args, &self.workspace)
-                    .map_err(|error| error.to_string())?;
-                let spec = found.tool.spec();
-                let title = Some(prepared.title);
-                (
-                    spec.name.clone(),
-                    spec.kind,
-                    spec.origin.clone(),
-                    prepared.access,
-                    title,
-                )
-            }
+        let Some(found) = self.tools.find(tool) else {
+            return self.rule_by_name(tool, args);
         };
+        let accepted = found.accept(args).map_err(|error| error.to_string())?;
+        let prepared = found
+            .tool
+            .prepare(&accepted.args, &self.workspace)
+            .map_err(|error| error.to_string())?;
+        let spec = found.tool.spec();
+        let asked = PolicyInput {
+            tool: &spec.name,
+            kind: spec.kind,
+            origin: &spec.origin,
+            args: &accepted.args,
+        };
+        Ok(Judged {
+            ruling: self.decide(&asked, &prepared.access, &Uses::default()),
+            title: prepared.title,
+        })
+    }
+
+    /// Rules on a call of a tool that is not built in.
+    fn rule_by_name(&self, tool: &str, args: &Value) -> Result<Judged, String> {
+        let (name, kind, origin, access) = calls::by_name(tool, args);
+        if origin == ToolOrigin::Discovered {
+            return Err(self.tools.unknown(tool).to_string());
+        }
         let asked = PolicyInput {
             tool: &name,
             kind,
@@ -196,7 +200,7 @@ impl Judge {
             args,
         };
         Ok(Judged {
-            title: title.unwrap_or_else(|| explain::title(&asked)),
+            title: explain::title(&asked),
             ruling: self.decide(&asked, &access, &Uses::default()),
         })
     }
@@ -229,11 +233,16 @@ impl Judge {
         let uses = std::cell::RefCell::new(Uses::default());
         let ruled = recorded(&events).map(|call| {
             let now = {
+                // The journal holds the arguments as the model wrote them; a run rules on their current names.
+                let accepted = self
+                    .tools
+                    .find(&call.tool)
+                    .and_then(|found| found.accept(&call.args).ok());
                 let asked = PolicyInput {
                     tool: &call.tool,
                     kind: call.kind,
                     origin: &call.origin,
-                    args: &call.args,
+                    args: accepted.as_ref().map_or(&call.args, |accepted| &accepted.args),
                 };
                 self.decide(&asked, &call.access, &uses.borrow())
             };
@@ -337,32 +346,55 @@ fn run_dirs(names: &[String], workspace: &Path) -> Result<Vec<PathBuf>, Refusal>
     Ok(dirs)
 }
 
+/// The policies of a run as its journal recorded them; `None` if this version cannot read them.
+fn recorded_policies(started: &RunStarted) -> Option<PolicySet> {
+    let load = |read: &Policies| read.load(&mut SourceFiles::default()).ok().map(|(set, _)| set);
+    let mut ours = Policies::default();
+    for policy in started.policies.iter().filter(|policy| !policy.narrows) {
+        ours.add(Policies::recorded(policy));
+    }
+    let mut set = load(&ours)?;
+    for policy in started.policies.iter().filter(|policy| policy.narrows) {
+        set = set.narrowed_by(&load(&Policies::recorded(policy))?);
+    }
+    Some(set)
+}
+
+/// What a run did, and under which policies.
+fn recorded_run(events: &[Event]) -> suggest::RecordedRun {
+    let mut run = suggest::RecordedRun::default();
+    for event in events {
+        match &event.kind {
+            EventKind::RunStarted(started) => run.policies = recorded_policies(started),
+            EventKind::Executed { execs, .. } => run.shown.execs.extend(execs.iter().cloned()),
+            _ => {}
+        }
+    }
+    let unruled = RunSummary::fold(events).unruled;
+    run.shown.unruled = unruled.into_iter().map(std::borrow::Cow::into_owned).collect();
+    let calls = recorded(events).map(|call| suggest::RecordedCall {
+        tool: call.tool,
+        kind: call.kind,
+        origin: call.origin,
+        access: call.access,
+        ruling: call.ruling,
+    });
+    run.calls = calls.collect();
+    run
+}
+
 fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
-    let (mut seen, mut shown, mut policies) = (Vec::new(), suggest::Shown::default(), BTreeSet::new());
+    let (mut seen, mut policies) = (Vec::new(), BTreeSet::new());
     for dir in run_dirs(runs, workspace)? {
         let events = journal::read(&dir)?.events;
         for event in &events {
-            match &event.kind {
-                EventKind::RunStarted(started) => {
-                    policies.extend(started.policies.iter().map(|policy| policy.name.clone()));
-                }
-                EventKind::Executed { execs, .. } => shown.execs.extend(execs.iter().cloned()),
-                _ => {}
+            if let EventKind::RunStarted(started) = &event.kind {
+                policies.extend(started.policies.iter().map(|policy| policy.name.clone()));
             }
         }
-        let sum = RunSummary::fold(&events);
-        shown
-            .unruled
-            .extend(sum.unruled.into_iter().map(std::borrow::Cow::into_owned));
-        seen.extend(recorded(&events).map(|call| suggest::RecordedCall {
-            tool: call.tool,
-            kind: call.kind,
-            origin: call.origin,
-            access: call.access,
-            ruling: call.ruling,
-        }));
+        seen.push(recorded_run(&events));
     }
     let tree = bootstrap::workspace(workspace, &[], None)?;
-    let rules = tree.with_terrain(|terrain| suggest::suggest(&seen, &shown, terrain));
+    let rules = tree.with_terrain(|terrain| suggest::suggest(&seen, terrain));
     printed(&format!("{}{rules}", suggest::header(&policies)))
 }

@@ -2,10 +2,11 @@
 
 use super::session::{self, Beginning, RunSession};
 use super::{printed, sample};
-use crate::base::event::{PatchBase, RunStarted};
+use crate::base::call::ToolSpec;
+use crate::base::event::{PatchBase, PolicyText, RunStarted};
 use crate::base::ids::RunId;
 use crate::base::quote::shell_word;
-use crate::cli::args::{RunArgs, RunFlags};
+use crate::cli::args::{RunArgs, RunFlags, StdoutFormat};
 use crate::cli::environment;
 use crate::cli::origin::RecipeFile;
 use crate::cli::refusal::Refusal;
@@ -13,9 +14,12 @@ use crate::cli::settings::{self, Settings};
 use crate::cli::{bootstrap, exit, github, limits, out, search, shipped, variables};
 use crate::journal::place::{self, settled};
 use crate::journal::{JournalError, format, store};
+use crate::policy::words;
 use crate::recipe::{Plan, show};
 use crate::report::export::ReportFile;
+use crate::tools::Registry;
 use crate::workspace::{isolate, patch};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -207,7 +211,7 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
         );
     }
     if args.dry_run {
-        return dry_run(&settings);
+        return dry_run(&settings, args.shared.format());
     }
     store::refuse_link(&place.workspace, &place.dir)?;
     if args.out.is_none() {
@@ -356,39 +360,71 @@ pub fn beside_shown(files: &[RecipeFile]) -> String {
     files.iter().map(one).collect()
 }
 
-/// Prints what would be done. Starts nothing and sends nothing.
-fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
+/// Prints what would be done, as text or as one JSON object. Starts nothing and sends nothing.
+fn dry_run(settings: &Settings, format: StdoutFormat) -> Result<u8, Refusal> {
+    let tools = foreseen(settings)?;
+    match (format, &settings.refused) {
+        (StdoutFormat::Text, _) => printed(&preview_text(settings, &tools))?,
+        // The refusal is the one object on stdout.
+        (_, Some(refusal)) => return Err(refusal.clone()),
+        (_, None) => printed(&format!("{}\n", preview_json(settings, &tools)))?,
+    };
+    match &settings.refused {
+        Some(refusal) => Err(refusal.clone()),
+        None => Ok(exit::PASSED),
+    }
+}
+
+/// The tools of a run, as far as they are known before servers and discovery start.
+struct ForeseenTools {
+    known: Registry,
+    /// The MCP servers that would be started.
+    servers: Vec<String>,
+    /// Names in the recipe that only discovered tools may have.
+    unknown: Vec<String>,
+}
+
+fn foreseen(settings: &Settings) -> Result<ForeseenTools, Refusal> {
     let plan = &settings.plan;
     let searches = search::of(plan.model.as_deref(), None).is_some();
     let registry = bootstrap::registry(None, searches)?;
-    let absent: Vec<String> = plan.tools.mcp_servers.keys().cloned().collect();
-    let (mut tools, unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
+    let servers: Vec<String> = plan.tools.mcp_servers.keys().cloned().collect();
+    let (mut known, unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
     // The names of discovered tools are not known before the discovery runs.
     if plan.tools.discovery.is_none() {
-        tools = bootstrap::filtered(&registry, plan, &absent)?;
-        bootstrap::check_names(&settings.policies, &tools, &absent, &settings.files)?;
+        known = bootstrap::filtered(&registry, plan, &servers)?;
+        bootstrap::check_names(&settings.policies, &known, &servers, &settings.files)?;
     }
+    Ok(ForeseenTools {
+        known,
+        servers,
+        unknown,
+    })
+}
+
+fn preview_text(settings: &Settings, tools: &ForeseenTools) -> String {
+    let plan = &settings.plan;
     let mut text = show::text(plan);
     text.push_str("\ntools:\n");
-    for spec in tools.specs() {
+    for spec in tools.known.specs() {
         let told = match settings.policies.may_allow(&spec.name, spec.kind, &spec.origin) {
             true => "",
             false => ", not declared: no rule could allow it",
         };
         text.push_str(&format!("  {} ({}{told})\n", spec.name, spec.kind.as_str()));
     }
-    for name in &absent {
+    for name in &tools.servers {
         text.push_str(&format!("  those of the MCP server {name} (not started)\n"));
     }
     if plan.tools.discovery.is_some() {
         text.push_str("  those that the discovery would find (not run)");
-        text.push_str(&match unknown.is_empty() {
+        text.push_str(&match tools.unknown.is_empty() {
             true => "\n".to_owned(),
-            false => format!(", among them perhaps {}\n", unknown.join(", ")),
+            false => format!(", among them perhaps {}\n", tools.unknown.join(", ")),
         });
     }
     text.push_str("\npolicy:\n");
-    for line in crate::policy::words::describe(&settings.policies).lines() {
+    for line in words::describe(&settings.policies).lines() {
         text.push_str(&format!("  {line}\n"));
     }
     let source = &settings.source;
@@ -404,9 +440,28 @@ fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
             text.push_str(&format!("  {line}\n"));
         }
     }
-    printed(&text)?;
-    match &settings.refused {
-        Some(refusal) => Err(refusal.clone()),
-        None => Ok(exit::PASSED),
-    }
+    text
+}
+
+fn preview_json(settings: &Settings, tools: &ForeseenTools) -> Value {
+    let (plan, source) = (&settings.plan, &settings.source);
+    let policies = &settings.policies;
+    let tool = |spec: &ToolSpec| {
+        let declared = policies.may_allow(&spec.name, spec.kind, &spec.origin);
+        json!({ "name": spec.name, "kind": spec.kind.as_str(), "declared": declared })
+    };
+    let policy = |text: &PolicyText| json!({ "name": text.name, "digest": text.digest, "narrows": text.narrows });
+    let file = |file: &RecipeFile| json!({ "path": file.path, "bytes": file.bytes.len() });
+    json!({
+        "plan": show::json(plan),
+        "tools": tools.known.specs().into_iter().map(tool).collect::<Vec<Value>>(),
+        "servers": tools.servers,
+        "discovery": plan.tools.discovery.is_some(),
+        "policy": {
+            "files": policies.texts().iter().map(policy).collect::<Vec<Value>>(),
+            "text": words::describe(policies),
+        },
+        "trust": { "trusted": source.trusted, "why": source.why, "commit": source.commit },
+        "files": settings.beside.iter().map(file).collect::<Vec<Value>>(),
+    })
 }

@@ -22,6 +22,7 @@ use crate::engine::ledger::Ledger;
 use crate::engine::preconditions::Preconditions;
 use crate::engine::prompt;
 use crate::engine::run as engine;
+use crate::journal::place::settled;
 use crate::journal::{JournalError, artefacts, output_lock, state, store};
 use crate::policy::PolicySet;
 use crate::policy::model::SHELL;
@@ -506,7 +507,7 @@ fn sinks(shared: &RunFlags) -> Vec<Box<dyn Sink>> {
 }
 
 /// Locks every output file that a flag names, so that no other run writes it at the same time. Refuses one that is a
-/// link of the tree.
+/// link of the tree, and one that two flags name.
 pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>, tree: &Path) -> Result<Vec<File>, Refusal> {
     let copies = [
         ("--patch", &shared.patch),
@@ -524,9 +525,19 @@ pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>, tree: &Path) -> Resul
         }
         store::refuse_named_link(tree, path)?;
     }
-    let named = copies.map(|(_, path)| path).chain(out);
+    let named: Vec<(&str, &Path)> = copies.chain(out.map(|out| ("--out", out))).collect();
+    for (at, (flag, path)) in named.iter().enumerate() {
+        let place = settled(path);
+        let mut earlier = named.iter().take(at);
+        if let Some((other, _)) = earlier.find(|(_, other)| settled(other) == place) {
+            let name = path.display();
+            return Err(Refusal::Usage(format!(
+                "{other} and {flag} name the same file, {name}: give each a file of its own"
+            )));
+        }
+    }
     let mut held = Vec::new();
-    for path in named {
+    for (_, path) in named {
         held.push(output_lock::hold(path).map_err(|error| match error {
             JournalError::Held(_) => Refusal::Environment(format!(
                 "another run writes {}: name another file, or wait for its end",

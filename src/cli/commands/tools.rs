@@ -181,16 +181,10 @@ async fn gate(args: &CallArgs, arguments: &Value) -> Result<Answer, Refusal> {
     }
     let mut tree = bootstrap::workspace(&args.workspace, &[], None)?;
     let plan = plan_of((args.recipe.as_deref(), &args.trust), &policies, &args.workspace).await?;
-    let own = args
-        .policy
-        .iter()
-        .filter_map(|name| settings::own_file(name, &args.workspace));
-    let own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
-    bootstrap::guard(&mut policies, &tree, &[], &own);
+    settings::guard(&mut policies, &tree, &args.workspace);
     if let Some((plan, ..)) = &plan {
         bootstrap::restrict(&mut policies, plan, &tree)?;
     }
-    bootstrap::guard_programs(&mut policies, &tree, None);
     let searches = search_of(plan.as_ref().map(|(plan, ..)| plan)).is_some();
     let standalone = match &plan {
         Some((plan, beside, trusted)) => {

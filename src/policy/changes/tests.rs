@@ -97,6 +97,21 @@ fn by_table() {
             "unruled - no_rule",
         ),
         (&["{ allow: write_file, paths: [a], times: 1 }"], "a", "allowed"),
+        (
+            &["{ allow: write_file, paths: [a], with: { content: '*hello*' } }"],
+            "a",
+            "allowed",
+        ),
+        (
+            &["{ allow: write_file, with: { file_path: 'docs/*' } }"],
+            "docs/a",
+            "allowed",
+        ),
+        (
+            &["{ allow: write_file, with: { file_path: 'docs/*' } }"],
+            "src/a",
+            "unruled - no_rule",
+        ),
         (&["{ allow: write_file, paths: [.npmrc] }"], ".npmrc", "allowed"),
         (&["{ allow: read_file }"], "a", "unruled - no_rule"),
         (&["{ allow: '*' }"], "sp\u{fffd}", "unruled - deceptive_name"),

@@ -226,23 +226,32 @@ impl Conversion<'_> {
     /// What a rule says about one group of tools. `None` if nothing of it can be kept, or it never applies.
     fn translated(&mut self, at: usize, rule: &SourceRule, tool: &ToolGroup) -> Option<Entry> {
         let allows = rule.verdict == Verdict::Allow;
-        let never = matches!(tool, ToolGroup::AnyDiscovered | ToolGroup::AnyServersTool(_));
-        if never && allows {
+        if tool.fits_nothing() && allows {
             let text = format!(
-                "Gemini CLI's engine never matches `{}` as a wildcard, so this allows nothing there, and is left out",
+                "Gemini CLI matches no tool by `{}`, which it compares as it is written: this allows nothing there, and \
+                 is left out",
                 tool.text()
             );
             self.say(DifferenceKind::Same, "never-matches", Some(rule.span), text);
             return None;
         }
+        let wider = tool.wider();
+        if let Some(wider) = &wider {
+            let text = format!(
+                "no policy can name `{}`: the rule is widened to `{}`",
+                tool.text(),
+                wider.text()
+            );
+            self.say(DifferenceKind::Narrower, "tool-name", Some(rule.span), text);
+        }
         let mut entry = Entry {
             rule: Some(at),
-            tool: tool.clone(),
+            exact: wider.is_none(),
+            tool: wider.unwrap_or_else(|| tool.clone()),
             verdict: rule.verdict,
             whole: false,
             commands: None,
             scopes: Vec::new(),
-            exact: true,
             wide: Vec::new(),
             dead: false,
         };

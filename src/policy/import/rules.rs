@@ -59,6 +59,29 @@ impl ToolGroup {
         crossing || self.covers(other) || other.covers(self)
     }
 
+    /// Whether the original matches no tool by it: it knows `*` only for everything, all servers and all tools of one
+    /// server, compares every other name as it is written, and no tool has a name with `*` or blanks.
+    pub fn fits_nothing(&self) -> bool {
+        let of_no_tool = |name: &str| name.contains(|c: char| c == '*' || c.is_whitespace());
+        match self {
+            ToolGroup::AnyDiscovered | ToolGroup::AnyServersTool(_) => true,
+            ToolGroup::Server(server) => of_no_tool(server),
+            ToolGroup::ServerTool(server, tool) => of_no_tool(server) || of_no_tool(tool),
+            ToolGroup::Discovered(tool) => of_no_tool(tool),
+            ToolGroup::Any | ToolGroup::AnyServer | ToolGroup::Builtin(_) => false,
+        }
+    }
+
+    /// The next wider group, if a policy cannot name this one: only its patterns can contain blanks.
+    pub fn wider(&self) -> Option<ToolGroup> {
+        let refused = self.text().contains(char::is_whitespace) && !self.text().contains('*');
+        match self {
+            ToolGroup::ServerTool(server, _) if refused => Some(ToolGroup::Server(server.clone())),
+            ToolGroup::Discovered(_) if refused => Some(ToolGroup::AnyDiscovered),
+            _ => None,
+        }
+    }
+
     /// As a policy names it.
     pub fn text(&self) -> String {
         match self {
@@ -475,6 +498,10 @@ fn bare(tool: &str, server: &str) -> String {
 }
 
 fn server_name(server: &Spanned<String>, report: &mut Vec<ImportDifference>) -> String {
+    // Without its `*` it would be the name of another server.
+    if server.value.contains('*') {
+        return server.value.clone();
+    }
     let known = sound_server_name(&server.value);
     if known != server.value {
         let text = format!("the server `{}` is called `{known}` here", server.value);

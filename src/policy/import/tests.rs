@@ -31,6 +31,40 @@ fn every_result_loads() {
 }
 
 #[test]
+fn a_name_that_the_original_matches_with_no_tool_allows_nothing() {
+    for named in [
+        "toolName = \"mcp_srv_get*\"",
+        "toolName = \"mcp_s*_get\"",
+        "toolName = \"mcp_srv_bad name\"",
+        "toolName = \"discovered_tool_foo*\"",
+        "toolName = \"discovered_tool_bad name\"",
+        "toolName = \"srv__*\"",
+        "mcpName = \"sr*\"\ntoolName = \"*\"",
+        "mcpName = \"srv\"\ntoolName = \"list*\"",
+    ] {
+        let rule = |decision: &str| imported(&format!("[[rule]]\n{named}\ndecision = \"{decision}\"\npriority = 1\n"));
+        let allowed = rule("allow");
+        assert!(
+            codes(&allowed).contains(&"never-matches"),
+            "{named}: {:?}",
+            allowed.report
+        );
+        assert!(!allowed.policy.contains(", priority 1"), "{named}\n{}", allowed.policy);
+        let denied = rule("deny");
+        let source = PolicySource {
+            name: "p.yaml".to_owned(),
+            text: denied.policy.clone(),
+        };
+        let loaded = load(&mut SourceFiles::new(), &[source], &KnownTools::builtin());
+        assert!(loaded.is_ok(), "{named}\n{}\n{:?}", denied.policy, loaded.err());
+        assert!(denied.policy.contains(", priority 1"), "{named}\n{}", denied.policy);
+    }
+    let widened = imported("[[rule]]\ntoolName = \"mcp_srv_bad name\"\ndecision = \"deny\"\npriority = 1\n");
+    assert!(widened.policy.contains("srv__*"), "{}", widened.policy);
+    assert!(codes(&widened).contains(&"tool-name"), "{:?}", widened.report);
+}
+
+#[test]
 fn an_outranked_denial_stays_and_is_reported() {
     let text = "[[rule]]\ntoolName = \"run_shell_command\"\ncommandPrefix = \"git\"\ndecision = \"allow\"\npriority = 200\n\
                 [[rule]]\ntoolName = \"run_shell_command\"\ncommandPrefix = \"git push\"\ndecision = \"deny\"\npriority = 100\n";

@@ -52,6 +52,31 @@ fn a_program_of_the_tree_is_writable_unless_a_rule_keeps_it() {
 }
 
 #[test]
+fn a_denial_that_leaves_other_readers_is_told() {
+    let all = "  - { allow: ['kind:read', 'kind:search'] }\n";
+    for (rules, told) in [
+        ("  - { deny: read_file, paths: ['private/**'] }\n", true),
+        ("  - { deny: read_file, paths: [private.txt] }\n", true),
+        ("  - { deny: [read_file, grep_search], paths: ['**/*.key'] }\n", true),
+        (
+            "  - { deny: ['kind:read', 'kind:search'], paths: ['private/**'] }\n",
+            false,
+        ),
+        ("  - { deny: '*', paths: ['private/**'] }\n", false),
+        ("  - { deny: write_file, paths: ['private/**'] }\n", false),
+        (
+            "  - { deny: read_file, paths: ['private/**'] }\n  - { deny: [read_many_files, grep_search] }\n",
+            false,
+        ),
+    ] {
+        let found = codes(&format!("{all}{rules}"));
+        assert_eq!(found.contains(&"other-readers"), told, "{rules}: {found:?}");
+        let narrow = codes(&format!("  - {{ allow: '*', paths: ['src/**'] }}\n{rules}"));
+        assert!(!narrow.contains(&"other-readers"), "{rules}: {narrow:?}");
+    }
+}
+
+#[test]
 fn profiles_that_are_not_used_or_replace_one() {
     let with = |rules: &str| {
         let text = format!(

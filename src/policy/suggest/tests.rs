@@ -36,6 +36,34 @@ fn seen(set: &PolicySet, tool: &str, args: &Value) -> RecordedCall {
     }
 }
 
+fn suggested(done: &[RecordedCall], shown: &Shown) -> String {
+    let run = RecordedRun {
+        policies: None,
+        calls: done.to_vec(),
+        shown: shown.clone(),
+    };
+    calls::without_tree(|terrain| suggest(&[run], terrain))
+}
+
+#[test]
+fn commands_are_read_as_the_run_read_them() {
+    let policy = set("version: 1\nprofiles:\n  lister: { operands: input* }\nenv: { pass: [MODE] }\n");
+    let commands = ["grep -c foo $(ls)", "MODE=fast lister a"];
+    let done = commands.map(|command| seen(&policy, SHELL, &json!({ "command": command })));
+    let run = RecordedRun {
+        policies: Some(policy.clone()),
+        calls: done.to_vec(),
+        shown: Shown::default(),
+    };
+    let text = calls::without_tree(|terrain| suggest(&[run], terrain));
+    assert!(!text.contains("Not suggested") && text.contains("lister"), "{text}");
+    let ruling = seen(&set(&text), SHELL, &json!({ "command": commands[0] })).ruling;
+    assert_eq!(ruling.decision, Decision::Allow, "{}\n{text}", ruling.reason);
+    let hidden = seen(&policy, SHELL, &json!({ "command": "git $(cat a) b" }));
+    let text = suggested(&[hidden], &Shown::default());
+    assert!(text.contains("Not suggested") && !text.contains("git b"), "{text}");
+}
+
 #[test]
 fn what_is_suggested_allows_what_was_done() {
     let done = [
@@ -56,7 +84,7 @@ fn what_is_suggested_allows_what_was_done() {
     ];
     let closed = set("version: 1\n");
     let calls_seen: Vec<RecordedCall> = done.iter().map(|(tool, args)| seen(&closed, tool, args)).collect();
-    let text = calls::without_tree(|terrain| suggest(&calls_seen, &Shown::default(), terrain));
+    let text = suggested(&calls_seen, &Shown::default());
     let opened = set(&text);
     for (tool, args) in &done {
         let ruling = seen(&opened, tool, args).ruling;
@@ -81,6 +109,30 @@ fn what_is_suggested_allows_what_was_done() {
 }
 
 #[test]
+fn paths_of_any_name_are_suggested_or_listed() {
+    let closed = set("version: 1\n");
+    let long = format!("src/{}", "n".repeat(600));
+    let paths = ["!note.md", "~x.md", "~/!a.md", "src/!b~.md"];
+    let mut calls_seen: Vec<RecordedCall> = paths
+        .iter()
+        .map(|path| seen(&closed, "write_file", &json!({ "file_path": path })))
+        .collect();
+    calls_seen.push(seen(&closed, "replace", &json!({ "file_path": long })));
+    let text = suggested(&calls_seen, &Shown::default());
+    let opened = set(&text);
+    for path in paths {
+        let ruling = seen(&opened, "write_file", &json!({ "file_path": path })).ruling;
+        assert_eq!(ruling.decision, Decision::Allow, "{path}: {}\n{text}", ruling.reason);
+    }
+    assert!(
+        text.contains("longer than 512 bytes") && !text.contains("replace]"),
+        "{text}"
+    );
+    let other = seen(&opened, "write_file", &json!({ "file_path": "note.md" })).ruling;
+    assert_eq!(other.decision, Decision::Deny, "{text}");
+}
+
+#[test]
 fn what_was_closed_for_a_reason_stays_closed() {
     let policy =
         set("version: 1\nrules:\n  - { allow: '*' }\n  - { id: no-rm, deny: run_shell_command, commands: [rm] }\n");
@@ -90,7 +142,7 @@ fn what_was_closed_for_a_reason_stays_closed() {
         seen(&policy, "run_shell_command", &json!({ "command": "rm x" })),
         seen(&policy, "run_shell_command", &json!({ "command": "eval x" })),
     ];
-    let text = calls::without_tree(|terrain| suggest(&calls_seen, &Shown::default(), terrain));
+    let text = suggested(&calls_seen, &Shown::default());
     assert!(!text.contains("allow") && text.matches("# - ").count() == 4, "{text}");
     assert!(text.contains("rule no-rm"), "{text}");
     set(&text);
@@ -105,7 +157,7 @@ fn a_command_gets_the_hosts_that_it_names_in_rules_and_sandbox() {
         "curl -s plain.example",
     ];
     let calls_seen = commands.map(|command| seen(&closed, "run_shell_command", &json!({ "command": command })));
-    let text = calls::without_tree(|terrain| suggest(&calls_seen, &Shown::default(), terrain));
+    let text = suggested(&calls_seen, &Shown::default());
     let opened = set(&text);
     for command in commands {
         let ruling = seen(&opened, "run_shell_command", &json!({ "command": command })).ruling;
@@ -147,7 +199,7 @@ fn many_files_of_one_directory_become_one_pattern() {
         .iter()
         .map(|name| seen(&closed, "write_file", &json!({ "file_path": format!("src/{name}.rs") })))
         .collect();
-    let text = calls::without_tree(|terrain| suggest(&calls_seen, &Shown::default(), terrain));
+    let text = suggested(&calls_seen, &Shown::default());
     assert_eq!(
         text,
         "version: 1\nrules:\n  - allow: [write_file]\n    paths: [\"src/**\"]\n"
@@ -193,7 +245,7 @@ fn what_showed_while_commands_ran_is_suggested() {
             change(".env", "secret_like_path", false),
         ],
     };
-    let text = calls::without_tree(|terrain| suggest(&[], &shown, terrain));
+    let text = suggested(&[], &shown);
     let opened = set(&text);
     for (tool, args, allowed) in [
         ("run_shell_command", json!({ "command": "cargo fmt --all" }), true),

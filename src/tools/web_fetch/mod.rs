@@ -5,6 +5,7 @@ pub mod page;
 use super::args::{Args, invalid};
 use super::builtin::{Builtin, ToolFacts};
 use super::schema::{object, string};
+use super::web::named_urls;
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
 use crate::base::call::{ToolEffects, ToolKind, ToolOutput, Touches};
@@ -39,16 +40,8 @@ pub fn tool() -> Builtin {
 }
 
 fn prepare(args: &Args<'_>, _: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {
-    let mut urls = Vec::new();
-    if let Some(url) = args.optional("url") {
-        urls.push(without_fragment(url.trim()).to_owned());
-    }
-    for url in urls_in(args.optional("prompt").unwrap_or_default())? {
-        if !urls.contains(&url) {
-            urls.push(url);
-        }
-    }
-    urls.retain(|url| !url.is_empty());
+    let urls = named_urls(args.optional("url"), args.optional("prompt"))
+        .map_err(|word| invalid(format!("`{word}` cannot be fetched: only https and http URLs can")))?;
     if urls.is_empty() {
         return Err(invalid(
             "no URL is given: write `url`, or a `prompt` with URLs as https://HOST/PATH",
@@ -69,50 +62,6 @@ fn prepare(args: &Args<'_>, _: &Arc<Workspace>) -> Result<PreparedCall, ToolErro
         preview: None,
         work: Box::new(move |context| Box::pin(async move { fetch(&urls, &context).await })),
     })
-}
-
-fn without_fragment(url: &str) -> &str {
-    url.split_once('#').map_or(url, |(before, _)| before)
-}
-
-/// The URLs in a text, without surrounding punctuation.
-fn urls_in(text: &str) -> Result<Vec<String>, ToolError> {
-    let mut urls = Vec::new();
-    for word in text.split_whitespace().filter(|word| word.contains("://")) {
-        let word = word.trim_start_matches(['(', '<', '[', '{', '"', '\'', '`', '*']);
-        // `[text](URL)` in Markdown.
-        let word = word.split_once("](").map_or(word, |(_, url)| url);
-        let word = trimmed(word);
-        let scheme = word
-            .split_once("://")
-            .map_or("", |(scheme, _)| scheme)
-            .to_ascii_lowercase();
-        if !matches!(scheme.as_str(), "http" | "https") {
-            return Err(invalid(format!(
-                "`{word}` cannot be fetched: only https and http URLs can"
-            )));
-        }
-        let url = without_fragment(word).to_owned();
-        if !urls.contains(&url) {
-            urls.push(url);
-        }
-    }
-    Ok(urls)
-}
-
-/// Removes trailing punctuation; a closing bracket stays if it was opened within the URL.
-fn trimmed(mut word: &str) -> &str {
-    loop {
-        let shorter = word.trim_end_matches(['.', ',', ';', ':', '!', '?', '>', ']', '}', '"', '\'', '`', '*']);
-        let shorter = match shorter.strip_suffix(')') {
-            Some(inner) if inner.matches('(').count() <= inner.matches(')').count() => inner,
-            _ => shorter,
-        };
-        if shorter.len() == word.len() {
-            return word;
-        }
-        word = shorter;
-    }
 }
 
 /// A fetched page, or why there is none.

@@ -5,7 +5,7 @@ use crate::tools::testing::TestWorkspace;
 use serde_json::json;
 
 fn urls(prompt: &str) -> Vec<String> {
-    urls_in(prompt).unwrap()
+    named_urls(None, Some(prompt)).unwrap()
 }
 
 #[test]
@@ -27,7 +27,10 @@ fn urls_are_found_among_words() {
     for (prompt, expected) in table {
         assert_eq!(urls(prompt), expected, "{prompt}");
     }
-    assert!(urls_in("see ftp://a.test/").is_err());
+    assert_eq!(
+        named_urls(None, Some("see ftp://a.test/.")).unwrap_err(),
+        "ftp://a.test/"
+    );
 }
 
 #[test]

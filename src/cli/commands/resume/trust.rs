@@ -179,6 +179,11 @@ fn at_the_start(mut read: Policies, then: &[String]) -> Policies {
 async fn read_again(recorded: &PolicyText, workspace: &Path) -> Result<Policies, Refusal> {
     let name = &recorded.name;
     let instead = "name the policies for the rest of the run with --policy";
+    if name == "-" {
+        return Err(Refusal::Environment(format!(
+            "a policy of this run came from stdin, which cannot be read again: {instead}"
+        )));
+    }
     let names = [name.clone()];
     let found = policy_sources::policies(&names, workspace, None).await.map_err(|_| {
         Refusal::Environment(format!(
