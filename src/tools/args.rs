@@ -5,7 +5,7 @@ use crate::base::access::{PathStatus, ResolvedPath};
 use crate::base::call::ToolSpec;
 use crate::workspace::Workspace;
 use crate::workspace::fs::FsError;
-use crate::workspace::root::{is_deceptive, join, printable};
+use crate::workspace::root::{UNASKED, is_deceptive, join, printable};
 use crate::workspace::walk::Filter;
 use serde_json::{Map, Value};
 
@@ -283,7 +283,7 @@ fn near_files(place: &ResolvedPath, workspace: &Workspace) -> String {
     };
     let visible: Vec<String> = entries
         .into_iter()
-        .filter(|entry| !entry.name.starts_with('.') && workspace.may_search(&entry.name))
+        .filter(|entry| !entry.name.starts_with('.') && workspace.may_search(UNASKED, &entry.name))
         .map(|entry| entry.name)
         .collect();
     let more = match visible.len().saturating_sub(MAX_NAMES) {

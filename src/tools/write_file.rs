@@ -11,6 +11,7 @@ use crate::base::access::{Access, PathStatus, ResolvedPath};
 use crate::base::call::{Display, FileDiff, Location, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::base::quote::counted;
 use crate::workspace::fs::FsError;
+use crate::workspace::root::UNASKED;
 use crate::workspace::text::{Text, decode, plain_line_ends};
 use crate::workspace::{Changed, Workspace};
 use std::sync::Arc;
@@ -70,7 +71,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
     refuse_large("the content", content.len())?;
     let before = match place.found {
         // A file that must not be read is not read for a preview either.
-        PathStatus::File | PathStatus::HardLinked if place.inside && workspace.may_search(&place.path) => {
+        PathStatus::File | PathStatus::HardLinked if place.inside && workspace.may_search(UNASKED, &place.path) => {
             old(&place, workspace).unwrap_or_default()
         }
         _ => None,
@@ -211,7 +212,7 @@ mod tests {
     #[test]
     fn nothing_happens_before_the_ruling_and_the_preview_shows_the_change() {
         let bench = TestWorkspace::with(&[("a.txt", b"one\n"), ("key.pem", b"secret\n")], |workspace| {
-            workspace.set_unreadable(Box::new(|path| path.ends_with(".pem")));
+            workspace.set_unreadable(Box::new(|_, path| path.ends_with(".pem")));
         });
         let prepare = |path: &str| {
             let found = bench.registry.find("write_file").unwrap();

@@ -107,7 +107,7 @@ fn visitor<'v>(
         if !included(query, path) {
             return true;
         }
-        if workspace.may_search(path) {
+        if workspace.may_search("grep_search", path) {
             one_file(query, workspace, path, (&matcher, &mut searcher), (hits, stop));
         } else {
             lock(hits).withheld += 1;

@@ -33,6 +33,7 @@ use crate::base::access::{Access, PathStatus, ResolvedPath};
 use crate::base::call::{Display, Location, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::base::quote::counted;
 use crate::workspace::fs::FsError;
+use crate::workspace::root::UNASKED;
 use crate::workspace::text::{Text, decode, plain_line_ends};
 use crate::workspace::{Changed, Workspace};
 use serde_json::json;
@@ -121,7 +122,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
     }
     // A file that must not be read is not read for a preview. A failed match is reported when the call runs, after the
     // ruling, because its message shows lines of the file.
-    let readable = place.inside && workspace.may_search(&place.path);
+    let readable = place.inside && workspace.may_search(UNASKED, &place.path);
     let preview = match place.found {
         PathStatus::Nothing if request.old.is_empty() => {
             Some(file_diff(place.shown(), None, &plain_line_ends(&request.new)))
