@@ -2,6 +2,7 @@
 
 use super::tokens::{plain, tokens};
 use crate::tools::diff::shorten;
+use crate::tools::write_file::MAX_WRITE;
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -12,8 +13,13 @@ pub enum EditFailure {
     Same,
     /// The old text is not in the file. `closest`: the most similar lines, numbered, or empty.
     Nothing { closest: String },
-    /// The old text matches several places; the numbers of their first lines.
+    /// The old text matches several places; the numbers of their first lines. If these are more than `MANY`, there may
+    /// be further ones.
     Many { lines: Vec<usize> },
+    /// The edit would add more text than one call may write.
+    Large { bytes: usize },
+    /// The old text is so repetitive, or so much like many places, that the comparison was stopped.
+    Costly,
     /// The number of places differs from the expected one.
     Count { found: u64, expected: u64 },
     /// A line of the new text is a placeholder for omitted code.
@@ -21,6 +27,9 @@ pub enum EditFailure {
     /// The place is found, but the new text for it is ambiguous.
     Unsure { line: usize, why: String, closest: String },
 }
+
+/// Upper limit for the places that are counted if only one may match.
+pub(super) const MANY: usize = 1_000;
 
 /// Upper limit for the places that are listed.
 const NAMED: usize = 20;
@@ -32,6 +41,7 @@ impl EditFailure {
             Self::Same => "edit_no_change",
             Self::Nothing { .. } | Self::Unsure { .. } => "edit_no_occurrence_found",
             Self::Many { .. } | Self::Count { .. } => "edit_expected_occurrence_mismatch",
+            Self::Large { .. } | Self::Costly => "content_too_large",
             Self::Placeholder(_) => "omission_placeholder",
         }
     }
@@ -54,9 +64,22 @@ impl EditFailure {
                 let named: Vec<String> = lines.iter().take(NAMED).map(ToString::to_string).collect();
                 let named = named.join(", ");
                 let more = if lines.len() > NAMED { ", …" } else { "" };
+                let count = match lines.len() > MANY {
+                    true => format!("more than {MANY}"),
+                    false => lines.len().to_string(),
+                };
                 format!(
-                    "old_string matches {} places in {path}, at lines {named}{more}; nothing was changed. Add lines around it until it matches one place, or set allow_multiple to true to replace all",
-                    lines.len()
+                    "old_string matches {count} places in {path}, at lines {named}{more}; nothing was changed. Add lines around it until it matches one place, or set allow_multiple to true to replace all"
+                )
+            }
+            Self::Large { bytes } => {
+                format!(
+                    "what the edit adds to {path} has {bytes} bytes, and one call writes at most {MAX_WRITE}; nothing was changed. Write less, or in parts"
+                )
+            }
+            Self::Costly => {
+                format!(
+                    "old_string is not in {path} as it is written, and it is too repetitive to look for similar text; nothing was changed. Copy a shorter part from the file"
                 )
             }
             Self::Count { found, expected } => {

@@ -176,3 +176,52 @@ fn a_copy_that_is_less_deep_is_no_part_of_a_line() {
         blanks.replace("2   \n", "2   \nw = 0\n")
     );
 }
+
+#[test]
+fn many_places_take_no_longer_than_the_file_is_long() {
+    let started = std::time::Instant::now();
+    let kind = |outcome: Result<Match, EditFailure>| outcome.map_err(|miss| miss.kind()).map(|landing| landing.bytes);
+    // Many matches in one line, in an encoding where characters are counted.
+    let line = "one, two; three and four é; ".repeat(90_000);
+    let bytes: Vec<u8> = line.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
+    let changed: Vec<u8> = line
+        .replace("two", "2")
+        .chars()
+        .map(|c| u8::try_from(u32::from(c)).unwrap())
+        .collect();
+    assert_eq!(kind(land(&decode(&bytes).unwrap(), "two", "2", true)).unwrap(), changed);
+    // Many matches of whole lines.
+    let lines = decode("x\n".repeat(30_000).as_bytes()).unwrap();
+    assert_eq!(
+        kind(land(&lines, "x\n", "\tx\n", true)).unwrap(),
+        "\tx\n".repeat(30_000).as_bytes()
+    );
+    assert_eq!(
+        kind(land(&lines, "x\n", &format!("{}\n", "y".repeat(1_000)), true)),
+        Err("content_too_large")
+    );
+    // Matches that overlap, exactly and in their words.
+    let same = decode("a".repeat(2_000_000).as_bytes()).unwrap();
+    let many = land(&same, &"a".repeat(100_000), "b", false).unwrap_err();
+    assert!(
+        many.message("f").contains("matches more than 1000 places"),
+        "{}",
+        many.message("f")
+    );
+    let words = decode("a ".repeat(100_000).as_bytes()).unwrap();
+    assert_eq!(
+        kind(land(&words, &"a  ".repeat(20_000), "b", false)),
+        Err("content_too_large")
+    );
+    // Long words that differ in many characters.
+    let long = decode("ab".repeat(50_000).as_bytes()).unwrap();
+    assert!(land(&long, &"ac".repeat(50_000), "b", false).is_err());
+    assert!(started.elapsed() < std::time::Duration::from_secs(30));
+}
+
+#[test]
+fn a_numbered_copy_is_found_where_a_line_begins() {
+    let file = format!("{}x\n", "ax\n".repeat(1_500));
+    let landing = land(&decode(file.as_bytes()).unwrap(), "1501: x", "1501: y", false).unwrap();
+    assert_eq!(landing.bytes, format!("{}y\n", "ax\n".repeat(1_500)).as_bytes());
+}
