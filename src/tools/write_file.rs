@@ -6,7 +6,7 @@ use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
 use super::results::PREFIX;
 use super::schema::{object, string};
-use super::{PreparedCall, ToolError, placeholder};
+use super::{PreparedCall, ToolContext, ToolError, placeholder};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
 use crate::base::call::{Display, FileDiff, Location, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::base::quote::counted;
@@ -87,7 +87,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
         title: format!("{verb} {}", place.shown()),
         access: Access::write(place.clone()),
         preview: Some(diff(&place, before.as_ref(), &content)),
-        work: blocking(move |context| write(&place, &content, &context.workspace)),
+        work: blocking(move |context| write(&place, &content, context)),
     })
 }
 
@@ -115,7 +115,8 @@ fn old(place: &ResolvedPath, workspace: &Workspace) -> Result<Option<Vec<u8>>, T
     }
 }
 
-fn write(place: &ResolvedPath, content: &str, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
+fn write(place: &ResolvedPath, content: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    let workspace = &context.workspace;
     let path = &place.path;
     let before = old(place, workspace)?;
     let changed = before
@@ -161,7 +162,12 @@ fn write(place: &ResolvedPath, content: &str, workspace: &Workspace) -> Result<T
         ));
     }
     let lines = match &text {
-        Some(text) => changed_lines(text.as_str(), &plain_line_ends(content), SHOWN_LINES),
+        Some(text) => changed_lines(
+            text.as_str(),
+            &plain_line_ends(content),
+            SHOWN_LINES,
+            &context.scope.redactor,
+        ),
         None => "(the old content was not text)".to_owned(),
     };
     let told = format!("Overwrote {path} ({counts} lines). Changed lines:\n{lines}");
