@@ -141,11 +141,12 @@ fn included(query: &Query, path: &str) -> bool {
     let below = path
         .strip_prefix(query.start.path.as_str())
         .map_or(path, |rest| rest.trim_start_matches('/'));
-    // A glob may be relative to the workspace or to dir_path.
-    [path, below].iter().any(|path| {
-        let fits = include.matched(path, false);
-        fits.is_whitelist() || (fits.is_none() && include.num_whitelists() == 0)
-    })
+    // A glob may be relative to the workspace or to dir_path. One with `!` excludes what either fits.
+    let mut fits = [path, below].into_iter().map(|path| include.matched(path, false));
+    match include.num_whitelists() {
+        0 => !fits.any(|fits| fits.is_ignore()),
+        _ => fits.any(|fits| fits.is_whitelist()),
+    }
 }
 
 fn lock(hits: &Mutex<Hits>) -> std::sync::MutexGuard<'_, Hits> {
