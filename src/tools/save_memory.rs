@@ -248,8 +248,8 @@ mod tests {
             let context = bench.context(n);
             move || save(Whose::Project, None, &format!("note {n}"), &context).unwrap()
         };
-        keep(0)();
-        let runs: Vec<_> = (1..=16).map(|n| std::thread::spawn(keep(n))).collect();
+        keep(1)();
+        let runs: Vec<_> = (2..=17).map(|n| std::thread::spawn(keep(n))).collect();
         runs.into_iter().for_each(|run| drop(run.join().unwrap()));
         let text = recall(&bench.context(1).scope.memory).unwrap().unwrap();
         assert_eq!(text.matches("\"note ").count(), 17, "{text}");
