@@ -44,7 +44,8 @@ pub fn current(spec: &ToolSpec, args: &Map<String, Value>) -> Result<Map<String,
             fits.then_some(*newer)
         });
         let target = newer.unwrap_or(name);
-        if newer.is_some() && args.get(target).is_some_and(|given| !given.is_null()) {
+        let given = args.get(target).is_some_and(|given| !given.is_null()) || now.contains_key(target);
+        if newer.is_some() && given {
             return Err(invalid(format!(
                 "`{name}` is the older name of `{target}`: give only `{target}`"
             )));
