@@ -4,8 +4,9 @@ use super::testing::TestWorkspace;
 use serde_json::Value;
 
 /// Runs every case of a table. A case has `tree` (path to text, or `{bytes: [..]}`), `links`, `unreadable` (path
-/// suffixes), `unlisted` (path suffixes that only `glob` must not show), and `calls`, each with `tool`, `args`, `told` (the whole text) or `has` (parts of it), and optionally
-/// `lacks` (text that must not occur) and `after` (path to the text expected afterwards).
+/// suffixes), `unlisted` (path suffixes that only `glob` must not show), and `calls`, each with `tool`, `args`, `told`
+/// (the whole text) or `has` (parts of it), and optionally `lacks` (text that must not occur) and `after` (path to the
+/// text expected afterwards).
 fn table(text: &str) {
     let cases: Value = serde_saphyr::from_str(text).unwrap();
     for (name, case) in cases.as_object().unwrap() {

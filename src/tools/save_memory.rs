@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 const FILE: &str = "memory.json";
 
-/// The file whose lock is held while the notes are changed; the notes themselves are replaced by rename, which a lock on
-/// them would not survive.
+/// The file whose lock is held while the notes are changed; the notes themselves are replaced by rename, which a lock
+/// on them would not survive.
 const LOCK: &str = "memory.lock";
 
 /// How long a call waits for another run to release the lock, and how often it tries.

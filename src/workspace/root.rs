@@ -22,8 +22,8 @@ const MAX_LINKS: usize = 40;
 /// The directory that contains run directories; never visible to tools.
 const OWN_DIR: &str = ".overnight";
 
-/// The tool by whose rules is decided what may be read although no call asks for it: previews, context files, references
-/// in prompts.
+/// The tool by whose rules is decided what may be read although no call asks for it: previews, context files,
+/// references in prompts.
 pub const UNASKED: &str = "grep_search";
 
 /// Whether a tool, given by its name, must not open a relative path that it found.

@@ -10,8 +10,8 @@ use memchr::memmem::Finder;
 use std::cell::OnceCell;
 use std::ops::Range;
 
-/// The positions of `part` in `text`, including overlapping ones; at most one more than `MANY`, because each costs up to
-/// the length of `part`.
+/// The positions of `part` in `text`, including overlapping ones; at most one more than `MANY`, because each costs up
+/// to the length of `part`.
 pub(super) fn overlapping(text: &str, part: &str) -> Vec<usize> {
     let finder = Finder::new(part.as_bytes());
     let mut found = Vec::new();

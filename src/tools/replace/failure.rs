@@ -80,12 +80,14 @@ impl EditFailure {
             }
             Self::Large { bytes } => {
                 format!(
-                    "what the edit adds to {path} has {bytes} bytes, and one call writes at most {MAX_WRITE}; nothing was changed. Write less, or in parts"
+                    "what the edit adds to {path} has {bytes} bytes, and one call writes at most {MAX_WRITE}; \
+                     nothing was changed. Write less, or in parts"
                 )
             }
             Self::Costly => {
                 format!(
-                    "old_string is not in {path} as it is written, and it is too repetitive to look for similar text; nothing was changed. Copy a shorter part from the file"
+                    "old_string is not in {path} as it is written, and it is too repetitive to look for similar text; \
+                     nothing was changed. Copy a shorter part from the file"
                 )
             }
             Self::Count { found, expected } => {

@@ -151,8 +151,8 @@ pub(super) const EACH_TOKEN: usize = 64;
 const EACH_CHARACTER: usize = 4;
 
 /// Pairs a copy with the file's tokens from the first on. Words may be misspelt or added in the copy, commas and
-/// semicolons lost or added. `None`: the texts differ otherwise, or in more than `limit` characters, or `spend` refused.
-/// `known`: whether the file has this word. `spend`: whether this much more work may be done.
+/// semicolons lost or added. `None`: the texts differ otherwise, or in more than `limit` characters, or `spend`
+/// refused. `known`: whether the file has this word. `spend`: whether this much more work may be done.
 pub(super) fn pair(
     copy: &[Token<'_>],
     file: &[Token<'_>],

@@ -186,8 +186,8 @@ impl Text {
         self.lines.partition_point(|line| line.at <= at).saturating_sub(1)
     }
 
-    /// As [`Text::raw_at`], counted from an earlier offset whose raw offset is known, unless a line begins in between: the
-    /// start of a long line may be far away.
+    /// As [`Text::raw_at`], counted from an earlier offset whose raw offset is known, unless a line begins in between:
+    /// the start of a long line may be far away.
     fn raw_after(&self, (from, raw): (usize, usize), at: usize) -> usize {
         if self.line_start(at) > from {
             return self.raw_at(at);
