@@ -31,7 +31,7 @@ use crate::recipe::Plan;
 use crate::tools::mcp::Servers;
 use crate::tools::notices::Notices;
 use crate::tools::web::{Search, Web};
-use crate::tools::{Registry, ToolScope, save_memory, web_search};
+use crate::tools::{Registry, ToolScope, builtin_spec, save_memory, web_search};
 use crate::workspace::isolate::{self, Standing, Told};
 use crate::workspace::{Workspace, context, patch, skills};
 use std::path::{Path, PathBuf};
@@ -505,10 +505,11 @@ pub fn pricing() -> Result<Pricing, Refusal> {
     }
 }
 
-/// Hides files that the policy makes unreadable from searches.
+/// Withholds from each tool's searches the files that the policy makes unreadable to that tool.
 pub fn hide_unreadable(workspace: &mut Workspace, policies: &PolicySet) {
     let policies = policies.clone();
-    workspace.set_unreadable(Box::new(move |path| {
-        policies.unreadable("grep_search", ToolKind::Search, path)
+    workspace.set_unreadable(Box::new(move |tool, path| {
+        let kind = builtin_spec(tool).map_or(ToolKind::Search, |spec| spec.kind);
+        policies.unreadable(tool, kind, path)
     }));
 }

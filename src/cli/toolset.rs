@@ -255,7 +255,7 @@ fn config(name: &str, server: &McpServer, ground: &ServerContext<'_>) -> Result<
         name: name.to_owned(),
         way,
         required: server.required,
-        start: call.min(mcp::START),
+        start: server.timeout_ms.map_or(mcp::START, Duration::from_millis),
         call,
         include: server.include_tools.clone(),
         exclude: server.exclude_tools.clone(),
