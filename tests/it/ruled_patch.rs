@@ -403,6 +403,40 @@ fn below_the_top_of_the_repository_paths_are_the_workspaces() {
 }
 
 #[test]
+fn a_workspace_in_a_protected_directory_opens_nothing() {
+    let rules = "version: 1
+extends: [builtin:edit]
+rules:
+  - { allow: [write_file, replace], paths: ['ci.yml', '*.yml', 'workflows/ci.yml'] }
+  - { allow: run_shell_command, commands: [bash fix.sh] }
+sandbox: { level: none }
+";
+    let fix = "for f in ci.yml workflows/ci.yml; do [ -e $f ] && echo 'name: other' > $f; done; true\n";
+    for (workspace, file) in [(".github/workflows", "ci.yml"), (".github", "workflows/ci.yml")] {
+        for reply in [writes(file, "name: other\n"), shell("bash fix.sh")] {
+            let world = World::repo(&[
+                (".github/workflows/ci.yml", "name: ci\n"),
+                (".github/fix.sh", fix),
+                (".github/workflows/fix.sh", fix),
+            ]);
+            world.run(
+                &script(&[reply, says("done")]),
+                rules,
+                &["-p", "x", "--workspace", workspace],
+            );
+            let result = world.result();
+            assert!(result.to_string().contains("protected_path"), "{workspace}: {result}");
+            assert_ne!(result["verdict"], json!("passed"), "{workspace}: {result}");
+            assert_eq!(
+                world.read(".github/workflows/ci.yml"),
+                "name: ci\n",
+                "{workspace}: {result}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_formatter_changes_only_what_may_be_changed() {
     if !have(
         "rustfmt",

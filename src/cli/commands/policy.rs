@@ -151,14 +151,16 @@ impl Judge {
         let mut files = SourceFiles::default();
         let mut warnings = Vec::new();
         let names = [name.to_owned()];
-        let policies = settings::rulers(&names, None, dir, &mut files, &mut warnings).await?;
+        let mut policies = settings::rulers(&names, None, dir, &mut files, &mut warnings).await?;
         for warning in warnings {
             out::stderr(&warning);
         }
+        let workspace = Arc::new(bootstrap::workspace(dir, &[], None)?);
+        bootstrap::place(&mut policies, &workspace);
         Ok(Self {
             policies,
             tools: bootstrap::registry(None, true)?,
-            workspace: Arc::new(bootstrap::workspace(dir, &[], None)?),
+            workspace,
         })
     }
 
