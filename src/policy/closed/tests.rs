@@ -72,7 +72,7 @@ fn by_table() {
 
 #[test]
 fn what_is_protected_from_the_top_of_the_repository_is_closed() {
-    let mut set = set_of(&[&["{ allow: [write_file, run_shell_command], paths: ['workflows/ci.yml', 'ci.yml'] }"]]);
+    let mut set = set_of(&[&["{ allow: [write_file, replace], paths: ['workflows/ci.yml', 'ci.yml'] }"]]);
     set.place_in_repository(".github");
     let closed = set.closed();
     for (path, is_dir, held) in [
