@@ -86,8 +86,10 @@ pub fn entry_above(above: &[String], path: &str) -> Option<&'static ProtectedNam
 /// A protected name below a directory of the workspace that begins in `above`, as in [`entry_above`].
 pub fn below_above(above: &[String], dir: &str) -> Option<&'static ProtectedName> {
     let parts = from_top(above, dir)?;
-    let starts = |entry: &ProtectedName| if entry.anywhere { above.len() } else { 1 };
-    LIST.iter().find(|entry| entry.lies_below(&parts, starts(entry)))
+    LIST.iter().find(|entry| {
+        let starts = if entry.anywhere { above.len() } else { 1 };
+        entry.lies_below(&parts, starts)
+    })
 }
 
 /// The folded components of a workspace path from the top of the repository; `None` if the workspace is the top.
