@@ -51,9 +51,18 @@ pub fn workspace(dir: &Path, hidden: &[PathBuf], plan: Option<&Plan>) -> Result<
     Ok(workspace)
 }
 
+/// Tells the policies where the workspace lies in its repository, because protected names hold from its top.
+pub fn place(policies: &mut PolicySet, workspace: &Workspace) {
+    let root = workspace.root();
+    let top = patch::repository(root).map(|found| found.top);
+    let below = top.as_deref().and_then(|top| root.strip_prefix(top).ok());
+    policies.place_in_repository(&below.map(Path::to_string_lossy).unwrap_or_default());
+}
+
 /// Excludes this program's own files in the policies: run directories are invisible, and the run's own files must not
-/// be written, neither at their real path nor where a link to them is.
+/// be written, neither at their real path nor where a link to them is. Also does what [`place`] does.
 pub fn guard(policies: &mut PolicySet, workspace: &Workspace, hidden: &[PathBuf], own: &[String]) {
+    place(policies, workspace);
     let inside = |path: &Path| {
         let place = workspace.locate(&environment::absolute(path).to_string_lossy());
         (place.inside && !place.path.is_empty()).then_some(place.path)

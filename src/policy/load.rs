@@ -74,6 +74,7 @@ pub fn load_with(
         files: policies,
         protect: Vec::new(),
         hidden: Vec::new(),
+        above: Vec::new(),
     };
     if !any_error(&problems) {
         for policy in &set.files {
@@ -218,6 +219,7 @@ fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &FsView<'_>) ->
             }],
             protect: Vec::new(),
             hidden: Vec::new(),
+            above: Vec::new(),
         };
         let ruling = super::decide::decide(&alone, &asked, &access, terrain, &Uses::default());
         return if ruling.decision == Decision::Allow {
