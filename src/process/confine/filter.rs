@@ -163,9 +163,9 @@ fn build(level: SandboxLevel, unix: bool) -> Result<Vec<BpfProgram>, seccompiler
         machine_wide(&mut rules)?;
     }
     let refuse = program(rules, libc::EPERM.unsigned_abs())?;
-    // The flags of `clone3` are in memory, which a filter cannot read; after ENOSYS the C library falls back to
-    // `clone`.
-    let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    // The flags of `clone3` and the mode of `openat2` are in memory, which a filter cannot read; after ENOSYS programs
+    // fall back to `clone` and `openat`, as on older kernels.
+    let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new()), (libc::SYS_openat2, Vec::new())]);
     Ok(vec![
         refuse,
         program(unknown, libc::ENOSYS.unsigned_abs())?,

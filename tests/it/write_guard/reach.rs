@@ -80,6 +80,30 @@ os.system(\"cp -a src c2 && tar cf t.tar src && rm -r c2 && tar xpf t.tar -C \" 
     }
 }
 
+/// The mode of `openat2` is in memory, where no filter can see its set-id bits.
+#[tokio::test]
+async fn no_call_makes_a_file_with_a_set_id_bit() {
+    let text = "
+import ctypes, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+for name, mode in ((\"src/user\", 0o4755), (\"src/group\", 0o2644)):
+  how = struct.pack(\"QQQ\", os.O_CREAT | os.O_RDWR, mode, 0)
+  print(libc.syscall(437, -100, name.encode(), how, 24), ctypes.get_errno())
+  for call in (lambda: os.open(name, os.O_CREAT | os.O_RDWR, mode), lambda: os.mknod(name, 0o100000 | mode)):
+    try: call(); print(\"made\")
+    except OSError as e: print(e.errno)
+  try: os.open(\"src\", os.O_TMPFILE | os.O_RDWR, mode); print(\"made\")
+  except OSError as e: print(e.errno)
+";
+    for level in CONFINED {
+        let ground = ground(level);
+        let before = ground.picture();
+        let got = ground.python(text, &Writes::Tree).await;
+        assert_eq!(got.stdout.text, "-1 38\n1\n1\n1\n".repeat(2), "{level:?}");
+        assert_eq!(ground.picture(), before, "{level:?}");
+    }
+}
+
 #[tokio::test]
 async fn other_processes_and_the_machine_are_left_alone() {
     let ground = ground(SandboxLevel::Landlock);
