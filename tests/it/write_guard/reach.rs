@@ -104,6 +104,36 @@ for name, mode in ((\"src/user\", 0o4755), (\"src/group\", 0o2644)):
     }
 }
 
+/// An access control list would open the workspace to other users after the command.
+#[tokio::test]
+async fn access_control_lists_are_neither_set_nor_removed() {
+    let text = "
+import os, struct
+entry = lambda tag, rights, who=0xffffffff: struct.pack(\"<HHI\", tag, rights, who)
+acl = struct.pack(\"<I\", 2) + entry(1, 7) + entry(2, 7, 65534) + entry(4, 7) + entry(16, 7) + entry(32, 7)
+for path in (\"src\", \".\"):
+  fd = os.open(path, os.O_RDONLY)
+  for name in (\"system.posix_acl_default\", \"system.posix_acl_access\"):
+    by_path, by_handle = lambda: os.setxattr(path, name, acl), lambda: os.setxattr(fd, name, acl)
+    for call in (by_path, by_handle, lambda: os.removexattr(path, name)):
+      try: call(); print(\"done\")
+      except OSError as e: print(e.errno)
+import sys; sys.stdout.flush()
+os.system(\"cp -a src copy && cp -p src/a.txt b && mkdir -m 700 d && install -m 600 src/a.txt c && echo copied\")
+";
+    for level in CONFINED {
+        let ground = ground(level);
+        let got = ground.python(text, &Writes::Tree).await;
+        assert_eq!(got.stdout.text, format!("{}copied\n", "95\n".repeat(12)), "{level:?}");
+        let handle = std::fs::File::open(&ground.confinement.workspace).unwrap();
+        let mut names = Vec::with_capacity(256);
+        // A file system without attributes has no list either.
+        let _ = rustix::fs::flistxattr(&handle, rustix::buffer::spare_capacity(&mut names));
+        let names = String::from_utf8_lossy(&names).into_owned();
+        assert!(!names.contains("posix_acl"), "{level:?}: {names}");
+    }
+}
+
 #[tokio::test]
 async fn other_processes_and_the_machine_are_left_alone() {
     let ground = ground(SandboxLevel::Landlock);
