@@ -15,6 +15,7 @@ pub(crate) mod at;
 mod compare;
 pub mod names;
 mod node;
+mod object;
 mod prepare;
 mod walk;
 
