@@ -37,6 +37,7 @@ fn tree(protected: &[&str]) -> (TempDir, Confinement) {
         witness: false,
         env: Vec::new(),
         spare: Arc::default(),
+        links: Arc::default(),
     };
     (dir, confinement)
 }
@@ -182,6 +183,80 @@ fn a_shared_object_with_other_content_of_the_same_size_is_a_change() {
         fs::hard_link(&path, dir.path().join("other")).unwrap();
         assert_eq!(compare(guard).join(" "), format!("{object} (could not be put back)"));
     }
+}
+
+/// A workspace of which two names share a file with a store outside.
+fn linked_outside() -> (TempDir, Confinement, PathBuf) {
+    let (dir, mut confinement) = tree(&PROTECTED);
+    confinement.level = SandboxLevel::Landlock;
+    let store = dir.path().with_extension("store");
+    fs::write(&store, "shared").unwrap();
+    fs::set_permissions(&store, Permissions::from_mode(0o751)).unwrap();
+    set_back(&store, std::time::UNIX_EPOCH + std::time::Duration::from_secs(5));
+    for name in ["one", "sub/two"] {
+        fs::hard_link(&store, dir.path().join(name)).unwrap();
+    }
+    (dir, confinement, store)
+}
+
+#[test]
+fn a_file_that_is_linked_outside_becomes_a_copy_with_all_that_it_had() {
+    let (dir, confinement, store) = linked_outside();
+    let at = |name: &str| dir.path().join(name);
+    fs::hard_link(at("free"), at("sub/free")).unwrap();
+    let object = dir.path().with_extension("object");
+    fs::hard_link(at(".git/objects/ab/c"), &object).unwrap();
+    let number = |path: &Path| fs::metadata(path).unwrap().ino();
+    let rest = |path: &Path| {
+        let data = fs::metadata(path).unwrap();
+        let text = fs::read_to_string(path).unwrap();
+        (data.mode(), data.uid(), data.gid(), data.mtime(), text)
+    };
+    let before = picture(dir.path());
+    assert!(Guarded::take(&confinement, &Writes::Nothing).is_ok());
+    assert_eq!(
+        number(&at("one")),
+        number(&store),
+        "nothing is granted, so nothing is done"
+    );
+    drop(take(&confinement));
+    assert_ne!(number(&at("one")), number(&store));
+    assert_eq!(number(&at("one")), number(&at("sub/two")));
+    assert_eq!(rest(&at("one")), rest(&store));
+    assert_eq!(picture(dir.path()), before);
+    assert_eq!(
+        number(&at("free")),
+        number(&at("sub/free")),
+        "both names are in the workspace"
+    );
+    assert_eq!(number(&at(".git/objects/ab/c")), number(&object));
+    fs::hard_link(&store, at("later")).unwrap();
+    drop(take(&confinement));
+    assert_eq!(number(&at("later")), number(&store), "it is done once");
+    for path in [store, object] {
+        fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn files_behind_hard_links_that_are_too_large_to_copy_are_named_and_left() {
+    let (dir, _, store) = linked_outside();
+    let root = at::root(dir.path()).unwrap();
+    let search = TreeWalk {
+        root: &root,
+        closed: &crate::base::grant::NothingClosed,
+        own: &[],
+        most_names: walk::MOST_NAMES,
+        most_time: walk::MOST_TIME,
+        links: true,
+    };
+    let linked = search.find_linked().linked;
+    assert_eq!(linked.len(), 2);
+    let error = links::separate_files(&root, linked, 5, walk::MOST_TIME).unwrap_err();
+    assert!(error.starts_with("limit:guard_links: "), "{error}");
+    assert!(error.contains("6 bytes"), "{error}");
+    assert_eq!(fs::metadata(&store).unwrap().nlink(), 3);
+    fs::remove_file(store).unwrap();
 }
 
 #[test]

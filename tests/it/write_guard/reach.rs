@@ -1,7 +1,7 @@
 //! What else a command can touch: files outside, other processes, sockets, memory.
 
-use super::{CONFINED, entries, ground, one};
-use overnight::base::grant::Writes;
+use super::{CONFINED, entries, ground, one, place};
+use overnight::base::grant::{WriteKind, Writes};
 use overnight::process::{self, SandboxLevel};
 use std::time::Duration;
 
@@ -43,6 +43,33 @@ async fn files_outside_keep_mode_owner_times_and_attributes() {
             assert_eq!(
                 (got.stdout.text.as_str(), picture()),
                 ("", before),
+                "{level:?} {writes:?}"
+            );
+        }
+    }
+}
+
+/// Package managers link the files of an environment from a store outside, which are then the same files.
+#[tokio::test]
+async fn a_file_with_a_hard_link_outside_is_written_in_the_workspace_only() {
+    for level in CONFINED {
+        let in_place = Writes::Paths {
+            paths: vec![place("src/linked", WriteKind::InPlace)],
+            maybe: Vec::new(),
+        };
+        for writes in [Writes::Tree, entries(&["src/linked"]), in_place] {
+            let ground = ground(level);
+            let store = ground.top.path().join("outside/secret");
+            std::fs::hard_link(&store, ground.confinement.workspace.join("src/linked")).unwrap();
+            let before = one(&store);
+            let got = ground
+                .run("cat src/linked; echo new > src/linked; chmod 600 src/linked", &writes)
+                .await;
+            assert_eq!(one(&store), before, "{level:?} {writes:?}");
+            assert_eq!(got.stdout.text, "old\n", "{level:?} {writes:?}");
+            assert_eq!(
+                ground.read("ws/src/linked").as_deref(),
+                Some("new\n"),
                 "{level:?} {writes:?}"
             );
         }
