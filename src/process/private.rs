@@ -336,6 +336,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         network: wishes.network.clone(),
         witness: wishes.witness && wishes.level != SandboxLevel::None,
         spare: Arc::default(),
+        links: Arc::default(),
     })
 }
 

@@ -60,6 +60,7 @@ fn house(level: SandboxLevel) -> House {
             env("TMPDIR", &at("tmp")),
         ],
         spare: Arc::default(),
+        links: Arc::default(),
     };
     House { top, confinement }
 }
