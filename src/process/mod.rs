@@ -22,6 +22,7 @@ pub mod proxy;
 mod sandbox;
 mod self_protection;
 pub mod serve;
+pub mod sides;
 mod spawn;
 mod spawn_error;
 mod stat;
@@ -79,6 +80,8 @@ pub struct Confinement {
     pub env: Vec<(String, String)>,
     /// The child that is ready for the next command.
     pub spare: Arc<SpareChild>,
+    /// Whose home and temporary directory are among `writable`, `placed` and `env`; `None` if there are none.
+    pub side: Option<sides::OwnSide>,
     /// Whether the workspace still shares files with places outside.
     pub links: Arc<SeparatedLinks>,
 }
@@ -100,6 +103,7 @@ impl Confinement {
             witness: false,
             env: Vec::new(),
             spare: Arc::default(),
+            side: None,
             links: Arc::default(),
         }
     }

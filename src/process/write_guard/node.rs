@@ -252,7 +252,7 @@ impl TreeNode {
     }
 
     /// Whether the entry is unchanged. A new modification time with the same content does not count as a change, nor
-    /// does a further hard link.
+    /// does a further hard link of a file whose content is kept or known by its name.
     pub fn is_unchanged(
         &self,
         root: &OwnedFd,
@@ -277,14 +277,17 @@ impl TreeNode {
                 link.is_ok_and(|now| now == *target)
             }
             NodeKind::File(StoredContent::NotHeld) => {
-                // A process can set the modification time, but not the change time.
-                let untouched = (now.modified, now.changed) == (self.print.modified, self.print.changed);
+                // A process can set the modification time, but not the change time. Where that does not show every write,
+                // it still counts for what is no object, since there is nothing else to compare.
+                let is_object = is_object(path);
+                let shows = exact == Some(self.print.device) || !is_object;
+                let untouched = shows && (now.modified, now.changed) == (self.print.modified, self.print.changed);
                 // A new hard link updates the change time too. Git updates the times of an object instead of writing it
                 // again, and a local clone shares its file. Then the content decides.
                 let linked = now.modified == self.print.modified && now.links != self.print.links;
-                let shared = (linked || self.print.links > 1) && is_object(path);
+                let by_content = is_object && (linked || self.print.links > 1 || !shows);
                 (now.inode, now.size) == (self.print.inode, self.print.size)
-                    && (untouched || shared && object::is_intact(root, path, self.trailer, &held.checked))
+                    && (untouched || by_content && object::is_intact(root, path, self.trailer, &held.checked))
             }
             NodeKind::File(content) => {
                 now.size == self.print.size

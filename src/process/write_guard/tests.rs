@@ -38,6 +38,7 @@ fn tree(protected: &[&str]) -> (TempDir, Confinement) {
         env: Vec::new(),
         spare: Arc::default(),
         links: Arc::default(),
+        side: None,
     };
     (dir, confinement)
 }
