@@ -2,7 +2,7 @@
 
 mod files;
 
-pub use files::Copy;
+pub use files::{Copy, NOTE};
 
 use self::files::OutputFiles;
 use super::args::{RunFlags, StdoutFormat as Stdout};
@@ -17,6 +17,9 @@ use crate::report::transcript::DeclaredPrompt;
 use crate::report::{junit, result, stream};
 use std::collections::BTreeMap;
 use std::path::Path;
+
+/// The message for `git am` that a delivery leaves in the run directory.
+pub const MBOX: &str = "changes.mbox";
 
 /// Additional output paths that flags name.
 #[derive(Clone, Debug, Default)]
