@@ -1,13 +1,15 @@
 //! Finds mistakes that would certainly cause a failure at run time: unknown names of models and tools, commands with
 //! bash syntax errors, missing context files.
 
+use super::environment;
+use super::programs::{self, AbsentProgram};
 use crate::base::call::ToolKind;
 use crate::diag::{self, Diagnostic, Spanned};
 use crate::policy::rule::is_later;
 use crate::policy::shell;
 use crate::provider::open::check_name;
-use crate::recipe::Recipe;
 use crate::recipe::model::StepSource;
+use crate::recipe::{Plan, Recipe};
 use crate::tools::builtin_specs;
 use std::path::Path;
 
@@ -31,22 +33,52 @@ pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
     if let Some(root) = workspace {
         for path in recipe.context.iter().filter(|path| !is_there(root, &path.value)) {
             let message = format!("{} has no `{}`", root.display(), path.value);
-            let problem = Diagnostic::error("no-context-file", path.span, message);
-            found.push(
-                problem.help("name a file of the workspace; in a run this is a warning unless it is `required: true`"),
-            );
+            // As in a run.
+            let problem = match recipe
+                .required_context
+                .iter()
+                .any(|required| required.span == path.span)
+            {
+                true => Diagnostic::error("no-context-file", path.span, message),
+                false => Diagnostic::warning("no-context-file", path.span, message),
+            };
+            found.push(problem.help("name a file of the workspace"));
         }
     }
     if let Some(root) = workspace {
         for path in recipe.skills.iter().filter(|path| !is_there(root, &path.value)) {
             let message = format!("{} has no skill `{}`", root.display(), path.value);
-            let problem = Diagnostic::error("no-skill", path.span, message);
-            found.push(
-                problem.help("name a SKILL.md of the workspace, or a directory with one; in a run this is a warning"),
-            );
+            let problem = Diagnostic::warning("no-skill", path.span, message);
+            found.push(problem.help("name a SKILL.md of the workspace, or a directory with one"));
         }
     }
     found
+}
+
+/// The programs that the recipe's commands run in any case and that this machine lacks.
+pub fn absent_programs(recipe: &Recipe, plan: &Plan, workspace: &Path) -> Vec<Diagnostic> {
+    let one = |absent: AbsentProgram| {
+        let step = recipe.steps.iter().find(|step| step.id.value == absent.step)?;
+        let command = match (&absent.check, &step.work) {
+            (Some(name), _) => step
+                .checks
+                .iter()
+                .find(|check| check.name.value == *name)?
+                .what
+                .command()?,
+            (None, StepSource::Run { command, .. }) => command,
+            (None, _) => return None,
+        };
+        let message = format!(
+            "this machine has no program `{}`, which this command runs",
+            absent.program
+        );
+        let problem = Diagnostic::error("no-program", command.span, message);
+        Some(problem.help("install it on this machine, or name a program that it has"))
+    };
+    let root = environment::absolute(workspace);
+    let absent = programs::absent(plan, &root, &environment::variables());
+    absent.into_iter().filter_map(one).collect()
 }
 
 /// The problems of names in `tools.include`, `tools.exclude` and `budget.calls` that no tool can have. Names that only
