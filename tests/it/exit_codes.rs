@@ -99,6 +99,22 @@ fn every_output_says_how_it_ended() {
 }
 
 #[test]
+fn a_quiet_run_says_what_could_not_be_written() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    std::fs::create_dir_all(world.path().join("j.xml/in-the-way")).unwrap();
+    let junit = world.path().join("j.xml").to_string_lossy().into_owned();
+    let more = ["-p", "x", "--quiet", "--junit", &junit];
+    let done = world.run(&script(&[says("done")]), &open_policy(&[]), &more).exits(9);
+    assert!(done.stderr.contains("error: not written: "), "{}", done.stderr);
+    let result = std::fs::read_to_string(world.out().join("result.json")).unwrap();
+    let result: Value = serde_json::from_str(&result).unwrap();
+    assert_eq!(
+        (&result["verdict"], &result["reason"]),
+        (&json!("output"), &json!("output"))
+    );
+}
+
+#[test]
 fn a_wrong_command_line_ends_2_and_prints_nothing_but_its_object() {
     let world = World::repo(&[("a.txt", "one\n")]);
     for args in [
