@@ -380,6 +380,12 @@ fn what_reports_can_report_in_json() {
     assert_eq!(ruling["decision"], "deny");
     let doctor = world.call(&["doctor", "--format", "json"]).json();
     assert!(doctor["findings"].as_array().unwrap().len() > 2, "{doctor}");
+    let done = world.call(&["doctor", "--workspace", "nonexist"]).exits(8);
+    assert!(
+        done.stderr.contains("the workspace nonexist is not a directory"),
+        "{}",
+        done.stderr
+    );
 }
 
 #[test]
