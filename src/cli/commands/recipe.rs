@@ -371,6 +371,10 @@ async fn test(files: Vec<PathBuf>, format: ReportFormat, started: Instant) -> Re
                 .collect()
         }
     };
+    for recipe in files.iter().filter(|file| named && file.as_os_str() != "-") {
+        // A recipe that does not exist is a mistake in the call, and not the failure of a sample.
+        RecipeOrigin::open(recipe, Path::new(".")).await?;
+    }
     let mut failed = 0_usize;
     let mut ran = 0_usize;
     let mut all = Vec::new();
