@@ -303,6 +303,17 @@ fn a_full_stdout_ends_9() {
 }
 
 #[test]
+fn help_and_version_on_a_full_stdout_end_9() {
+    let world = World::new();
+    for args in [&["--help"][..], &["--version"], &["run", "-h"]] {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let child = world.command(args).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+        let done = Done::of(child.wait_with_output().unwrap()).exits(9);
+        assert!(done.stderr.contains("error: stdout: "), "{args:?}: {}", done.stderr);
+    }
+}
+
+#[test]
 fn a_request_is_asked_again_after_a_passing_error() {
     let busy = Answer::Status(503, vec!["retry-after: 0".to_owned()], "{}".to_owned());
     let half = Answer::Half(vec![gemini::chunk(json!([{"text": "hal"}]), None, 5)]);
