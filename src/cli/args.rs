@@ -2,6 +2,7 @@
 
 use super::candidates;
 use crate::base::ids::RunId;
+use crate::base::slug::slug;
 use crate::report::export::ReportFile as Output;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -492,7 +493,7 @@ pub struct DeliverArgs {
     #[arg(long, value_name = "BRANCH")]
     pub base: Option<String>,
     /// Name of the branch; may contain {recipe}, {job} and {digest} (default: overnight/{recipe})
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = branch)]
     pub branch: Option<String>,
     /// Policy that the patch is checked against (default: the recorded ones)
     #[arg(long, value_name = "FILE")]
@@ -878,6 +879,25 @@ fn output(text: &str) -> Result<Output, String> {
     Output::named(text).ok_or_else(|| format!("one of {}", names.join(", ")))
 }
 
+/// A branch name with its placeholders. What a delivery would have to replace in it is refused.
+fn branch(text: &str) -> Result<String, String> {
+    let placeholders = ["{recipe}", "{job}", "{digest}"];
+    let filled = placeholders
+        .iter()
+        .fold(text.to_owned(), |text, name| text.replace(name, "x"));
+    let name = filled.strip_prefix("refs/heads/").unwrap_or(&filled);
+    let is_plain =
+        |part: &str| !part.is_empty() && slug(part) == part && !part.contains("..") && !part.ends_with(".lock");
+    match name != "HEAD" && name.split('/').all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err(
+            "write letters, digits, `-`, `_` and `.` in parts separated by `/`; no part begins or ends with `-` or `.`, \
+             contains `..` or ends with `.lock`"
+                .to_owned(),
+        ),
+    }
+}
+
 fn verdict(text: &str) -> Result<crate::base::outcome::Verdict, String> {
     let parsed = serde_json::from_value(serde_json::Value::String(text.to_owned()));
     parsed.map_err(|_| "write a verdict of a run, such as failed or budget".to_owned())
@@ -921,6 +941,18 @@ mod tests {
         }
         let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
         shown.for_each(|one| undescribed(one, found));
+    }
+
+    #[test]
+    fn a_branch_name_that_a_delivery_would_change_is_refused() {
+        for good in ["fix", "overnight/{recipe}-{digest}", "refs/heads/a/b", "Fix/v1.2_x"] {
+            assert_eq!(branch(good).as_deref(), Ok(good));
+        }
+        for bad in [
+            "bad name", "", "a//b", "-x", "a..b", "x.lock", "a/", "HEAD", "é", "{other}",
+        ] {
+            assert!(branch(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]
