@@ -891,8 +891,8 @@ fn branch(text: &str) -> Result<String, String> {
     match name != "HEAD" && name.split('/').all(is_plain) {
         true => Ok(text.to_owned()),
         false => Err(
-            "write letters, digits, `-`, `_` and `.` in parts separated by `/`; no part begins or ends with `-` or `.`, \
-             contains `..` or ends with `.lock`"
+            "write letters, digits, `-`, `_` and `.` in parts separated by `/`; no part begins or ends with `-` or \
+             `.`, contains `..` or ends with `.lock`"
                 .to_owned(),
         ),
     }

@@ -420,12 +420,12 @@ fn a_check_of_a_recipe_finds_what_a_run_would_meet() {
     assert_eq!((severity(2), severity(3)), ("warning", "error"), "{found}");
     let recipe = world.beside(
         "p.yaml",
-        "version: 1\nname: p\nsteps:\n  - { id: a, run: alsonot }\n  - { id: b, prompt: x, checks: [{ run: notaprogram --x }] }\n",
+        "version: 1\nname: p\nsteps:\n  - { id: a, run: alsonot }\n  - { id: b, prompt: x, checks: [{ run: nota --x }] }\n",
     );
     let done = world.call(&["recipe", "check", &recipe, "--workspace", &ws]).exits(3);
     for said in [
         "p.yaml:4:19: error[no-program]: this machine has no program `alsonot`",
-        "error[no-program]: this machine has no program `notaprogram`",
+        "error[no-program]: this machine has no program `nota`",
     ] {
         assert!(done.stderr.contains(said), "{}", done.stderr);
     }
