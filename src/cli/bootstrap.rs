@@ -13,7 +13,7 @@ use crate::base::event::EventKind;
 use crate::base::model_name::{REPLAY, SCRIPT, is_played};
 use crate::base::ruling::{Decision, PolicyInput};
 use crate::base::secret::{Redactor, is_model_key};
-use crate::diag::SourceFiles;
+use crate::diag::{self, SourceFiles};
 use crate::engine::deps::SandboxMaker;
 use crate::net::addresses;
 use crate::net::client::Limits;
@@ -132,11 +132,17 @@ pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<R
     if unknown.is_empty() {
         return Ok(filtered);
     }
-    Err(Refusal::Invalid(format!(
-        "{}:1:1: error[unknown-tool]: no tool is called {}\nhelp: `overnight tools list` shows the names",
-        plan.name,
-        unknown.join(", ")
-    )))
+    // The names of the recipe that need no server and no discovery were checked at their positions.
+    let known: Vec<&str> = registry.specs().iter().map(|spec| spec.name.as_str()).collect();
+    let line = |name: &String| {
+        let help = match diag::similar_word(name, known.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`overnight tools list` shows the names".to_owned(),
+        };
+        format!("error[unknown-tool]: no tool of this run is called `{name}`\nhelp: {help}")
+    };
+    let lines: Vec<String> = unknown.iter().map(line).collect();
+    Err(Refusal::Invalid(lines.join("\n")))
 }
 
 /// Checks tool names in policies that were not known yet when the policies were parsed.
