@@ -1052,6 +1052,36 @@ fn links_of_a_repository_lead_nowhere() {
     assert!(done.stderr.contains("symbolic link"), "{}", done.stderr);
 }
 
+/// A link in a batch directory would have files written or removed where it leads.
+#[test]
+fn links_of_a_batch_directory_lead_nowhere() {
+    let world = fleet(1);
+    world.beside("hi.yaml", script(&[says("hi")]));
+    let manifest = asking(1, "models: [\"script:hi.yaml\"]\n");
+    world.beside("outside/tree/kept.txt", "kept");
+    let outside = world.path().join("outside");
+    let places = [
+        "out/work/j0",
+        "out/work/other",
+        "out/jobs/j0",
+        "out/logs",
+        "out/work/j0/home",
+    ];
+    for place in places {
+        let link = world.path().join(place);
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(&outside, &link).unwrap();
+        let done = batch(&world, &manifest, &[]).exits(8);
+        let wanted = format!("{place} is a symbolic link");
+        assert!(done.stderr.contains(&wanted), "{wanted}: {}", done.stderr);
+        std::fs::remove_file(&link).unwrap();
+    }
+    assert!(outside.join("tree/kept.txt").is_file());
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);
+    // The control: without the links the job runs.
+    batch(&world, &manifest, &[]).exits(0);
+}
+
 #[test]
 fn a_secret_is_no_parameter_and_no_input() {
     const SECRET: &str = "S3cretValue-1234567890";
