@@ -205,7 +205,11 @@ fn open(places: &[BundlePlace]) -> Result<(Vec<Bundle<'_>>, Vec<&BundlePlace>), 
     }
 }
 
-fn read_plan(dir: &Path, shown: &str) -> Result<PlanFile, BatchError> {
+/// Reads the plan of a batch directory. `shown`: how messages name the directory.
+///
+/// # Errors
+/// It cannot be read, is too large, or was cut or altered.
+pub fn read_plan(dir: &Path, shown: &str) -> Result<PlanFile, BatchError> {
     let path = dir.join(plan::FILE);
     let size = std::fs::metadata(&path)
         .map_err(|error| BatchError::read(&path, &error))?

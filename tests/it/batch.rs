@@ -107,6 +107,29 @@ fn a_batch_is_delivered_to_the_directory_that_it_names() {
     assert!(!branches.trim().is_empty(), "{}", done.stderr);
 }
 
+/// Rows of a job that was taken out of the manifest stay, and its change is not delivered any more.
+#[test]
+fn a_job_that_left_the_manifest_is_not_delivered() {
+    let world = fleet(2);
+    let manifest = |repository: &str| {
+        format!(
+            "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\ntargets: [{{ path: {repository} }}]\n"
+        )
+    };
+    batch(&world, &manifest("r0"), &[]).exits(0);
+    batch(&world, &manifest("r1"), &["--changed"]).exits(0);
+    assert_eq!(rows(&world, "out").len(), 2);
+    let gone = rows(&world, "out")[0]["job"].as_str().unwrap().to_owned();
+    let mut deliver = command(&world, &["deliver", "out", "--to", "branch", "--format", "json"]);
+    let done = Done::of(deliver.envs(GIT_IDENTITY).output().unwrap()).exits(0);
+    assert_eq!(opened(&done), 1, "{}", done.stdout);
+    assert!(done.stderr.contains("1 job that the manifest"), "{}", done.stderr);
+    assert!(done.stderr.contains(&gone), "{gone}: {}", done.stderr);
+    let branches = |name: &str| git_in(&world.path().join(name), &["branch", "--list", "overnight/*"]);
+    assert_eq!(branches("r0").trim(), "");
+    assert_eq!(branches("r1").trim(), "overnight/greet");
+}
+
 /// A recipe that asks no model needs none in a batch either; its commands of git find the repository.
 #[test]
 fn jobs_of_commands_need_no_model() {

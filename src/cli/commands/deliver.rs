@@ -1,10 +1,11 @@
 //! Implements `overnight deliver`: selects the runs, their source and the destination. The delivery itself is in
 //! `deliver`.
 
-use crate::base::quote::counted;
+use crate::base::quote::{counted, first_names};
 use crate::base::secret::Redactor;
 use crate::batch::bundle::{self, BundleSeal};
 use crate::batch::record::{self, BatchEvent};
+use crate::batch::{merge, plan};
 use crate::cli::args::{DeliverArgs, DeliverTo, LineFormat};
 use crate::cli::environment;
 use crate::cli::inputs;
@@ -29,9 +30,12 @@ use crate::report::summary::RunSummary;
 use crate::workspace::patch::{self, Repository};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Limit of names in the line about jobs that are left out.
+const NAMED: usize = 10;
 
 impl From<DeliverTo> for DeliverTarget {
     fn from(to: DeliverTo) -> Self {
@@ -160,8 +164,16 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
         return Ok(None);
     }
     let text = rows_of(&dir, &file)?;
-    let runs = batch::runs(&text, &dir).map_err(|problems| Refusal::Invalid(problems.join("\n")))?;
-    let asked = runs.into_iter().map(|run| {
+    let planned = planned_jobs(&dir)?;
+    let found = batch::runs(&text, &dir, planned.as_ref()).map_err(|problems| Refusal::Invalid(problems.join("\n")))?;
+    if !found.unplanned.is_empty() {
+        out::stderr(&format!(
+            "overnight: {} that the manifest does not define any more, left out: {}",
+            counted(found.unplanned.len(), "job"),
+            first_names(&found.unplanned, NAMED)
+        ));
+    }
+    let asked = found.runs.into_iter().map(|run| {
         let found = run.dir.as_ref().map(|dir| store::locate(&dir.to_string_lossy(), dir));
         match found {
             Some(Ok(home)) => Ok(Asked {
@@ -184,6 +196,15 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
         }
     });
     Ok(Some((asked.collect(), dir)))
+}
+
+/// The names of the jobs in the plan of a batch directory; `None` where there is no plan.
+fn planned_jobs(dir: &Path) -> Result<Option<HashSet<String>>, Refusal> {
+    if !dir.join(plan::FILE).is_file() {
+        return Ok(None);
+    }
+    let plan = merge::read_plan(dir, &dir.display().to_string())?;
+    Ok(Some(plan.jobs.into_iter().map(|job| job.job).collect()))
 }
 
 /// The rows of a batch directory. They decide where each patch goes, so they are taken from the record, or else from a
