@@ -419,6 +419,9 @@ pub struct MergeArgs {
     /// An empty directory, or an earlier merge of the same manifest
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
+    /// Accept that the manifest changed since the earlier merge
+    #[arg(long)]
+    pub changed: bool,
     /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,

@@ -938,6 +938,54 @@ fn a_job_that_has_no_patch_any_more_has_none_in_a_merge_into_the_same_place() {
     assert!(!patch.exists());
 }
 
+/// The next night one job goes and one comes: the shards accept it with `--changed`, and so does the merge.
+#[test]
+fn shards_of_a_changed_manifest_merge_into_the_same_place() {
+    let world = fleet(1);
+    let first = asking(4, "policy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n")
+        .replace("ask.yaml", "greet.yaml")
+        .replace("params: { n:", "params: { who:");
+    let second = first.replace("id: j0,", "id: j9,");
+    let night = |manifest: &str| {
+        world.beside("m.yaml", manifest);
+        ["1/2", "2/2"].map(|shard| {
+            let dir = format!("out/shards/{}", shard.replace('/', "-of-"));
+            let args = ["batch", "m.yaml", "--shard", shard, "--out", &dir, "--changed"];
+            call(&world, &args).exits(0);
+            dir
+        })
+    };
+    let [one, two] = night(&first);
+    call(&world, &["merge", &one, &two, "--out", "out"]).exits(0);
+    let patch = |job: &str| world.path().join(format!("out/patches/{job}.patch"));
+    assert!(patch("j0").is_file());
+    night(&second);
+    let done = call(&world, &["merge", &one, &two, "--out", "out"]).exits(3);
+    assert!(
+        done.stderr.contains("other-manifest") && done.stderr.contains("--changed"),
+        "{}",
+        done.stderr
+    );
+    let done = call(&world, &["merge", &one, &two, "--out", "out", "--changed"]).exits(0);
+    assert!(done.stderr.contains("1 job that the manifest"), "{}", done.stderr);
+    let mut names: Vec<String> = rows(&world, "out")
+        .iter()
+        .map(|row| row["job"].as_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["j1", "j2", "j3", "j9"]);
+    assert!(patch("j9").is_file() && !patch("j0").exists());
+    // Bundles of different manifests stay apart.
+    world.beside("m.yaml", &first);
+    call(
+        &world,
+        &["batch", "m.yaml", "--shard", "1/2", "--out", &one, "--changed"],
+    )
+    .exits(0);
+    let done = call(&world, &["merge", &one, &two, "--out", "out", "--changed"]).exits(3);
+    assert!(done.stderr.contains("other-manifest"), "{}", done.stderr);
+}
+
 fn copy(world: &World, from: &str, to: &str) {
     let done = Command::new("cp")
         .args(["-r", from, to])
@@ -1207,14 +1255,19 @@ fn a_bundle_says_nothing_of_the_jobs_of_another() {
     let merged_rows = rows(&world, "m1");
     assert_eq!(merged_rows.len(), 6);
     assert!(merged_rows.iter().all(|row| row["target"] != "https://example.org/o/n"));
-    // A job that stands in no plan is told.
+    // A job that stands in no plan is left out and told.
     altered("unknown", &|all| {
         let mut row = theirs[0].clone();
         row["job"] = json!("nowhere");
         all.push(row);
     });
-    let done = call(&world, &["merge", &one, "unknown", "--out", "m2"]).exits(3);
-    assert!(done.stderr.contains("unknown-job"), "{}", done.stderr);
+    let done = call(&world, &["merge", &one, "unknown", "--out", "m2"]).exits(0);
+    assert!(
+        done.stderr.contains("1 job that the manifest does not define any more"),
+        "{}",
+        done.stderr
+    );
+    assert!(rows(&world, "m2").iter().all(|row| row["job"] != "nowhere"));
     // The patch of a job has one place.
     for place in ["plan.json", "patches/../plan.json", "logs/x"] {
         altered("moved", &|all| all[0]["patch"] = json!(place));

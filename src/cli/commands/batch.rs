@@ -893,9 +893,15 @@ fn told(result: &BatchResult, dir: &Path, store: Option<&str>) -> String {
 pub async fn merge(args: &MergeArgs) -> Result<u8, Refusal> {
     let github = step_files(args.github)?;
     let places = bundle_places(args).await?;
-    let merged = merging::merge(&places, &args.out)?;
+    let merged = merging::merge(&places, &args.out, args.changed)?;
     for line in &merged.missing {
         out::stderr(&format!("overnight: {line}"));
+    }
+    if merged.left_out > 0 {
+        out::stderr(&format!(
+            "overnight: {} that the manifest does not define any more, left out",
+            counted(merged.left_out, "job")
+        ));
     }
     let text = match args.format {
         ListFormat::Json => format!("{}\n", serde_json::to_string(&merged.result).unwrap_or_default()),
