@@ -298,6 +298,36 @@ fn all_problems_are_told_at_once_and_nothing_runs() {
     assert!(!world.path().join("out").exists());
 }
 
+/// Each where it stands in the manifest, whatever list the targets come from.
+#[test]
+fn wrong_files_and_models_of_a_manifest_are_told_at_their_place() {
+    let world = fleet(1);
+    world.beside("repos.jsonl", "{\"path\": \"r0\", \"params\": {\"m\": 1}}\n");
+    world.beside("wrong.yaml", "version: 1\nrulez: []\n");
+    let manifest = "version: 1\nrecipe: nor.yaml\npolicy: [nopol.yaml, wrong.yaml]\nmodels: [foo]\ntargets:\n  - { file: repos.jsonl }\n  \
+                    - { path: r0, recipe: ask.yaml, params: { m: 1 } }\n  - { command: \"exit 3\" }\n";
+    let done = batch(&world, manifest, &[]).exits(3);
+    for wanted in [
+        "m.yaml:2:9: error[unreadable-input]",
+        "m.yaml:3:10: error[unreadable-input]",
+        "wrong.yaml:2:1: error[unknown-key]",
+        "m.yaml:4:10: error[unknown-model]",
+        "m.yaml:8:16: error[command-failed]: the command failed with exit code 3\n",
+    ] {
+        assert!(done.stderr.contains(wanted), "{wanted}\n{}", done.stderr);
+    }
+    assert!(!done.stderr.contains("repos.jsonl:"), "{}", done.stderr);
+    // A wrong parameter hides no wrong model.
+    let manifest = manifest
+        .replace("[nopol.yaml, wrong.yaml]", "policy.yaml")
+        .replace("nor.yaml", "ask.yaml");
+    let done = batch(&world, &manifest, &[]).exits(3);
+    for wanted in ["m.yaml:4:10: error[unknown-model]", "m.yaml:7:"] {
+        assert!(done.stderr.contains(wanted), "{wanted}\n{}", done.stderr);
+    }
+    assert!(!world.path().join("out").exists());
+}
+
 #[test]
 fn a_changed_manifest_is_refused_with_what_changed() {
     let world = fleet(2);

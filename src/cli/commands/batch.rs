@@ -32,6 +32,7 @@ use crate::diag::{self, Diagnostic, FileKind, Shape, SourceFiles, Span, Spanned,
 use crate::journal::{artefacts, chain_key, place, store as journal_store};
 use crate::net::objects::{self, ObjectError, Objects};
 use crate::process::unsandboxed;
+use crate::provider::open::check_name;
 use crate::report::text::line as line_of;
 use grep_matcher::Matcher;
 use inputs::Inputs;
@@ -172,6 +173,7 @@ async fn planned(args: &BatchArgs, source: &Source) -> Result<(BatchPlan, Models
     }
     for job in &plan.jobs {
         problems.extend(secret_values(job, environment::redactor()));
+        problems.extend(unknown_model(job));
     }
     let (mut reader, mut models) = (Inputs::new(), Models::new()?);
     for at in 0..plan.jobs.len() {
@@ -192,6 +194,13 @@ async fn planned(args: &BatchArgs, source: &Source) -> Result<(BatchPlan, Models
         true => Ok((plan, models)),
         false => Err(refused(problems, &files)),
     }
+}
+
+/// The problem of a model that the manifest names and that cannot exist.
+fn unknown_model(job: &PlannedJob) -> Option<Diagnostic> {
+    let (model, place) = (job.arguments.model.as_deref()?, job.places.model?);
+    let why = check_name(model).err()?;
+    Some(Diagnostic::error("unknown-model", place, why))
 }
 
 /// Parameters and input that hold a secret of this environment: the plan and the rows of a batch would hold them too.
@@ -238,6 +247,9 @@ fn refused(mut problems: Vec<Diagnostic>, files: &SourceFiles) -> Refusal {
     diag::diagnostic::sort(&mut problems);
     let mut seen = BTreeSet::new();
     problems.retain(|problem| seen.insert((problem.span, problem.message.clone())));
+    // A file that is read for several jobs has a problem once, whichever job found it.
+    let mut shown = BTreeSet::new();
+    problems.retain(|problem| shown.insert(diag::render(files, problem)));
     Refusal::of_problems(&problems, files)
 }
 
@@ -371,8 +383,14 @@ async fn list_command(command: &Spanned<String>, source: &Source) -> Result<(Str
         .await
         .map_err(problem)?;
     if !printed.ok {
-        let said = printed.stderr.lines().last().unwrap_or_default();
-        return Err(problem(format!("the command failed: {said}")));
+        let how = match printed.code {
+            Some(code) => format!("the command failed with exit code {code}"),
+            None => "the command was killed by a signal".to_owned(),
+        };
+        return Err(problem(match printed.stderr.lines().next_back() {
+            Some(said) => format!("{how}: {said}"),
+            None => how,
+        }));
     }
     let text =
         String::from_utf8(printed.stdout).map_err(|_| problem("the output of the command is not UTF-8".to_owned()))?;
