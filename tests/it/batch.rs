@@ -656,12 +656,17 @@ fn a_model_without_a_key_starts_no_job() {
     );
     assert_eq!(done.json()["verdict"], "environment");
     assert!(!world.path().join("out/jobs").exists());
-    let listed = batch(&world, &asking(3, head), &["--dry-run"]).exits(8);
+    // A plan needs no key.
+    let listed = batch(&world, &asking(3, head), &["--dry-run"]).exits(0);
+    let warning = "warning[unusable-model]: no key for gemini/gemini-2.5-pro: set GEMINI_API_KEY";
     assert!(
-        listed.stdout.contains("3 to run") && listed.stderr.contains("GEMINI_API_KEY"),
+        listed.stdout.contains("3 to run") && listed.stderr.contains(warning),
         "{}",
         listed.stderr
     );
+    let listed = batch(&world, &asking(3, head), &["--dry-run", "--format", "json"]).exits(0);
+    assert_eq!(listed.json()["jobs"].as_array().unwrap().len(), 3);
+    batch(&world, &asking(3, head), &["--dry-run", "-m", "nobody/x"]).exits(2);
     let done = batch(&world, &asking(3, head), &["-m", "nobody/x"]).exits(2);
     assert!(
         done.stderr.contains("no provider for the model `nobody/x`"),

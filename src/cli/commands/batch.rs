@@ -676,8 +676,23 @@ fn matched(pattern: Option<&str>, only: &JobFilter, plan: &BatchPlan) -> Result<
 
 /// Whether all jobs that would run can ask their models.
 fn can_ask(models: &Models, jobs: &[ReadyJob<'_>]) -> Result<(), Refusal> {
+    models.check(to_run(jobs), "no job was started")
+}
+
+fn to_run<'a>(jobs: &'a [ReadyJob<'a>]) -> impl Iterator<Item = &'a PlannedJob> {
     let running = jobs.iter().filter(|job| job.standing == JobStanding::Run);
-    models.check(running.map(|job| job.planned))
+    running.map(|job| job.planned)
+}
+
+/// As [`can_ask`], for a dry run: what only this machine lacks, such as a key, is a warning.
+fn foresee_models(models: &Models, jobs: &[ReadyJob<'_>]) -> Result<(), Refusal> {
+    match models.check(to_run(jobs), "no job would be started here") {
+        Err(Refusal::Environment(text)) => {
+            out::stderr(&format!("warning[unusable-model]: {}", text.replace('\n', "; ")));
+            Ok(())
+        }
+        checked => checked,
+    }
 }
 
 fn shard_of(args: &BatchArgs) -> Result<Option<ShardSpec>, Refusal> {
@@ -701,7 +716,8 @@ fn timings(path: &Path) -> Result<HashMap<String, f64>, Refusal> {
     Ok(timings)
 }
 
-/// Lists the jobs and whether each would run, and refuses what the real call refuses. Runs none and writes nothing.
+/// Lists the jobs and whether each would run, and refuses what the real call refuses; a model that cannot be asked on
+/// this machine is a warning. Runs none and writes nothing.
 async fn dry_run(call: &BatchCall<'_>, models: &Models, args: &BatchArgs) -> Result<u8, Refusal> {
     let mut state = BatchState::default();
     let key = chain_key::key()?;
@@ -740,7 +756,7 @@ async fn dry_run(call: &BatchCall<'_>, models: &Models, args: &BatchArgs) -> Res
         .collect();
     if args.format == ListFormat::Json {
         // Only one object is printed: a refusal has its own.
-        can_ask(models, &jobs)?;
+        foresee_models(models, &jobs)?;
         return printed(&format!("{}\n", json!({ "jobs": rows })));
     }
     let mut text = String::new();
@@ -772,7 +788,7 @@ async fn dry_run(call: &BatchCall<'_>, models: &Models, args: &BatchArgs) -> Res
         count(JobStanding::Skipped)
     ));
     printed(&text)?;
-    can_ask(models, &jobs)?;
+    foresee_models(models, &jobs)?;
     Ok(exit::PASSED)
 }
 
