@@ -100,11 +100,18 @@ fn a_batch_is_delivered_to_the_directory_that_it_names() {
         let mut command = world.command(args);
         Done::of(command.envs(GIT_IDENTITY).current_dir(world.path()).output().unwrap())
     };
+    world.beside("greet.yaml", GREET.replace("expect:", "policy: policy.yaml\nexpect:"));
     beside(&["batch", "m.yaml", "--out", "out"]).exits(0);
     let done = beside(&["deliver", "out", "--to", "branch", "--format", "json"]).exits(0);
     assert_eq!(done.json()["outcome"], "opened", "{}", done.stdout);
     let branches = git_in(&world.path().join("r0"), &["branch", "--list", "overnight/*"]);
     assert!(!branches.trim().is_empty(), "{}", done.stderr);
+    // The recipe and the manifest name the same policy, which is one.
+    let message = git_in(
+        &world.path().join("r0"),
+        &["log", "-1", "--format=%B", "overnight/greet"],
+    );
+    assert_eq!(message.matches("Overnight-Policy: ").count(), 1, "{message}");
 }
 
 /// Rows of a job that was taken out of the manifest stay, and its change is not delivered any more.
