@@ -70,6 +70,9 @@ struct Call<'a> {
 
 /// Delivers one run or the runs of a batch, and prints a line for each.
 pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
+    if args.quiet {
+        out::hold();
+    }
     let target = DeliverTarget::from(args.to);
     let batch = batch_of(args)?;
     if batch.is_some() && args.out.is_some() {
@@ -113,7 +116,11 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     let (runs, dir) = match batch {
         Some((runs, dir)) => (runs, Some(dir)),
         None => {
-            let home = store::locate(&args.run, &place)?;
+            let name = match &args.run {
+                Some(name) => name.clone(),
+                None => store::newest(&place)?,
+            };
+            let home = store::locate(&name, &place)?;
             let one = Asked { home, of_batch: None };
             (vec![Ok(one)], None)
         }
@@ -158,7 +165,9 @@ type AskedRuns = Vec<Result<Asked, Box<Delivered>>>;
 
 /// The runs of a batch, if a batch directory was given.
 fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal> {
-    let dir = PathBuf::from(&args.run);
+    let Some(dir) = args.run.as_ref().map(PathBuf::from) else {
+        return Ok(None);
+    };
     let file = dir.join(batch::RUNS);
     if !file.is_file() || dir.join("journal.jsonl").is_file() {
         return Ok(None);
@@ -308,6 +317,13 @@ impl Call<'_> {
             return Ok(stopped(&run, &DeliverStop::Refused(why)));
         }
         if !is_vouched(&journal) {
+            // A tree from elsewhere may bring a run that is newer than the user's own.
+            if self.args.last {
+                return Err(Refusal::Environment(format!(
+                    "the newest run here, {}, was not written by this machine: look at it first, and name it to deliver it",
+                    asked.home.display()
+                )));
+            }
             out::stderr(&format!(
                 "warning[unkeyed_journal]: run {run} was recorded elsewhere and without {}: it cannot be verified that it is what ran",
                 chain_key::KEY_VARIABLE
@@ -546,6 +562,9 @@ fn print(args: &DeliverArgs, target: DeliverTarget, done: &Delivered) -> Result<
     let failed = |error: std::io::Error| Refusal::Output(format!("stdout: {error}"));
     if args.format == LineFormat::Json {
         return out::line(&done.to_value().to_string()).map_err(failed);
+    }
+    if args.quiet && done.fault == DeliverFault::None {
+        return Ok(());
     }
     let outcome = done.outcome.unwrap_or(DeliverOutcome::Failed);
     let name = done.job.as_deref().unwrap_or(&done.run);
