@@ -339,7 +339,12 @@ fn matrix(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<(MapEntry, Ve
     let mut found = Vec::new();
     for entry in reader.entries("matrix", problems).unwrap_or_default() {
         match &entry.value.shape {
-            Shape::List(items) if !items.is_empty() => found.push((entry.clone(), items.clone())),
+            Shape::List(items) if items.is_empty() => {
+                let message = format!("`{}` has no values, so there would be no job", entry.key);
+                let problem = Diagnostic::error("wrong-value", entry.value.span, message);
+                problems.push(problem.help("write at least one value, such as `[a, b]`, or remove the parameter"));
+            }
+            Shape::List(items) => found.push((entry.clone(), items.clone())),
             _ => problems.push(crate::diag::reader::wrong_type(
                 &entry.value,
                 &format!("`{}`", entry.key),
@@ -474,6 +479,12 @@ mod tests {
         assert_eq!(settings.interval, Some(Duration::from_millis(200)));
         assert_eq!(settings.stop.failed, Some(FailedLimit::Percent(20.0)));
         assert_eq!((settings.retry.on.len(), settings.retry.max), (1, 2));
+    }
+
+    #[test]
+    fn a_matrix_without_values_is_told() {
+        let (_, problems) = read("version: 1\nmatrix: { style: [], size: big }\ntargets: [{ path: a }]\n");
+        assert_eq!(problems, ["2:18 wrong-value", "2:28 wrong-type"]);
     }
 
     #[test]

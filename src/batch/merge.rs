@@ -25,10 +25,11 @@ pub const DOWNLOADS: &str = "bundles";
 pub(super) const CUT: &str = "cut-bundle";
 pub(super) const ALTERED: &str = "altered-bundle";
 /// File names that may already exist in the output directory.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 13] = [
     DOWNLOADS,
     "shards",
     "logs",
+    "deliver.jsonl",
     ".gitignore",
     plan::FILE,
     rows::FILE,
@@ -60,6 +61,8 @@ pub struct MergedBatch {
     pub jobs: Vec<JobReport>,
     /// What is missing, one sentence each.
     pub missing: Vec<String>,
+    /// Jobs with rows that are left out because no plan has them.
+    pub left_out: usize,
 }
 
 struct Bundle<'a> {
@@ -69,11 +72,11 @@ struct Bundle<'a> {
     shard: ShardSpec,
 }
 
-/// Merges bundles into `out`.
+/// Merges bundles into `out`. `changed`: `out` may hold an earlier merge of another manifest.
 ///
 /// # Errors
 /// All bundles that cannot be merged, each with its code; nothing is written then.
-pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchError> {
+pub fn merge(places: &[BundlePlace], out: &Path, changed: bool) -> Result<MergedBatch, BatchError> {
     let (bundles, unended) = open(places)?;
     let first = bundles.first().map(|bundle| (bundle.dir, bundle.shown));
     let first = first.or(unended.first().map(|place| (place.dir.as_path(), place.shown.as_str())));
@@ -81,7 +84,8 @@ pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchErr
         return Err(BatchError::Invalid("no bundle is given".to_owned()));
     };
     let plan = read_plan(first, first_shown)?;
-    fits(out, Some(&plan))?;
+    fits(out, (!changed).then_some(&plan))?;
+    let earlier = earlier_jobs(out)?;
     let mut problems = agree(&bundles, &unended, &plan);
     problems.extend(overlaps(&bundles));
     problems.extend(altered(&bundles));
@@ -107,13 +111,10 @@ pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchErr
         .map(|job| report(&job.job, last.remove(&job.job), &reasons))
         .collect();
     let planned: HashSet<&str> = plan.jobs.iter().map(|job| job.job.as_str()).collect();
-    let others = rows.others.into_iter().filter(|job| !planned.contains(job.as_str()));
-    let strangers: Vec<String> = last.into_keys().chain(others).collect();
-    if !strangers.is_empty() {
+    if let Some(stranger) = last.keys().min() {
         let text = format!(
-            "{} with rows but in no plan, for example {}",
-            counted(strangers.len(), "job"),
-            strangers[0]
+            "its bundle lists {} that no plan has, for example {stranger}",
+            counted(last.len(), "job")
         );
         return Err(BatchError::Invalid(problem(
             first_shown,
@@ -122,6 +123,8 @@ pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchErr
             "merge bundles of one manifest",
         )));
     }
+    // After `--changed` a batch keeps the rows of the jobs that its manifest defined before.
+    let left_out = rows.others.iter().filter(|job| !planned.contains(job.as_str())).count();
     let without = jobs.iter().filter(|job| job.state == "not_run").count();
     if without > 0 {
         let verb = if without == 1 { "was" } else { "were" };
@@ -138,13 +141,21 @@ pub fn merge(places: &[BundlePlace], out: &Path) -> Result<MergedBatch, BatchErr
     bundle::open(out)?;
     write_rows(&bundles, out)?;
     write_patches(&patches, &jobs, out)?;
+    for job in earlier.iter().filter(|job| !planned.contains(job.as_str())) {
+        remove_patch(out, job)?;
+    }
     let text = serde_json::to_string(&plan).unwrap_or_default();
     artefacts::replace(&out.join(plan::FILE), text.as_bytes())?;
     outputs::write(out, &head, &jobs, &result)?;
     if chain_key::key()?.is_some() {
         seal(out, &plan.manifest, &jobs)?;
     }
-    Ok(MergedBatch { result, jobs, missing })
+    Ok(MergedBatch {
+        result,
+        jobs,
+        missing,
+        left_out,
+    })
 }
 
 /// Writes a `bundle.json` for the merged rows, authenticated by the key, so that a delivery can require it.
@@ -205,7 +216,11 @@ fn open(places: &[BundlePlace]) -> Result<(Vec<Bundle<'_>>, Vec<&BundlePlace>), 
     }
 }
 
-fn read_plan(dir: &Path, shown: &str) -> Result<PlanFile, BatchError> {
+/// Reads the plan of a batch directory. `shown`: how messages name the directory.
+///
+/// # Errors
+/// It cannot be read, is too large, or was cut or altered.
+pub fn read_plan(dir: &Path, shown: &str) -> Result<PlanFile, BatchError> {
     let path = dir.join(plan::FILE);
     let size = std::fs::metadata(&path)
         .map_err(|error| BatchError::read(&path, &error))?
@@ -265,10 +280,22 @@ pub fn fits(out: &Path, plan: Option<&PlanFile>) -> Result<(), BatchError> {
             &shown,
             "other-manifest",
             why,
-            "name an empty directory",
+            "accept the new manifest with --changed, or name an empty directory",
         )));
     }
     Ok(())
+}
+
+/// The jobs of the plan of an earlier merge; none where there was no merge.
+fn earlier_jobs(out: &Path) -> Result<Vec<String>, BatchError> {
+    match out.join(plan::FILE).is_file() {
+        true => Ok(read_plan(out, &out.display().to_string())?
+            .jobs
+            .into_iter()
+            .map(|job| job.job)
+            .collect()),
+        false => Ok(Vec::new()),
+    }
 }
 
 fn agree(bundles: &[Bundle<'_>], unended: &[&BundlePlace], plan: &PlanFile) -> Vec<String> {

@@ -68,6 +68,7 @@ pub struct PlannedJob {
     pub head: Span,
     /// Recipe, policies and model, as arguments of `overnight run`.
     pub arguments: RunArguments,
+    pub places: ArgumentPlaces,
     /// Set once the recipe has been read.
     pub inputs: JobInputs,
 }
@@ -78,6 +79,15 @@ pub struct RunArguments {
     pub recipe: String,
     pub policies: Vec<String>,
     pub model: Option<String>,
+}
+
+/// Where a manifest or a list of targets names the arguments of a run. The command line has no positions.
+#[derive(Clone, Debug, Default)]
+pub struct ArgumentPlaces {
+    pub recipe: Option<Span>,
+    /// Of the first policies; those of the command line follow them.
+    pub policies: Vec<Span>,
+    pub model: Option<Span>,
 }
 
 /// What reading the recipe and policies of a job yields.
@@ -142,19 +152,19 @@ pub struct PlanFile {
 /// Expands the jobs. Paths of the manifest are relative to `base`. Targets that name lists must already be replaced by
 /// their lines.
 pub fn expand(manifest: &BatchManifest, flags: &PlanFlags, base: &Path, problems: &mut Problems) -> BatchPlan {
-    let models: Vec<(String, bool)> = match flags.models.is_empty() {
+    let models: Vec<NamedModel> = match flags.models.is_empty() {
         true => manifest
             .models
             .iter()
-            .map(|model| (model.value.clone(), true))
+            .map(|model| (model.value.clone(), Some(model.span)))
             .collect(),
-        false => flags.models.iter().map(|model| (model.clone(), false)).collect(),
+        false => flags.models.iter().map(|model| (model.clone(), None)).collect(),
     };
     let combinations = combinations(&manifest.matrix);
     let mut jobs: Vec<PlannedJob> = Vec::new();
     for target in &manifest.targets {
         let of_target = match &target.model {
-            Some(model) => vec![Some((model.value.clone(), true))],
+            Some(model) => vec![Some((model.value.clone(), Some(model.span)))],
             None if models.is_empty() => vec![None],
             None => models.iter().cloned().map(Some).collect(),
         };
@@ -220,10 +230,12 @@ struct Axes {
     trials: bool,
 }
 
+/// A model, and its position if it comes from the manifest.
+type NamedModel = (String, Option<Span>);
+
 struct Combination<'a> {
     matrix: &'a [(&'a MapEntry, &'a YamlNode)],
-    /// The text, and whether it comes from the manifest.
-    model: Option<&'a (String, bool)>,
+    model: Option<&'a NamedModel>,
     trial: u64,
 }
 
@@ -262,11 +274,11 @@ fn job(
         TargetSource::File(_) | TargetSource::Command(_) => return None,
     };
     let of_manifest = |name: &Spanned<String>| (name.value.clone(), beside(base, &name.value));
-    let (recipe, recipe_argument) = match (&target.recipe, &flags.recipe, &manifest.recipe) {
-        (Some(name), _, _) => of_manifest(name),
-        (None, Some(flag), _) => (flag.clone(), flag.clone()),
-        (None, None, Some(name)) => of_manifest(name),
-        (None, None, None) => (String::new(), String::new()),
+    let ((recipe, recipe_argument), recipe_place) = match (&target.recipe, &flags.recipe, &manifest.recipe) {
+        (Some(name), _, _) => (of_manifest(name), Some(name.span)),
+        (None, Some(flag), _) => ((flag.clone(), flag.clone()), None),
+        (None, None, Some(name)) => (of_manifest(name), Some(name.span)),
+        (None, None, None) => ((String::new(), String::new()), None),
     };
     if recipe == "-" {
         let problem = Diagnostic::error(
@@ -321,10 +333,15 @@ fn job(
         arguments: RunArguments {
             recipe: recipe_argument,
             policies: policies.into_iter().map(|(_, argument)| argument).collect(),
-            model: one.model.map(|(name, of_manifest)| match name.strip_prefix(SCRIPT) {
-                Some(file) if *of_manifest => format!("script:{}", base.join(file).display()),
+            model: one.model.map(|(name, place)| match name.strip_prefix(SCRIPT) {
+                Some(file) if place.is_some() => format!("script:{}", base.join(file).display()),
                 _ => name.clone(),
             }),
+        },
+        places: ArgumentPlaces {
+            recipe: recipe_place,
+            policies: manifest.policies.iter().map(|policy| policy.span).collect(),
+            model: one.model.and_then(|(_, place)| *place),
         },
         inputs: JobInputs::default(),
         identity,

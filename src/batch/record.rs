@@ -2,6 +2,8 @@
 //! [`BatchRecord::sync`] also a power loss; everything else in the directory is derived from it.
 
 use super::BatchError;
+use super::merge::is_inside;
+use super::plan::log_of;
 use super::rows::RunRow;
 use crate::base::ids::hex;
 use crate::journal::chain_key::{self, JournalKey};
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -160,7 +162,8 @@ impl BatchRecord {
     /// or a full disk during a write) is truncated.
     ///
     /// # Errors
-    /// Another batch holds the lock, the record was changed, or an I/O error.
+    /// Another batch holds the lock, the record was changed, the directory has a symbolic link where jobs have their
+    /// files, or an I/O error.
     pub fn open(dir: &Path) -> Result<Self, BatchError> {
         let path = dir.join(FILE);
         std::fs::create_dir_all(dir).map_err(|error| BatchError::write(dir, &error))?;
@@ -178,6 +181,7 @@ impl BatchRecord {
             )),
             error => error.into(),
         })?;
+        refuse_links_of_jobs(dir)?;
         let key = chain_key::key()?;
         if key.is_none() && is_in_a_checkout(dir) {
             return Err(BatchError::Environment(format!(
@@ -188,6 +192,9 @@ impl BatchRecord {
         }
         let mut state = BatchState::default();
         let read = read_lines(&path, key, |event| state.apply(event))?;
+        for open in state.open.values() {
+            refuse_links_to(dir, &open.run)?;
+        }
         file.set_len(read.bytes)
             .map_err(|error| BatchError::write(&path, &error))?;
         Ok(Self {
@@ -259,17 +266,57 @@ fn refuse_links(dir: &Path) -> Result<(), BatchError> {
         "report.html",
         "summary.md",
         "jobs",
+        "logs",
         "patches",
         "work",
         "gate",
         STORE_FILE,
     ];
-    match ours.iter().map(|name| dir.join(name)).find(|path| path.is_symlink()) {
-        Some(link) => Err(BatchError::Environment(format!(
+    ours.iter().try_for_each(|name| refuse_link(&dir.join(name)))
+}
+
+/// Refuses symbolic links in `jobs`, in `work`, and in the directory that each job has there: new runs and worktrees
+/// are made at these paths, and what a killed call left there is removed.
+fn refuse_links_of_jobs(dir: &Path) -> Result<(), BatchError> {
+    for path in entries(&dir.join("jobs"))? {
+        refuse_link(&path)?;
+    }
+    for place in entries(&dir.join("work"))? {
+        refuse_link(&place)?;
+        for path in entries(&place)? {
+            refuse_link(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses symbolic links on the way to a run directory, which is relative to `dir`, and in place of its log.
+fn refuse_links_to(dir: &Path, run: &str) -> Result<(), BatchError> {
+    let mut way = dir.to_owned();
+    for part in Path::new(run).components() {
+        way.push(part);
+        refuse_link(&way)?;
+    }
+    refuse_link(&log_of(&way))
+}
+
+fn refuse_link(path: &Path) -> Result<(), BatchError> {
+    match path.is_symlink() {
+        true => Err(BatchError::Environment(format!(
             "{} is a symbolic link, and links are not followed here: remove it, or name another --out",
-            link.display()
+            path.display()
         ))),
-        None => Ok(()),
+        false => Ok(()),
+    }
+}
+
+/// The paths of what a directory holds; none where there is no directory.
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, BatchError> {
+    let found: std::io::Result<Vec<PathBuf>> =
+        std::fs::read_dir(dir).and_then(|all| all.map(|entry| entry.map(|entry| entry.path())).collect());
+    match found {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
+        found => found.map_err(|error| BatchError::read(dir, &error)),
     }
 }
 
@@ -288,7 +335,8 @@ pub struct ReadRecord {
 /// Reads a record one line at a time. A missing file counts as empty.
 ///
 /// # Errors
-/// A line was changed, or a key is set for a record without one, or missing for a record with one.
+/// A line was changed or names a run outside the batch directory, or a key is set for a record without one, or missing
+/// for a record with one.
 pub fn read_lines(
     path: &Path,
     key: Option<&JournalKey>,
@@ -326,7 +374,16 @@ pub fn read_lines(
                 "OVERNIGHT_JOURNAL_KEY is set and this line was written without a key".to_owned(),
             ));
         }
-        let event = serde_json::from_str(decoded.entry).map_err(|error| damaged(format!("unknown event: {error}")))?;
+        let event: BatchEvent =
+            serde_json::from_str(decoded.entry).map_err(|error| damaged(format!("unknown event: {error}")))?;
+        // Files are written there when the run is resumed.
+        if let BatchEvent::JobStarted { run, .. } = &event
+            && !is_inside(run)
+        {
+            return Err(damaged(format!(
+                "the run directory {run:?} is not in the batch directory"
+            )));
+        }
         let chain = decoded.chain.to_owned();
         take(event);
         read.chain = chain;
@@ -386,5 +443,41 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let error = BatchRecord::open(dir.path()).unwrap_err().to_string();
         assert!(error.contains("damaged at line 1"), "{error}");
+    }
+
+    fn started(run: &str) -> BatchEvent {
+        BatchEvent::JobStarted {
+            job: "a".to_owned(),
+            digest: "d".to_owned(),
+            attempt: 1,
+            run: run.to_owned(),
+            base: String::new(),
+            resumed: false,
+            at: jiff::Timestamp::now(),
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_elsewhere_is_not_resumed() {
+        for run in ["/tmp/run", "jobs/../../run", ""] {
+            let dir = tempfile::tempdir().unwrap();
+            BatchRecord::open(dir.path()).unwrap().append(started(run)).unwrap();
+            let error = BatchRecord::open(dir.path()).unwrap_err().to_string();
+            assert!(error.contains("is not in the batch directory"), "{run}: {error}");
+        }
+        for link in ["jobs", "jobs/a", "jobs/a/d", "jobs/a/d.log"] {
+            let dir = tempfile::tempdir().unwrap();
+            BatchRecord::open(dir.path())
+                .unwrap()
+                .append(started("jobs/a/d"))
+                .unwrap();
+            let path = dir.path().join(link);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            // The control: without the link it is opened.
+            BatchRecord::open(dir.path()).unwrap();
+            std::os::unix::fs::symlink("/tmp", &path).unwrap();
+            let error = BatchRecord::open(dir.path()).unwrap_err().to_string();
+            assert!(error.contains(&format!("{link} is a symbolic link")), "{link}: {error}");
+        }
     }
 }

@@ -279,7 +279,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             supervised::signal_child(*pid, again);
         }
         self.kill_at.get_or_insert(Instant::now() + GRACE);
-        self.stop(format!("cancelled by signal {signal}"))
+        self.stop(format!("cancelled by {}", signal_name(signal)))
     }
 
     fn stop(&mut self, reason: String) -> Result<(), BatchError> {
@@ -612,6 +612,10 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         self.result.unpriced |= end.unpriced;
         let name = job.planned.identity.job.clone();
         if end.is_interrupted() {
+            // Its process got a signal of the batch, which may be another one than the batch itself.
+            if let Some(signal) = self.result.signal.filter(|_| end.verdict == "cancelled") {
+                end.message = format!("the batch was cancelled by {}", signal_name(signal));
+            }
             self.active -= 1;
             self.record.append(BatchEvent::JobInterrupted {
                 job: name.clone(),
@@ -621,7 +625,10 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 message: end.message.clone(),
                 at: Timestamp::now(),
             })?;
-            let row = child::row(job.planned, &job.digest, attempt.number, &end);
+            let row = RunRow {
+                seconds: attempt.began.elapsed().as_secs_f64(),
+                ..child::row(job.planned, &job.digest, attempt.number, &end)
+            };
             self.progress.ended(&row);
             let result = JobResult {
                 job: name,
@@ -796,6 +803,16 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
         self.result.spent = self.budget.settled();
         self.result
+    }
+}
+
+/// The name of a signal that ends a batch.
+fn signal_name(number: i32) -> String {
+    match number {
+        libc::SIGHUP => "SIGHUP".to_owned(),
+        libc::SIGINT => "SIGINT".to_owned(),
+        libc::SIGTERM => "SIGTERM".to_owned(),
+        number => format!("signal {number}"),
     }
 }
 

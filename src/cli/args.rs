@@ -421,6 +421,9 @@ pub struct MergeArgs {
     /// An empty directory, or an earlier merge of the same manifest
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
+    /// Accept that the manifest changed since the earlier merge
+    #[arg(long)]
+    pub changed: bool,
     /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
@@ -474,9 +477,16 @@ pub struct ReportArgs {
 
 /// `overnight deliver`.
 #[derive(Clone, Debug, Args)]
+#[command(
+    override_usage = "overnight deliver [OPTIONS] --to <TARGET> <RUN>\n       overnight deliver [OPTIONS] --to <TARGET> --last"
+)]
 pub struct DeliverArgs {
     /// Run directory or run id, or the directory of a batch
-    pub run: String,
+    #[arg(required_unless_present = "last")]
+    pub run: Option<String>,
+    /// The newest run of --repo or the current directory; runs of samples do not count
+    #[arg(long, conflicts_with = "run")]
+    pub last: bool,
     /// Where the change goes
     #[arg(long, value_enum, value_name = "TARGET")]
     pub to: DeliverTo,
@@ -534,6 +544,9 @@ pub struct DeliverArgs {
     /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
     pub format: LineFormat,
+    /// Print nothing on success; of a batch, only what was not delivered. `--format json` still prints every outcome
+    #[arg(long, short)]
+    pub quiet: bool,
 }
 
 /// The targets of `overnight deliver`.

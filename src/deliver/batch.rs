@@ -3,7 +3,7 @@
 use super::deliverable::BatchJob;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 
 /// The file of a batch directory with one line for each run.
@@ -55,11 +55,20 @@ impl BatchRun {
     }
 }
 
-/// The last run of every job, in the order in which the jobs first appear.
+/// The runs of a batch directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BatchRuns {
+    /// The last run of every job of the plan, in the order in which the jobs first appear.
+    pub runs: Vec<BatchRun>,
+    /// Jobs with rows that the plan does not have any more, in the same order.
+    pub unplanned: Vec<String>,
+}
+
+/// Reads the rows of a batch. `planned`: the jobs of its plan; `None` if it has no plan, so that all rows count.
 ///
 /// # Errors
 /// One sentence for each invalid line.
-pub fn runs(text: &str, dir: &Path) -> Result<Vec<BatchRun>, Vec<String>> {
+pub fn runs(text: &str, dir: &Path, planned: Option<&HashSet<String>>) -> Result<BatchRuns, Vec<String>> {
     let mut order: Vec<String> = Vec::new();
     let mut last: BTreeMap<String, RunLine> = BTreeMap::new();
     let mut problems = Vec::new();
@@ -80,6 +89,10 @@ pub fn runs(text: &str, dir: &Path) -> Result<Vec<BatchRun>, Vec<String>> {
             Err(error) => problems.push(format!("{RUNS}:{}: {error}", at + 1)),
         }
     }
+    // Rows of jobs that were taken out of the manifest stay in the file, but nobody asks for their change any more.
+    let is_planned = |job: &String| planned.is_none_or(|planned| planned.contains(job));
+    let (order, unplanned): (Vec<String>, Vec<String>) = order.into_iter().partition(is_planned);
+    last.retain(|job, _| is_planned(job));
     // Counted once: a batch may have tens of thousands of jobs.
     let mut alike: HashMap<(&str, Option<String>), usize> = HashMap::new();
     for line in last.values() {
@@ -111,7 +124,10 @@ pub fn runs(text: &str, dir: &Path) -> Result<Vec<BatchRun>, Vec<String>> {
             patch_digest: line.patch_digest.clone(),
         });
     }
-    if problems.is_empty() { Ok(runs) } else { Err(problems) }
+    match problems.is_empty() {
+        true => Ok(BatchRuns { runs, unplanned }),
+        false => Err(problems),
+    }
 }
 
 /// A path inside the batch directory; `None` for one that leaves it.
@@ -141,7 +157,7 @@ mod tests {
 {"job":"c","recipe":"r","target":{"path":"../c"},"verdict":"passed","run":"jobs/c/1"}
 {"job":"a","recipe":"r","target":{"repo":"https://h/o/n"},"verdict":"passed","run":"jobs/a/2"}
 {"job":"d","reci"#;
-        let runs = runs(text, Path::new("/b")).unwrap();
+        let runs = runs(text, Path::new("/b"), None).unwrap().runs;
         let seen: Vec<_> = runs
             .iter()
             .map(|run| (run.job.name.as_str(), run.job.in_branch, run.dir.clone().unwrap()))
@@ -158,6 +174,19 @@ mod tests {
         assert_eq!(runs[2].repository.as_deref(), Some("../c"));
     }
 
+    /// A job that was taken out of the manifest makes no second job of its recipe for a repository either.
+    #[test]
+    fn only_jobs_of_the_plan_are_delivered() {
+        let text =
+            "{\"job\":\"a\",\"recipe\":\"r\",\"target\":\"n\"}\n{\"job\":\"b\",\"recipe\":\"r\",\"target\":\"n\"}\n";
+        let planned = HashSet::from(["b".to_owned(), "c".to_owned()]);
+        let found = runs(text, Path::new("/b"), Some(&planned)).unwrap();
+        assert_eq!(found.unplanned, ["a"]);
+        let names: Vec<_> = found.runs.iter().map(|run| run.job.name.as_str()).collect();
+        assert_eq!(names, ["b"]);
+        assert!(!found.runs[0].job.in_branch);
+    }
+
     #[test]
     fn a_batch_of_many_jobs_is_read_at_once() {
         let text: String = (0..20_000)
@@ -167,7 +196,7 @@ mod tests {
             })
             .collect();
         let begun = std::time::Instant::now();
-        let runs = runs(&text, Path::new("/b")).unwrap();
+        let runs = runs(&text, Path::new("/b"), None).unwrap().runs;
         // Comparing each with each takes most of a minute.
         assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
         assert_eq!(runs.len(), 20_000);
@@ -176,8 +205,12 @@ mod tests {
 
     #[test]
     fn wrong_lines_and_runs_elsewhere_are_named() {
-        let problems =
-            super::runs("{\"job\":1}\n{\"job\":\"a\",\"run\":\"../../etc\"}\n", Path::new("/b")).unwrap_err();
+        let problems = super::runs(
+            "{\"job\":1}\n{\"job\":\"a\",\"run\":\"../../etc\"}\n",
+            Path::new("/b"),
+            None,
+        )
+        .unwrap_err();
         assert_eq!(problems.len(), 2, "{problems:?}");
     }
 }

@@ -21,11 +21,13 @@ pub fn trailers(of: &Deliverable, recipe: &str, patch_id: &str, tree: &str) -> S
         format!("{RUN}: {}", of.run),
         format!("{RECIPE}: {recipe} sha256:{}", of.recipe_digest),
     ];
-    lines.extend(
-        of.policies
-            .iter()
-            .map(|policy| format!("{POLICY}: sha256:{}", policy.digest)),
-    );
+    for policy in &of.policies {
+        let line = format!("{POLICY}: sha256:{}", policy.digest);
+        // The manifest and the recipe may name the same policy.
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
     lines.push(format!("{PATCH}: sha256:{}", of.patch_digest));
     if !patch_id.is_empty() {
         lines.push(format!("{PATCH_ID}: {patch_id}"));

@@ -15,6 +15,8 @@ pub const GIT_TIME: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub struct Printed {
     pub ok: bool,
+    /// `None` if a signal ended it.
+    pub code: Option<i32>,
     pub stdout: Vec<u8>,
     pub stderr: String,
 }
@@ -23,6 +25,7 @@ impl From<Output> for Printed {
     fn from(output: Output) -> Self {
         Self {
             ok: output.status.success(),
+            code: output.status.code(),
             stdout: output.stdout,
             stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         }

@@ -100,11 +100,41 @@ fn a_batch_is_delivered_to_the_directory_that_it_names() {
         let mut command = world.command(args);
         Done::of(command.envs(GIT_IDENTITY).current_dir(world.path()).output().unwrap())
     };
+    world.beside("greet.yaml", GREET.replace("expect:", "policy: policy.yaml\nexpect:"));
     beside(&["batch", "m.yaml", "--out", "out"]).exits(0);
     let done = beside(&["deliver", "out", "--to", "branch", "--format", "json"]).exits(0);
     assert_eq!(done.json()["outcome"], "opened", "{}", done.stdout);
     let branches = git_in(&world.path().join("r0"), &["branch", "--list", "overnight/*"]);
     assert!(!branches.trim().is_empty(), "{}", done.stderr);
+    // The recipe and the manifest name the same policy, which is one.
+    let message = git_in(
+        &world.path().join("r0"),
+        &["log", "-1", "--format=%B", "overnight/greet"],
+    );
+    assert_eq!(message.matches("Overnight-Policy: ").count(), 1, "{message}");
+}
+
+/// Rows of a job that was taken out of the manifest stay, and its change is not delivered any more.
+#[test]
+fn a_job_that_left_the_manifest_is_not_delivered() {
+    let world = fleet(2);
+    let manifest = |repository: &str| {
+        format!(
+            "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\ntargets: [{{ path: {repository} }}]\n"
+        )
+    };
+    batch(&world, &manifest("r0"), &[]).exits(0);
+    batch(&world, &manifest("r1"), &["--changed"]).exits(0);
+    assert_eq!(rows(&world, "out").len(), 2);
+    let gone = rows(&world, "out")[0]["job"].as_str().unwrap().to_owned();
+    let mut deliver = command(&world, &["deliver", "out", "--to", "branch", "--format", "json"]);
+    let done = Done::of(deliver.envs(GIT_IDENTITY).output().unwrap()).exits(0);
+    assert_eq!(opened(&done), 1, "{}", done.stdout);
+    assert!(done.stderr.contains("1 job that the manifest"), "{}", done.stderr);
+    assert!(done.stderr.contains(&gone), "{gone}: {}", done.stderr);
+    let branches = |name: &str| git_in(&world.path().join(name), &["branch", "--list", "overnight/*"]);
+    assert_eq!(branches("r0").trim(), "");
+    assert_eq!(branches("r1").trim(), "overnight/greet");
 }
 
 /// A recipe that asks no model needs none in a batch either; its commands of git find the repository.
@@ -270,6 +300,36 @@ fn all_problems_are_told_at_once_and_nothing_runs() {
         "m.yaml:9:13: error[no-file]",
         "m.yaml:10:",
     ] {
+        assert!(done.stderr.contains(wanted), "{wanted}\n{}", done.stderr);
+    }
+    assert!(!world.path().join("out").exists());
+}
+
+/// Each where it stands in the manifest, whatever list the targets come from.
+#[test]
+fn wrong_files_and_models_of_a_manifest_are_told_at_their_place() {
+    let world = fleet(1);
+    world.beside("repos.jsonl", "{\"path\": \"r0\", \"params\": {\"m\": 1}}\n");
+    world.beside("wrong.yaml", "version: 1\nrulez: []\n");
+    let manifest = "version: 1\nrecipe: nor.yaml\npolicy: [nopol.yaml, wrong.yaml]\nmodels: [foo]\ntargets:\n  - { file: repos.jsonl }\n  \
+                    - { path: r0, recipe: ask.yaml, params: { m: 1 } }\n  - { command: \"exit 3\" }\n";
+    let done = batch(&world, manifest, &[]).exits(3);
+    for wanted in [
+        "m.yaml:2:9: error[unreadable-input]",
+        "m.yaml:3:10: error[unreadable-input]",
+        "wrong.yaml:2:1: error[unknown-key]",
+        "m.yaml:4:10: error[unknown-model]",
+        "m.yaml:8:16: error[command-failed]: the command failed with exit code 3\n",
+    ] {
+        assert!(done.stderr.contains(wanted), "{wanted}\n{}", done.stderr);
+    }
+    assert!(!done.stderr.contains("repos.jsonl:"), "{}", done.stderr);
+    // A wrong parameter hides no wrong model.
+    let manifest = manifest
+        .replace("[nopol.yaml, wrong.yaml]", "policy.yaml")
+        .replace("nor.yaml", "ask.yaml");
+    let done = batch(&world, &manifest, &[]).exits(3);
+    for wanted in ["m.yaml:4:10: error[unknown-model]", "m.yaml:7:"] {
         assert!(done.stderr.contains(wanted), "{wanted}\n{}", done.stderr);
     }
     assert!(!world.path().join("out").exists());
@@ -603,12 +663,17 @@ fn a_model_without_a_key_starts_no_job() {
     );
     assert_eq!(done.json()["verdict"], "environment");
     assert!(!world.path().join("out/jobs").exists());
-    let listed = batch(&world, &asking(3, head), &["--dry-run"]).exits(8);
+    // A plan needs no key.
+    let listed = batch(&world, &asking(3, head), &["--dry-run"]).exits(0);
+    let warning = "warning[unusable-model]: no key for gemini/gemini-2.5-pro: set GEMINI_API_KEY";
     assert!(
-        listed.stdout.contains("3 to run") && listed.stderr.contains("GEMINI_API_KEY"),
+        listed.stdout.contains("3 to run") && listed.stderr.contains(warning),
         "{}",
         listed.stderr
     );
+    let listed = batch(&world, &asking(3, head), &["--dry-run", "--format", "json"]).exits(0);
+    assert_eq!(listed.json()["jobs"].as_array().unwrap().len(), 3);
+    batch(&world, &asking(3, head), &["--dry-run", "-m", "nobody/x"]).exits(2);
     let done = batch(&world, &asking(3, head), &["-m", "nobody/x"]).exits(2);
     assert!(
         done.stderr.contains("no provider for the model `nobody/x`"),
@@ -915,6 +980,54 @@ fn a_job_that_has_no_patch_any_more_has_none_in_a_merge_into_the_same_place() {
     assert!(!patch.exists());
 }
 
+/// The next night one job goes and one comes: the shards accept it with `--changed`, and so does the merge.
+#[test]
+fn shards_of_a_changed_manifest_merge_into_the_same_place() {
+    let world = fleet(1);
+    let first = asking(4, "policy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n")
+        .replace("ask.yaml", "greet.yaml")
+        .replace("params: { n:", "params: { who:");
+    let second = first.replace("id: j0,", "id: j9,");
+    let night = |manifest: &str| {
+        world.beside("m.yaml", manifest);
+        ["1/2", "2/2"].map(|shard| {
+            let dir = format!("out/shards/{}", shard.replace('/', "-of-"));
+            let args = ["batch", "m.yaml", "--shard", shard, "--out", &dir, "--changed"];
+            call(&world, &args).exits(0);
+            dir
+        })
+    };
+    let [one, two] = night(&first);
+    call(&world, &["merge", &one, &two, "--out", "out"]).exits(0);
+    let patch = |job: &str| world.path().join(format!("out/patches/{job}.patch"));
+    assert!(patch("j0").is_file());
+    night(&second);
+    let done = call(&world, &["merge", &one, &two, "--out", "out"]).exits(3);
+    assert!(
+        done.stderr.contains("other-manifest") && done.stderr.contains("--changed"),
+        "{}",
+        done.stderr
+    );
+    let done = call(&world, &["merge", &one, &two, "--out", "out", "--changed"]).exits(0);
+    assert!(done.stderr.contains("1 job that the manifest"), "{}", done.stderr);
+    let mut names: Vec<String> = rows(&world, "out")
+        .iter()
+        .map(|row| row["job"].as_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["j1", "j2", "j3", "j9"]);
+    assert!(patch("j9").is_file() && !patch("j0").exists());
+    // Bundles of different manifests stay apart.
+    world.beside("m.yaml", &first);
+    call(
+        &world,
+        &["batch", "m.yaml", "--shard", "1/2", "--out", &one, "--changed"],
+    )
+    .exits(0);
+    let done = call(&world, &["merge", &one, &two, "--out", "out", "--changed"]).exits(3);
+    assert!(done.stderr.contains("other-manifest"), "{}", done.stderr);
+}
+
 fn copy(world: &World, from: &str, to: &str) {
     let done = Command::new("cp")
         .args(["-r", from, to])
@@ -1052,6 +1165,36 @@ fn links_of_a_repository_lead_nowhere() {
     assert!(done.stderr.contains("symbolic link"), "{}", done.stderr);
 }
 
+/// A link in a batch directory would have files written or removed where it leads.
+#[test]
+fn links_of_a_batch_directory_lead_nowhere() {
+    let world = fleet(1);
+    world.beside("hi.yaml", script(&[says("hi")]));
+    let manifest = asking(1, "models: [\"script:hi.yaml\"]\n");
+    world.beside("outside/tree/kept.txt", "kept");
+    let outside = world.path().join("outside");
+    let places = [
+        "out/work/j0",
+        "out/work/other",
+        "out/jobs/j0",
+        "out/logs",
+        "out/work/j0/home",
+    ];
+    for place in places {
+        let link = world.path().join(place);
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(&outside, &link).unwrap();
+        let done = batch(&world, &manifest, &[]).exits(8);
+        let wanted = format!("{place} is a symbolic link");
+        assert!(done.stderr.contains(&wanted), "{wanted}: {}", done.stderr);
+        std::fs::remove_file(&link).unwrap();
+    }
+    assert!(outside.join("tree/kept.txt").is_file());
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);
+    // The control: without the links the job runs.
+    batch(&world, &manifest, &[]).exits(0);
+}
+
 #[test]
 fn a_secret_is_no_parameter_and_no_input() {
     const SECRET: &str = "S3cretValue-1234567890";
@@ -1154,14 +1297,19 @@ fn a_bundle_says_nothing_of_the_jobs_of_another() {
     let merged_rows = rows(&world, "m1");
     assert_eq!(merged_rows.len(), 6);
     assert!(merged_rows.iter().all(|row| row["target"] != "https://example.org/o/n"));
-    // A job that stands in no plan is told.
+    // A job that stands in no plan is left out and told.
     altered("unknown", &|all| {
         let mut row = theirs[0].clone();
         row["job"] = json!("nowhere");
         all.push(row);
     });
-    let done = call(&world, &["merge", &one, "unknown", "--out", "m2"]).exits(3);
-    assert!(done.stderr.contains("unknown-job"), "{}", done.stderr);
+    let done = call(&world, &["merge", &one, "unknown", "--out", "m2"]).exits(0);
+    assert!(
+        done.stderr.contains("1 job that the manifest does not define any more"),
+        "{}",
+        done.stderr
+    );
+    assert!(rows(&world, "m2").iter().all(|row| row["job"] != "nowhere"));
     // The patch of a job has one place.
     for place in ["plan.json", "patches/../plan.json", "logs/x"] {
         altered("moved", &|all| all[0]["patch"] = json!(place));

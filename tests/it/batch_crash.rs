@@ -216,6 +216,34 @@ fn a_signal_ends_the_jobs_in_order_and_the_same_command_goes_on() {
     assert!(rows(&world, "out").iter().all(|row| row["turns"] == 2));
 }
 
+/// The children get another signal than the batch.
+#[test]
+fn jobs_of_an_interrupted_batch_say_what_happened_to_the_batch() {
+    let world = fleet(1);
+    let slow = json!({"replies": [{"text": "hi", "delay_ms": 20_000}]});
+    world.beside("slow.yaml", slow.to_string());
+    world.beside("m.yaml", asking(1, "models: [\"script:slow.yaml\"]\n"));
+    let mut command = command(&world, &["batch", "m.yaml", "--out", "out"]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    until("the job is under way", || {
+        !find(&world.path().join("out/jobs"), "journal.jsonl").is_empty()
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let done = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(result(&world, "out")["stopped"], "cancelled by SIGINT", "{stderr}");
+    assert!(
+        stderr.contains("the batch was cancelled by SIGINT") && !stderr.contains("SIGTERM"),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("j0 cancelled ") && !stderr.contains("j0 cancelled 0.0 s"),
+        "{stderr}"
+    );
+}
+
 #[test]
 fn a_suspended_job_waits_for_its_approval_and_is_taken_in() {
     let world = fleet(1);

@@ -32,6 +32,7 @@ use crate::diag::{self, Diagnostic, FileKind, Shape, SourceFiles, Span, Spanned,
 use crate::journal::{artefacts, chain_key, place, store as journal_store};
 use crate::net::objects::{self, ObjectError, Objects};
 use crate::process::unsandboxed;
+use crate::provider::open::check_name;
 use crate::report::text::line as line_of;
 use grep_matcher::Matcher;
 use inputs::Inputs;
@@ -172,6 +173,7 @@ async fn planned(args: &BatchArgs, source: &Source) -> Result<(BatchPlan, Models
     }
     for job in &plan.jobs {
         problems.extend(secret_values(job, environment::redactor()));
+        problems.extend(unknown_model(job));
     }
     let (mut reader, mut models) = (Inputs::new(), Models::new()?);
     for at in 0..plan.jobs.len() {
@@ -192,6 +194,13 @@ async fn planned(args: &BatchArgs, source: &Source) -> Result<(BatchPlan, Models
         true => Ok((plan, models)),
         false => Err(refused(problems, &files)),
     }
+}
+
+/// The problem of a model that the manifest names and that cannot exist.
+fn unknown_model(job: &PlannedJob) -> Option<Diagnostic> {
+    let (model, place) = (job.arguments.model.as_deref()?, job.places.model?);
+    let why = check_name(model).err()?;
+    Some(Diagnostic::error("unknown-model", place, why))
 }
 
 /// Parameters and input that hold a secret of this environment: the plan and the rows of a batch would hold them too.
@@ -238,6 +247,9 @@ fn refused(mut problems: Vec<Diagnostic>, files: &SourceFiles) -> Refusal {
     diag::diagnostic::sort(&mut problems);
     let mut seen = BTreeSet::new();
     problems.retain(|problem| seen.insert((problem.span, problem.message.clone())));
+    // A file that is read for several jobs has a problem once, whichever job found it.
+    let mut shown = BTreeSet::new();
+    problems.retain(|problem| shown.insert(diag::render(files, problem)));
     Refusal::of_problems(&problems, files)
 }
 
@@ -371,8 +383,14 @@ async fn list_command(command: &Spanned<String>, source: &Source) -> Result<(Str
         .await
         .map_err(problem)?;
     if !printed.ok {
-        let said = printed.stderr.lines().last().unwrap_or_default();
-        return Err(problem(format!("the command failed: {said}")));
+        let how = match printed.code {
+            Some(code) => format!("the command failed with exit code {code}"),
+            None => "the command was killed by a signal".to_owned(),
+        };
+        return Err(problem(match printed.stderr.lines().next_back() {
+            Some(said) => format!("{how}: {said}"),
+            None => how,
+        }));
     }
     let text =
         String::from_utf8(printed.stdout).map_err(|_| problem("the output of the command is not UTF-8".to_owned()))?;
@@ -658,8 +676,23 @@ fn matched(pattern: Option<&str>, only: &JobFilter, plan: &BatchPlan) -> Result<
 
 /// Whether all jobs that would run can ask their models.
 fn can_ask(models: &Models, jobs: &[ReadyJob<'_>]) -> Result<(), Refusal> {
+    models.check(to_run(jobs), "no job was started")
+}
+
+fn to_run<'a>(jobs: &'a [ReadyJob<'a>]) -> impl Iterator<Item = &'a PlannedJob> {
     let running = jobs.iter().filter(|job| job.standing == JobStanding::Run);
-    models.check(running.map(|job| job.planned))
+    running.map(|job| job.planned)
+}
+
+/// As [`can_ask`], for a dry run: what only this machine lacks, such as a key, is a warning.
+fn foresee_models(models: &Models, jobs: &[ReadyJob<'_>]) -> Result<(), Refusal> {
+    match models.check(to_run(jobs), "no job would be started here") {
+        Err(Refusal::Environment(text)) => {
+            out::stderr(&format!("warning[unusable-model]: {}", text.replace('\n', "; ")));
+            Ok(())
+        }
+        checked => checked,
+    }
 }
 
 fn shard_of(args: &BatchArgs) -> Result<Option<ShardSpec>, Refusal> {
@@ -683,7 +716,8 @@ fn timings(path: &Path) -> Result<HashMap<String, f64>, Refusal> {
     Ok(timings)
 }
 
-/// Lists the jobs and whether each would run, and refuses what the real call refuses. Runs none and writes nothing.
+/// Lists the jobs and whether each would run, and refuses what the real call refuses; a model that cannot be asked on
+/// this machine is a warning. Runs none and writes nothing.
 async fn dry_run(call: &BatchCall<'_>, models: &Models, args: &BatchArgs) -> Result<u8, Refusal> {
     let mut state = BatchState::default();
     let key = chain_key::key()?;
@@ -722,7 +756,7 @@ async fn dry_run(call: &BatchCall<'_>, models: &Models, args: &BatchArgs) -> Res
         .collect();
     if args.format == ListFormat::Json {
         // Only one object is printed: a refusal has its own.
-        can_ask(models, &jobs)?;
+        foresee_models(models, &jobs)?;
         return printed(&format!("{}\n", json!({ "jobs": rows })));
     }
     let mut text = String::new();
@@ -754,7 +788,7 @@ async fn dry_run(call: &BatchCall<'_>, models: &Models, args: &BatchArgs) -> Res
         count(JobStanding::Skipped)
     ));
     printed(&text)?;
-    can_ask(models, &jobs)?;
+    foresee_models(models, &jobs)?;
     Ok(exit::PASSED)
 }
 
@@ -893,9 +927,15 @@ fn told(result: &BatchResult, dir: &Path, store: Option<&str>) -> String {
 pub async fn merge(args: &MergeArgs) -> Result<u8, Refusal> {
     let github = step_files(args.github)?;
     let places = bundle_places(args).await?;
-    let merged = merging::merge(&places, &args.out)?;
+    let merged = merging::merge(&places, &args.out, args.changed)?;
     for line in &merged.missing {
         out::stderr(&format!("overnight: {line}"));
+    }
+    if merged.left_out > 0 {
+        out::stderr(&format!(
+            "overnight: {} that the manifest does not define any more, left out",
+            counted(merged.left_out, "job")
+        ));
     }
     let text = match args.format {
         ListFormat::Json => format!("{}\n", serde_json::to_string(&merged.result).unwrap_or_default()),

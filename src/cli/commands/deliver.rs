@@ -1,10 +1,11 @@
 //! Implements `overnight deliver`: selects the runs, their source and the destination. The delivery itself is in
 //! `deliver`.
 
-use crate::base::quote::counted;
+use crate::base::quote::{counted, first_names};
 use crate::base::secret::Redactor;
 use crate::batch::bundle::{self, BundleSeal};
 use crate::batch::record::{self, BatchEvent};
+use crate::batch::{merge, plan};
 use crate::cli::args::{DeliverArgs, DeliverTo, LineFormat};
 use crate::cli::environment;
 use crate::cli::inputs;
@@ -29,9 +30,12 @@ use crate::report::summary::RunSummary;
 use crate::workspace::patch::{self, Repository};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Limit of names in the line about jobs that are left out.
+const NAMED: usize = 10;
 
 impl From<DeliverTo> for DeliverTarget {
     fn from(to: DeliverTo) -> Self {
@@ -66,6 +70,9 @@ struct Call<'a> {
 
 /// Delivers one run or the runs of a batch, and prints a line for each.
 pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
+    if args.quiet {
+        out::hold();
+    }
     let target = DeliverTarget::from(args.to);
     let batch = batch_of(args)?;
     if batch.is_some() && args.out.is_some() {
@@ -109,7 +116,11 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     let (runs, dir) = match batch {
         Some((runs, dir)) => (runs, Some(dir)),
         None => {
-            let home = store::locate(&args.run, &place)?;
+            let name = match &args.run {
+                Some(name) => name.clone(),
+                None => store::newest(&place)?,
+            };
+            let home = store::locate(&name, &place)?;
             let one = Asked { home, of_batch: None };
             (vec![Ok(one)], None)
         }
@@ -154,14 +165,24 @@ type AskedRuns = Vec<Result<Asked, Box<Delivered>>>;
 
 /// The runs of a batch, if a batch directory was given.
 fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal> {
-    let dir = PathBuf::from(&args.run);
+    let Some(dir) = args.run.as_ref().map(PathBuf::from) else {
+        return Ok(None);
+    };
     let file = dir.join(batch::RUNS);
     if !file.is_file() || dir.join("journal.jsonl").is_file() {
         return Ok(None);
     }
     let text = rows_of(&dir, &file)?;
-    let runs = batch::runs(&text, &dir).map_err(|problems| Refusal::Invalid(problems.join("\n")))?;
-    let asked = runs.into_iter().map(|run| {
+    let planned = planned_jobs(&dir)?;
+    let found = batch::runs(&text, &dir, planned.as_ref()).map_err(|problems| Refusal::Invalid(problems.join("\n")))?;
+    if !found.unplanned.is_empty() {
+        out::stderr(&format!(
+            "overnight: {} that the manifest does not define any more, left out: {}",
+            counted(found.unplanned.len(), "job"),
+            first_names(&found.unplanned, NAMED)
+        ));
+    }
+    let asked = found.runs.into_iter().map(|run| {
         let found = run.dir.as_ref().map(|dir| store::locate(&dir.to_string_lossy(), dir));
         match found {
             Some(Ok(home)) => Ok(Asked {
@@ -184,6 +205,15 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
         }
     });
     Ok(Some((asked.collect(), dir)))
+}
+
+/// The names of the jobs in the plan of a batch directory; `None` where there is no plan.
+fn planned_jobs(dir: &Path) -> Result<Option<HashSet<String>>, Refusal> {
+    if !dir.join(plan::FILE).is_file() {
+        return Ok(None);
+    }
+    let plan = merge::read_plan(dir, &dir.display().to_string())?;
+    Ok(Some(plan.jobs.into_iter().map(|job| job.job).collect()))
 }
 
 /// The rows of a batch directory. They decide where each patch goes, so they are taken from the record, or else from a
@@ -287,6 +317,13 @@ impl Call<'_> {
             return Ok(stopped(&run, &DeliverStop::Refused(why)));
         }
         if !is_vouched(&journal) {
+            // A tree from elsewhere may bring a run that is newer than the user's own.
+            if self.args.last {
+                return Err(Refusal::Environment(format!(
+                    "the newest run here, {}, was not written by this machine: look at it first, and name it to deliver it",
+                    asked.home.display()
+                )));
+            }
             out::stderr(&format!(
                 "warning[unkeyed_journal]: run {run} was recorded elsewhere and without {}: it cannot be verified that it is what ran",
                 chain_key::KEY_VARIABLE
@@ -525,6 +562,9 @@ fn print(args: &DeliverArgs, target: DeliverTarget, done: &Delivered) -> Result<
     let failed = |error: std::io::Error| Refusal::Output(format!("stdout: {error}"));
     if args.format == LineFormat::Json {
         return out::line(&done.to_value().to_string()).map_err(failed);
+    }
+    if args.quiet && done.fault == DeliverFault::None {
+        return Ok(());
     }
     let outcome = done.outcome.unwrap_or(DeliverOutcome::Failed);
     let name = done.job.as_deref().unwrap_or(&done.run);

@@ -768,6 +768,37 @@ fn the_rows_of_a_batch_send_no_token_anywhere() {
     deliver(&["--api-url", &api], None).ends("opened", 0);
 }
 
+/// The newest run needs no name, unless it may have come with the tree. A quiet delivery that succeeds says nothing.
+#[test]
+fn the_newest_run_is_delivered_and_nothing_is_said() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let replies = script(&[writes("a.txt", "two\n"), says("done")]);
+    let model = format!("script:{}", world.beside("script.yaml", replies));
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let recipe = world.beside("recipe.yaml", RECIPE);
+    let args = ["run", &recipe, "--model", &model, "--policy", &policy, "--isolate"];
+    world.call(&args).exits(0);
+    let deliver = |home: Option<&Path>| {
+        let mut command = world.command(&["deliver", "--last", "--to", "branch", "--quiet"]);
+        command.envs(home.map(|home| ("HOME", home)));
+        named(&mut command);
+        Done::of(command.output().unwrap())
+    };
+    let elsewhere = world.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let done = deliver(Some(&elsewhere)).exits(8);
+    assert!(
+        done.stderr.contains("was not written by this machine"),
+        "{}",
+        done.stderr
+    );
+    let branches = || git_in(&world.ws(), &["branch", "--list", "overnight/*"]);
+    assert_eq!(branches().trim(), "");
+    let done = deliver(None).exits(0);
+    assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("", ""));
+    assert_eq!(branches().trim(), BRANCH);
+}
+
 /// A change below a submodule cannot be part of a commit of its parent.
 #[test]
 fn a_change_of_a_submodule_is_refused_by_its_name() {

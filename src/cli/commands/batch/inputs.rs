@@ -6,9 +6,10 @@ use crate::batch::plan::{JobInputs, PlannedJob, RecipeReader, RunArguments};
 
 use crate::cli::environment;
 use crate::cli::origin::{RecipeOrigin, Trust};
+use crate::cli::policy_sources;
 use crate::cli::refusal::Refusal;
 use crate::cli::settings;
-use crate::diag::{Diagnostic, SourceFiles};
+use crate::diag::{Diagnostic, SourceFiles, Span};
 use crate::policy::PolicySet;
 use crate::recipe::plan::Expect;
 use crate::recipe::{self, Overrides, Recipe, RecipeArguments};
@@ -53,8 +54,8 @@ impl Inputs {
     }
 }
 
-/// The refusal of a file that a job names, located at the job.
-fn placed(refusal: &Refusal, job: &PlannedJob) -> Diagnostic {
+/// The refusal of a file that a manifest names, with the position at which it does.
+fn placed(refusal: &Refusal, place: Span) -> Diagnostic {
     let text = refusal.to_string();
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
@@ -62,9 +63,35 @@ fn placed(refusal: &Refusal, job: &PlannedJob) -> Diagnostic {
     let help = lines
         .find_map(|line| line.trim().strip_prefix("help: "))
         .map(str::to_owned);
-    let mut problem = Diagnostic::error("unreadable-input", job.head, message);
+    let mut problem = Diagnostic::error("unreadable-input", place, message);
     problem.help = help;
     problem
+}
+
+/// The recipe of a job, with its origin and its text.
+async fn opened(job: &PlannedJob, files: &mut SourceFiles) -> Result<(RecipeOrigin, Recipe, String), Vec<Diagnostic>> {
+    let (origin, text) = RecipeOrigin::open(Path::new(&job.arguments.recipe), Path::new("."))
+        .await
+        .map_err(|refusal| vec![placed(&refusal, job.places.recipe.unwrap_or(job.head))])?;
+    let file = files.add(origin.name.clone(), text.clone());
+    let recipe = recipe::parse(files, file, &mut Vec::new())?;
+    Ok((origin, recipe, text))
+}
+
+/// The problems of the policies that the manifest names, each read by itself, so that all are told. Policies of a
+/// target's own commits are read when the job runs; stdin can be read only once.
+async fn wrong_policies(job: &PlannedJob, files: &mut SourceFiles) -> Vec<Diagnostic> {
+    let mut wrong = Vec::new();
+    for (name, place) in job.arguments.policies.iter().zip(&job.places.policies) {
+        if name.starts_with("git:") || name == "-" {
+            continue;
+        }
+        match policy_sources::policies(std::slice::from_ref(name), Path::new("."), None).await {
+            Ok(read) => wrong.extend(read.load(files).err().unwrap_or_default()),
+            Err(refusal) => wrong.push(placed(&refusal, *place)),
+        }
+    }
+    wrong
 }
 
 async fn read(
@@ -73,18 +100,19 @@ async fn read(
     files: &mut SourceFiles,
 ) -> Result<Rc<ReadOnce>, Vec<Diagnostic>> {
     let here = Path::new(".");
-    let at_job = |refusal: Refusal| vec![placed(&refusal, job)];
-    let (origin, text) = RecipeOrigin::open(Path::new(&arguments.recipe), here)
-        .await
-        .map_err(at_job)?;
-    let mut pieces = vec![text.clone()];
-    let file = files.add(origin.name.clone(), text);
-    let recipe = recipe::parse(files, file, &mut Vec::new())?;
+    let at_job = |refusal: Refusal| vec![placed(&refusal, job.places.recipe.unwrap_or(job.head))];
+    let found = opened(job, files).await;
+    let mut wrong = wrong_policies(job, files).await;
+    if !wrong.is_empty() {
+        wrong.extend(found.err().unwrap_or_default());
+        return Err(wrong);
+    }
+    let (origin, recipe, text) = found?;
+    let mut pieces = vec![text];
     // Only the child process, which knows the target, can decide about trust; here the files are only read.
     let trust = Trust::yes("it is only planned");
     let named = origin.read_named(&recipe, &trust, here).await.map_err(at_job)?;
     let mut texts = HashMap::new();
-    let mut wrong = Vec::new();
     let (beside, _) = origin
         .read_beside(&recipe, &trust, here, &mut wrong)
         .await
@@ -110,7 +138,7 @@ async fn read(
     let narrowing = own.as_ref().filter(|own| !own.name.starts_with("git:"));
     let policies = settings::rulers(&given, narrowing, here, files, &mut Vec::new())
         .await
-        .map_err(at_job)?;
+        .map_err(|refusal| vec![placed(&refusal, job.head)])?;
     // The digest of a policy covers the policies that it extends.
     pieces.extend(policies.texts().into_iter().map(|policy| policy.digest));
     let lengths: Vec<String> = pieces.iter().map(|piece| format!("{} {piece}", piece.len())).collect();

@@ -54,11 +54,11 @@ impl Models {
         inputs.budget.cost_micros = limits::default_cost(&inputs.budget, first, &self.pricing);
     }
 
-    /// Whether all these jobs can ask their models.
+    /// Whether all these jobs can ask their models. `then`: what follows for the batch if not, for people.
     ///
     /// # Errors
     /// All models that cannot be opened. The exit code is that of the gravest, as for `overnight run`.
-    pub fn check<'a>(&self, jobs: impl Iterator<Item = &'a PlannedJob>) -> Result<(), Refusal> {
+    pub fn check<'a>(&self, jobs: impl Iterator<Item = &'a PlannedJob>, then: &str) -> Result<(), Refusal> {
         let mut named: BTreeMap<ModelKey, usize> = BTreeMap::new();
         for job in jobs {
             for key in keys(job.inputs.models.as_deref().unwrap_or_default()) {
@@ -79,8 +79,8 @@ impl Models {
         };
         let mut text: Vec<String> = texts.into_iter().collect();
         text.push(match jobs {
-            1 => "no job was started: 1 job needs it".to_owned(),
-            jobs => format!("no job was started: {jobs} jobs need it"),
+            1 => format!("{then}: 1 job needs it"),
+            jobs => format!("{then}: {jobs} jobs need it"),
         });
         let text = text.join("\n");
         Err(match first {
