@@ -11,7 +11,7 @@ use super::result::{BatchResult, JobReport, ReportHead};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
 use crate::base::quote::counted;
-use crate::journal::{artefacts, chain_key};
+use crate::journal::{artefacts, chain_key, deliveries};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 
@@ -29,7 +29,7 @@ const KNOWN: [&str; 13] = [
     DOWNLOADS,
     "shards",
     "logs",
-    "deliver.jsonl",
+    deliveries::FILE,
     ".gitignore",
     plan::FILE,
     rows::FILE,
