@@ -4,6 +4,7 @@ mod shadow;
 
 use super::files::PathPattern;
 use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, SHELL, ToolPattern, WishedLevel};
+use super::profiles::ValueClass;
 use super::rule_match::{file_fits, path_fits};
 use super::secrets_like::secret_like;
 use super::shell::PrefixWord;
@@ -127,6 +128,7 @@ pub fn lint(set: &PolicySet) -> Vec<Diagnostic> {
             patterns(rule, &mut found);
             profile(rule, &mut found);
             programs(policy, rule, &mut found);
+            closed_repository(policy, rule, &mut found);
             other_readers(policy, rule, &mut found);
             if let RuleEffect::Modify { .. } = rule.effect {
                 unused_modify(policy, rule, &mut found);
@@ -316,20 +318,91 @@ fn patterns(rule: &Rule, found: &mut Vec<Diagnostic>) {
         }
         let protected = super::protected::entry_of(text).is_some_and(|entry| pattern.names_protected(entry));
         if rule.effect == RuleEffect::Allow && (protected || pattern.names_secret()) {
-            let what = if secret_like(text).is_some() {
+            let what = if text == ".git" {
+                "only this name, and nothing for git commands"
+            } else if secret_like(text).is_some() {
                 "a secret-like file"
             } else {
                 "a protected path"
+            };
+            let help = match text {
+                ".git" => "for git commands, list `.git/**` in the `paths` of the rule that allows them",
+                _ => "keep it only if the task needs it",
             };
             warn(
                 found,
                 "opens-protected",
                 rule.span,
                 format!("`{text}` opens {what}"),
-                "keep it only if the task needs it",
+                help,
+            );
+        }
+        if rule.effect == RuleEffect::Allow && pattern.opens_repository() && !protected && !rule.is_about_builtin(SHELL)
+        {
+            warn(
+                found,
+                "opens-nothing",
+                rule.span,
+                format!("`{text}` opens nothing here: only the rule of a git command opens `.git` with it"),
+                "list it in the `paths` of the rule that allows the git commands, or leave it out",
             );
         }
     }
+}
+
+/// Warns about git commands that write `.git` where no rule opens it: they are denied, whatever the rule says.
+fn closed_repository(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
+    let suspends = rule.effect == RuleEffect::Suspend;
+    if (!suspends && rule.effect != RuleEffect::Allow) || !rule.is_about_builtin(SHELL) {
+        return;
+    }
+    for prefix in rule.commands.iter().flatten() {
+        if !writes_repository(prefix, suspends) || is_repository_open(policy, prefix) {
+            continue;
+        }
+        let (message, help) = match suspends {
+            true => (
+                format!("`{}` is denied where it writes `.git`, and not suspended", prefix.text),
+                "add an `allow` rule for it with `.git/**` in `paths`, which this rule then suspends",
+            ),
+            false => (
+                format!(
+                    "`{}` writes `.git`, which this rule does not open: it is denied",
+                    prefix.text
+                ),
+                "add `.git/**` to the `paths` of this rule, or leave the command out",
+            ),
+        };
+        warn(found, "closed-repository", prefix.span, message, help);
+    }
+}
+
+/// Whether the git command that a rule names writes the repository's own directory; `with_names`: also one that does so
+/// only where it is given the name of a branch or tag.
+fn writes_repository(prefix: &CommandPrefix, with_names: bool) -> bool {
+    let words: Vec<&str> = prefix.text.split_whitespace().collect();
+    let (Some((&"git", rest)), Some(profile)) = (words.split_first(), super::profiles::builtin("git")) else {
+        return false;
+    };
+    let fits = |name: &[String]| name.len() <= rest.len() && name.iter().zip(rest).all(|(one, other)| one == other);
+    let subs = profile.subs.iter().filter(|(name, _)| fits(name));
+    subs.max_by_key(|(name, _)| name.len())
+        .is_some_and(|(_, section)| section.repository || (with_names && section.more == Some(ValueClass::Ref)))
+}
+
+/// Whether an allow rule for the command, or for a wider or narrower one, opens `.git` to git.
+fn is_repository_open(policy: &Policy, prefix: &CommandPrefix) -> bool {
+    let related =
+        |other: &CommandPrefix| prefix.words.starts_with(&other.words) || other.words.starts_with(&prefix.words);
+    let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
+    allow.any(|rule| {
+        rule.is_about_builtin(SHELL)
+            && rule.paths.iter().flatten().any(PathPattern::opens_repository)
+            && rule
+                .commands
+                .as_ref()
+                .is_none_or(|prefixes| prefixes.iter().any(related))
+    })
 }
 
 fn is_mcp(tool: &ToolPattern) -> bool {

@@ -42,8 +42,16 @@ pub(super) fn undone_failure(undone: &[Undone]) -> Option<ToolFailure> {
         "protected_path" => strictest.to_owned(),
         code => format!("denied:{code}"),
     };
+    let in_git = |undone: &Undone| undone.path.split('/').any(|name| name == ".git");
+    let fix = match undone.iter().any(in_git) {
+        true => {
+            "In `.git`, an `allow` rule for the git command that lists `.git/**` in `paths` would allow it, except for \
+             configuration, hooks and info; elsewhere, a rule that names the path."
+        }
+        false => "A rule that names the path would allow it.",
+    };
     let message = format!(
-        "[denied ({}): the command changed {}. A rule that names the path would allow it.]",
+        "[denied ({}): the command changed {}. {fix}]",
         codes.join(", "),
         described(undone)
     );

@@ -160,6 +160,20 @@ fn each_warning() {
             "  - { allow: write_file, paths: [.github/workflows/ci.yml] }\n",
             vec!["opens-protected"],
         ),
+        ("  - { allow: write_file, paths: ['.git/**'] }\n", vec!["opens-nothing"]),
+        (
+            "  - { allow: run_shell_command, commands: [git add, git tag] }\n",
+            vec!["closed-repository"],
+        ),
+        (
+            "  - { suspend: run_shell_command, commands: [git tag] }\n",
+            vec!["closed-repository"],
+        ),
+        (
+            "  - { allow: run_shell_command, commands: [git tag, git add], paths: ['.git/**'] }\n  \
+             - { suspend: run_shell_command, commands: [git tag -a] }\n",
+            vec![],
+        ),
         ("  - allow: web_fetch\n", vec!["every-host"]),
         ("  - { allow: web_fetch, hosts: [docs.rs] }\n", vec![]),
     ] {
