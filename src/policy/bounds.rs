@@ -209,8 +209,8 @@ pub(super) fn protects(
     None
 }
 
-/// Whether a rule opens a protected path: the repository's own directory for git by the rule for the git command, as the
-/// sandbox opens it, anything else by naming it.
+/// Whether a rule opens a protected path: the repository's own directory by the rule for the git command, as the sandbox
+/// opens it, anything else by naming it.
 fn opened(
     place: &ResolvedPath,
     entry: &ProtectedName,
