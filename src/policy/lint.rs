@@ -3,7 +3,7 @@
 mod shadow;
 
 use super::files::PathPattern;
-use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, SHELL, ToolPattern, WishedLevel};
+use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, RuleRuns, SHELL, ToolPattern, WishedLevel};
 use super::profiles::ValueClass;
 use super::rule_match::{file_fits, path_fits};
 use super::secrets_like::secret_like;
@@ -141,6 +141,36 @@ pub fn lint(set: &PolicySet) -> Vec<Diagnostic> {
     }
     sort(&mut found);
     found
+}
+
+/// What rules of presets grant that the same rule of a file would be warned about: programs that run any code, one line
+/// for each rule. They are notes and no warnings, since a policy names its presets on purpose.
+pub fn notes(set: &PolicySet) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for rule in set.files.iter().flat_map(|policy| &policy.rules) {
+        let free = rule.effect == RuleEffect::Allow && rule.any_args && rule.is_about_builtin(SHELL);
+        if !free || !rule.name.starts_with("builtin:") {
+            continue;
+        }
+        let runs_code = |prefix: &&CommandPrefix| {
+            rule.runs == Some(RuleRuns::Anything)
+                || begins(prefix, RUNNERS).is_some_and(|program| bare(prefix, program))
+        };
+        let commands = rule.commands.iter().flatten().filter(runs_code);
+        let programs: Vec<String> = commands.map(|prefix| format!("`{}`", prefix.text)).collect();
+        if programs.is_empty() {
+            continue;
+        }
+        let line = format!(
+            "Note: `{}` runs {} with any arguments: whoever may write a file may run anything in the sandbox.",
+            rule.name,
+            programs.join(", ")
+        );
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
 }
 
 fn warn(found: &mut Vec<Diagnostic>, code: &'static str, span: crate::diag::Span, message: String, help: &str) {

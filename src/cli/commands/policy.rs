@@ -63,7 +63,9 @@ async fn check(names: &[String], format: ProblemFormat) -> Result<u8, Refusal> {
             Ok(read) => match read.load(&mut one.files) {
                 Ok((set, mut warnings)) => {
                     warnings.extend(lint::lint(&set));
-                    one.text = format!("{name}: valid, {}\n{}", warned(&warnings), words::describe(&set));
+                    let notes: String = lint::notes(&set).iter().map(|note| format!("{note}\n")).collect();
+                    let allowed = words::describe(&set);
+                    one.text = format!("{name}: valid, {}\n{allowed}{notes}", warned(&warnings));
                     one.problems = warnings;
                 }
                 Err(problems) => one.problems = problems,

@@ -180,3 +180,24 @@ fn each_warning() {
         assert_eq!(codes(rules), expected, "{rules}");
     }
 }
+
+#[test]
+fn what_a_preset_lets_run_any_code_is_noted() {
+    let noted = |text: &str| {
+        let source = PolicySource {
+            name: "p.yaml".to_owned(),
+            text: format!("version: 1\n{text}"),
+        };
+        let (set, _) = load(&mut SourceFiles::new(), &[source], &KnownTools::builtin()).unwrap();
+        assert!(lint(&set).is_empty(), "{text}");
+        notes(&set)
+    };
+    let python = noted("extends: [builtin:python]\n");
+    assert!(
+        python
+            .iter()
+            .any(|line| line.contains("`python`, `python3` with any arguments")),
+        "{python:?}"
+    );
+    assert_eq!(noted("extends: [builtin:look]\n"), Vec::<String>::new());
+}
