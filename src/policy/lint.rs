@@ -118,9 +118,22 @@ const NETWORK: &[&str] = &[
 
 /// All warnings, sorted by position. Rules of presets are not checked.
 pub fn lint(set: &PolicySet) -> Vec<Diagnostic> {
+    warnings(set, true)
+}
+
+/// The warnings on what could be read of policies that have errors: on their sound rules, and none that another rule
+/// might answer.
+pub fn lint_sound(set: &PolicySet) -> Vec<Diagnostic> {
+    warnings(set, false)
+}
+
+fn warnings(set: &PolicySet, whole: bool) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for policy in &set.files {
-        let own = || policy.rules.iter().filter(|rule| !rule.name.starts_with("builtin:"));
+        let own = || {
+            let rules = policy.rules.iter().filter(|rule| rule.sound);
+            rules.filter(|rule| !rule.name.starts_with("builtin:"))
+        };
         for rule in own() {
             code_execution(rule, &mut found);
             network(rule, &mut found);
@@ -128,16 +141,18 @@ pub fn lint(set: &PolicySet) -> Vec<Diagnostic> {
             patterns(rule, &mut found);
             profile(rule, &mut found);
             programs(policy, rule, &mut found);
-            closed_repository(policy, rule, &mut found);
             other_readers(policy, rule, &mut found);
-            if let RuleEffect::Modify { .. } = rule.effect {
+            shadowed(policy, rule, &mut found);
+            if whole {
+                closed_repository(policy, rule, &mut found);
                 unused_modify(policy, rule, &mut found);
             }
-            shadowed(policy, rule, &mut found);
         }
         environment(policy, &mut found);
         unconfined(policy, &mut found);
-        profiles(policy, &mut found);
+        if whole {
+            profiles(policy, &mut found);
+        }
     }
     sort(&mut found);
     found
@@ -581,6 +596,9 @@ fn reads(policy: &Policy, tool: &str, pattern: &PathPattern) -> bool {
 }
 
 fn unused_modify(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
+    if !matches!(rule.effect, RuleEffect::Modify { .. }) {
+        return;
+    }
     let allows = policy.rules.iter().filter(|other| other.effect == RuleEffect::Allow);
     let mut useful = allows.filter(|other| {
         let mine = |tool: &ToolPattern| match tool {
@@ -634,9 +652,6 @@ fn profiles(policy: &Policy, found: &mut Vec<Diagnostic>) {
 }
 
 fn environment(policy: &Policy, found: &mut Vec<Diagnostic>) {
-    let Some(span) = policy.rules.first().map(|rule| rule.span) else {
-        return;
-    };
     for name in policy.env_pass.iter().flatten() {
         let upper = name.to_uppercase();
         let secret = ["TOKEN", "SECRET", "KEY", "PASS", "CRED"]
@@ -651,15 +666,13 @@ fn environment(policy: &Policy, found: &mut Vec<Diagnostic>) {
             } else {
                 "decides which code runs"
             };
-            let span = crate::diag::Span {
-                start: 0,
-                end: 0,
-                ..span
+            let Some((_, span)) = policy.env_at.iter().find(|(known, _)| known == name) else {
+                continue;
             };
             warn(
                 found,
                 "risky-variable",
-                span,
+                *span,
                 format!("`env.pass` passes `{name}` to commands: it {why}"),
                 "leave it out unless a command must have it",
             );

@@ -60,16 +60,18 @@ async fn check(names: &[String], format: ProblemFormat) -> Result<u8, Refusal> {
         match policy_sources::policies(std::slice::from_ref(name), Path::new("."), None).await {
             Err(Refusal::Invalid(text)) => one.refused = Some(text),
             Err(other) => return Err(other),
-            Ok(read) => match read.load(&mut one.files) {
-                Ok((set, mut warnings)) => {
-                    warnings.extend(lint::lint(&set));
+            Ok(read) => {
+                let (set, mut problems) = read.check(&mut one.files);
+                if diag::any_error(&problems) {
+                    problems.extend(lint::lint_sound(&set));
+                } else {
+                    problems.extend(lint::lint(&set));
                     let notes: String = lint::notes(&set).iter().map(|note| format!("{note}\n")).collect();
                     let allowed = words::describe(&set);
-                    one.text = format!("{name}: valid, {}\n{allowed}{notes}", warned(&warnings));
-                    one.problems = warnings;
+                    one.text = format!("{name}: valid, {}\n{allowed}{notes}", warned(&problems));
                 }
-                Err(problems) => one.problems = problems,
-            },
+                one.problems = problems;
+            }
         }
         all.push(one);
     }
