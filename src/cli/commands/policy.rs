@@ -369,7 +369,10 @@ fn recorded_run(events: &[Event]) -> suggest::RecordedRun {
     let mut run = suggest::RecordedRun::default();
     for event in events {
         match &event.kind {
-            EventKind::RunStarted(started) => run.policies = recorded_policies(started),
+            // Without a policy that rules could be added to, everything is suggested.
+            EventKind::RunStarted(started) if !started.policies.is_empty() => {
+                run.policies = recorded_policies(started);
+            }
             EventKind::Executed { execs, .. } => run.shown.execs.extend(execs.iter().cloned()),
             _ => {}
         }
@@ -380,6 +383,7 @@ fn recorded_run(events: &[Event]) -> suggest::RecordedRun {
         tool: call.tool,
         kind: call.kind,
         origin: call.origin,
+        args: call.args,
         access: call.access,
         ruling: call.ruling,
     });
