@@ -86,19 +86,18 @@ fn warned(warnings: &[Diagnostic]) -> String {
 }
 
 async fn test(name: &str, cases_file: &Path, format: ProblemFormat, workspace: &Path) -> Result<u8, Refusal> {
+    one_stdin(name, cases_file.as_os_str() == "-")?;
     let judge = Judge::new(name, workspace).await?;
     let mut files = SourceFiles::default();
-    let file = files.add(
-        cases_file.display().to_string(),
-        inputs::text_of("--cases", cases_file)?,
-    );
+    let (cases_name, text) = inputs::named_text("--cases", cases_file)?;
+    let file = files.add(cases_name.clone(), text);
     let table = cases::parse(&files, file).map_err(|problems| Refusal::of_problems(&problems, &files))?;
     let report = cases::run(&table, |case| {
         judge.rule(&case.tool, &case.args).map(|judged| judged.ruling)
     });
     let failed = !report.failed.is_empty();
     let checked = Checked {
-        name: cases_file.display().to_string(),
+        name: cases_name,
         files,
         text: format!("{}\n", report.summary()),
         problems: report.failed,
@@ -111,7 +110,17 @@ async fn test(name: &str, cases_file: &Path, format: ProblemFormat, workspace: &
     Ok(if failed { exit::FAILED } else { exit::PASSED })
 }
 
+/// Refuses a policy on stdin where another option reads stdin too.
+fn one_stdin(policy: &str, other: bool) -> Result<(), Refusal> {
+    match policy == "-" && other {
+        true => Err(inputs::stdin_twice()),
+        false => Ok(()),
+    }
+}
+
 async fn explain(args: &ExplainArgs) -> Result<u8, Refusal> {
+    let calls = args.calls.as_deref() == Some("-");
+    one_stdin(&args.file, calls || args.args.as_deref() == Some("@-"))?;
     let judge = Judge::new(&args.file, &args.workspace).await?;
     if let Some(file) = &args.calls {
         return judge.lines(&inputs::file_or_stdin("--calls", file)?);
