@@ -5,6 +5,7 @@ use clap_complete::CompleteEnv;
 use overnight::cli::{self, args::Cli, commands, exit, manual, out, refusal::Refusal, version};
 use overnight::journal::chain_key;
 use overnight::process::{close_to_others, confine, proxy, use_helper};
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -43,10 +44,14 @@ fn main() -> ExitCode {
         Err(mut error) => {
             cli::flag_hints::improve(&mut error);
             // Help and version go to stdout with exit code 0; a mistake goes to stderr.
-            let _ = error.print();
-            return ExitCode::from(match error.use_stderr() {
-                true => commands::usage(&typed, &error.to_string()),
-                false => exit::PASSED,
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            return ExitCode::from(match (error.use_stderr(), printed) {
+                (true, _) => commands::usage(&typed, &error.to_string()),
+                (false, Err(why)) if why.kind() != ErrorKind::BrokenPipe => {
+                    out::stderr(&format!("error: stdout: {why}"));
+                    exit::OUTPUT
+                }
+                (false, _) => exit::PASSED,
             });
         }
     };

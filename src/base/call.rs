@@ -312,9 +312,9 @@ pub struct FileDiff {
     pub path: String,
     /// Unified diff, for reading.
     pub diff: String,
-    /// `None` for a new file.
+    /// Null for a new file.
     pub original: Option<String>,
-    /// `None` if left out because of its size.
+    /// Null if left out because of its size.
     pub new: Option<String>,
     /// Lines added.
     pub added: u64,
@@ -381,7 +381,7 @@ pub struct Kept {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExitInfo {
-    /// `None` if a signal ended it.
+    /// Null if a signal ended it.
     pub code: Option<i32>,
     /// The signal that ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

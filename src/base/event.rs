@@ -137,7 +137,7 @@ pub enum EventKind {
     },
     /// Changes that a command made without a grant and that were undone when it had ended.
     Undone {
-        /// The call that ran the command; `None` for a command of the recipe's author.
+        /// The call that ran the command; null for a command of the recipe's author.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<CallId>,
         /// The step that ran the command, if no call did.
@@ -317,7 +317,7 @@ pub struct PolicyPart {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PatchBase {
-    /// `HEAD` at the start; `None` outside a git repository or before the first commit.
+    /// `HEAD` at the start; null outside a git repository or before the first commit.
     pub commit: Option<String>,
 }
 
@@ -436,7 +436,7 @@ pub struct Decided {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PatchTaken {
-    /// `None` if nothing changed, or if the patch is withheld because it contains a secret.
+    /// Null if nothing changed, or if the patch is withheld because it contains a secret.
     pub blob: Option<BlobId>,
     /// Size of the patch in bytes, also of one that is withheld.
     pub bytes: u64,
@@ -502,9 +502,9 @@ pub struct FileChange {
     /// For `renamed`: the previous path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// `None` for binary files.
+    /// Null for binary files.
     pub added: Option<u64>,
-    /// `None` for binary files.
+    /// Null for binary files.
     pub removed: Option<u64>,
 }
 

@@ -43,7 +43,7 @@ Exit codes:
     9  output: an artefact or the journal could not be written
    10  incomplete: jobs that did not run
    70  bug: a panic
-  130, 143  cancelled by a signal";
+  129, 130, 143  cancelled by a signal (SIGHUP, SIGINT, SIGTERM)";
 
 /// The exit code of an outcome.
 pub fn code(outcome: &RunOutcome) -> u8 {

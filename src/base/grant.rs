@@ -239,7 +239,7 @@ pub struct Exec {
     pub argv: Vec<String>,
     /// Absolute working directory of the caller.
     pub cwd: PathBuf,
-    /// The first line of the file when it is a script (`/usr/bin/env python3`, without `#!`); `None` for a binary.
+    /// The first line of the file when it is a script (`/usr/bin/env python3`, without `#!`); null for a binary.
     pub interpreter: Option<String>,
 }
 
@@ -258,7 +258,7 @@ pub enum ExecAnswer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExecDenial {
-    /// The rule that decided; `None` when the denial is that no rule grants the program.
+    /// The rule that decided; null when the denial is that no rule grants the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// `exec_denied` (a rule or a built-in bound forbids it) or `exec_not_granted` (the caller may not start such a
@@ -297,7 +297,7 @@ pub struct JudgedExec {
     pub argv: Vec<String>,
     /// Relative to the workspace if inside it, else absolute.
     pub cwd: String,
-    /// `None` if it was allowed.
+    /// Null if it was allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub denied: Option<ExecDenial>,
 }

@@ -176,7 +176,7 @@ pub struct StepResult {
     /// What later steps see as `steps.ID.output`: the answer, or the command's output.
     #[serde(default)]
     pub output: String,
-    /// Whether the step changed the tree. `None` if this was not examined.
+    /// Whether the step changed the tree; null if this was not examined.
     #[serde(default)]
     pub changed: Option<bool>,
 }

@@ -32,7 +32,7 @@ impl Decision {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Ruling {
     pub decision: Decision,
-    /// The rule that decided: its `id`, or `FILE:LINE`. `None` when no rule matched.
+    /// The rule that decided: its `id`, or `FILE:LINE`; null when no rule matched.
     pub rule: Option<String>,
     /// A reason code from the closed list in `policy::codes`, for example `no_rule` or `refused_construct:eval`.
     pub code: String,

@@ -10,7 +10,7 @@ pub struct Unruled {
     /// `/`.
     pub path: String,
     pub change: PathChange,
-    /// The rule that forbids it; `None` when no rule allows it.
+    /// The rule that forbids it; null when no rule allows it.
     pub rule: Option<String>,
     /// `no_rule`, `deny_rule`, `protected_path`, …: a reason code.
     pub code: String,

@@ -2,6 +2,7 @@
 
 use super::candidates;
 use crate::base::ids::RunId;
+use crate::base::slug::slug;
 use crate::report::export::ReportFile as Output;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -96,6 +97,7 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Print a completion script, which asks this program for runs, recipes and policies
     Completions {
+        /// The shell that the script is for
         shell: clap_complete::Shell,
         /// Print a static script, for example for a package
         #[arg(long)]
@@ -491,7 +493,7 @@ pub struct DeliverArgs {
     #[arg(long, value_name = "BRANCH")]
     pub base: Option<String>,
     /// Name of the branch; may contain {recipe}, {job} and {digest} (default: overnight/{recipe})
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = branch)]
     pub branch: Option<String>,
     /// Policy that the patch is checked against (default: the recorded ones)
     #[arg(long, value_name = "FILE")]
@@ -566,6 +568,7 @@ pub enum LineFormat {
 pub enum PolicyCommand {
     /// Parse and lint policies, and run the examples in their rules
     Check {
+        /// Policy files, `builtin:NAME`, `git:REV:PATH` or `-` for stdin
         #[arg(required = true, add = candidates::policies())]
         files: Vec<String>,
         /// Format of the problems
@@ -574,13 +577,16 @@ pub enum PolicyCommand {
     },
     /// Test a policy with a table of calls and expected decisions
     Test {
+        /// Policy file, `builtin:NAME` or `git:REV:PATH`
         #[arg(add = candidates::policies())]
         file: String,
+        /// The table: a YAML file with calls and the decision that is expected for each
         #[arg(long, value_name = "FILE")]
         cases: PathBuf,
         /// Format of the problems
         #[arg(long, value_enum, default_value_t)]
         format: ProblemFormat,
+        /// The tree in which paths are resolved
         #[arg(long, value_name = "DIR", default_value = ".")]
         workspace: PathBuf,
     },
@@ -607,6 +613,7 @@ pub enum PolicyCommand {
         /// Run directories or run ids, or directories of batches: all runs in them
         #[arg(required = true, add = candidates::runs())]
         runs: Vec<String>,
+        /// The tree in which run ids are looked up
         #[arg(long, value_name = "DIR", default_value = ".")]
         workspace: PathBuf,
     },
@@ -685,6 +692,7 @@ pub enum ProblemFormat {
 pub enum RecipeCommand {
     /// Validate recipes; report every problem with its position
     Check {
+        /// Recipes: files, `builtin:NAME`, `git:REV:PATH` or `-` for stdin
         #[arg(required = true, add = candidates::recipes())]
         files: Vec<PathBuf>,
         /// Also check that this tree has the context files and programs that the recipe needs
@@ -696,23 +704,30 @@ pub enum RecipeCommand {
     },
     /// Print the resolved plan
     Show {
+        /// Recipe: a file, `builtin:NAME`, `git:REV:PATH`, or `-` for stdin
         #[arg(add = candidates::recipes())]
         file: PathBuf,
+        /// A parameter of the recipe
         #[arg(long, value_name = "K=V")]
         param: Vec<String>,
+        /// Parameters from a JSON or YAML file
         #[arg(long, value_name = "FILE")]
         params: Option<PathBuf>,
+        /// The value of `{{ input }}`: a file, or `-` for stdin
         #[arg(long, value_name = "FILE|-")]
         input: Option<String>,
         /// Same as `--format json`
         #[arg(long, hide = true)]
         json: bool,
+        /// Output format of stdout
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
     /// List the built-in recipes and those in ./recipes, or those of a directory
     List {
+        /// A directory with recipes
         dir: Option<PathBuf>,
+        /// Output format of stdout
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
@@ -726,13 +741,16 @@ pub enum RecipeCommand {
     },
     /// Print what a recipe does, may access and needs, as Markdown
     Doc {
+        /// Recipe: a file, `builtin:NAME`, `git:REV:PATH`, or `-` for stdin
         #[arg(add = candidates::recipes())]
         file: PathBuf,
     },
     /// Run recorded samples (default: all of ./recipes, else the built-in ones)
     Test {
+        /// Recipes that have a sample: files or `builtin:NAME`
         #[arg(add = candidates::recipes())]
         files: Vec<PathBuf>,
+        /// Output format of stdout
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
@@ -749,8 +767,10 @@ pub enum ToolsCommand {
         /// `recipe`: trust the recipe wherever it comes from
         #[arg(long, value_enum, value_name = "WHAT")]
         trust: Vec<Trusted>,
+        /// Output format of stdout
         #[arg(long, value_enum, default_value_t)]
         format: StdoutFormat,
+        /// The tree in which the recipe's programs start
         #[arg(long, value_name = "DIR", default_value = ".")]
         workspace: PathBuf,
     },
@@ -769,6 +789,7 @@ pub struct CallArgs {
     /// Policy file; every policy given must allow a call (default: builtin:read-only)
     #[arg(long, value_name = "FILE")]
     pub policy: Vec<String>,
+    /// The tree that the tool works on
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
     /// Include the tools of this recipe
@@ -777,6 +798,7 @@ pub struct CallArgs {
     /// `recipe`: trust the recipe wherever it comes from
     #[arg(long, value_enum, value_name = "WHAT")]
     pub trust: Vec<Trusted>,
+    /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
     pub format: StdoutFormat,
 }
@@ -787,6 +809,7 @@ pub struct DoctorArgs {
     /// The tree to inspect
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
+    /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,
 }
@@ -814,6 +837,7 @@ pub struct ManArgs {
 pub struct RunsArgs {
     #[command(subcommand)]
     pub command: Option<RunsCommand>,
+    /// The tree whose runs are meant
     #[arg(long, value_name = "DIR", default_value = ".", global = true)]
     pub workspace: PathBuf,
 }
@@ -823,23 +847,28 @@ pub struct RunsArgs {
 pub enum RunsCommand {
     /// List the runs, one per line, oldest first
     List {
+        /// Output format of stdout
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
-    /// Check the hash chain of journals (default: all)
+    /// Check that runs are as they were recorded: journal, files and result (default: all)
     Verify {
+        /// Run directories or run ids
         #[arg(add = candidates::runs())]
         runs: Vec<String>,
+        /// Output format of stdout
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
     /// Remove all but the newest N runs; those that have not come to their end stay
     Prune {
+        /// The number of runs that stay
         #[arg(long, value_name = "N")]
         keep: usize,
         /// Remove suspended, interrupted and unfinished runs too; an active run is always kept
         #[arg(long)]
         all: bool,
+        /// Output format of stdout
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
@@ -848,6 +877,25 @@ pub enum RunsCommand {
 fn output(text: &str) -> Result<Output, String> {
     let names: Vec<&str> = Output::ALL.iter().map(|format| format.as_str()).collect();
     Output::named(text).ok_or_else(|| format!("one of {}", names.join(", ")))
+}
+
+/// A branch name with its placeholders. What a delivery would have to replace in it is refused.
+fn branch(text: &str) -> Result<String, String> {
+    let placeholders = ["{recipe}", "{job}", "{digest}"];
+    let filled = placeholders
+        .iter()
+        .fold(text.to_owned(), |text, name| text.replace(name, "x"));
+    let name = filled.strip_prefix("refs/heads/").unwrap_or(&filled);
+    let is_plain =
+        |part: &str| !part.is_empty() && slug(part) == part && !part.contains("..") && !part.ends_with(".lock");
+    match name != "HEAD" && name.split('/').all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err(
+            "write letters, digits, `-`, `_` and `.` in parts separated by `/`; no part begins or ends with `-` or \
+             `.`, contains `..` or ends with `.lock`"
+                .to_owned(),
+        ),
+    }
 }
 
 fn verdict(text: &str) -> Result<crate::base::outcome::Verdict, String> {
@@ -878,4 +926,39 @@ pub(super) fn dollars(text: &str) -> Result<u64, String> {
         return Err("write US dollars, such as 2.50".to_owned());
     }
     Ok((amount * 1_000_000.0).round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn undescribed(command: &clap::Command, found: &mut Vec<String>) {
+        for arg in command.get_arguments() {
+            if !arg.is_hide_set() && arg.get_help().is_none() {
+                found.push(format!("{} {}", command.get_name(), arg.get_id()));
+            }
+        }
+        let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
+        shown.for_each(|one| undescribed(one, found));
+    }
+
+    #[test]
+    fn a_branch_name_that_a_delivery_would_change_is_refused() {
+        for good in ["fix", "overnight/{recipe}-{digest}", "refs/heads/a/b", "Fix/v1.2_x"] {
+            assert_eq!(branch(good).as_deref(), Ok(good));
+        }
+        for bad in [
+            "bad name", "", "a//b", "-x", "a..b", "x.lock", "a/", "HEAD", "é", "{other}",
+        ] {
+            assert!(branch(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_argument_has_a_description() {
+        let mut found = Vec::new();
+        undescribed(&Cli::command(), &mut found);
+        assert_eq!(found, Vec::<String>::new());
+    }
 }

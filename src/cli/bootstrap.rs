@@ -13,7 +13,7 @@ use crate::base::event::EventKind;
 use crate::base::model_name::{REPLAY, SCRIPT, is_played};
 use crate::base::ruling::{Decision, PolicyInput};
 use crate::base::secret::{Redactor, is_model_key};
-use crate::diag::SourceFiles;
+use crate::diag::{self, SourceFiles};
 use crate::engine::deps::SandboxMaker;
 use crate::net::addresses;
 use crate::net::client::Limits;
@@ -31,7 +31,7 @@ use crate::recipe::Plan;
 use crate::tools::mcp::Servers;
 use crate::tools::notices::Notices;
 use crate::tools::web::{Search, Web};
-use crate::tools::{Registry, ToolScope, save_memory, web_search};
+use crate::tools::{Registry, ToolScope, builtin_spec, save_memory, web_search};
 use crate::workspace::isolate::{self, Standing, Told};
 use crate::workspace::{Workspace, context, patch, skills};
 use std::path::{Path, PathBuf};
@@ -51,9 +51,18 @@ pub fn workspace(dir: &Path, hidden: &[PathBuf], plan: Option<&Plan>) -> Result<
     Ok(workspace)
 }
 
+/// Tells the policies where the workspace lies in its repository, because protected names hold from its top.
+pub fn place(policies: &mut PolicySet, workspace: &Workspace) {
+    let root = workspace.root();
+    let top = patch::repository(root).map(|found| found.top);
+    let below = top.as_deref().and_then(|top| root.strip_prefix(top).ok());
+    policies.place_in_repository(&below.map(Path::to_string_lossy).unwrap_or_default());
+}
+
 /// Excludes this program's own files in the policies: run directories are invisible, and the run's own files must not
-/// be written, neither at their real path nor where a link to them is.
+/// be written, neither at their real path nor where a link to them is. Also does what [`place`] does.
 pub fn guard(policies: &mut PolicySet, workspace: &Workspace, hidden: &[PathBuf], own: &[String]) {
+    place(policies, workspace);
     let inside = |path: &Path| {
         let place = workspace.locate(&environment::absolute(path).to_string_lossy());
         (place.inside && !place.path.is_empty()).then_some(place.path)
@@ -123,11 +132,17 @@ pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<R
     if unknown.is_empty() {
         return Ok(filtered);
     }
-    Err(Refusal::Invalid(format!(
-        "{}:1:1: error[unknown-tool]: no tool is called {}\nhelp: `overnight tools list` shows the names",
-        plan.name,
-        unknown.join(", ")
-    )))
+    // The names of the recipe that need no server and no discovery were checked at their positions.
+    let known: Vec<&str> = registry.specs().iter().map(|spec| spec.name.as_str()).collect();
+    let line = |name: &String| {
+        let help = match diag::similar_word(name, known.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`overnight tools list` shows the names".to_owned(),
+        };
+        format!("error[unknown-tool]: no tool of this run is called `{name}`\nhelp: {help}")
+    };
+    let lines: Vec<String> = unknown.iter().map(line).collect();
+    Err(Refusal::Invalid(lines.join("\n")))
 }
 
 /// Checks tool names in policies that were not known yet when the policies were parsed.
@@ -505,10 +520,11 @@ pub fn pricing() -> Result<Pricing, Refusal> {
     }
 }
 
-/// Hides files that the policy makes unreadable from searches.
+/// Withholds from each tool's searches the files that the policy makes unreadable to that tool.
 pub fn hide_unreadable(workspace: &mut Workspace, policies: &PolicySet) {
     let policies = policies.clone();
-    workspace.set_unreadable(Box::new(move |path| {
-        policies.unreadable("grep_search", ToolKind::Search, path)
+    workspace.set_unreadable(Box::new(move |tool, path| {
+        let kind = builtin_spec(tool).map_or(ToolKind::Search, |spec| spec.kind);
+        policies.unreadable(tool, kind, path)
     }));
 }

@@ -1,11 +1,16 @@
-//! Finds mistakes that would certainly cause a failure at run time: unknown model names, commands with bash syntax
-//! errors, missing context files.
+//! Finds mistakes that would certainly cause a failure at run time: unknown names of models and tools, commands with
+//! bash syntax errors, missing context files.
 
-use crate::diag::{Diagnostic, Spanned};
+use super::environment;
+use super::programs::{self, AbsentProgram};
+use crate::base::call::ToolKind;
+use crate::diag::{self, Diagnostic, Spanned};
+use crate::policy::rule::is_later;
 use crate::policy::shell;
 use crate::provider::open::check_name;
-use crate::recipe::Recipe;
 use crate::recipe::model::StepSource;
+use crate::recipe::{Plan, Recipe};
+use crate::tools::builtin_specs;
 use std::path::Path;
 
 /// The problems of a recipe; missing files are checked only if a workspace is given.
@@ -16,6 +21,7 @@ pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
             found.push(Diagnostic::error("unknown-model", model.span, why));
         }
     }
+    found.extend(unknown_tools(recipe));
     for step in &recipe.steps {
         if let StepSource::Run { command, .. } = &step.work {
             found.extend(broken(command));
@@ -27,22 +33,103 @@ pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
     if let Some(root) = workspace {
         for path in recipe.context.iter().filter(|path| !is_there(root, &path.value)) {
             let message = format!("{} has no `{}`", root.display(), path.value);
-            let problem = Diagnostic::error("no-context-file", path.span, message);
-            found.push(
-                problem.help("name a file of the workspace; in a run this is a warning unless it is `required: true`"),
-            );
+            // As in a run.
+            let problem = match recipe
+                .required_context
+                .iter()
+                .any(|required| required.span == path.span)
+            {
+                true => Diagnostic::error("no-context-file", path.span, message),
+                false => Diagnostic::warning("no-context-file", path.span, message),
+            };
+            found.push(problem.help("name a file of the workspace"));
         }
     }
     if let Some(root) = workspace {
         for path in recipe.skills.iter().filter(|path| !is_there(root, &path.value)) {
             let message = format!("{} has no skill `{}`", root.display(), path.value);
-            let problem = Diagnostic::error("no-skill", path.span, message);
-            found.push(
-                problem.help("name a SKILL.md of the workspace, or a directory with one; in a run this is a warning"),
-            );
+            let problem = Diagnostic::warning("no-skill", path.span, message);
+            found.push(problem.help("name a SKILL.md of the workspace, or a directory with one"));
         }
     }
     found
+}
+
+/// The programs that the recipe's commands run in any case and that this machine lacks.
+pub fn absent_programs(recipe: &Recipe, plan: &Plan, workspace: &Path) -> Vec<Diagnostic> {
+    let one = |absent: AbsentProgram| {
+        let step = recipe.steps.iter().find(|step| step.id.value == absent.step)?;
+        let command = match (&absent.check, &step.work) {
+            (Some(name), _) => step
+                .checks
+                .iter()
+                .find(|check| check.name.value == *name)?
+                .what
+                .command()?,
+            (None, StepSource::Run { command, .. }) => command,
+            (None, _) => return None,
+        };
+        let message = format!(
+            "this machine has no program `{}`, which this command runs",
+            absent.program
+        );
+        let problem = Diagnostic::error("no-program", command.span, message);
+        Some(problem.help("install it on this machine, or name a program that it has"))
+    };
+    let root = environment::absolute(workspace);
+    let absent = programs::absent(plan, &root, &environment::variables());
+    absent.into_iter().filter_map(one).collect()
+}
+
+/// The problems of names in `tools.include`, `tools.exclude` and `budget.calls` that no tool can have. Names that only
+/// servers or a discovery give to tools are checked when those have started.
+pub fn unknown_tools(recipe: &Recipe) -> Vec<Diagnostic> {
+    let tools = &recipe.tools;
+    let is_discovered = tools.discovery.is_some() || tools.settings.is_some();
+    let patterns = tools.include.iter().flatten().chain(&tools.exclude);
+    let unselected = patterns.filter(|pattern| !selects(&pattern.value));
+    let budgets = recipe.steps.iter().filter_map(|step| step.budget.as_ref());
+    let limits = std::iter::once(&recipe.budget).chain(budgets);
+    let limited = limits.flat_map(|budget| &budget.calls).map(|(name, _)| name);
+    // Calls are counted by the name of their tool, so a limit of an alias would never be reached.
+    let uncounted = limited.filter(|name| builtin_specs().iter().all(|spec| spec.name != name.value));
+    let mut found: Vec<Diagnostic> = unselected
+        .chain(uncounted)
+        .filter(|name| !is_discovered && !is_later(&name.value))
+        .map(unknown_tool)
+        .collect();
+    diag::diagnostic::sort(&mut found);
+    found
+}
+
+/// Whether a pattern of `tools` can select a tool without a server and a discovery.
+fn selects(pattern: &str) -> bool {
+    if let Some(kind) = pattern.strip_prefix("kind:") {
+        return kind == ToolKind::Other.as_str() || builtin_specs().iter().any(|spec| spec.kind.as_str() == kind);
+    }
+    if let Some(origin) = pattern.strip_prefix("origin:") {
+        return matches!(origin, "builtin" | "discovered" | "mcp") || origin.starts_with("mcp:");
+    }
+    let mut known = builtin_specs()
+        .iter()
+        .flat_map(|spec| std::iter::once(&spec.name).chain(&spec.aliases));
+    match pattern.strip_suffix('*') {
+        Some(start) => known.any(|name| name.starts_with(start)),
+        None => known.any(|name| name == pattern),
+    }
+}
+
+fn unknown_tool(name: &Spanned<String>) -> Diagnostic {
+    let specs = builtin_specs();
+    let problem = Diagnostic::error("unknown-tool", name.span, format!("there is no tool `{}`", name.value));
+    if let Some(spec) = specs.iter().find(|spec| spec.aliases.contains(&name.value)) {
+        return problem.help(format!("write `{}`: calls are counted by this name", spec.name));
+    }
+    let known = specs.iter().map(|spec| spec.name.as_str());
+    problem.help(match diag::similar_word(&name.value, known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`overnight tools list` shows the names".to_owned(),
+    })
 }
 
 /// Whether a context file (without its `@`) exists. A path with a template or a pattern counts as existing, because it
@@ -95,6 +182,43 @@ fn without_templates(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diag::SourceFiles;
+
+    fn unknown(text: &str) -> Vec<String> {
+        let mut files = SourceFiles::default();
+        let file = files.add(
+            "r.yaml",
+            format!("version: 1\nname: x\nsteps: [{{ id: a, prompt: Do it. }}]\n{text}"),
+        );
+        let recipe = crate::recipe::parse(&files, file, &mut Vec::new()).unwrap();
+        let one = |problem: &Diagnostic| diag::render(&files, problem);
+        unknown_tools(&recipe).iter().map(one).collect()
+    }
+
+    #[test]
+    fn every_name_that_no_tool_can_have_is_found_where_it_is_written() {
+        let text =
+            "tools: { include: [read_fil, kind:red], exclude: [wrte_file] }\nbudget: { calls: { read_fil: 2 } }\n";
+        let found = unknown(text);
+        let starts = [
+            "r.yaml:4:20: error[unknown-tool]: there is no tool `read_fil`",
+            "r.yaml:4:30: error[unknown-tool]: there is no tool `kind:red`",
+            "r.yaml:4:51: error[unknown-tool]: there is no tool `wrte_file`",
+            "r.yaml:5:20: error[unknown-tool]: there is no tool `read_fil`",
+        ];
+        assert_eq!(found.len(), starts.len(), "{found:?}");
+        for (one, start) in found.iter().zip(starts) {
+            assert!(one.starts_with(start), "{one}");
+        }
+        assert!(found[0].contains("did you mean `read_file`?") && found[2].contains("did you mean `write_file`?"));
+        for text in [
+            "tools: { include: [read_file, 'kind:edit', 'origin:mcp', 'read_*', docs__find, '*'] }\n",
+            "tools: { exclude: [mine], discovery: { command: list, call: call } }\nbudget: { calls: { its: 1 } }\n",
+            "budget: { calls: { docs__find: 1, glob: 2 } }\n",
+        ] {
+            assert_eq!(unknown(text), Vec::<String>::new(), "{text}");
+        }
+    }
 
     #[test]
     fn only_what_no_bash_would_read_is_broken() {

@@ -1,11 +1,10 @@
 //! Reports to a step of GitHub Actions (`--github`): its outputs, its summary, and annotations on stderr.
 
 use super::environment;
-use super::outputs::WrittenOutputs;
+use super::outputs::{self, WrittenOutputs};
 use super::refusal::Refusal;
 use super::{exit, out};
 use crate::base::ids::hex;
-use crate::base::outcome::Verdict;
 use crate::journal;
 use crate::report::github;
 use crate::report::result::Ending;
@@ -114,7 +113,7 @@ fn note(done: Result<(), Refusal>, written: &mut WrittenOutputs) {
         written.code = exit::stronger(written.code, exit::OUTPUT);
         written.result.exit_code = i32::from(written.code);
         if written.code == exit::OUTPUT {
-            written.result.verdict = Verdict::Output;
+            outputs::mark_unwritten(&mut written.result, written.code);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 mod files;
 
-pub use files::Copy;
+pub use files::{Copy, NOTE};
 
 use self::files::OutputFiles;
 use super::args::{RunFlags, StdoutFormat as Stdout};
@@ -17,6 +17,9 @@ use crate::report::transcript::DeclaredPrompt;
 use crate::report::{junit, result, stream};
 use std::collections::BTreeMap;
 use std::path::Path;
+
+/// The message for `git am` that a delivery leaves in the run directory.
+pub const MBOX: &str = "changes.mbox";
 
 /// Additional output paths that flags name.
 #[derive(Clone, Debug, Default)]
@@ -83,8 +86,7 @@ pub fn write(home: &Path, tree: &Path, copies: &Copies) -> Result<WrittenOutputs
         }
     }
     let unwritten = |object: &mut RunResult, code: u8, problems: &[String]| {
-        object.exit_code = i32::from(code);
-        object.verdict = Verdict::Output;
+        mark_unwritten(object, code);
         object.message = format!("{}; not written: {}", object.message, problems.join("; "));
     };
     if !files.problems.is_empty() {
@@ -109,6 +111,13 @@ pub fn write(home: &Path, tree: &Path, copies: &Copies) -> Result<WrittenOutputs
         code,
         problems: files.problems,
     })
+}
+
+/// Gives a result the verdict of a run whose outputs could not be written.
+pub fn mark_unwritten(object: &mut RunResult, code: u8) {
+    object.exit_code = i32::from(code);
+    object.verdict = Verdict::Output;
+    object.reason = Verdict::Output.as_str().to_owned();
 }
 
 /// Length and head of a journal, for the result.
@@ -282,7 +291,7 @@ pub fn write_unstarted(
         code = exit::stronger(code, exit::OUTPUT);
         object.exit_code = i32::from(code);
         if code == exit::OUTPUT {
-            object.verdict = Verdict::Output;
+            mark_unwritten(&mut object, code);
         }
     }
     WrittenOutputs {
@@ -292,11 +301,16 @@ pub fn write_unstarted(
     }
 }
 
-/// Prints the result in the given format. Returns the exit code, which is 9 if stdout fails.
-pub fn print(format: Stdout, written: &WrittenOutputs) -> u8 {
+/// Names the files that could not be written, on stderr.
+pub fn report_problems(written: &WrittenOutputs) {
     for problem in &written.problems {
         out::stderr(&format!("error: not written: {problem}"));
     }
+}
+
+/// Prints the result in the given format. Returns the exit code, which is 9 if stdout fails.
+pub fn print(format: Stdout, written: &WrittenOutputs) -> u8 {
+    report_problems(written);
     let text = match format {
         Stdout::Text => result::text(&written.result),
         Stdout::Json => written.result.to_line(),

@@ -28,25 +28,61 @@ pub fn missing(
         return None;
     }
     let dirs = program_dirs(&wish.toolchains, &policies.env_pass(), parent, workspace, origin)?;
-    let own: Vec<PathBuf> = parent
-        .iter()
-        .filter(|(name, _)| name == "PATH")
-        .flat_map(|(_, path)| path.split(':').map(PathBuf::from))
-        .collect();
+    let own = own_dirs(parent);
     let mut told: Vec<(String, String)> = Vec::new();
-    for (what, text) in commands(plan) {
-        for program in programs(&text) {
+    for command in commands(plan) {
+        for program in programs(&command.text) {
             let known = told.iter().any(|(name, _)| *name == program);
             if known || lies_in(&dirs, &program) {
                 continue;
             }
             let advice = advice(&program, &wish.toolchains, lies_in(&own, &program));
+            let what = command.label();
             let line = format!("{what} runs `{program}`, which commands cannot find: {advice}");
             told.push((program, line));
         }
     }
     let lines: Vec<String> = told.into_iter().map(|(_, line)| line).collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// A program that this machine lacks, and the first command that runs it in any case.
+#[derive(Debug)]
+pub struct AbsentProgram {
+    pub program: String,
+    pub step: String,
+    /// The check of the step that runs it; `None` for the step's own command.
+    pub check: Option<String>,
+}
+
+/// The programs that neither the user's `PATH` nor any toolchain of a policy has: no policy makes a run find them.
+pub fn absent(plan: &Plan, workspace: &Path, parent: &[(String, String)]) -> Vec<AbsentProgram> {
+    let toolchains = toolchains::NAMES.map(str::to_owned);
+    let Some(mut dirs) = program_dirs(&toolchains, &[], parent, workspace, None) else {
+        return Vec::new();
+    };
+    dirs.extend(own_dirs(parent));
+    let mut found: Vec<AbsentProgram> = Vec::new();
+    for command in commands(plan) {
+        for program in programs(&command.text) {
+            let known = found.iter().any(|absent| absent.program == program);
+            if known || lies_in(&dirs, &program) {
+                continue;
+            }
+            found.push(AbsentProgram {
+                program,
+                step: command.step.clone(),
+                check: command.check.clone(),
+            });
+        }
+    }
+    found
+}
+
+/// The directories of the user's `PATH`.
+fn own_dirs(parent: &[(String, String)]) -> Vec<PathBuf> {
+    let path = parent.iter().filter(|(name, _)| name == "PATH");
+    path.flat_map(|(_, path)| path.split(':').map(PathBuf::from)).collect()
 }
 
 /// What to do about a program that commands cannot find.
@@ -63,8 +99,24 @@ pub fn advice(program: &str, toolchains: &[String], users: bool) -> String {
     }
 }
 
-/// The commands of steps and checks, with known values filled in, and a label for each.
-fn commands(plan: &Plan) -> Vec<(String, String)> {
+/// A command of a step or of one of its checks, with known values filled in.
+struct NamedCommand {
+    step: String,
+    check: Option<String>,
+    text: String,
+}
+
+impl NamedCommand {
+    fn label(&self) -> String {
+        match &self.check {
+            Some(check) => format!("check `{check}`"),
+            None => format!("step `{}`", self.step),
+        }
+    }
+}
+
+/// The commands of steps and checks.
+fn commands(plan: &Plan) -> Vec<NamedCommand> {
     let none = StepOutputs::new();
     let text =
         |command: &str| template::render_command(command, &plan.scope(&none)).unwrap_or_else(|_| command.to_owned());
@@ -72,11 +124,19 @@ fn commands(plan: &Plan) -> Vec<(String, String)> {
     // A step with a condition may never run, so a missing program is reported only when it does.
     for step in plan.steps.iter().filter(|step| step.when.is_none()) {
         if let StepWork::Run { command, .. } = &step.work {
-            all.push((format!("step `{}`", step.id), text(command)));
+            all.push(NamedCommand {
+                step: step.id.to_string(),
+                check: None,
+                text: text(command),
+            });
         }
         for check in &step.checks {
             if let CheckWhat::Run { command, .. } | CheckWhat::AnswerRun { command, .. } = &check.what {
-                all.push((format!("check `{}`", check.name), text(command)));
+                all.push(NamedCommand {
+                    step: step.id.to_string(),
+                    check: Some(check.name.clone()),
+                    text: text(command),
+                });
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::args::{RunArgs, RunFlags};
 use super::bootstrap;
 use super::environment;
+use super::foresee;
 use super::given_input::GivenInput;
 use super::inputs;
 use super::origin::{Named, OwnPolicy, RecipeFile, RecipeOrigin, Trust};
@@ -366,6 +367,14 @@ pub async fn recipe_plan(
     let file = files.add(origin.name.clone(), text);
     let mut noted = Vec::new();
     let recipe = recipe::parse(files, file, &mut noted).map_err(|problems| Refusal::of_problems(&problems, files))?;
+    let unknown = match typed.sketch {
+        // What is only shown starts no tool.
+        true => Vec::new(),
+        false => foresee::unknown_tools(&recipe),
+    };
+    if !unknown.is_empty() {
+        return Err(Refusal::of_problems(&unknown, files));
+    }
     let params_node = match &typed.params_file {
         Some((name, text)) => {
             let file = files.add(name.clone(), text.clone());

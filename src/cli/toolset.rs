@@ -12,6 +12,7 @@ use crate::base::grant::Writes;
 use crate::base::secret::Redactor;
 use crate::policy::PolicySet;
 use crate::process::private::{Private, RECIPE_VARIABLE};
+use crate::process::sides::Side;
 use crate::process::{Confinement, Network, SandboxLevel};
 use crate::recipe::Plan;
 use crate::recipe::lower::WALL_MS;
@@ -119,7 +120,7 @@ pub async fn assemble(
 }
 
 async fn discover(equipment: &mut Toolset, commands: &Commands, ground: &ServerContext<'_>) -> Result<(), Refusal> {
-    let mut confinement = ground.confinement.clone();
+    let mut confinement = ground.confinement.of_side(Side::Servers);
     for text in [&commands.list, &commands.call] {
         let named = words::words(text).unwrap_or_default();
         if !ground.trusted {
@@ -255,7 +256,7 @@ fn config(name: &str, server: &McpServer, ground: &ServerContext<'_>) -> Result<
         name: name.to_owned(),
         way,
         required: server.required,
-        start: call.min(mcp::START),
+        start: server.timeout_ms.map_or(mcp::START, Duration::from_millis),
         call,
         include: server.include_tools.clone(),
         exclude: server.exclude_tools.clone(),
@@ -293,7 +294,7 @@ fn program(command: &str, server: &McpServer, ground: &ServerContext<'_>) -> Res
         &environment::variable("PATH").unwrap_or_default(),
     )];
     named.extend(server.args.iter().cloned());
-    let mut confinement = ground.confinement.clone();
+    let mut confinement = ground.confinement.of_side(Side::Servers);
     confinement.network = match (confinement.level, server.network.is_empty()) {
         (SandboxLevel::None, _) => Network::Open,
         (_, true) => Network::None,

@@ -1,10 +1,10 @@
 //! Verifies that a run is as it was recorded: its journal, the files beside it, and its result. Changes nothing.
 
 use super::outputs;
-use crate::base::event::EventKind;
+use crate::base::event::{Event, EventKind};
 use crate::base::ids::sha256_hex;
 use crate::base::quote::shell_word;
-use crate::journal::{self, Journal, JournalError, artefacts, chain_key, state};
+use crate::journal::{self, Journal, JournalError, artefacts, chain_key, deliveries, state};
 use crate::report::export::{self, Beside, ReportFile};
 use crate::report::result::{self, Ending, JournalHead};
 use crate::report::summary::RunSummary;
@@ -15,10 +15,19 @@ use std::path::Path;
 /// Upper limit in bytes for `result.json`.
 const RESULT_BYTES: u64 = 256 << 20;
 
+/// What a run directory has besides the files made from the journal. Deliveries add the last two after the run.
+const BESIDE: [&str; 4] = [".gitignore", outputs::NOTE, deliveries::FILE, outputs::MBOX];
+/// What is in the directory of the journal only.
+const RECORD: [&str; 5] = ["journal.jsonl", "blobs", "results", STORE, state::PLACE];
+/// The run's own object store.
+const STORE: &str = "git";
+
 /// The result of a verification: every problem as a sentence.
 pub struct Verified {
     pub journal: Journal,
     pub problems: Vec<String>,
+    /// Added entries and a missing store. No output and no delivery depends on them.
+    pub beside: Vec<String>,
 }
 
 /// Verifies the run whose journal is in `home`.
@@ -38,7 +47,12 @@ pub fn run(home: &Path) -> Result<Verified, JournalError> {
         Ok(Some(text)) => of_result(home, &journal, &sum, &text, &mut problems)?,
         Err(why) => problems.push(why),
     }
-    Ok(Verified { journal, problems })
+    let beside = beside(home, &journal);
+    Ok(Verified {
+        journal,
+        problems,
+        beside,
+    })
 }
 
 /// The command that renders the outputs again.
@@ -54,6 +68,59 @@ fn is_finished(journal: &Journal) -> bool {
         .events
         .last()
         .is_some_and(|event| matches!(event.kind, EventKind::RunFinished { .. }))
+}
+
+/// Reports a missing store, and entries of the run's directories that no command of this program makes.
+fn beside(home: &Path, journal: &Journal) -> Vec<String> {
+    let mut problems = Vec::new();
+    let names_trees = |event: &Event| matches!(event.kind, EventKind::Baseline { .. });
+    if journal.events.iter().any(names_trees) && !home.join(STORE).is_dir() {
+        problems.push(format!("{STORE}/ is missing: it had the trees that the journal names"));
+    }
+    let name_in_home = |name: &str| name.to_owned();
+    unknown_entries(home, &[&BESIDE[..], &RECORD].concat(), &name_in_home, &mut problems);
+    if let Some(out) = state::outputs_of(home) {
+        unknown_entries(
+            &out,
+            &BESIDE,
+            &|name| out.join(name).display().to_string(),
+            &mut problems,
+        );
+    }
+    problems
+}
+
+/// Reports the entries of a directory that are neither in `own` nor a file made from the journal.
+fn unknown_entries(dir: &Path, own: &[&str], shown: &dyn Fn(&str) -> String, problems: &mut Vec<String>) {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        // Every file in it is reported as missing.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+        Err(error) => {
+            problems.push(format!("{}: {error}", dir.display()));
+            return;
+        }
+    };
+    let mut names: Vec<String> = entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| !own.contains(&name.as_str()) && !is_output(name) && !is_draft(name))
+        .collect();
+    names.sort();
+    let unknown = names
+        .iter()
+        .map(|name| format!("{} does not belong to this run", shown(name)));
+    problems.extend(unknown);
+}
+
+fn is_output(name: &str) -> bool {
+    ReportFile::ALL.into_iter().any(|format| format.file() == Some(name))
+}
+
+/// Whether an entry has the name of an output that is being written, as a kill leaves it behind.
+fn is_draft(name: &str) -> bool {
+    let rest = name.strip_prefix(".tmp");
+    rest.is_some_and(|rest| rest.len() == 6 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
 /// Verifies the blobs and kept results that the journal names.

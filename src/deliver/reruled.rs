@@ -23,11 +23,17 @@ pub struct Rulers {
 }
 
 /// Decides on these paths, which are relative to the top of the repository. `prefix`: the workspace's directory in it,
-/// ending in `/`.
+/// ending in `/`. Rules are relative to that directory, protected names to the top of the repository as well.
 ///
 /// # Errors
 /// [`DeliverStop::Policy`] with every path that may not change.
 pub fn rule(rulers: &Rulers, paths: &[String], prefix: &str) -> Result<(), DeliverStop> {
+    let placed = |set: &PolicySet| {
+        let mut set = set.clone();
+        set.place_in_repository(prefix);
+        set
+    };
+    let (policies, floor) = (placed(&rulers.policies), rulers.floor.as_ref().map(placed));
     let mut refused = Vec::new();
     for path in paths {
         let Some(local) = path.strip_prefix(prefix) else {
@@ -39,13 +45,12 @@ pub fn rule(rulers: &Rulers, paths: &[String], prefix: &str) -> Result<(), Deliv
         } else {
             Author::TrustedStep
         };
-        let floor = rulers
-            .floor
+        let by_floor = floor
             .as_ref()
             .map(|floor| rule_change(floor, local, Author::TrustedStep));
-        let ruled = match floor {
+        let ruled = match by_floor {
             Some(denied @ ChangeRuling::Denied { .. }) => denied,
-            _ => rule_change(&rulers.policies, local, by),
+            _ => rule_change(&policies, local, by),
         };
         let (rule, code) = match ruled {
             ChangeRuling::Allowed => continue,
@@ -154,6 +159,28 @@ mod tests {
             ..own
         };
         assert!(rule(&recorded, &path, "").is_err());
+    }
+
+    #[test]
+    fn protected_names_hold_from_the_top_of_the_repository() {
+        let own = rulers(
+            "version: 1\nrules:\n  - { allow: [write_file, replace], paths: [\"ci.yml\", \"*.yml\"] }\n",
+            true,
+        );
+        let edit = "version: 1\nextends: [builtin:edit]\n";
+        let recorded = Rulers {
+            floor: Some(set(edit)),
+            ..rulers(edit, false)
+        };
+        for (path, prefix, allowed) in [
+            (".github/workflows/ci.yml", ".github/workflows/", false),
+            (".github/workflows/ci.yml", ".github/", false),
+            ("sub/ci.yml", "sub/", true),
+        ] {
+            let paths = [path.to_owned()];
+            assert_eq!(rule(&recorded, &paths, prefix).is_ok(), allowed, "{path} {prefix}");
+            assert_eq!(rule(&own, &paths, prefix).is_ok(), allowed, "{path} {prefix}");
+        }
     }
 
     #[test]

@@ -12,9 +12,11 @@ use super::verdict::first_names;
 use crate::base::event::{EventKind, PatchTaken, PutBack};
 use crate::base::outcome::RunOutcome;
 use crate::journal::{JournalError, artefacts};
+use crate::policy::{ChangeRuling, rule_change};
 use crate::process::change_times;
 use crate::workspace::patch::Snapshot;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The time limit of writing what processes have changed through mappings.
@@ -33,7 +35,13 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
     if has_live_writers(deps) {
         flush(deps).await.map_err(trouble)?;
     }
-    let now = deps.shadow.snapshot().await.map_err(trouble)?;
+    // What git ignores is not in the patch, so an ignore file counts only if its own change is allowed.
+    let (policies, by) = (
+        Arc::clone(&deps.policies),
+        ruled::author_of_ignore_files(deps, &ledger.state),
+    );
+    let may = move |path: &str| rule_change(&policies, path, by) == ChangeRuling::Allowed;
+    let now = deps.shadow.ruled_snapshot(may).await.map_err(trouble)?;
     let left = left_behind(deps, &ledger.state, baseline, &now)
         .await
         .map_err(trouble)?;
@@ -170,6 +178,11 @@ fn snapshot(tree: Option<&str>, base: &Snapshot) -> Snapshot {
     tree.map_or_else(|| base.clone(), |tree| Snapshot { tree: tree.to_owned() })
 }
 
+/// Whether nothing but checks ran since the last measurement.
+fn only_checks_ran(deps: &Deps, state: &RunState) -> bool {
+    state.littered && !state.touched && !deps.scope.jobs.any_running()
+}
+
 /// The paths in `now` that only checks changed: changed while nothing but checks ran, and not changed by the run before
 /// or after. If a background command runs beside the checks, all changes count as the run's.
 async fn left_behind(
@@ -180,7 +193,7 @@ async fn left_behind(
 ) -> Result<BTreeSet<String>, String> {
     let shadow = &deps.shadow;
     let mut left = state.patch.as_ref().map(|patch| patch.left.clone()).unwrap_or_default();
-    let theirs = state.littered && !state.touched && !deps.scope.jobs.any_running();
+    let theirs = only_checks_ran(deps, state);
     if !theirs && left.is_empty() {
         return Ok(left);
     }

@@ -10,6 +10,7 @@ use crate::base::event::PatchTaken;
 use crate::base::grant::described;
 use crate::base::outcome::CheckResult;
 use crate::base::quote::counted;
+use crate::process::sides::Side;
 use crate::process::{self, Finished, Invocation, Spawn};
 use crate::recipe::plan::ChangeLimits;
 use crate::workspace::Workspace;
@@ -38,7 +39,7 @@ pub struct AuthorCommand<'a> {
     pub is_answer: bool,
 }
 
-/// Runs a command of the author: no policy rule applies to it, but the sandbox confines it. A command of several lines
+/// Runs a command of the author: no policy rule applies to it, but the sandbox confines it, with a home of its own. A command of several lines
 /// ends at the first line that fails.
 pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) -> Result<Finished, RunError> {
     let AuthorCommand { text, time, .. } = what;
@@ -68,7 +69,8 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) 
         writes: crate::base::grant::Writes::Tree,
         judge: None,
     };
-    let done = ledger.watch(process::run(spawn, confinement(deps)?)).await;
+    let confinement = confinement(deps)?.of_side(Side::Author);
+    let done = ledger.watch(process::run(spawn, &confinement)).await;
     done.map_err(|error| RunError::Environment(format!("the command `{text}` could not be run: {error}")))
 }
 

@@ -5,6 +5,7 @@ use super::preconditions;
 use super::run_error::RunError;
 use crate::base::ruling::{Decision, Ruling};
 use crate::base::secret::Redactor;
+use crate::process::sides::Side;
 use crate::process::{self, Confinement, Invocation, Spawn};
 use crate::tools::{PreparedCall, Registry, Tool};
 use crate::workspace::Workspace;
@@ -21,7 +22,7 @@ const SIZE: usize = 8 << 20;
 /// Environment of a rewriting program.
 pub struct Pipe<'a> {
     pub workspace: &'a Workspace,
-    pub confinement: &'a Confinement,
+    pub confinement: Confinement,
     pub redactor: &'a Arc<Redactor>,
     pub cancel: &'a CancellationToken,
 }
@@ -31,7 +32,7 @@ impl<'a> Pipe<'a> {
     pub fn of(deps: &'a Deps) -> Result<Self, RunError> {
         Ok(Self {
             workspace: &deps.workspace,
-            confinement: preconditions::confinement(deps)?,
+            confinement: preconditions::confinement(deps)?.of_side(Side::Author),
             redactor: &deps.redactor,
             cancel: &deps.interrupt.token,
         })
@@ -82,7 +83,7 @@ impl<'a> Pipe<'a> {
             writes: crate::base::grant::Writes::Tree,
             judge: None,
         };
-        let finished = process::run(spawn, self.confinement)
+        let finished = process::run(spawn, &self.confinement)
             .await
             .map_err(|error| error.to_string())?;
         if finished.exit.code != Some(0) {

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 const HEADS: &str = "heads";
 const MOVED: &str = "runs";
 /// In `runs/RUN`: the path of the run directory.
-const PLACE: &str = "place";
+pub const PLACE: &str = "place";
 /// Limit of heads that are kept; beyond it, the oldest are removed.
 const HEADS_KEPT: usize = 10_000;
 /// Size limit of a state file that is read, in bytes.

@@ -190,6 +190,14 @@ pub(super) fn protects(
         };
         return Some(stop("protected_path", reason, fix));
     }
+    if let Some(entry) = protected::entry_above(&set.above, &place.path) {
+        let reason = format!(
+            "{path} is protected ({}) by its path from the top of the repository, which is above the workspace",
+            entry.what
+        );
+        let how = "run at the top of the repository, with a rule that names the path from there in `paths`";
+        return Some(stop("protected_path", reason, how.to_owned()));
+    }
     let is_hook = |path: &str| fold_path(path).last().is_some_and(|name| name == TEST_HOOK);
     if is_hook(&place.path)
         && set.freezes_tests()
@@ -247,6 +255,9 @@ fn below(place: &ResolvedPath, set: &PolicySet, terrain: &FsView<'_>) -> Option<
     let ours = set.protect.iter().filter(|path| fold_path(path).starts_with(&dir));
     if let Some(path) = ours.into_iter().next() {
         return Some(path.clone());
+    }
+    if let Some(entry) = protected::below_above(&set.above, &place.path) {
+        return Some(entry.path.to_owned());
     }
     protected::below(&place.path).into_iter().find_map(|look| match look {
         Below::Always(path) => Some(path),

@@ -25,6 +25,8 @@ impl PolicySet {
 struct Closed {
     set: PolicySet,
     names: Names,
+    /// Whether a protected name may begin above the workspace.
+    begins_above: bool,
     /// Folded paths of the run's own files and directories.
     own: Vec<String>,
     /// Whether some rule denies writing tests, so that files that control tests are closed too.
@@ -52,9 +54,11 @@ impl Closed {
             .iter()
             .chain(&set.hidden)
             .map(|path| fold_path(path).join("/"));
+        let names = Names::of(protected::LIST);
         let mut closed = Self {
             set: set.clone(),
-            names: Names::of(protected::LIST),
+            begins_above: set.above.iter().any(|name| names.may_be(name)),
+            names,
             own: own.filter(|path| !path.is_empty()).collect(),
             freezes_tests: set.freezes_tests(),
             rules,
@@ -131,6 +135,9 @@ impl Closed {
     /// Whether the path is a protected name or below one, and not opened by rules.
     fn is_protected(&self, path: &str, folded: &str, is_dir: bool) -> bool {
         if self.is_test_hook(path, folded) {
+            return true;
+        }
+        if self.begins_above && !path.is_empty() && protected::entry_above(&self.set.above, path).is_some() {
             return true;
         }
         if !self.names.may_hold(folded) {
@@ -211,7 +218,7 @@ impl ClosedPaths for Closed {
     }
 
     fn has_ordinary_names(&self, dir: &str) -> bool {
-        if matches!(form(dir), Form::Odd) && !dir.is_empty() {
+        if self.begins_above || (matches!(form(dir), Form::Odd) && !dir.is_empty()) {
             return false;
         }
         let by_rule = self.rules().flat_map(|rule| rule.paths.iter().flatten());

@@ -89,6 +89,7 @@ pub fn check_with(
         files: policies,
         protect: Vec::new(),
         hidden: Vec::new(),
+        above: Vec::new(),
     };
     for policy in &set.files {
         // The examples of a rule with an error would only repeat it.
@@ -229,6 +230,7 @@ fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &FsView<'_>) ->
             }],
             protect: Vec::new(),
             hidden: Vec::new(),
+            above: Vec::new(),
         };
         let ruling = super::decide::decide(&alone, &asked, &access, terrain, &Uses::default());
         return if ruling.decision == Decision::Allow {

@@ -24,6 +24,8 @@ pub struct PolicySet {
     pub(super) protect: Vec<String>,
     /// Workspace paths that no call may access: run directories.
     pub(super) hidden: Vec<String>,
+    /// Folded components of the workspace's path from the top of its repository; empty at the top.
+    pub(super) above: Vec<String>,
 }
 
 /// One policy file with the rules of the presets that it extends.

@@ -45,6 +45,21 @@ impl ProtectedName {
         true
     }
 
+    /// Whether a path is this name or below it, and the name begins in the first `above` components.
+    fn begins_above(&self, parts: &[String], above: usize) -> bool {
+        let starts = if self.anywhere { above } else { above.min(1) };
+        (0..starts).any(|at| self.matches_at(parts, at))
+    }
+
+    /// Whether a directory is above this name, where the name begins in the first `starts` components.
+    fn lies_below(&self, parts: &[String], starts: usize) -> bool {
+        let wanted: Vec<&str> = self.path.split('/').collect();
+        let leads = |parts: &[String]| {
+            !parts.is_empty() && wanted.len() > parts.len() && wanted.iter().zip(parts).all(|(a, b)| a == b)
+        };
+        (0..starts).any(|at| leads(parts.get(at..).unwrap_or_default()))
+    }
+
     /// Whether a path, given by its folded components, is this name or below it.
     pub fn holds(&self, parts: &[String]) -> bool {
         if self.anywhere {
@@ -59,6 +74,32 @@ impl ProtectedName {
 pub fn entry_of(path: &str) -> Option<&'static ProtectedName> {
     let parts = fold_path(path);
     LIST.iter().find(|entry| entry.holds(&parts))
+}
+
+/// The protected name that a workspace path is, or is below, because of where the workspace lies: the name begins in
+/// `above`, the folded components of the workspace's path from the top of its repository.
+pub fn entry_above(above: &[String], path: &str) -> Option<&'static ProtectedName> {
+    let parts = from_top(above, path)?;
+    LIST.iter().find(|entry| entry.begins_above(&parts, above.len()))
+}
+
+/// A protected name below a directory of the workspace that begins in `above`, as in [`entry_above`].
+pub fn below_above(above: &[String], dir: &str) -> Option<&'static ProtectedName> {
+    let parts = from_top(above, dir)?;
+    LIST.iter().find(|entry| {
+        let starts = if entry.anywhere { above.len() } else { 1 };
+        entry.lies_below(&parts, starts)
+    })
+}
+
+/// The folded components of a workspace path from the top of the repository; `None` if the workspace is the top.
+fn from_top(above: &[String], path: &str) -> Option<Vec<String>> {
+    if above.is_empty() {
+        return None;
+    }
+    let mut parts = above.to_vec();
+    parts.extend(fold_path(path));
+    Some(parts)
 }
 
 /// How to find out whether something protected is below a directory.
@@ -84,16 +125,12 @@ pub fn below(dir: &str) -> Vec<Below> {
     };
     let mut found = Vec::new();
     for entry in LIST {
-        let wanted: Vec<&str> = entry.path.split('/').collect();
-        let leads = |parts: &[String]| {
-            !parts.is_empty() && wanted.len() > parts.len() && wanted.iter().zip(parts).all(|(a, b)| a == b)
-        };
         let starts = if entry.anywhere {
             parts.len()
         } else {
             parts.len().min(1)
         };
-        if (0..starts).any(|at| leads(parts.get(at..).unwrap_or_default())) {
+        if entry.lies_below(&parts, starts) {
             found.push(Below::Always(entry.path.to_owned()));
         } else if entry.anywhere || parts.is_empty() {
             found.push(match (entry.prefix, entry.ending) {
@@ -148,6 +185,30 @@ mod tests {
         ] {
             assert!(entry_of(path).is_none(), "{path}");
         }
+    }
+
+    #[test]
+    fn a_name_may_begin_above_the_workspace() {
+        for (above, path, held) in [
+            (".github/workflows", "ci.yml", true),
+            (".GitHub", "Workflows/ci.yml", true),
+            (".github", "workflows", true),
+            (".github", "ISSUE_TEMPLATE.md", false),
+            ("sub/.github/workflows", "ci.yml", false),
+            ("sub/.vscode", "settings.json", true),
+            ("x/.cargo", "config.toml", true),
+            ("x/.cargo", "registry", false),
+            // The name begins in the workspace, so it is that of `entry_of`.
+            ("sub", ".npmrc", false),
+            ("", ".github/workflows/ci.yml", false),
+        ] {
+            assert_eq!(entry_above(&fold_path(above), path).is_some(), held, "{above} {path}");
+        }
+        assert!(below_above(&fold_path(".github"), "").is_some());
+        assert!(below_above(&fold_path("x/.cargo"), "").is_some());
+        assert!(below_above(&fold_path("sub/.github"), "").is_none());
+        assert!(below_above(&fold_path(".github"), "docs").is_none());
+        assert!(below_above(&[], ".github").is_none());
     }
 
     #[test]

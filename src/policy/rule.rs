@@ -373,7 +373,7 @@ fn tool(text: &Spanned<String>, known: &KnownTools, problems: &mut Problems) -> 
 }
 
 /// Whether a name is one that becomes known only after startup.
-fn is_later(name: &str) -> bool {
+pub fn is_later(name: &str) -> bool {
     name.contains("__") || name.starts_with("discovered_tool_")
 }
 

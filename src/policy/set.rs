@@ -3,6 +3,7 @@
 use super::bounds::refuse;
 use super::hosts::HostPattern;
 use super::model::{DeliveryLimits, Policy, PolicySet, RuleEffect, SHELL, SandboxWish};
+use super::names::fold_path;
 use super::needs::Need;
 use super::profiles::OwnProfiles;
 use super::protected;
@@ -135,6 +136,7 @@ impl PolicySet {
                     files: vec![file],
                     protect: self.protect.clone(),
                     hidden: self.hidden.clone(),
+                    above: self.above.clone(),
                 }),
             }
         }
@@ -223,6 +225,12 @@ impl PolicySet {
     /// Hides these workspace directories from every call: run directories.
     pub fn hide(&mut self, dirs: impl IntoIterator<Item = String>) {
         self.hidden.extend(dirs);
+    }
+
+    /// Sets the path of the workspace from the top of its repository, empty at the top: protected names hold from there
+    /// as well. Rules, which are relative to the workspace, do not open a name that begins above it.
+    pub fn place_in_repository(&mut self, dir: &str) {
+        self.above = fold_path(dir);
     }
 
     /// What commands must not write, except what every file opens by name.

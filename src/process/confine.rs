@@ -181,7 +181,7 @@ fn obey(channel: &OwnedFd, groups: &cgroup::Groups) -> Result<(), String> {
     // Resources of the view are released when the last process of the tree has ended.
     let _held = match spec.level {
         SandboxLevel::Full => view::build(&spec, channel)?,
-        SandboxLevel::Landlock | SandboxLevel::None => None,
+        SandboxLevel::Landlock | SandboxLevel::None => Vec::new(),
     };
     init::run(&spec, channel, groups)
 }

@@ -22,6 +22,7 @@ pub mod proxy;
 mod sandbox;
 mod self_protection;
 pub mod serve;
+pub mod sides;
 mod spawn;
 mod spawn_error;
 mod stat;
@@ -41,7 +42,7 @@ pub use self_protection::close_to_others;
 pub use spawn::run;
 pub use spawn_error::SpawnError;
 pub use write_guard::names::NameSet;
-pub use write_guard::within_reach;
+pub use write_guard::{SeparatedLinks, within_reach};
 
 use crate::base::call::ExitInfo;
 use crate::base::grant::{ClosedPaths, ExecDenial, ExecJudge, JudgedExec, NothingClosed, Undone, WritePath, Writes};
@@ -52,7 +53,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// How the children of a run are confined and what they can see. Built once per run; pure data, except for the child
-/// that is kept ready.
+/// that is kept ready and what is done once.
 #[derive(Clone, Debug)]
 pub struct Confinement {
     pub level: SandboxLevel,
@@ -79,6 +80,10 @@ pub struct Confinement {
     pub env: Vec<(String, String)>,
     /// The child that is ready for the next command.
     pub spare: Arc<SpareChild>,
+    /// Whose home and temporary directory are among `writable`, `placed` and `env`; `None` if there are none.
+    pub side: Option<sides::OwnSide>,
+    /// Whether the workspace still shares files with places outside.
+    pub links: Arc<SeparatedLinks>,
 }
 
 impl Confinement {
@@ -98,6 +103,8 @@ impl Confinement {
             witness: false,
             env: Vec::new(),
             spare: Arc::default(),
+            side: None,
+            links: Arc::default(),
         }
     }
 }

@@ -14,6 +14,8 @@ pub struct Placed {
     pub layers: Vec<Layer>,
     /// Parent of the upper directories of layers: one directory for each concurrent command.
     pub slots: PathBuf,
+    /// The same for layers in the workspace, which belong to nobody's home.
+    pub tree_slots: PathBuf,
 }
 
 impl Placed {

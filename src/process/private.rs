@@ -3,6 +3,7 @@
 
 use super::env::{SYSTEM_PATH, base_env, set};
 use super::placed::{Layer, Placed};
+use super::sides::{OwnSide, Side, Sides};
 use super::toolchains::{GRADLE_OFFLINE, HomePaths, ToolchainGrant, grant, offline};
 use super::venv;
 use super::{Confinement, Network, SandboxLevel};
@@ -34,14 +35,16 @@ const GIVEN_SEEN: &str = "/run/overnight";
 /// The home that commands see at level `full` if the user's own path cannot be used.
 const ELSEWHERE: &str = "/home/overnight";
 
-/// A private home, a directory for temporary files and the upper directories of cache layers: empty at first, emptied
-/// again on drop.
+/// The private directories of a run: for each side a home, one for temporary files and the upper directories of cache
+/// layers. Empty at first, emptied again on drop.
 ///
 /// Their paths are the same in every run in a repository, since build tools include paths in their fingerprints; a lock
 /// separates concurrent runs.
 #[derive(Debug)]
 pub struct Private {
     dir: PathBuf,
+    /// Home, temporary files and layers of each side.
+    pub sides: Arc<Sides>,
     /// Cache layers that stay for later runs in this repository, if the policy says so.
     kept: Option<PathBuf>,
     /// Directories of the original tree that commands of an isolated run see in their own tree.
@@ -75,14 +78,10 @@ impl Private {
     /// I/O errors, if neither place can be used.
     pub fn create(cache: Option<&Path>) -> io::Result<Self> {
         let held = cache.and_then(|cache| Self::stable(cache).ok().flatten());
-        let private = match held {
-            Some(held) => held,
-            None => Self::random()?,
-        };
-        for dir in [private.home(), private.tmp(), private.dir.join("layers")] {
-            make(&dir)?;
+        match held {
+            Some(held) => Ok(held),
+            None => Self::random(),
         }
-        Ok(private)
     }
 
     fn stable(cache: &Path) -> io::Result<Option<Self>> {
@@ -96,7 +95,10 @@ impl Private {
             if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
                 continue;
             }
-            let private = Self {
+            // A killed run may have left its files behind.
+            clear(&dir)?;
+            return Ok(Some(Self {
+                sides: Arc::new(Sides::create(&dir)?),
                 dir,
                 kept: Some(cache.join("layers")),
                 brought: Vec::new(),
@@ -105,10 +107,7 @@ impl Private {
                 given: Vec::new(),
                 _lock: Some(lock),
                 _random: None,
-            };
-            // A killed run may have left its files behind.
-            private.clear()?;
-            return Ok(Some(private));
+            }));
         }
         Ok(None)
     }
@@ -117,6 +116,7 @@ impl Private {
         let dir = tempfile::Builder::new().prefix("overnight-").tempdir()?;
         Ok(Self {
             dir: dir.path().to_path_buf(),
+            sides: Arc::new(Sides::create(dir.path())?),
             kept: None,
             brought: Vec::new(),
             origin: None,
@@ -127,21 +127,14 @@ impl Private {
         })
     }
 
-    fn clear(&self) -> io::Result<()> {
-        for name in ["home", "tmp", "layers", "given"] {
-            remove(&self.dir.join(name))?;
-        }
-        Ok(())
-    }
-
-    /// `HOME` of the children; at level `full` they see it at another path.
+    /// `HOME` of the model's commands; at level `full` they see it at another path.
     pub fn home(&self) -> PathBuf {
-        self.dir.join("home")
+        self.sides.home(Side::Model)
     }
 
-    /// `TMPDIR` of the children; at level `full` they see it as `/tmp`.
+    /// `TMPDIR` of the model's commands; at level `full` they see it as `/tmp`.
     pub fn tmp(&self) -> PathBuf {
-        self.dir.join("tmp")
+        self.sides.tmp(Side::Model)
     }
 
     /// What commands are given read-only.
@@ -185,7 +178,7 @@ impl Private {
         Ok(())
     }
 
-    /// The directory of the upper directories of cache layers.
+    /// The directory of the upper directories of cache layers. Kept ones belong to all sides.
     fn layers(&self, keep: bool) -> PathBuf {
         match &self.kept {
             Some(kept) if keep => {
@@ -195,7 +188,7 @@ impl Private {
                 }
                 kept.clone()
             }
-            _ => self.dir.join("layers"),
+            _ => self.sides.layers(Side::Model),
         }
     }
 }
@@ -203,8 +196,15 @@ impl Private {
 impl Drop for Private {
     fn drop(&mut self) {
         // If this fails, the next run at this path clears it.
-        let _ = self.clear();
+        let _ = clear(&self.dir);
     }
+}
+
+/// Removes everything of a run. `home`, `tmp` and `layers` are those of earlier versions.
+fn clear(dir: &Path) -> io::Result<()> {
+    let sides = Side::ALL.map(Side::name);
+    let others = ["tree-layers", "given", "home", "tmp", "layers"];
+    sides.iter().chain(&others).try_for_each(|name| remove(&dir.join(name)))
 }
 
 fn make(dir: &Path) -> io::Result<()> {
@@ -282,7 +282,8 @@ pub struct Wishes<'a> {
     pub parent: &'a [(String, String)],
 }
 
-/// The confinement of one run. Returns an error for an unknown toolchain, or a link that could not be created.
+/// The confinement of the model's commands of one run; [`Confinement::of_side`] gives those of the others. Returns an
+/// error for an unknown toolchain, or a link that could not be created.
 pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement, String> {
     let full = wishes.level == SandboxLevel::Full;
     let user_home = user_home(wishes.parent);
@@ -292,8 +293,10 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
     };
     let granted = grant(wishes.toolchains, &ground(wishes, &user_home, &home))
         .map_err(|name| format!("there is no toolchain `{name}`"))?;
-    fill(&granted, &private.home(), *wishes.network == Network::None)
-        .map_err(|error| format!("the private home cannot be filled: {error}"))?;
+    for side in Side::ALL {
+        fill(&granted, &private.sides.home(side), *wishes.network == Network::None)
+            .map_err(|error| format!("the private home cannot be filled: {error}"))?;
+    }
     let active = venv::active(wishes.workspace, private.origin.as_deref(), wishes.parent);
     let tmp = match full {
         true => PathBuf::from("/tmp"),
@@ -336,6 +339,11 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         network: wishes.network.clone(),
         witness: wishes.witness && wishes.level != SandboxLevel::None,
         spare: Arc::default(),
+        side: Some(OwnSide {
+            sides: Arc::clone(&private.sides),
+            side: Side::Model,
+        }),
+        links: Arc::default(),
     })
 }
 
@@ -429,6 +437,7 @@ fn placed(
         read_only: read_only.chain(given).collect(),
         layers: layers.into_iter().chain(brought).collect(),
         slots: private.layers(wishes.keep_caches),
+        tree_slots: private.dir.join("tree-layers"),
     }
 }
 

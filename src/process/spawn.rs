@@ -81,6 +81,7 @@ impl Running {
 }
 
 pub(super) fn start(spawn: &Spawn, confinement: &Confinement, reach: WorkspaceReach) -> Result<Running, SpawnError> {
+    confinement.open_side().map_err(SpawnError::Limit)?;
     let argv = argv(&spawn.program);
     let name = argv.first().cloned().unwrap_or_default();
     let fail = |source| SpawnError::of_start(&name, source);

@@ -13,8 +13,10 @@
 
 pub(crate) mod at;
 mod compare;
+mod links;
 pub mod names;
 mod node;
+mod object;
 mod prepare;
 mod walk;
 
@@ -22,6 +24,7 @@ use super::confine::spec::WorkspaceReach;
 use super::live::Lived;
 use super::{Confinement, SandboxLevel};
 use crate::base::grant::{ClosedPaths, Undone, WriteKind, WritePath, Writes};
+pub use links::SeparatedLinks;
 use node::{HeldContents, TreeNode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -125,8 +128,11 @@ impl Guarded {
     /// # Errors
     /// The name of a limit that was reached, and what to do. The command must not be started.
     pub fn take(confinement: &Confinement, writes: &Writes) -> Result<(Self, WorkspaceReach), String> {
-        if confinement.level != SandboxLevel::None && *writes == Writes::Nothing {
-            return Ok((Self(None), WorkspaceReach::default()));
+        if confinement.level != SandboxLevel::None {
+            if *writes == Writes::Nothing {
+                return Ok((Self(None), WorkspaceReach::default()));
+            }
+            confinement.links.separate(confinement)?;
         }
         let (guard, reach) = WriteGuard::take(confinement, writes)?;
         Ok((Self(guard), reach))
@@ -178,6 +184,7 @@ impl WriteGuard {
             own: &self.own,
             most_names: self.most_names,
             most_time: walk::MOST_TIME,
+            links: false,
         }
     }
 

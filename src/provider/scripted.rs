@@ -125,8 +125,10 @@ fn expect(wanted: &str, request: &ModelRequest<'_>) -> Result<(), ProviderError>
         return Ok(());
     }
     let shown: String = seen.chars().take(2_000).collect();
+    // One line, which stands alone where only the first line of a message is shown.
+    let named: String = wanted.chars().take(200).collect();
     Err(miss(format!(
-        "turn {}: the script expects the last message to contain a text that is not there\n- {wanted}\n+ {}",
+        "turn {}: the script expects the last message to contain {named:?}, which is not there\n- {wanted}\n+ {}",
         request.turn,
         shown.replace('\n', "\n+ ")
     )))

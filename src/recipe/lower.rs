@@ -250,7 +250,11 @@ fn budget_of(spec: &BudgetSpec) -> Budget {
         tokens: spec.tokens,
         cost_micros: spec.cost_micros,
         wall_ms: spec.wall_ms,
-        calls: spec.calls.clone(),
+        calls: spec
+            .calls
+            .iter()
+            .map(|(tool, limit)| (tool.value.clone(), *limit))
+            .collect(),
     }
 }
 

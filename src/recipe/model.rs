@@ -3,7 +3,6 @@
 use super::plan::{Expect, InputFormat, OnDeny};
 use crate::diag::{Span, Spanned, YamlNode};
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// Default limit of how often an answer that does not match its schema is sent back.
 pub const RESPONSE_RETRIES: u32 = 2;
@@ -129,7 +128,8 @@ pub struct BudgetSpec {
     pub tokens: Option<u64>,
     pub cost_micros: Option<u64>,
     pub wall_ms: Option<u64>,
-    pub calls: BTreeMap<String, u64>,
+    /// Limits of the calls of single tools.
+    pub calls: Vec<(Spanned<String>, u64)>,
 }
 
 /// The `tools` section.

@@ -12,7 +12,6 @@ use super::params;
 use super::plan::{Expect, InputFormat, ModelSettings, OnDeny};
 use crate::diag::reader::{self, Problems};
 use crate::diag::{self, Diagnostic, FileKind, Reader, Shape, SourceFiles, SourceId, Span, Spanned, YamlNode};
-use std::collections::BTreeMap;
 
 /// Highest allowed `retry.max`.
 const MAX_RETRIES: u64 = 100;
@@ -447,7 +446,7 @@ fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<Retry> {
 /// The `budget` of a recipe or step.
 fn budget(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<BudgetSpec> {
     let mut map = reader.map("budget", "`budget`", problems)?;
-    let mut calls = BTreeMap::new();
+    let mut calls = Vec::new();
     let positive = |value: Option<Spanned<u64>>, problems: &mut Problems| {
         let value = value?;
         if value.value == 0 {
@@ -464,7 +463,11 @@ fn budget(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<BudgetSpec
     let wall_ms = map.duration("wall", problems).map(|wall| wall.value);
     for entry in map.entries("calls", problems).unwrap_or_default() {
         if let Some(limit) = reader::whole(&entry.value, &entry.key, problems) {
-            calls.insert(entry.key.clone(), limit.value);
+            let name = Spanned {
+                value: entry.key.clone(),
+                span: entry.key_span,
+            };
+            calls.push((name, limit.value));
         }
     }
     map.finish(problems);

@@ -4,6 +4,7 @@
 use super::inert;
 use super::result::{self, Ending, RuledOut, RunResult, StepReport};
 use super::summary::RunSummary;
+use super::suspension::fenced;
 use super::text;
 use crate::base::event::FileChange;
 use crate::base::outcome::Verdict;
@@ -14,6 +15,8 @@ use std::fmt::Write;
 pub const LIMIT: usize = 64 * 1024;
 /// Limit of items in a list.
 const ENTRIES: usize = 50;
+/// Limit of checks whose output is shown.
+const OUTPUTS: usize = 5;
 
 /// The whole file, at most [`LIMIT`] bytes.
 pub fn summary(sum: &RunSummary<'_>, ending: &Ending) -> String {
@@ -21,6 +24,11 @@ pub fn summary(sum: &RunSummary<'_>, ending: &Ending) -> String {
     let mut out = head(&result);
     out.push_str(&steps(&result.steps));
     out.push_str(&checks(&result.steps));
+    let outputs = outputs(&result.steps);
+    // A cut of the file must not fall into a block.
+    if out.len() + outputs.len() <= LIMIT / 2 {
+        out.push_str(&outputs);
+    }
     out.push_str(&rulings(&result));
     out.push_str(&changes(&result));
     let unruled = sum.unruled_line();
@@ -128,6 +136,18 @@ fn checks(steps: &[StepReport]) -> String {
         let _ = writeln!(out, "| {} | {} | {word} | {why} |", cell(&check.name), cell(&step.id));
     }
     out + &more(all.len()) + "\n"
+}
+
+/// The last lines of what the failed checks printed.
+fn outputs(steps: &[StepReport]) -> String {
+    let checks = steps.iter().flat_map(|step| &step.checks);
+    let failed = checks.filter(|check| !check.passed && !check.output.trim().is_empty());
+    let mut out = String::new();
+    for check in failed.take(OUTPUTS) {
+        let _ = writeln!(out, "Last lines of {}:\n", code(&check.name));
+        fenced(&mut out, "text", &text::last_lines(&check.output).join("\n"));
+    }
+    out
 }
 
 fn rulings(result: &RunResult) -> String {

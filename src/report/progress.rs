@@ -193,10 +193,13 @@ impl Lines {
                 let why = Some(text::line(&check.message, 200)).filter(|why| !check.passed && !why.is_empty());
                 let why = why.map(|why| format!(": {why}")).unwrap_or_default();
                 let name = text::line(&check.name, 80);
-                vec![format!(
-                    "  check {name} {word}{why} ({})",
-                    text::duration(check.took_ms)
-                )]
+                let line = format!("  check {name} {word}{why} ({})", text::duration(check.took_ms));
+                let output = match (check.passed, attempt) {
+                    (false, 1..) => text::last_lines(&check.output),
+                    _ => Vec::new(),
+                };
+                let output = output.into_iter().map(|line| format!("    | {line}"));
+                std::iter::once(line).chain(output).collect()
             }
             EventKind::ResponseJudged { ok: false, errors, .. } => vec![format!(
                 "  answer does not match the response schema: {}",

@@ -310,6 +310,10 @@ fn checks(step: &StepSummary<'_>) -> Vec<CheckReport> {
             what: last.what.clone(),
             message: last.message.clone(),
             runs: runs.len(),
+            output: match last.passed {
+                true => String::new(),
+                false => last.output.clone(),
+            },
             exit_code: last.exit.as_ref().and_then(|exit| exit.code),
             duration_ms: last.took_ms,
         })

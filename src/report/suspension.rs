@@ -107,7 +107,7 @@ fn said(sum: &RunSummary<'_>, call: &CallSummary<'_>) -> String {
 }
 
 /// A fenced block that its content cannot close, without lines that CI systems take for commands.
-fn fenced(out: &mut String, language: &str, content: &str) {
+pub(super) fn fenced(out: &mut String, language: &str, content: &str) {
     let content = text::excerpt(content, 32 * 1024);
     let content = text::plain(&content);
     let longest = content.split(|c| c != '`').map(str::len).max().unwrap_or(0);

@@ -110,6 +110,28 @@ pub(crate) fn excerpt(text: &str, bytes: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{first}\n… {missing} bytes left out …\n{last}"))
 }
 
+/// Limits of what is shown of a failed check's output, in lines and in bytes.
+const TAIL_LINES: usize = 20;
+const TAIL_BYTES: usize = 4_000;
+
+/// The last lines of a failed check's output, each safe to print. A first line says how much was cut, and where it is.
+pub(crate) fn last_lines(output: &str) -> Vec<String> {
+    let output = plain(output);
+    let output = output.trim_end();
+    let end = tail(output, TAIL_BYTES);
+    let mut lines: Vec<&str> = end.lines().collect();
+    if end.len() < output.len() && lines.len() > 1 {
+        // Only a part of this line is left.
+        lines.remove(0);
+    }
+    lines.drain(..lines.len().saturating_sub(TAIL_LINES));
+    let shown: usize = lines.iter().map(|line| line.len() + 1).sum();
+    let missing = (output.len() + 1).saturating_sub(shown);
+    let notice = (missing > 0 && !lines.is_empty())
+        .then(|| format!("… {missing} bytes before this are in junit.xml and report.html"));
+    notice.into_iter().chain(lines.into_iter().map(defused)).collect()
+}
+
 /// Breaks the markers of CI commands in a log; see [`inert`](super::inert).
 pub(crate) fn defused(text: &str) -> String {
     super::inert::broken(text).into_owned()
@@ -206,6 +228,20 @@ mod tests {
         let long = "ä".repeat(100);
         let cut = excerpt(&long, 20);
         assert!(cut.contains("180 bytes left out"), "{cut}");
+    }
+
+    #[test]
+    fn the_last_lines_say_what_is_missing_and_are_safe() {
+        assert_eq!(last_lines(""), Vec::<String>::new());
+        assert_eq!(last_lines("  a\n\u{1b}[31mb\u{1b}[0m\n\n"), ["  a", "b"]);
+        assert!(!last_lines("x\n::error::y")[1].starts_with("::"));
+        let many: String = (0..30).map(|n| format!("line {n}\n")).collect();
+        let lines = last_lines(&many);
+        assert_eq!(lines.len(), TAIL_LINES + 1);
+        assert_eq!(lines[0], "… 70 bytes before this are in junit.xml and report.html");
+        assert_eq!((lines[1].as_str(), lines[20].as_str()), ("line 10", "line 29"));
+        let lines = last_lines(&"ä".repeat(5_000));
+        assert_eq!((lines.len(), lines[1].len()), (2, TAIL_BYTES));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::base::access::{PathStatus, ResolvedPath};
 use crate::base::call::ToolSpec;
 use crate::workspace::Workspace;
 use crate::workspace::fs::FsError;
-use crate::workspace::root::{is_deceptive, join, printable};
+use crate::workspace::root::{UNASKED, is_deceptive, join, printable};
 use crate::workspace::walk::Filter;
 use serde_json::{Map, Value};
 
@@ -44,7 +44,8 @@ pub fn current(spec: &ToolSpec, args: &Map<String, Value>) -> Result<Map<String,
             fits.then_some(*newer)
         });
         let target = newer.unwrap_or(name);
-        if newer.is_some() && args.get(target).is_some_and(|given| !given.is_null()) {
+        let given = args.get(target).is_some_and(|given| !given.is_null()) || now.contains_key(target);
+        if newer.is_some() && given {
             return Err(invalid(format!(
                 "`{name}` is the older name of `{target}`: give only `{target}`"
             )));
@@ -283,7 +284,7 @@ fn near_files(place: &ResolvedPath, workspace: &Workspace) -> String {
     };
     let visible: Vec<String> = entries
         .into_iter()
-        .filter(|entry| !entry.name.starts_with('.') && workspace.may_search(&entry.name))
+        .filter(|entry| !entry.name.starts_with('.') && workspace.may_search(UNASKED, &entry.name))
         .map(|entry| entry.name)
         .collect();
     let more = match visible.len().saturating_sub(MAX_NAMES) {

@@ -4,8 +4,9 @@ use super::testing::TestWorkspace;
 use serde_json::Value;
 
 /// Runs every case of a table. A case has `tree` (path to text, or `{bytes: [..]}`), `links`, `unreadable` (path
-/// suffixes), and `calls`, each with `tool`, `args`, `told` (the whole text) or `has` (parts of it), and optionally
-/// `lacks` (text that must not occur) and `after` (path to the text expected afterwards).
+/// suffixes), `unlisted` (path suffixes that only `glob` must not show), and `calls`, each with `tool`, `args`, `told`
+/// (the whole text) or `has` (parts of it), and optionally `lacks` (text that must not occur) and `after` (path to the
+/// text expected afterwards).
 fn table(text: &str) {
     let cases: Value = serde_saphyr::from_str(text).unwrap();
     for (name, case) in cases.as_object().unwrap() {
@@ -16,9 +17,11 @@ fn table(text: &str) {
             .collect();
         let files: Vec<(&str, &[u8])> = files.iter().map(|(path, bytes)| (*path, bytes.as_slice())).collect();
         let unreadable: Vec<String> = texts(&case["unreadable"]);
+        let unlisted: Vec<String> = texts(&case["unlisted"]);
         let bench = TestWorkspace::with(&files, |workspace| {
-            workspace.set_unreadable(Box::new(move |path| {
-                unreadable.iter().any(|ending| path.ends_with(ending))
+            workspace.set_unreadable(Box::new(move |tool, path| {
+                let any = |endings: &[String]| endings.iter().any(|ending| path.ends_with(ending));
+                any(&unreadable) || tool == "glob" && any(&unlisted)
             }));
         });
         for (link, target) in case["links"].as_object().into_iter().flatten() {

@@ -97,11 +97,18 @@ fn find(
         return Ok(ToolOutput::text(message, "a directory"));
     }
     let stop = || context.cancel.is_cancelled();
-    let files = fitting(pattern, filter, workspace, &stop);
+    let (files, withheld) = fitting(pattern, filter, workspace, &stop);
+    let note = match withheld {
+        0 => String::new(),
+        n => format!("\n[{} withheld by the policy]", counted(n, "file")),
+    };
     let head = format!("matching \"{}\" in \"{}\"", pattern.asked, dir.shown());
     if files.is_empty() {
         return Ok(ToolOutput::text(
-            format!("No files found {head}.{}", wider(pattern, filter, workspace, &stop)),
+            format!(
+                "No files found {head}.{}{note}",
+                wider(pattern, filter, workspace, &stop)
+            ),
             "no files",
         ));
     }
@@ -121,6 +128,7 @@ fn find(
             files.len() - count
         ));
     }
+    text.push_str(&note);
     Ok(ToolOutput {
         locations: files
             .iter()
@@ -134,17 +142,23 @@ fn find(
     })
 }
 
+/// The files that match, and the number of those that the policy withholds. A file that the call names was ruled on by
+/// its name.
 fn fitting(
     pattern: &WorkspacePattern,
     filter: Filter,
     workspace: &Workspace,
     stop: &(dyn Fn() -> bool + Sync),
-) -> Vec<String> {
+) -> (Vec<String>, usize) {
     if pattern.is_exact() {
         let there = matches!(pattern.start.found, PathStatus::File | PathStatus::HardLinked);
-        return there.then(|| pattern.start.path.clone()).into_iter().collect();
+        return (there.then(|| pattern.start.path.clone()).into_iter().collect(), 0);
     }
-    workspace.files_like(pattern, filter, stop).files
+    let mut files = workspace.files_like(pattern, filter, stop).files;
+    let all = files.len();
+    files.retain(|path| workspace.may_search("glob", path));
+    let withheld = all - files.len();
+    (files, withheld)
 }
 
 /// A hint about what a wider search would find: deeper, or without ignore files.
@@ -159,7 +173,7 @@ fn wider(
     }
     if !pattern.asked.contains('/') {
         let deep = WorkspacePattern::parse(workspace, &pattern.start.path, &format!("**/{}", pattern.asked), false);
-        let below = deep.map_or(0, |deep| fitting(&deep, filter, workspace, stop).len());
+        let below = deep.map_or(0, |deep| fitting(&deep, filter, workspace, stop).0.len());
         if below > 0 {
             return format!(" {below} file(s) below match **/{}.", pattern.asked);
         }
@@ -172,7 +186,7 @@ fn wider(
         gemini: false,
         hidden: true,
     };
-    match fitting(pattern, all, workspace, stop).len() {
+    match fitting(pattern, all, workspace, stop).0.len() {
         0 => String::new(),
         n => format!(" {n} file(s) that ignore files leave out would match; respect_git_ignore: false shows them."),
     }

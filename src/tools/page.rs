@@ -1,6 +1,7 @@
 //! Selects a page of a text: a range of lines, limited in number and length, with a notice about the rest. Pure.
 
 use crate::base::quote::counted;
+use std::borrow::Cow;
 
 /// Upper limit for the lines of a page.
 pub const MAX_LINES: usize = 2_000;
@@ -94,6 +95,28 @@ fn push(shown: &mut String, line: &str) -> bool {
     true
 }
 
+/// The text with every line of more than `MAX_LINE` characters broken into lines of that length, so that pages show all
+/// of it, and the number of such lines.
+pub fn in_pieces(text: &str) -> (Cow<'_, str>, usize) {
+    let long = |line: &&str| line.len() > MAX_LINE && line.chars().nth(MAX_LINE).is_some();
+    let count = text.split_terminator('\n').filter(long).count();
+    if count == 0 {
+        return (Cow::Borrowed(text), 0);
+    }
+    let mut out = String::with_capacity(text.len() + text.len() / MAX_LINE);
+    for line in text.split_inclusive('\n') {
+        let mut rest = line;
+        while let Some((at, _)) = rest.char_indices().nth(MAX_LINE).filter(|(_, next)| *next != '\n') {
+            let (piece, after) = rest.split_at(at);
+            out.push_str(piece);
+            out.push('\n');
+            rest = after;
+        }
+        out.push_str(rest);
+    }
+    (Cow::Owned(out), count)
+}
+
 /// The beginning of a line with more than `MAX_LINE` characters, with a note of how many are missing.
 pub fn cut_line(line: &str) -> Option<String> {
     if line.len() <= MAX_LINE {
@@ -162,6 +185,19 @@ mod tests {
                 .contains("the text has 10 lines")
         );
         assert!(page(&text, Some(4), Some(3), 1_000).is_err());
+    }
+
+    #[test]
+    fn long_lines_are_broken_without_loss() {
+        let line = "é".repeat(2 * MAX_LINE + 1);
+        let exact = "a".repeat(MAX_LINE);
+        let text = format!("{exact}\n{line}\nend");
+        let (broken, count) = in_pieces(&text);
+        assert_eq!(count, 1);
+        let lengths: Vec<usize> = broken.lines().map(|line| line.chars().count()).collect();
+        assert_eq!(lengths, [MAX_LINE, MAX_LINE, MAX_LINE, 1, 3]);
+        assert_eq!(broken.replace('\n', ""), text.replace('\n', ""));
+        assert!(matches!(in_pieces(&exact), (Cow::Borrowed(_), 0)));
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Detects lines that stand for omitted code ("… rest of the code …"). Pure.
 
+use std::cell::OnceCell;
+use std::collections::HashSet;
+
 /// Words that say that something is omitted.
 const KEYS: [&str; 9] = [
     "rest",
@@ -80,9 +83,14 @@ const FILLERS: [&str; 31] = [
 
 /// The first line of `new` that only stands for omitted code and does not occur in `old`.
 pub fn first<'a>(new: &'a str, old: &str) -> Option<&'a str> {
+    let known = OnceCell::new();
+    let is_known = |line: &str| {
+        let lines = known.get_or_init(|| old.lines().map(str::trim).collect::<HashSet<&str>>());
+        lines.contains(line)
+    };
     new.lines()
         .map(str::trim)
-        .find(|line| stands_for_text(line) && !old.lines().any(|known| known.trim() == *line))
+        .find(|line| stands_for_text(line) && !is_known(line))
 }
 
 fn stands_for_text(line: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use super::args::{Args, failed};
 use super::builtin::{Builtin, ToolFacts, blocking};
-use super::page::page;
+use super::page::{MAX_LINE, in_pieces, page};
 use super::results::{self, PREFIX, SHOWN};
 use super::schema::{integer, object, string};
 use super::{PreparedCall, ToolContext, ToolError};
@@ -84,7 +84,18 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
 
 fn read_kept(id: &str, range: Range, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     let bytes = results::kept(&context.scope.results, id)?;
-    paged(&format!("{PREFIX}{id}"), &String::from_utf8_lossy(&bytes), range)
+    let text = String::from_utf8_lossy(&bytes);
+    // Otherwise nothing could show the rest of a long line: unlike a file, a result cannot be searched.
+    let (text, broken) = in_pieces(&text);
+    let mut output = paged(&format!("{PREFIX}{id}"), &text, range)?;
+    if broken > 0 {
+        let note = format!(
+            "[{} with more than {MAX_LINE} characters: shown and counted as lines of {MAX_LINE} characters]",
+            counted(broken, "line")
+        );
+        output.content.insert(0, Part::text(note));
+    }
+    Ok(output)
 }
 
 fn read(place: &ResolvedPath, range: Range, context: &ToolContext) -> Result<ToolOutput, ToolError> {

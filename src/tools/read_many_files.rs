@@ -129,20 +129,12 @@ fn read(job: &Job, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         include: &job.include,
         exclude: &job.exclude,
         filter: job.filter,
+        tool: "read_many_files",
         cap: MAX_FILES,
     };
     let found = workspace.collect(&wanted, &stop);
     if found.files.is_empty() {
-        let message = match found.missing.is_empty() {
-            false => format!("no file matches {}{}", quoted(&found.missing), withheld(&found)),
-            true => format!(
-                "every file of {} is ignored or excluded{}; read_file reads one by its name, and useDefaultExcludes: false \
-                 turns the usual excludes off",
-                quoted(&job.asked),
-                withheld(&found)
-            ),
-        };
-        return Err(ToolError::model("file_not_found", message));
+        return Err(ToolError::model("file_not_found", nothing(job, &found)));
     }
     let mut read = Read::default();
     for item in &found.files {
@@ -249,9 +241,18 @@ fn quoted(names: &[String]) -> String {
         .join(", ")
 }
 
-fn withheld(found: &Collection) -> String {
-    match found.withheld {
-        0 => String::new(),
-        n => format!("; {} withheld by the policy", counted(n, "file")),
+/// Why there is no file to read.
+fn nothing(job: &Job, found: &Collection) -> String {
+    let missing = || format!("no file matches {}", quoted(&found.missing));
+    let withheld = || format!("{} withheld by the policy", counted(found.withheld, "file"));
+    match found.missing.is_empty() {
+        false if found.withheld > 0 => format!("{}; {}", missing(), withheld()),
+        false => missing(),
+        true if found.withheld > 0 => format!("nothing of {} may be read: {}", quoted(&job.asked), withheld()),
+        true => format!(
+            "every file of {} is ignored or excluded; read_file reads one by its name, and useDefaultExcludes: false \
+             turns the usual excludes off",
+            quoted(&job.asked)
+        ),
     }
 }

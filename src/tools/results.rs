@@ -22,16 +22,17 @@ pub const PREFIX: &str = "overnight:result/";
 
 /// Limits the text of `output` to `SHOWN` bytes: head, a notice, tail. The full text is kept for `read_file`.
 pub fn fit(mut output: ToolOutput, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    // Redacts before cutting, because half a secret would not be found afterwards.
     if let Display::Text { text } = &mut output.display
         && text.len() > SHOWN
     {
-        *text = head_and_tail(text, SHOWN, None);
+        let cut = head_and_tail(&redacted(text, context), SHOWN, None);
+        *text = cut;
     }
     let texts: usize = output.content.iter().map(text_len).sum();
     if texts <= SHOWN {
         return Ok(output);
     }
-    // Redacts before cutting, because half a secret would not be found afterwards.
     let whole = redacted(&output.model_text(), context).into_owned();
     if output.kept.is_none() {
         output.kept = Some(keep(&whole, context)?);
@@ -43,7 +44,8 @@ pub fn fit(mut output: ToolOutput, context: &ToolContext) -> Result<ToolOutput, 
         .retain(|content| matches!(content, ToolContent::Media(_)));
     output.content.insert(0, ToolContent::text(cut));
     if let Some(failure) = &mut output.error {
-        failure.message = head_and_tail(&failure.message, SHOWN, kept);
+        let cut = head_and_tail(&redacted(&failure.message, context), SHOWN, kept);
+        failure.message = cut;
     }
     Ok(output)
 }

@@ -13,10 +13,21 @@ use crate::workspace::Workspace;
 use crate::workspace::fs::{DirHandle, FsError};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const FILE: &str = "memory.json";
+
+/// The file whose lock is held while the notes are changed; the notes themselves are replaced by rename, which a lock
+/// on them would not survive.
+const LOCK: &str = "memory.lock";
+
+/// How long a call waits for another run to release the lock, and how often it tries.
+const WAIT: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(10);
 
 const MAX_KEY: usize = 100;
 
@@ -108,16 +119,45 @@ fn prepare(args: &Args<'_>, _workspace: &Arc<Workspace>) -> Result<PreparedCall,
     })
 }
 
-fn save(whose: Whose, key: Option<String>, value: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-    let trouble = |error: FsError| match error {
+fn trouble(error: FsError) -> ToolError {
+    match error {
         FsError::NoSpace => ToolError::Fatal(format!("cannot keep the note: {error}")),
         error => ToolError::model("memory_tool_execution_error", format!("cannot keep the note: {error}")),
-    };
+    }
+}
+
+/// Excludes other runs from changing the notes in `dir` until the result is dropped.
+fn locked(dir: &Path, context: &ToolContext) -> Result<File, ToolError> {
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(dir.join(LOCK))
+        .map_err(|error| trouble(error.into()))?;
+    let end = Instant::now() + WAIT;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(trouble(error.into())),
+            Err(TryLockError::WouldBlock) if Instant::now() >= end || context.cancel.is_cancelled() => {
+                let message = "another run is changing the notes; the note was not kept";
+                return Err(ToolError::model("memory_tool_execution_error", message));
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+fn save(whose: Whose, key: Option<String>, value: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     if let Some(name) = context.scope.redactor.find(value.as_bytes()) {
         let message = format!("the note contains the value of the secret {name}; it was not kept");
         return Err(ToolError::model("memory_tool_execution_error", message));
     }
-    let dir = DirHandle::create(&whose.dir(&context.scope.memory)).map_err(trouble)?;
+    let place = whose.dir(&context.scope.memory);
+    let dir = DirHandle::create(&place).map_err(trouble)?;
+    let _held = locked(&place, context)?;
     let mut notes = load(&dir).map_err(trouble)?;
     let key = key.unwrap_or_else(|| next_key(&notes));
     let told = if value.is_empty() {
@@ -199,6 +239,20 @@ mod tests {
         assert_eq!(std::fs::read_dir(bench.workspace.root()).unwrap().count(), 0);
         let ran = bench.run("save_memory", &json!({ "fact": "three" })).unwrap();
         assert_eq!(ran.access, Access::none());
+    }
+
+    #[test]
+    fn simultaneous_runs_lose_no_note() {
+        let bench = TestWorkspace::new(&[]);
+        let keep = |n: u64| {
+            let context = bench.context(n);
+            move || save(Whose::Project, None, &format!("note {n}"), &context).unwrap()
+        };
+        keep(1)();
+        let runs: Vec<_> = (2..=17).map(|n| std::thread::spawn(keep(n))).collect();
+        runs.into_iter().for_each(|run| drop(run.join().unwrap()));
+        let text = recall(&bench.context(1).scope.memory).unwrap().unwrap();
+        assert_eq!(text.matches("\"note ").count(), 17, "{text}");
     }
 
     #[test]

@@ -6,11 +6,12 @@ use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
 use super::results::PREFIX;
 use super::schema::{object, string};
-use super::{PreparedCall, ToolError, placeholder};
+use super::{PreparedCall, ToolContext, ToolError, placeholder};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
 use crate::base::call::{Display, FileDiff, Location, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::base::quote::counted;
 use crate::workspace::fs::FsError;
+use crate::workspace::root::UNASKED;
 use crate::workspace::text::{Text, decode, plain_line_ends};
 use crate::workspace::{Changed, Workspace};
 use std::sync::Arc;
@@ -70,7 +71,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
     refuse_large("the content", content.len())?;
     let before = match place.found {
         // A file that must not be read is not read for a preview either.
-        PathStatus::File | PathStatus::HardLinked if place.inside && workspace.may_search(&place.path) => {
+        PathStatus::File | PathStatus::HardLinked if place.inside && workspace.may_search(UNASKED, &place.path) => {
             old(&place, workspace).unwrap_or_default()
         }
         _ => None,
@@ -86,7 +87,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
         title: format!("{verb} {}", place.shown()),
         access: Access::write(place.clone()),
         preview: Some(diff(&place, before.as_ref(), &content)),
-        work: blocking(move |context| write(&place, &content, &context.workspace)),
+        work: blocking(move |context| write(&place, &content, context)),
     })
 }
 
@@ -114,7 +115,8 @@ fn old(place: &ResolvedPath, workspace: &Workspace) -> Result<Option<Vec<u8>>, T
     }
 }
 
-fn write(place: &ResolvedPath, content: &str, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
+fn write(place: &ResolvedPath, content: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    let workspace = &context.workspace;
     let path = &place.path;
     let before = old(place, workspace)?;
     let changed = before
@@ -160,7 +162,12 @@ fn write(place: &ResolvedPath, content: &str, workspace: &Workspace) -> Result<T
         ));
     }
     let lines = match &text {
-        Some(text) => changed_lines(text.as_str(), &plain_line_ends(content), SHOWN_LINES),
+        Some(text) => changed_lines(
+            text.as_str(),
+            &plain_line_ends(content),
+            SHOWN_LINES,
+            &context.scope.redactor,
+        ),
         None => "(the old content was not text)".to_owned(),
     };
     let told = format!("Overwrote {path} ({counts} lines). Changed lines:\n{lines}");
@@ -211,7 +218,7 @@ mod tests {
     #[test]
     fn nothing_happens_before_the_ruling_and_the_preview_shows_the_change() {
         let bench = TestWorkspace::with(&[("a.txt", b"one\n"), ("key.pem", b"secret\n")], |workspace| {
-            workspace.set_unreadable(Box::new(|path| path.ends_with(".pem")));
+            workspace.set_unreadable(Box::new(|_, path| path.ends_with(".pem")));
         });
         let prepare = |path: &str| {
             let found = bench.registry.find("write_file").unwrap();

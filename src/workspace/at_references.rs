@@ -4,7 +4,7 @@ use super::collect::{FileQuery, Item};
 use super::content::{FileContent, MAX_MEDIA, classify, media};
 use super::context_file::{ContextFile, MayRead, head};
 use super::pattern::WorkspacePattern;
-use super::root::Workspace;
+use super::root::{UNASKED, Workspace};
 use super::walk::Filter;
 use crate::base::access::PathStatus;
 use crate::base::content::Media;
@@ -157,6 +157,7 @@ pub fn attach(workspace: &Workspace, prompt: &str, may_read: MayRead<'_>) -> Att
             include: &patterns,
             exclude: &[],
             filter: Filter::all(),
+            tool: UNASKED,
             cap: MAX_FILES,
         },
         &|| false,
@@ -169,7 +170,7 @@ pub fn attach(workspace: &Workspace, prompt: &str, may_read: MayRead<'_>) -> Att
     }
     let mut blocks = Blocks::default();
     for item in &collection.files {
-        if workspace.may_search(&item.place.path) && may_read(&item.place) {
+        if workspace.may_search(UNASKED, &item.place.path) && may_read(&item.place) {
             blocks.add(workspace, item, &mut out);
         } else {
             out.warnings

@@ -11,6 +11,8 @@ pub struct FileQuery<'a> {
     pub include: &'a [WorkspacePattern],
     pub exclude: &'a [WorkspacePattern],
     pub filter: Filter,
+    /// The tool whose rules decide which of the found files may be shown.
+    pub tool: &'a str,
     /// Upper limit for the files.
     pub cap: usize,
 }
@@ -68,7 +70,7 @@ impl Workspace {
                 if found.contains_key(path) || wanted.exclude.iter().any(|exclude| exclude.matches(path)) {
                     continue;
                 }
-                if !self.may_search(path) {
+                if !self.may_search(wanted.tool, path) {
                     withheld.insert(path.clone());
                 } else if found.len() >= wanted.cap {
                     out.cut = true;
@@ -114,7 +116,9 @@ mod tests {
         }
         std::fs::write(dir.path().join(".gitignore"), "*.log\n").unwrap();
         let mut workspace = Workspace::open(dir.path()).unwrap();
-        workspace.set_unreadable(Box::new(|path| path.ends_with(".pem")));
+        workspace.set_unreadable(Box::new(|tool, path| {
+            tool == "read_many_files" && path.ends_with(".pem")
+        }));
         let patterns = |all: &[&str]| -> Vec<WorkspacePattern> {
             all.iter()
                 .map(|one| WorkspacePattern::parse(&workspace, "", one, true).unwrap())
@@ -125,6 +129,7 @@ mod tests {
                 include: &patterns(&["src", "**/*.rs", "out.log", "*.pem", "none.rs", "*.zig", "../up"]),
                 exclude: &patterns(&["**/skip.*"]),
                 filter: Filter::all(),
+                tool: "read_many_files",
                 cap: 100,
             },
             &|| false,

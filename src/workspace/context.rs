@@ -5,7 +5,7 @@ use super::at_references;
 use super::content::{FileContent, classify};
 use super::context_file::{ContextFile, MayRead, head};
 use super::pattern::WorkspacePattern;
-use super::root::{Workspace, join};
+use super::root::{UNASKED, Workspace, join};
 use super::walk::Filter;
 use crate::base::access::{PathStatus, ResolvedPath};
 use std::collections::BTreeSet;
@@ -97,7 +97,7 @@ impl Gather<'_> {
                 "context `{path}`: left out, because the limit is {MAX_FILES} files and {MAX_TOTAL} bytes"
             ));
         }
-        if !self.workspace.may_search(&path) || !(self.may_read)(place) {
+        if !self.workspace.may_search(UNASKED, &path) || !(self.may_read)(place) {
             return self.warn(format!("context `{path}`: the policy does not allow reading it"));
         }
         self.seen.insert(path.clone());

@@ -32,7 +32,7 @@ pub use scan_state::MOST_FILE;
 use crate::process::change_times::exact_device;
 use crate::process::own_git;
 use cache::CachedDir;
-use ignored::{IgnoreRules, read_patterns};
+use ignored::{Counting, IgnoreFiles, IgnoreJudge, IgnoreRules, read_patterns};
 use index::GitIndex;
 use names::open_dir;
 use object::{Id, ObjectFormat, ObjectKind};
@@ -70,6 +70,8 @@ struct State {
     /// The first snapshot of the workspace, and the last.
     base: Option<Arc<CachedDir>>,
     last: Option<Arc<CachedDir>>,
+    /// The ignore files that count; `None` before the first snapshot.
+    ignore_files: Option<IgnoreFiles>,
 }
 
 /// The state of the tree at one time.
@@ -118,6 +120,7 @@ impl Shadow {
                 store,
                 base: None,
                 last: None,
+                ignore_files: None,
             })),
         })
     }
@@ -195,7 +198,7 @@ impl Shadow {
     pub async fn baseline(&self) -> Result<Snapshot, String> {
         self.beside(|shadow, state| {
             let index = shadow.index()?;
-            let snapshot = shadow.walk(state, index.as_ref())?;
+            let snapshot = shadow.walk(state, index.as_ref(), None)?;
             let path = shadow.dir.join(BASELINE);
             let temporary = path.with_extension("new");
             write_synced(&temporary, snapshot.tree.as_bytes())
@@ -214,9 +217,24 @@ impl Shadow {
         self.beside(Self::now).await
     }
 
+    /// Takes a snapshot of the current tree, and rules on the ignore files that were made or changed since the first
+    /// one: from now on one counts if `may` allows a change of its path (relative to the workspace). One that is
+    /// refused counts as it was before, and hides nothing.
+    ///
+    /// # Errors
+    /// As [`Shadow::baseline`].
+    pub async fn ruled_snapshot(&self, may: impl Fn(&str) -> bool + Send + Sync + 'static) -> Result<Snapshot, String> {
+        self.beside(move |shadow, state| shadow.current(state, Some(&may)))
+            .await
+    }
+
     fn now(&self, state: &mut State) -> Result<Snapshot, String> {
+        self.current(state, None)
+    }
+
+    fn current(&self, state: &mut State, may: Option<IgnoreJudge<'_>>) -> Result<Snapshot, String> {
         if state.base.is_some() {
-            return self.walk(state, None);
+            return self.walk(state, None, may);
         }
         // An earlier process took the baseline; its tree gives the known names.
         if let Ok(tree) = std::fs::read_to_string(self.dir.join(BASELINE)) {
@@ -232,14 +250,15 @@ impl Shadow {
             };
             state.base = Some(Arc::new(dir.unwrap_or_default()));
             state.last.clone_from(&state.base);
-            return self.walk(state, None);
+            state.ignore_files = IgnoreFiles::kept(&self.dir);
+            return self.walk(state, None, may);
         }
         // The index may be newer than the run, so only its names are used.
         let mut index = self.index()?;
         if let Some(index) = &mut index {
             index.trusted = false;
         }
-        self.walk(state, index.as_ref())
+        self.walk(state, index.as_ref(), may)
     }
 
     fn index(&self) -> Result<Option<GitIndex>, String> {
@@ -253,7 +272,17 @@ impl Shadow {
         Ok(index)
     }
 
-    fn walk(&self, state: &mut State, index: Option<&GitIndex>) -> Result<Snapshot, String> {
+    fn walk(
+        &self,
+        state: &mut State,
+        index: Option<&GitIndex>,
+        may: Option<IgnoreJudge<'_>>,
+    ) -> Result<Snapshot, String> {
+        let counting = match (&state.ignore_files, may) {
+            (None, _) => Counting::First,
+            (Some(_), None) => Counting::Unruled,
+            (Some(_), Some(may)) => Counting::Ruled(may),
+        };
         let own = format!("{}.overnight", self.prefix).into_bytes();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let scan = Scan {
@@ -262,6 +291,10 @@ impl Shadow {
             packer: Mutex::new(state.store.packer()),
             index,
             hidden: &self.hidden,
+            prefix: &self.prefix,
+            // A copy, because a walk that fails must not change which files count.
+            ignore_files: Mutex::new(state.ignore_files.clone().unwrap_or_default()),
+            counting,
             own: &[own],
             started: Instant::now(),
             now: now.map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)),
@@ -300,7 +333,12 @@ impl Shadow {
             id = scan.object(ObjectKind::Tree, &tree, None)?;
         }
         let packer = scan.packer.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut ignore_files = scan.ignore_files.into_inner().unwrap_or_else(PoisonError::into_inner);
         state.store.keep(packer)?;
+        if ignore_files.is_new || state.ignore_files.is_none() {
+            ignore_files.keep(&self.dir)?;
+        }
+        state.ignore_files = Some(ignore_files);
         let found = found.unwrap_or_default();
         state.base.get_or_insert_with(|| Arc::clone(&found));
         state.last = Some(found);

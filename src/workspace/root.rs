@@ -22,7 +22,12 @@ const MAX_LINKS: usize = 40;
 /// The directory that contains run directories; never visible to tools.
 const OWN_DIR: &str = ".overnight";
 
-type Unreadable = Box<dyn Fn(&str) -> bool + Send + Sync>;
+/// The tool by whose rules is decided what may be read although no call asks for it: previews, context files,
+/// references in prompts.
+pub const UNASKED: &str = "grep_search";
+
+/// Whether a tool, given by its name, must not open a relative path that it found.
+type Unreadable = Box<dyn Fn(&str, &str) -> bool + Send + Sync>;
 
 /// The tree that a run works on.
 ///
@@ -123,14 +128,16 @@ impl Workspace {
         &self.ignore
     }
 
-    /// Sets which relative paths a search must not open: files that look secret, and what the policy denies.
-    pub fn set_unreadable(&mut self, unreadable: Box<dyn Fn(&str) -> bool + Send + Sync>) {
+    /// Sets which relative paths a tool (the first argument) must not show when it finds them: files that look secret,
+    /// and what the policy denies to that tool.
+    pub fn set_unreadable(&mut self, unreadable: Box<dyn Fn(&str, &str) -> bool + Send + Sync>) {
         self.unreadable = Some(unreadable);
     }
 
-    /// Whether a search may show the content of a relative path.
-    pub fn may_search(&self, path: &str) -> bool {
-        !self.is_hidden(path) && self.unreadable.as_ref().is_none_or(|unreadable| !unreadable(path))
+    /// Whether a tool may show a relative path that it found in a search.
+    pub fn may_search(&self, tool: &str, path: &str) -> bool {
+        let unreadable = self.unreadable.as_ref();
+        !self.is_hidden(path) && unreadable.is_none_or(|unreadable| !unreadable(tool, path))
     }
 
     /// Resolves a path, absolute or relative to the root. `.`, `..` and links are resolved one component at a time, as

@@ -4,7 +4,7 @@
 use super::content::{FileContent, classify};
 use super::context::named;
 use super::context_file::MayRead;
-use super::root::Workspace;
+use super::root::{UNASKED, Workspace};
 use crate::base::access::ResolvedPath;
 use crate::diag::{Shape, SourceFiles, YamlNode, front_matter, parse};
 use std::collections::BTreeSet;
@@ -89,7 +89,7 @@ pub fn gather(workspace: &Workspace, names: &[String], may_read: MayRead<'_>) ->
 }
 
 fn read(workspace: &Workspace, place: &ResolvedPath, may_read: MayRead<'_>) -> Result<(Skill, Vec<String>), String> {
-    if !workspace.may_search(&place.path) || !may_read(place) {
+    if !workspace.may_search(UNASKED, &place.path) || !may_read(place) {
         return Err("the policy does not allow reading it".to_owned());
     }
     let bytes = workspace.read(place, MAX_FILE).map_err(|error| error.to_string())?;

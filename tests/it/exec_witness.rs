@@ -146,6 +146,8 @@ fn house(level: SandboxLevel) -> House {
             env("LC_ALL", Path::new("C")),
         ],
         spare: std::sync::Arc::default(),
+        side: None,
+        links: std::sync::Arc::default(),
     };
     House { _top: top, confinement }
 }

@@ -62,7 +62,7 @@ fn problems(case: &Case, format: &str) -> Vec<String> {
             expect(clean == (case.code == 0), "junit.xml says how it ended");
         }
     }
-    if matches!(case.code, 5 | 6 | 7 | 130 | 143) {
+    if matches!(case.code, 5 | 6 | 7 | 129 | 130 | 143) {
         expect(
             stored.as_ref().is_some_and(|stored| stored["partial"] == true),
             "marked partial",
@@ -96,6 +96,22 @@ fn every_output_says_how_it_ended() {
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
     assert!(wrong.is_empty(), "{} problems:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn a_quiet_run_says_what_could_not_be_written() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    std::fs::create_dir_all(world.path().join("j.xml/in-the-way")).unwrap();
+    let junit = world.path().join("j.xml").to_string_lossy().into_owned();
+    let more = ["-p", "x", "--quiet", "--junit", &junit];
+    let done = world.run(&script(&[says("done")]), &open_policy(&[]), &more).exits(9);
+    assert!(done.stderr.contains("error: not written: "), "{}", done.stderr);
+    let result = std::fs::read_to_string(world.out().join("result.json")).unwrap();
+    let result: Value = serde_json::from_str(&result).unwrap();
+    assert_eq!(
+        (&result["verdict"], &result["reason"]),
+        (&json!("output"), &json!("output"))
+    );
 }
 
 #[test]
@@ -287,6 +303,17 @@ fn a_full_stdout_ends_9() {
 }
 
 #[test]
+fn help_and_version_on_a_full_stdout_end_9() {
+    let world = World::new();
+    for args in [&["--help"][..], &["--version"], &["run", "-h"]] {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let child = world.command(args).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+        let done = Done::of(child.wait_with_output().unwrap()).exits(9);
+        assert!(done.stderr.contains("error: stdout: "), "{args:?}: {}", done.stderr);
+    }
+}
+
+#[test]
 fn a_request_is_asked_again_after_a_passing_error() {
     let busy = Answer::Status(503, vec!["retry-after: 0".to_owned()], "{}".to_owned());
     let half = Answer::Half(vec![gemini::chunk(json!([{"text": "hal"}]), None, 5)]);
@@ -303,7 +330,7 @@ fn a_request_is_asked_again_after_a_passing_error() {
 fn the_table_is_in_the_help() {
     let world = World::new();
     let help = world.call(&["--help"]).exits(0).stdout;
-    for code in ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "70", "130"] {
+    for code in ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "70", "129"] {
         let named = help.lines().any(|line| {
             let first = line.trim_start().split([' ', ',']).next();
             line.starts_with("  ") && first == Some(code)

@@ -140,6 +140,26 @@ fn every_changed_byte_of_every_file_is_found() {
         std::fs::remove_file(world.out().join(extra)).unwrap();
     }
     verify(&world, &out).exits(0);
+    // Entries that no output is made from.
+    let note = world.out().join("note.txt");
+    std::fs::write(&note, "more").unwrap();
+    std::fs::create_dir(world.out().join("sub")).unwrap();
+    let store = world.out().join("git");
+    std::fs::rename(&store, world.path().join("store")).unwrap();
+    let done = verify(&world, &out).exits(1);
+    for said in [
+        ": note.txt does not belong to this run",
+        ": sub does not belong to this run",
+        ": git/ is missing",
+    ] {
+        assert!(done.stderr.contains(said), "{said}: {}", done.stderr);
+    }
+    std::fs::remove_file(note).unwrap();
+    std::fs::remove_dir(world.out().join("sub")).unwrap();
+    std::fs::rename(world.path().join("store"), store).unwrap();
+    // A delivery adds its log.
+    std::fs::write(world.out().join("deliver.jsonl"), "").unwrap();
+    verify(&world, &out).exits(0);
     // What is made again is the same again.
     world.call(&["report", &out]).exits(0);
     verify(&world, &out).exits(0);

@@ -195,6 +195,11 @@ impl Story {
             ("manifest", vec!["batch", "--dry-run"]),
         ] {
             if let Some(name) = block.value(kind) {
+                if block.has("as-made") {
+                    // A block above made the file: the page shows it as it is.
+                    let made = std::fs::read_to_string(self.dir.join(name)).unwrap();
+                    assert_eq!(made, block.text, "{}", self.at(block));
+                }
                 self.write(name, &block.text);
                 self.checked(block, &[words, vec![name]].concat());
             }

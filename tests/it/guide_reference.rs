@@ -170,7 +170,7 @@ fn exit_codes() -> String {
     }
     assert!(seen > 10);
     let mut order: Vec<u8> = (0..=143)
-        .filter(|code| *code <= 10 || [70, 130, 143].contains(code))
+        .filter(|code| *code <= 10 || [70, 129, 130, 143].contains(code))
         .collect();
     order.sort_by(|a, b| match (a == b, exit::stronger(*a, *b) == *a) {
         (true, _) => std::cmp::Ordering::Equal,

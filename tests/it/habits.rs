@@ -380,6 +380,12 @@ fn what_reports_can_report_in_json() {
     assert_eq!(ruling["decision"], "deny");
     let doctor = world.call(&["doctor", "--format", "json"]).json();
     assert!(doctor["findings"].as_array().unwrap().len() > 2, "{doctor}");
+    let done = world.call(&["doctor", "--workspace", "nonexist"]).exits(8);
+    assert!(
+        done.stderr.contains("the workspace nonexist is not a directory"),
+        "{}",
+        done.stderr
+    );
 }
 
 #[test]
@@ -409,6 +415,28 @@ fn a_check_of_a_recipe_finds_what_a_run_would_meet() {
             ("bad-command", 7)
         ],
         "{found}"
+    );
+    let severity = |at: usize| problems[at]["severity"].as_str().unwrap();
+    assert_eq!((severity(2), severity(3)), ("warning", "error"), "{found}");
+    let recipe = world.beside(
+        "p.yaml",
+        "version: 1\nname: p\nsteps:\n  - { id: a, run: alsonot }\n  - { id: b, prompt: x, checks: [{ run: nota --x }] }\n",
+    );
+    let done = world.call(&["recipe", "check", &recipe, "--workspace", &ws]).exits(3);
+    for said in [
+        "p.yaml:4:19: error[no-program]: this machine has no program `alsonot`",
+        "error[no-program]: this machine has no program `nota`",
+    ] {
+        assert!(done.stderr.contains(said), "{}", done.stderr);
+    }
+    world.call(&["recipe", "check", &recipe]).exits(0);
+    let done = world
+        .call(&["recipe", "check", &recipe, "--workspace", "nonexist"])
+        .exits(8);
+    assert!(
+        done.stderr.contains("the workspace nonexist is not a directory"),
+        "{}",
+        done.stderr
     );
     // In a run the one is a warning, and the other keeps it from beginning.
     let recipe = world.beside(

@@ -48,6 +48,7 @@ mod maintenance;
 mod mcp;
 mod mistakes;
 mod object_stores;
+mod own_homes;
 mod own_programs;
 mod packaging;
 mod parallel;

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 const POLICY: &str = "version: 1\nextends: [builtin:read-only]\nrules:\n  - allow: \"s__*\"\n  - allow: [list_mcp_resources, read_mcp_resource]\n";
 
+const RESOURCES: &str = "version: 1\nrules:\n  - allow: [list_mcp_resources, read_mcp_resource]\n";
+
 /// The entry of a reference server, where they are installed.
 pub fn reference(name: &str) -> Option<String> {
     let modules = std::env::var_os("OVERNIGHT_NODE").map(PathBuf::from);
@@ -340,6 +342,76 @@ fn huge_and_shadowing_definitions_are_left_out() {
             done.stderr
         );
     }
+}
+
+/// `list_mcp_resources` with these servers, by name.
+fn resources(servers: &[(&str, Value)]) -> (World, Done) {
+    let world = World::new();
+    let servers: Value = servers.iter().cloned().collect();
+    let recipe = json!({
+        "version": 1, "name": "mcp", "tools": { "mcp_servers": servers }, "steps": [{ "id": "ask", "prompt": "go" }],
+    });
+    let recipe = world.beside("recipe.yaml", recipe.to_string());
+    let policy = world.beside("policy.yaml", RESOURCES);
+    let done = world.call(&[
+        "tools",
+        "call",
+        "list_mcp_resources",
+        "--args",
+        "{}",
+        "--recipe",
+        &recipe,
+        "--policy",
+        &policy,
+        "--format",
+        "json",
+    ]);
+    (world, done)
+}
+
+#[test]
+fn one_server_that_cannot_list_its_resources_hides_no_others() {
+    let (Some(good), Some(broken)) = (small("resources"), small("broken")) else {
+        return;
+    };
+    let (_world, done) = resources(&[("a", broken.clone()), ("b", good)]);
+    let told = text(&done.exits(0));
+    assert!(told.contains("b: mem:a (a)"), "{told}");
+    assert!(
+        told.contains("[a: its resources cannot be listed: ") && told.contains("out of paper"),
+        "{told}"
+    );
+    let (_world, done) = resources(&[("a", broken)]);
+    assert!(done.exits(1).stderr.contains("out of paper"));
+}
+
+#[test]
+fn a_list_that_does_not_end_is_cut_and_said() {
+    let (Some(endless), Some(blank)) = (small("endless"), small("blank")) else {
+        return;
+    };
+    let (_world, done) = resources(&[("a", endless)]);
+    let done = done.exits(0);
+    assert!(done.stderr.contains("its list of prompts goes on"), "{}", done.stderr);
+    assert!(text(&done).contains("[a: its list goes on; only the first 1000 "));
+    let (_world, done) = resources(&[("a", blank)]);
+    let told = text(&done.exits(0));
+    assert!(
+        told.contains("[a: its list goes on; ") && told.contains("no resources"),
+        "{told}"
+    );
+}
+
+#[test]
+fn requests_to_one_server_run_one_at_a_time() {
+    let Some(server) = small("resources") else { return };
+    let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+    let read = |uri: &str| json!({ "tool": "read_mcp_resource", "args": { "uri": uri } });
+    let script = json!({ "replies": [{ "calls": [read("mem:a"), read("mem:b")] }, { "text": "done" }] });
+    let recipe = recipe(&world, &server);
+    world.run(&script.to_string(), RESOURCES, &[&recipe]).exits(0);
+    let told = results(&world);
+    assert!(told.contains("read alone") && !told.contains("overtaken"), "{told}");
 }
 
 #[test]

@@ -289,13 +289,13 @@ fn every_refusal_has_its_object_with_format_json() {
         ("bad.yaml", "version: 1\nrulez: []\n"),
     ]);
     let (error, batch, run) = ("overnight/error/v1", "overnight/batch/v1", "overnight/result/v1");
-    let cases: [(&[&str], i32, &str); 22] = [
+    let cases: [(&[&str], i32, &str); 23] = [
         (&["batch"], 2, batch),
         (&["batch", "none.yaml"], 3, batch),
         (&["-C", "nope", "run", "-p", "x"], 8, run),
         (&["-C", ".", "run"], 2, run),
         (&["-C", "nope", "runs", "list"], 8, error),
-        (&["compare", "a", "b"], 8, error),
+        (&["compare", "a", "b"], 3, error),
         (&["deliver", "nope", "--to", "branch"], 8, error),
         (&["deliver", "nope"], 2, error),
         (&["merge", "nope", "--out", "m"], 3, batch),
@@ -304,6 +304,7 @@ fn every_refusal_has_its_object_with_format_json() {
         (&["runs", "prune", "--keep", "1", "--workspace", "nope"], 8, error),
         (&["recipe", "list", "nope"], 8, error),
         (&["recipe", "show", "none.yaml"], 3, error),
+        (&["recipe", "test", "none.yaml"], 3, error),
         (&["recipe", "test", "none.yaml", "--no-such-flag"], 2, error),
         (&["policy", "test", "none.yaml", "--cases", "c.yaml"], 3, error),
         (&["policy", "test", "p.yaml", "--cases", "bad.yaml"], 3, error),

@@ -60,6 +60,8 @@ fn house(level: SandboxLevel) -> House {
             env("TMPDIR", &at("tmp")),
         ],
         spare: Arc::default(),
+        links: Arc::default(),
+        side: None,
     };
     House { top, confinement }
 }

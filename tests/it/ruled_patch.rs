@@ -97,6 +97,7 @@ fn a_change_of_a_denied_path_ends_the_run_and_is_in_no_patch() {
         "chmod +x tests/x.txt",
         "echo new > tests/new.txt",
         "mkdir -p tests/deep; echo new > tests/deep/new.txt",
+        "echo new > tests/new.txt; echo '*' > tests/.gitignore",
         "rm tests/x.txt; ln -s ../src/a.txt tests/x.txt",
         "rm -r tests; ln -s src tests; echo x > tests/x.txt",
         "rm -r tests; echo now a file > tests",
@@ -195,6 +196,43 @@ fn what_no_rule_allows_is_put_back_and_the_rest_is_the_patch() {
     assert!(report(&world, "report.html").contains("changes that no rule allows"));
     let transcript: Value = serde_json::from_str(&report(&world, "transcript.json")).unwrap();
     assert_eq!(transcript["extra"]["overnight"]["unruled"], result["unruled"]);
+}
+
+#[test]
+fn an_ignore_file_that_no_rule_allows_hides_nothing() {
+    let world = world(
+        "echo evil > lib/evil.txt; echo '*' > lib/.gitignore; echo x > hidden.txt; echo hidden.txt >> .gitignore; \
+         mkdir cache; echo '*' > cache/.gitignore; echo c > cache/c; echo i > ignored",
+    );
+    fixed(&world, "none").exits(0);
+    let mut told = unruled(&world.result());
+    told.sort();
+    let expected = [
+        ".gitignore modified - no_rule restored",
+        "cache/.gitignore added - no_rule left",
+        "cache/c added - no_rule left",
+        "hidden.txt added - no_rule left",
+        "lib/.gitignore added - no_rule left",
+        "lib/evil.txt added - no_rule left",
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(world.read(".gitignore"), "/ignored\n");
+    assert_eq!(patched(&world), tree(&world.path().join("base")));
+}
+
+#[test]
+fn an_ignore_file_that_a_rule_allows_counts_and_is_in_the_patch() {
+    let world = world(
+        "echo ONE > src/a.txt; printf 'build/\\n.gitignore\\n' > src/.gitignore; mkdir src/build src/cache; \
+         echo o > src/build/o; echo '*' > src/cache/.gitignore; echo c > src/cache/c",
+    );
+    fixed(&world, "none").exits(0);
+    assert_eq!(unruled(&world.result()), Vec::<String>::new());
+    let mut wanted = tree(&world.path().join("base"));
+    for (path, text) in [("src/a.txt", "ONE\n"), ("src/.gitignore", "build/\n.gitignore\n")] {
+        wanted.insert(path.to_owned(), ("file".to_owned(), text.as_bytes().to_vec()));
+    }
+    assert_eq!(patched(&world), wanted, "what is built is in no patch");
 }
 
 #[test]
@@ -416,6 +454,40 @@ fn below_the_top_of_the_repository_paths_are_the_workspaces() {
         world.git(&["status", "--porcelain"]),
         " M sub/src/a.txt\n?? sub/new.txt\n"
     );
+}
+
+#[test]
+fn a_workspace_in_a_protected_directory_opens_nothing() {
+    let rules = "version: 1
+extends: [builtin:edit]
+rules:
+  - { allow: [write_file, replace], paths: ['ci.yml', '*.yml', 'workflows/ci.yml'] }
+  - { allow: run_shell_command, commands: [bash fix.sh] }
+sandbox: { level: none }
+";
+    let fix = "for f in ci.yml workflows/ci.yml; do [ -e $f ] && echo 'name: other' > $f; done; true\n";
+    for (workspace, file) in [(".github/workflows", "ci.yml"), (".github", "workflows/ci.yml")] {
+        for reply in [writes(file, "name: other\n"), shell("bash fix.sh")] {
+            let world = World::repo(&[
+                (".github/workflows/ci.yml", "name: ci\n"),
+                (".github/fix.sh", fix),
+                (".github/workflows/fix.sh", fix),
+            ]);
+            world.run(
+                &script(&[reply, says("done")]),
+                rules,
+                &["-p", "x", "--workspace", workspace],
+            );
+            let result = world.result();
+            assert!(result.to_string().contains("protected_path"), "{workspace}: {result}");
+            assert_ne!(result["verdict"], json!("passed"), "{workspace}: {result}");
+            assert_eq!(
+                world.read(".github/workflows/ci.yml"),
+                "name: ci\n",
+                "{workspace}: {result}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -421,6 +421,27 @@ fn what_git_tracks_counts_although_it_is_ignored() {
 }
 
 #[test]
+fn an_ignore_file_that_was_refused_hides_nothing_in_a_later_process_either() {
+    let world = World::repo(&[("a.txt", "a\n"), ("sub/b.txt", "b\n"), ("x/c.txt", "c\n")]);
+    let store = Store::of(&world);
+    let from = store.baseline();
+    world.file("sub/.gitignore", "*\n").file("sub/new", "n\n");
+    world.file("x/.gitignore", "new\n").file("x/new", "n\n");
+    let ruled = store
+        .runtime
+        .block_on(store.shadow.ruled_snapshot(|path: &str| path == "x/.gitignore"))
+        .unwrap();
+    let wanted = set(&["sub/.gitignore", "sub/new", "x/.gitignore"]);
+    assert_eq!(store.changed(&from, &ruled), wanted);
+    assert_eq!(store.snapshot(), ruled);
+    let again = Store::of(&world);
+    assert_eq!(again.snapshot(), ruled);
+    let shown: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    assert_eq!(again.restore(&from, &shown).failed, BTreeMap::new());
+    assert!(!world.ws().join("sub/new").exists() && !world.ws().join("x/.gitignore").exists());
+}
+
+#[test]
 fn indexes_of_every_form_are_read() {
     for (form, args) in [
         ("2", &["update-index", "--index-version", "2"][..]),

@@ -155,6 +155,61 @@ fn arguments_that_do_not_fit_are_told_with_what_would_fit() {
     assert_eq!(broken.code, 2, "{}", broken.stderr);
 }
 
+#[test]
+fn what_a_tool_finds_is_judged_by_the_rules_of_that_tool() {
+    let world = World::repo(&[("private/p.txt", "hush\n"), ("docs/d.txt", "open\n")]);
+    let all = json!({ "include": ["**/*.txt"] });
+    let named = json!({ "include": ["private/p.txt", "docs/*.txt"] });
+    let found = json!({ "pattern": "**/p.txt" });
+    // Rules, the tool and its arguments, what the result has, and what it must not have.
+    for (rules, tool, args, has, lacks) in [
+        (
+            "  - { deny: [read_file, read_many_files], paths: ['private/**'] }\n  - { allow: [read_many_files, glob] }\n",
+            "read_many_files",
+            &all,
+            "1 file withheld",
+            "hush",
+        ),
+        (
+            "  - { allow: grep_search }\n  - { allow: read_many_files, paths: ['**'], except: ['private/**'] }\n",
+            "read_many_files",
+            &all,
+            "open",
+            "hush",
+        ),
+        (
+            "  - { allow: [read_file, read_many_files] }\n",
+            "read_many_files",
+            &named,
+            "open",
+            "withheld",
+        ),
+        (
+            "  - { deny: glob, paths: ['private/**'] }\n  - { allow: [read_many_files, glob] }\n",
+            "glob",
+            &found,
+            "1 file withheld",
+            "private",
+        ),
+    ] {
+        let policy = world.beside("rules.yaml", format!("version: 1\nrules:\n{rules}"));
+        let done = call(&world, &policy, tool, args).exits(0);
+        let content = done.json()["content"].to_string();
+        assert!(content.contains(has) && !content.contains(lacks), "{rules}: {content}");
+    }
+    // A call that finds only such files says why nothing is there.
+    let policy = world.beside(
+        "rules.yaml",
+        "version: 1\nrules:\n  - { deny: read_many_files, paths: ['private/**'] }\n  - { allow: read_many_files }\n",
+    );
+    let done = call(&world, &policy, "read_many_files", &json!({ "include": ["**/p.txt"] })).exits(1);
+    assert!(
+        done.stderr.contains("1 file withheld by the policy") && !done.stderr.contains("ignored"),
+        "{}",
+        done.stderr
+    );
+}
+
 const COMPARED: &str = include_str!("../../src/tools/compared.md");
 
 fn code(dir: &Path, out: &mut String) {

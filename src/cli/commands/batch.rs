@@ -955,6 +955,14 @@ async fn bundle_places(args: &MergeArgs) -> Result<Vec<BundlePlace>, Refusal> {
 
 /// `overnight compare`. Returns the exit code.
 pub fn compare(args: &CompareArgs) -> Result<u8, Refusal> {
+    for batch in [&args.a, &args.b] {
+        let rows = match batch.is_dir() {
+            true => batch.join(rows::FILE),
+            false => batch.clone(),
+        };
+        let help = "name the --out directory of `overnight batch`, or the runs.jsonl in it";
+        texts::must_exist("compare", &rows, help)?;
+    }
     let found = comparison::compare(&args.a, &args.b)?;
     printed(&match args.format {
         ListFormat::Json => format!("{}\n", serde_json::to_string(&found).unwrap_or_default()),

@@ -349,7 +349,7 @@ impl Call<'_> {
             patience: &self.patience,
             quiet: &quiet,
             mbox_is_named: self.args.out.is_some(),
-            mbox: self.args.out.clone().unwrap_or_else(|| own_dir.join("changes.mbox")),
+            mbox: self.args.out.clone().unwrap_or_else(|| own_dir.join(outputs::MBOX)),
         };
         let mut own;
         let log = match log {

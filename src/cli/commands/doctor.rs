@@ -34,6 +34,10 @@ fn finding(sign: Sign, about: &'static str, text: impl Into<String>) -> Finding 
 
 /// Runs the command. Returns exit code 8 if a run could not start here.
 pub async fn doctor(args: &DoctorArgs) -> Result<u8, Refusal> {
+    if !args.workspace.is_dir() {
+        let name = args.workspace.display();
+        return Err(Refusal::Environment(format!("the workspace {name} is not a directory")));
+    }
     let mut found = sandbox().await;
     found.push(git().await);
     found.extend(checkout(&args.workspace).await);
@@ -118,7 +122,7 @@ async fn git() -> Finding {
     }
 }
 
-/// Whether the checkout keeps credentials. Reports names of settings, never values.
+/// Whether the git settings of the checkout have credentials. Reports names of settings, never values.
 async fn checkout(workspace: &Path) -> Vec<Finding> {
     let Some(repository) = patch::repository(workspace) else {
         return vec![finding(
@@ -145,7 +149,7 @@ async fn checkout(workspace: &Path) -> Vec<Finding> {
         found.push(finding(
             Sign::Fine,
             "checkout",
-            "no credentials and no programs in its git settings",
+            "its git settings have no credentials and name no programs; its files are not searched",
         ));
     }
     found

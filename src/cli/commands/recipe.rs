@@ -68,6 +68,10 @@ pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refu
 /// Checks a recipe, the files that it names, its policy, and what an untrusted one would be refused; with a workspace,
 /// also what it needs there.
 async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal> {
+    if let Some(dir) = workspace.filter(|dir| !dir.is_dir()) {
+        let name = dir.display();
+        return Err(Refusal::Environment(format!("the workspace {name} is not a directory")));
+    }
     let here = workspace.unwrap_or(Path::new("."));
     let mut checked = Checked {
         name: path.display().to_string(),
@@ -116,7 +120,7 @@ async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal
                 }
             }
             if !diag::any_error(&found) {
-                found.extend(asked(path, files).await?);
+                found.extend(asked(path, workspace, files).await?);
             }
         }
     }
@@ -145,8 +149,8 @@ async fn own_policy(origin: &RecipeOrigin, name: &str, trust: &Trust) -> Result<
 }
 
 /// What a run of this recipe would be refused if it is not trusted and no host is granted: errors for what is never
-/// granted, warnings for what a policy or trust could grant.
-async fn asked(path: &Path, files: &mut SourceFiles) -> Result<Vec<Diagnostic>, Refusal> {
+/// granted, warnings for what a policy or trust could grant. With a workspace, also the programs that are missing.
+async fn asked(path: &Path, workspace: Option<&Path>, files: &mut SourceFiles) -> Result<Vec<Diagnostic>, Refusal> {
     if path.as_os_str() == "-" {
         // Stdin can be read only once, and a recipe from stdin is checked as untrusted in every run.
         return Ok(Vec::new());
@@ -161,6 +165,9 @@ async fn asked(path: &Path, files: &mut SourceFiles) -> Result<Vec<Diagnostic>, 
     let mut found = read.refused(&policies, here, false, &secrets);
     for problem in found.iter_mut().filter(|problem| problem.code != "model-key") {
         problem.severity = Severity::Warning;
+    }
+    if let Some(root) = workspace {
+        found.extend(foresee::absent_programs(&read.recipe, &read.plan, root));
     }
     Ok(found)
 }
@@ -364,6 +371,10 @@ async fn test(files: Vec<PathBuf>, format: ReportFormat, started: Instant) -> Re
                 .collect()
         }
     };
+    for recipe in files.iter().filter(|file| named && file.as_os_str() != "-") {
+        // A recipe that does not exist is a mistake in the call, and not the failure of a sample.
+        RecipeOrigin::open(recipe, Path::new(".")).await?;
+    }
     let mut failed = 0_usize;
     let mut ran = 0_usize;
     let mut all = Vec::new();

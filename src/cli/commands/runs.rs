@@ -83,7 +83,7 @@ fn verify_all(runs: &[String], workspace: &Path, format: ReportFormat) -> Result
     for dir in dirs {
         let name = dir.display().to_string();
         let (journal, problems) = match verify::run(&dir) {
-            Ok(verified) => (Some(verified.journal), verified.problems),
+            Ok(verified) => (Some(verified.journal), [verified.problems, verified.beside].concat()),
             Err(error) => (None, vec![error.to_string()]),
         };
         if !problems.is_empty() {

@@ -45,6 +45,8 @@ pub async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), 
     };
     let (repo, replies) = (sample.join("repo"), sample.join("replies.yaml"));
     if !repo.is_dir() || !replies.is_file() {
+        // A recipe that does not exist is the reason before its sample is.
+        RecipeOrigin::open(&recipe, Path::new(".")).await?;
         return Err(Refusal::Invalid(format!(
             "{}:1:1: error[no-sample]: this recipe has no sample\nhelp: a sample is {} and {}",
             recipe.display(),

@@ -5,7 +5,6 @@ mod early;
 use crate::base::event::{EventKind, GivenPrompt, RunStarted, Sink, ToolsetReady};
 use crate::base::ids::{RunId, sha256_hex};
 use crate::base::message::Usage;
-use crate::base::outcome::Verdict;
 use crate::base::secret::Redactor;
 use crate::cli::args::{RunFlags, StdoutFormat};
 use crate::cli::environment;
@@ -105,8 +104,7 @@ pub async fn run(session: RunSession, beginning: Beginning, shared: &RunFlags) -
     if let Some(problem) = told {
         written.problems.push(problem);
         written.code = exit::stronger(written.code, exit::OUTPUT);
-        written.result.verdict = Verdict::Output;
-        written.result.exit_code = i32::from(written.code);
+        outputs::mark_unwritten(&mut written.result, written.code);
     }
     if let Some(github) = github {
         github.publish_run(&home, &mut written)?;
@@ -121,7 +119,10 @@ pub async fn run(session: RunSession, beginning: Beginning, shared: &RunFlags) -
         }
     }
     let code = match (shared.quiet, shared.format()) {
-        (true, StdoutFormat::Text) => written.code,
+        (true, StdoutFormat::Text) => {
+            outputs::report_problems(&written);
+            written.code
+        }
         (_, format) => outputs::print(format, &written),
     };
     #[cfg(feature = "otel")]
@@ -595,9 +596,7 @@ pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Run
     }
     match shared.format() {
         StdoutFormat::Text => {
-            for problem in &written.problems {
-                out::stderr(&format!("error: not written: {problem}"));
-            }
+            outputs::report_problems(&written);
             written.code
         }
         format => outputs::print(format, &written),

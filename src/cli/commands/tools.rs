@@ -19,6 +19,7 @@ use crate::engine::command_judge::CommandJudge;
 use crate::engine::denial;
 use crate::policy::{self, Uses};
 use crate::process::private::Private;
+use crate::process::sides::Side;
 use crate::process::{self, Confinement};
 use crate::recipe::Plan;
 use crate::recipe::lower::COMMAND_MS;
@@ -332,7 +333,7 @@ async fn execute(
         Some(confinement) => {
             let pipe = crate::engine::modify::Pipe {
                 workspace: &workspace,
-                confinement,
+                confinement: confinement.of_side(Side::Author),
                 redactor: &redactor,
                 cancel: &cancel,
             };

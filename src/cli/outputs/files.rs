@@ -45,7 +45,7 @@ impl Copy {
 }
 
 /// Note in a run directory whose journal is elsewhere.
-const NOTE: &str = "journal.moved";
+pub const NOTE: &str = "journal.moved";
 
 pub(super) struct OutputFiles<'a> {
     /// Directory of the journal.

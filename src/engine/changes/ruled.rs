@@ -1,7 +1,7 @@
 //! Checks every path that changed since the last known state of the run's own tree against the policy, as if it were a
 //! write.
 
-use super::{snapshot, trouble};
+use super::{only_checks_ran, snapshot, trouble};
 use crate::base::event::{FileChange, PathChange, Unruled};
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::engine::deps::Deps;
@@ -104,6 +104,14 @@ fn author(deps: &Deps, state: &RunState) -> Author {
         Some(Author::TrustedStep) if !deps.trusted => Author::Call,
         Some(author) if !deps.scope.jobs.any_running() => author,
         _ => Author::Call,
+    }
+}
+
+/// Who made the changes of ignore files since the last measurement. The checks of a trusted recipe count as its author.
+pub(super) fn author_of_ignore_files(deps: &Deps, state: &RunState) -> Author {
+    match only_checks_ran(deps, state) && deps.trusted {
+        true => Author::TrustedStep,
+        false => author(deps, state),
     }
 }
 

@@ -151,6 +151,30 @@ fn the_author_is_bound_by_denials_only() {
     }
 }
 
+#[test]
+fn a_workspace_in_a_protected_directory_opens_nothing() {
+    let mut set = set_of(&[&["{ allow: [write_file, replace], paths: ['ci.yml', '*.yml'] }"]]);
+    assert_eq!(said(&rule_change(&set, "ci.yml", Author::Call)), "allowed");
+    set.place_in_repository(".github/workflows");
+    for author in [Author::Call, Author::TrustedStep, Author::Approved] {
+        assert_eq!(said(&rule_change(&set, "ci.yml", author)), "denied - protected_path");
+    }
+    let access = Access::write(ResolvedPath::of_tree("ci.yml"));
+    let asked = PolicyInput {
+        tool: "write_file",
+        kind: ToolKind::Edit,
+        origin: &ToolOrigin::Builtin,
+        args: &Value::Null,
+    };
+    let ruling = crate::policy::calls::without_tree(|terrain| {
+        crate::policy::decide(&set, &asked, &access, terrain, &Uses::default())
+    });
+    assert_eq!(
+        (ruling.decision, ruling.code.as_str()),
+        (Decision::Deny, "protected_path")
+    );
+}
+
 const RULES: [&str; 14] = [
     "{ allow: write_file, paths: ['src/**'] }",
     "{ allow: replace, paths: ['docs/**'] }",

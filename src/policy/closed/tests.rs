@@ -71,6 +71,26 @@ fn by_table() {
 }
 
 #[test]
+fn what_is_protected_from_the_top_of_the_repository_is_closed() {
+    let mut set = set_of(&[&["{ allow: [write_file, replace], paths: ['workflows/ci.yml', 'ci.yml'] }"]]);
+    set.place_in_repository(".github");
+    let closed = set.closed();
+    for (path, is_dir, held) in [
+        ("workflows/ci.yml", false, true),
+        ("workflows", true, true),
+        ("ISSUE_TEMPLATE.md", false, false),
+        ("", true, false),
+    ] {
+        assert_eq!(closed.closed(path, is_dir), held, "{path}");
+    }
+    assert!(!closed.has_ordinary_names("workflows") && !closed.has_ordinary_names(""));
+    set.place_in_repository("sub/dir");
+    let closed = set.closed();
+    assert!(!closed.closed("workflows/ci.yml", false) && closed.closed(".npmrc", false));
+    assert!(closed.has_ordinary_names("src"));
+}
+
+#[test]
 fn most_names_are_passed_over() {
     let mut set = set_of(&[&["{ deny: write_file, paths: ['tests/**', '**/*.lock'] }"]]);
     assert!(!set.closed().has_ordinary_names("src"), "a lock file may lie anywhere");

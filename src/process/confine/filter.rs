@@ -1,5 +1,6 @@
 //! The seccomp filter of a confined command: the system calls that it may not make.
 
+use super::mediate::{REMOVEXATTRAT, SETXATTRAT};
 use super::report::step;
 use super::spec::Spec;
 use crate::process::SandboxLevel;
@@ -88,6 +89,20 @@ const MACHINE_WIDE: &[i64] = &[
     libc::SYS_mq_getsetattr,
 ];
 
+/// Calls that set or remove extended attributes, among them access control lists, which would open files to other
+/// users after the command. The attribute's name is in memory, which a filter cannot read, so at `full` all are
+/// answered as on a file system without attributes; at `landlock` they are mediated.
+const ATTRIBUTES: [i64; 8] = [
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    SETXATTRAT,
+    REMOVEXATTRAT,
+];
+
 /// Calls that set how a process is scheduled; the first argument is its PID.
 const SCHEDULING: &[i64] = &[
     libc::SYS_sched_setaffinity,
@@ -163,14 +178,15 @@ fn build(level: SandboxLevel, unix: bool) -> Result<Vec<BpfProgram>, seccompiler
         machine_wide(&mut rules)?;
     }
     let refuse = program(rules, libc::EPERM.unsigned_abs())?;
-    // The flags of `clone3` are in memory, which a filter cannot read; after ENOSYS the C library falls back to
-    // `clone`.
-    let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    Ok(vec![
-        refuse,
-        program(unknown, libc::ENOSYS.unsigned_abs())?,
-        second_numbers(),
-    ])
+    // The flags of `clone3` and the mode of `openat2` are in memory, which a filter cannot read; after ENOSYS programs
+    // fall back to `clone` and `openat`, as on older kernels.
+    let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new()), (libc::SYS_openat2, Vec::new())]);
+    let mut programs = vec![refuse, program(unknown, libc::ENOSYS.unsigned_abs())?, second_numbers()];
+    if level == SandboxLevel::Full {
+        let attributes = ATTRIBUTES.map(|call| (call, Vec::new()));
+        programs.push(program(Rules::from(attributes), libc::ENOTSUP.unsigned_abs())?);
+    }
+    Ok(programs)
 }
 
 /// Restricts what namespaces separate at `full`: priorities, CPU affinity and limits of other processes, and the
@@ -372,7 +388,7 @@ mod tests {
         for level in [SandboxLevel::Full, SandboxLevel::Landlock] {
             for unix in [true, false] {
                 let programs = build(level, unix).unwrap();
-                assert_eq!(programs.len(), 3);
+                assert_eq!(programs.len(), if level == SandboxLevel::Full { 4 } else { 3 });
                 assert!(programs.iter().all(|program| program.len() < 4096));
             }
         }

@@ -21,25 +21,30 @@ use std::path::{Path, PathBuf};
 /// The most commands of one run that have layers at the same time. Further ones can read the caches but add nothing.
 const MOST_SLOTS: u32 = 64;
 
-/// Adds the layers to the view. The returned descriptor holds the slot.
-pub(super) fn take(spec: &Spec, pieces: &mut BTreeMap<PathBuf, Piece>) -> Option<OwnedFd> {
+/// Adds the layers to the view. The returned descriptors hold the slots.
+pub(super) fn take(spec: &Spec, pieces: &mut BTreeMap<PathBuf, Piece>) -> Vec<OwnedFd> {
     let placed = &spec.placed;
-    if placed.layers.is_empty() {
-        return None;
-    }
-    let slot = slot(&placed.slots);
-    for layer in &placed.layers {
-        let writable = !layer.of_tree || spec.reach.tree;
-        let joined = slot
-            .as_ref()
-            .ok()
-            .and_then(|(dir, _)| piece(&dir.join(&layer.name), layer, writable));
-        // Without a slot, the machine's own directory is mounted read-only.
-        if let Some(piece) = joined.or_else(|| Piece::of(&layer.below, false)) {
-            pieces.insert(layer.place.clone(), piece);
+    let mut all_held = Vec::new();
+    for (slots, of_tree) in [(&placed.slots, false), (&placed.tree_slots, true)] {
+        let layers: Vec<&Layer> = placed.layers.iter().filter(|layer| layer.of_tree == of_tree).collect();
+        if layers.is_empty() {
+            continue;
         }
+        let slot = slot(slots);
+        for layer in layers {
+            let writable = !layer.of_tree || spec.reach.tree;
+            let joined = slot
+                .as_ref()
+                .ok()
+                .and_then(|(dir, _)| piece(&dir.join(&layer.name), layer, writable));
+            // Without a slot, the machine's own directory is mounted read-only.
+            if let Some(piece) = joined.or_else(|| Piece::of(&layer.below, false)) {
+                pieces.insert(layer.place.clone(), piece);
+            }
+        }
+        all_held.extend(slot.ok().map(|(_, held)| held));
     }
-    slot.ok().map(|(_, held)| held)
+    all_held
 }
 
 /// Locks the first slot that no running command holds.

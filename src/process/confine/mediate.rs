@@ -25,8 +25,8 @@ const MOST_VALUE: usize = 65_536;
 const MOST_NAME: usize = 256;
 
 const FCHMODAT2: i64 = 452;
-const SETXATTRAT: i64 = 463;
-const REMOVEXATTRAT: i64 = 466;
+pub(super) const SETXATTRAT: i64 = 463;
+pub(super) const REMOVEXATTRAT: i64 = 466;
 const FILE_SETATTR: i64 = 469;
 
 /// Calls that every architecture has.
@@ -328,9 +328,13 @@ impl Change {
     }
 }
 
-/// The name of an attribute that a command may set: `user.*` and ACLs, none that the kernel acts on otherwise.
+/// The name of an attribute that a command may set or remove: only `user.*`, on which the kernel does not act. Access
+/// control lists would open files to other users after the command; programs that copy them continue without them on
+/// `ENOTSUP`, the answer of a file system that has none.
 fn attribute(name: u64, memory: &TracedMemory) -> Result<String> {
     let name = String::from_utf8(memory.text(name, MOST_NAME)?).map_err(|_| Errno::PERM)?;
-    let allowed = name.starts_with("user.") || name.starts_with("system.posix_acl_");
-    allowed.then_some(name).ok_or(Errno::PERM)
+    match name.starts_with("system.posix_acl_") {
+        true => Err(Errno::NOTSUP),
+        false => name.starts_with("user.").then_some(name).ok_or(Errno::PERM),
+    }
 }

@@ -22,8 +22,8 @@ use std::path::{Component, Path, PathBuf};
 const DEVICE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
 
 /// Builds the new root and switches to it; brings up the loopback interface; passes the proxy's socket to the parent if
-/// one is needed. The returned descriptor holds resources of the view and must stay open while it is used.
-pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<Option<OwnedFd>, String> {
+/// one is needed. The returned descriptors hold resources of the view and must stay open while it is used.
+pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<Vec<OwnedFd>, String> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     step("leaving the machine's mounts", mount_change("/", private))?;
     let descriptors = step("descriptor limit", limits::many_descriptors())?;
@@ -68,7 +68,7 @@ pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<Option<OwnedFd>, S
 }
 
 /// All mounts by their place, sorted so that a place comes after the one that contains it.
-fn collect(spec: &Spec) -> Result<(BTreeMap<PathBuf, Piece>, Option<OwnedFd>), String> {
+fn collect(spec: &Spec) -> Result<(BTreeMap<PathBuf, Piece>, Vec<OwnedFd>), String> {
     let mut pieces = BTreeMap::new();
     for path in SYSTEM.iter().chain(&["/etc", "/sys/devices/system/cpu"]) {
         take_at_place(&mut pieces, path.as_ref(), READ_ONLY);

@@ -236,7 +236,8 @@ pub(crate) fn new_file(dir: &OwnedFd) -> Result<(File, String)> {
     Err(Errno::EXIST)
 }
 
-fn fresh_name() -> String {
+/// A file name that no workspace uses.
+pub(super) fn fresh_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let count = NEXT.fetch_add(1, Ordering::Relaxed);
     format!(".overnight-{}-{count}", std::process::id())

@@ -1,12 +1,13 @@
 //! The recorded state of one entry: its kind, its metadata, and its content if that is kept.
 
-use super::at;
+use super::{at, object};
 use rustix::fs::{FileType, Stat};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
 /// Bytes of content that are kept in memory; more goes to an anonymous file.
@@ -23,6 +24,8 @@ pub(super) struct TreeNode {
     pub print: Print,
     /// Extended attributes that a command could change, including ACLs. Empty for a link.
     pub attributes: at::Attributes,
+    /// The end of a file of git's object store that is no loose object: the digest of what precedes.
+    trailer: Option<object::Trailer>,
 }
 
 #[derive(Debug)]
@@ -40,8 +43,8 @@ pub(super) enum StoredContent {
     Memory(Vec<u8>),
     /// Offset and length in the anonymous file.
     Spilled(u64, u64),
-    /// Known only by size, time and inode number: git objects, whose name implies their content, and files that exceed
-    /// a limit.
+    /// Known only by size, time and inode number: git objects, whose content can be checked without a copy, and files
+    /// that exceed a limit.
     NotHeld,
 }
 
@@ -106,6 +109,8 @@ pub(super) struct HeldContents {
     memory: u64,
     /// Whether some content was not kept because the limit was reached.
     pub full: bool,
+    /// Bytes of git objects that were digested for comparing.
+    checked: AtomicU64,
 }
 
 impl HeldContents {
@@ -227,10 +232,12 @@ impl TreeNode {
             .map(|(name, value)| (name.len() + value.len()) as u64)
             .sum::<u64>();
         let print = Print::of(&data);
+        let trailed = matches!(kind, NodeKind::File(StoredContent::NotHeld)) && is_object(path);
         Ok(Self {
             kind,
             print,
             attributes,
+            trailer: trailed.then(|| object::trailer(root, path, print.size)).flatten(),
         })
     }
 
@@ -245,7 +252,7 @@ impl TreeNode {
     }
 
     /// Whether the entry is unchanged. A new modification time with the same content does not count as a change, nor
-    /// does a further hard link.
+    /// does a further hard link of a file whose content is kept or known by its name.
     pub fn is_unchanged(
         &self,
         root: &OwnedFd,
@@ -270,12 +277,17 @@ impl TreeNode {
                 link.is_ok_and(|now| now == *target)
             }
             NodeKind::File(StoredContent::NotHeld) => {
-                // Git updates the time of an object instead of writing it again, and a local clone shares its file.
-                let shared = self.print.links > 1 && is_object(path);
-                // A process can set the modification time, but not the change time, which a new hard link updates too.
-                let untouched = now.modified == self.print.modified
-                    && (now.changed == self.print.changed || now.links != self.print.links);
-                (now.inode, now.size) == (self.print.inode, self.print.size) && (untouched || shared)
+                // A process can set the modification time, but not the change time. Where that does not show every write,
+                // it still counts for what is no object, since there is nothing else to compare.
+                let is_object = is_object(path);
+                let shows = exact == Some(self.print.device) || !is_object;
+                let untouched = shows && (now.modified, now.changed) == (self.print.modified, self.print.changed);
+                // A new hard link updates the change time too. Git updates the times of an object instead of writing it
+                // again, and a local clone shares its file. Then the content decides.
+                let linked = now.modified == self.print.modified && now.links != self.print.links;
+                let by_content = is_object && (linked || self.print.links > 1 || !shows);
+                (now.inode, now.size) == (self.print.inode, self.print.size)
+                    && (untouched || by_content && object::is_intact(root, path, self.trailer, &held.checked))
             }
             NodeKind::File(content) => {
                 now.size == self.print.size

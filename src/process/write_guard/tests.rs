@@ -37,6 +37,8 @@ fn tree(protected: &[&str]) -> (TempDir, Confinement) {
         witness: false,
         env: Vec::new(),
         spare: Arc::default(),
+        links: Arc::default(),
+        side: None,
     };
     (dir, confinement)
 }
@@ -100,25 +102,162 @@ fn what_is_not_touched_is_not_named() {
     assert_eq!(mended(touched), (vec![], true));
 }
 
+/// Sets a file's modification time back to its earlier value, as a command can to hide a change.
+fn set_back(path: &Path, before: std::time::SystemTime) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(before).unwrap();
+}
+
+/// A loose object of git: its path in the workspace and the bytes of its file, as many for each text of one length.
+fn loose_object(text: &str) -> (String, Vec<u8>) {
+    use std::io::Write;
+    let whole = format!("blob {}\0{text}", text.len());
+    let id = crate::base::ids::hex(sha1_checked::Sha1::try_digest(&whole).hash());
+    let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::none());
+    packed.write_all(whole.as_bytes()).unwrap();
+    let (dir, name) = id.split_at(2);
+    (format!(".git/objects/{dir}/{name}"), packed.finish().unwrap())
+}
+
+/// Bytes that end with their SHA-1, like a pack.
+fn sealed(text: &str) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.extend_from_slice(sha1_checked::Sha1::try_digest(text).hash());
+    bytes
+}
+
+/// A workspace with an object whose file another repository shares, which a guard can tell from one that has just
+/// changed. Returns its path too.
+fn shared_object(object: &str, bytes: &[u8]) -> (TempDir, Confinement, PathBuf) {
+    let (dir, confinement) = tree(&PROTECTED);
+    let path = dir.path().join(object);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, bytes).unwrap();
+    fs::hard_link(&path, dir.path().join("clone")).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(60));
+    (dir, confinement, path)
+}
+
 #[test]
 fn an_object_that_a_local_clone_shares_may_be_touched_by_it() {
-    let object = ".git/objects/ab/c";
-    let touch = |dir: &Path| {
-        let file = fs::File::options().write(true).open(dir.join(object)).unwrap();
-        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    let touch = |path: &Path| set_back(path, std::time::UNIX_EPOCH);
+    let (undone, _) = mended(|dir| touch(&dir.join(".git/objects/ab/c")));
+    assert_eq!(undone.join(" "), ".git/objects/ab/c (could not be put back)");
+    let (object, bytes) = loose_object("one");
+    for (object, bytes) in [
+        (object.as_str(), bytes),
+        (".git/objects/pack/pack-1.idx", sealed(&"index".repeat(9))),
+    ] {
+        let (dir, confinement, path) = shared_object(object, &bytes);
+        let guard = take(&confinement);
+        touch(&path);
+        assert_eq!(compare(guard), Vec::<String>::new(), "{object}");
+        let guard = take(&confinement);
+        fs::hard_link(&path, dir.path().join("other")).unwrap();
+        assert_eq!(compare(guard), Vec::<String>::new(), "{object}");
+    }
+}
+
+#[test]
+fn a_shared_object_with_other_content_of_the_same_size_is_a_change() {
+    let (object, bytes) = loose_object("one");
+    let index = "index".repeat(9);
+    let mut broken = sealed(&index);
+    broken[0] = b'X';
+    let cases = [
+        (object.as_str(), bytes, loose_object("two").1),
+        (
+            ".git/objects/pack/pack-1.idx",
+            sealed(&index),
+            sealed(&"INDEX".repeat(9)),
+        ),
+        (".git/objects/pack/pack-1.pack", sealed(&index), broken),
+    ];
+    for (object, old, new) in cases {
+        let (dir, confinement, path) = shared_object(object, &old);
+        let before = fs::metadata(&path).unwrap().modified().unwrap();
+        let guard = take(&confinement);
+        assert_eq!(old.len(), new.len());
+        fs::write(&path, new).unwrap();
+        set_back(&path, before);
+        // This alone would explain a new change time.
+        fs::hard_link(&path, dir.path().join("other")).unwrap();
+        assert_eq!(compare(guard).join(" "), format!("{object} (could not be put back)"));
+    }
+}
+
+/// A workspace of which two names share a file with a store outside.
+fn linked_outside() -> (TempDir, Confinement, PathBuf) {
+    let (dir, mut confinement) = tree(&PROTECTED);
+    confinement.level = SandboxLevel::Landlock;
+    let store = dir.path().with_extension("store");
+    fs::write(&store, "shared").unwrap();
+    fs::set_permissions(&store, Permissions::from_mode(0o751)).unwrap();
+    set_back(&store, std::time::UNIX_EPOCH + std::time::Duration::from_secs(5));
+    for name in ["one", "sub/two"] {
+        fs::hard_link(&store, dir.path().join(name)).unwrap();
+    }
+    (dir, confinement, store)
+}
+
+#[test]
+fn a_file_that_is_linked_outside_becomes_a_copy_with_all_that_it_had() {
+    let (dir, confinement, store) = linked_outside();
+    let at = |name: &str| dir.path().join(name);
+    fs::hard_link(at("free"), at("sub/free")).unwrap();
+    let object = dir.path().with_extension("object");
+    fs::hard_link(at(".git/objects/ab/c"), &object).unwrap();
+    let number = |path: &Path| fs::metadata(path).unwrap().ino();
+    let rest = |path: &Path| {
+        let data = fs::metadata(path).unwrap();
+        let text = fs::read_to_string(path).unwrap();
+        (data.mode(), data.uid(), data.gid(), data.mtime(), text)
     };
-    let named = format!("{object} (could not be put back)");
-    let (undone, _) = mended(touch);
-    assert_eq!(undone.join(" "), named);
-    let (dir, confinement) = tree(&PROTECTED);
-    let clone = tempfile::tempdir().unwrap();
-    fs::hard_link(dir.path().join(object), clone.path().join("c")).unwrap();
-    let guard = take(&confinement);
-    touch(dir.path());
-    assert_eq!(compare(guard), Vec::<String>::new());
-    let guard = take(&confinement);
-    fs::write(dir.path().join(object), "other").unwrap();
-    assert_eq!(compare(guard).join(" "), named);
+    let before = picture(dir.path());
+    assert!(Guarded::take(&confinement, &Writes::Nothing).is_ok());
+    assert_eq!(
+        number(&at("one")),
+        number(&store),
+        "nothing is granted, so nothing is done"
+    );
+    drop(take(&confinement));
+    assert_ne!(number(&at("one")), number(&store));
+    assert_eq!(number(&at("one")), number(&at("sub/two")));
+    assert_eq!(rest(&at("one")), rest(&store));
+    assert_eq!(picture(dir.path()), before);
+    assert_eq!(
+        number(&at("free")),
+        number(&at("sub/free")),
+        "both names are in the workspace"
+    );
+    assert_eq!(number(&at(".git/objects/ab/c")), number(&object));
+    fs::hard_link(&store, at("later")).unwrap();
+    drop(take(&confinement));
+    assert_eq!(number(&at("later")), number(&store), "it is done once");
+    for path in [store, object] {
+        fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn files_behind_hard_links_that_are_too_large_to_copy_are_named_and_left() {
+    let (dir, _, store) = linked_outside();
+    let root = at::root(dir.path()).unwrap();
+    let search = TreeWalk {
+        root: &root,
+        closed: &crate::base::grant::NothingClosed,
+        own: &[],
+        most_names: walk::MOST_NAMES,
+        most_time: walk::MOST_TIME,
+        links: true,
+    };
+    let linked = search.find_linked().linked;
+    assert_eq!(linked.len(), 2);
+    let error = links::separate_files(&root, linked, 5, walk::MOST_TIME).unwrap_err();
+    assert!(error.starts_with("limit:guard_links: "), "{error}");
+    assert!(error.contains("6 bytes"), "{error}");
+    assert_eq!(fs::metadata(&store).unwrap().nlink(), 3);
+    fs::remove_file(store).unwrap();
 }
 
 #[test]

@@ -2,11 +2,12 @@
 //! name is sufficient, and on the second walk skips directories that have not changed.
 
 use super::at;
+use super::node::Print;
 use crate::base::grant::ClosedPaths;
 use rustix::fs::{AtFlags, FileType, Stat, fstat, fstatfs, statat};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,10 @@ pub(super) const MOST_NAMES: u64 = 5_000_000;
 pub(super) const MOST_TIME: Duration = Duration::from_secs(60);
 /// The most bytes of a path; the kernel's own limit is 4,096. If reached: `limit:guard_path`.
 pub(super) const MOST_PATH: usize = 4_000;
+/// The most names of files with several hard links. If reached: [`LINKS`].
+const MOST_LINKED: usize = 500_000;
+/// The name of the limit on files that are hard-linked outside.
+pub(super) const LINKS: &str = "limit:guard_links";
 /// The most threads of a walk; more would wait for locks in the kernel.
 const MOST_THREADS: usize = 4;
 /// Directories that one thread keeps for itself before it starts other threads or passes work to them.
@@ -50,10 +55,27 @@ pub(super) struct WalkResult {
     pub closed: Vec<PathBuf>,
     /// Sockets that are not closed, sorted.
     pub sockets: Vec<PathBuf>,
+    /// Names of files with several hard links, if they are searched.
+    pub linked: Vec<Linked>,
     /// Limits that were reached: the result is incomplete.
     pub over: Vec<Over>,
     /// The listed directories, if they are to be remembered.
     dirs: Vec<(Vec<u8>, Option<Stamp>)>,
+}
+
+/// One name of a file with several hard links.
+#[derive(Debug)]
+pub(super) struct Linked {
+    pub path: PathBuf,
+    device: u64,
+    pub print: Print,
+}
+
+impl Linked {
+    /// Identifies the file: device and inode number.
+    pub fn file(&self) -> (u64, u64) {
+        (self.device, self.print.inode)
+    }
 }
 
 /// Identifies a directory and its set of names as unchanged.
@@ -119,6 +141,8 @@ pub(super) struct TreeWalk<'a> {
     pub own: &'a [PathBuf],
     pub most_names: u64,
     pub most_time: Duration,
+    /// Whether files with several hard links are searched too, for which each file is looked at.
+    pub links: bool,
 }
 
 /// State shared by the threads.
@@ -149,6 +173,11 @@ impl TreeWalk<'_> {
             },
         };
         (found, known)
+    }
+
+    /// Searches the whole tree for files with several hard links.
+    pub fn find_linked(&self) -> WalkResult {
+        self.find_in(vec![Vec::new()], None, None)
     }
 
     /// Searches below `top` again, but only directories that are new or have changed. Reports the closed paths of the
@@ -248,6 +277,7 @@ impl WalkResult {
     fn add(&mut self, mut more: WalkResult) {
         self.closed.append(&mut more.closed);
         self.sockets.append(&mut more.sockets);
+        self.linked.append(&mut more.linked);
         self.over.append(&mut more.over);
         self.dirs.append(&mut more.dirs);
     }
@@ -409,6 +439,9 @@ impl<'a> Look<'a> {
                     .map_or(FileType::Unknown, |data| FileType::from_raw_mode(data.st_mode)),
                 kind => kind,
             };
+            if self.walk.links && kind.is_file() {
+                self.file(&handle, name);
+            }
             self.entry(kind, passed, own);
         });
         self.buffer = buffer;
@@ -427,6 +460,37 @@ impl<'a> Look<'a> {
             self.found.over.push(Over::whole(code));
         }
         Ok(())
+    }
+
+    /// Records a file, whose path is in `self.path`, if it has several hard links.
+    fn file(&mut self, dir: &OwnedFd, name: &CStr) {
+        let data = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(data) => data,
+            // Removed in the meantime.
+            Err(Errno::NOENT) => return,
+            Err(_) => {
+                let path = PathBuf::from(OsStr::from_bytes(&self.path));
+                self.found.over.push(Over {
+                    code: "limit:guard_unreadable",
+                    path,
+                });
+                return;
+            }
+        };
+        let print = Print::of(&data);
+        if print.links < 2 || !FileType::from_raw_mode(data.st_mode).is_file() {
+            return;
+        }
+        if self.found.linked.len() >= MOST_LINKED {
+            self.shared.stop.store(true, Ordering::Relaxed);
+            self.found.over.push(Over::whole(LINKS));
+            return;
+        }
+        self.found.linked.push(Linked {
+            path: PathBuf::from(OsStr::from_bytes(&self.path)),
+            device: data.st_dev,
+            print,
+        });
     }
 
     /// Handles one name, whose path is in `self.path`. `passed`: it is known not to be closed; `own`: it may be a
@@ -530,7 +594,14 @@ mod tests {
             std::thread::sleep(SETTLED * 2);
             let root = at::root(&root_path).unwrap();
             let closed = NameSet::new(&["**/.npmrc", "**/.git"].map(str::to_owned));
-            let walk = TreeWalk { root: &root, closed: &closed, own: &[], most_names: MOST_NAMES, most_time: MOST_TIME };
+            let walk = TreeWalk {
+                root: &root,
+                closed: &closed,
+                own: &[],
+                most_names: MOST_NAMES,
+                most_time: MOST_TIME,
+                links: false,
+            };
             let (_, known) = walk.find(Path::new(""));
             acts.iter().for_each(|one| act(&root_path, one));
             let again = walk.find_again(Path::new(""), &known);
@@ -556,6 +627,7 @@ mod tests {
             own: &[],
             most_names: MOST_NAMES,
             most_time: MOST_TIME,
+            links: false,
         };
         let (_, known) = walk.find(Path::new(""));
         assert_eq!(known.dirs.len(), 3);

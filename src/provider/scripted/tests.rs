@@ -93,6 +93,8 @@ fn expectation_is_looked_for_in_results_too() {
     let error = ask(&script, 1, &[Message::user("hay\nhay")]).unwrap_err();
     assert_eq!(error.class, ProviderClass::ReplayMiss);
     assert!(error.message.contains("\n- needle\n+ hay\n+ hay"), "{error}");
+    let first = error.message.lines().next().unwrap();
+    assert!(first.contains("to contain \"needle\""), "{error}");
 }
 
 #[test]

@@ -244,6 +244,9 @@ pub struct CheckReport {
     pub message: String,
     /// Number of runs.
     pub runs: usize,
+    /// For a check that failed: its output. Not in the file; the summary shows the last lines.
+    #[serde(skip)]
+    pub output: String,
     /// The exit code of its command; null if there is none.
     pub exit_code: Option<i32>,
     /// Time that its last run took.

@@ -54,6 +54,18 @@ fn the_summary_of_a_denied_run_names_rule_and_fix() {
 }
 
 #[test]
+fn the_summary_shows_what_a_failed_check_printed_last() {
+    let mut run = Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    run.check("fix", 1, "tests", false, "```\nE   assert 1 == 2\n");
+    run.finish(RunOutcome::new(Verdict::Failed, "check", "a check failed"));
+    let text = summary(&run);
+    is_harmless(&text);
+    let block = "Last lines of `tests`:\n\n````text\n```\nE   assert 1 == 2\n````\n";
+    assert!(text.contains(block), "{text}");
+}
+
+#[test]
 fn marks_of_markdown_become_literal() {
     assert_eq!(
         markdown::escaped("<img src=x> ![a](b) @me #1 *x* `c`"),

@@ -73,6 +73,11 @@ fn old_and_new_together_are_refused() {
     ] {
         assert!(current(&read, args.as_object().unwrap()).is_err(), "{args}");
     }
+    let both = json!({ "absolute_path": "a", "path": "b" });
+    assert!(current(&read, both.as_object().unwrap()).is_err());
+    let shell = spec("run_shell_command", &["command", "dir_path"]);
+    let both = json!({ "command": "ls", "directory": "a", "dir": "b" });
+    assert!(current(&shell, both.as_object().unwrap()).is_err());
 }
 
 #[test]

@@ -183,7 +183,7 @@ struct Reading {
     word: bool,
 }
 
-/// Compiles a pattern with the settings that `rg` uses.
+/// Compiles a pattern with the settings that `rg` uses, except that `$` also matches before the CR of a CRLF.
 fn compile(name: &str, pattern: &str, reading: Reading) -> Result<RegexMatcher, ToolError> {
     RegexMatcherBuilder::new()
         .case_insensitive(reading.insensitive)
@@ -192,6 +192,8 @@ fn compile(name: &str, pattern: &str, reading: Reading) -> Result<RegexMatcher, 
         .multi_line(true)
         .unicode(true)
         .octal(false)
+        .crlf(true)
+        // After `crlf`, which also sets the terminator: the searcher splits at LF, and a pattern may ask for a CR.
         .line_terminator(Some(b'\n'))
         .ban_byte(Some(b'\0'))
         .build(pattern)
@@ -245,7 +247,7 @@ fn search(query: &Query, context: &ToolContext) -> Result<ToolOutput, ToolError>
         }
     }
     let stop = || context.cancel.is_cancelled();
-    let hits = scan::scan(query, workspace, &stop);
+    let hits = scan::scan(query, workspace, &context.scope.redactor, &stop);
     if stop() {
         return Err(ToolError::model("cancelled", "the search was stopped"));
     }

@@ -2,7 +2,8 @@
 
 use super::Query;
 use crate::base::access::{PathStatus, ResolvedPath};
-use crate::tools::page::cut_line;
+use crate::base::secret::Redactor;
+use crate::tools::page::{MAX_LINE, cut_line};
 use crate::workspace::Workspace;
 use crate::workspace::walk::Visitor;
 use grep_matcher::Matcher;
@@ -13,6 +14,11 @@ use std::sync::{Mutex, PoisonError};
 
 /// Upper limit for matches in memory; above it, those that cannot be shown are dropped.
 const MAX_HELD: usize = 20_000;
+
+/// Upper limit in bytes for the lines in memory, of all files and of one; above it, those that cannot be shown are
+/// dropped.
+const MAX_BYTES: usize = 32 << 20;
+const MAX_BYTES_OF_FILE: usize = 4 << 20;
 
 /// Memory limit for the lines of one file; a file with a longer line counts as unreadable.
 const MAX_HEAP: usize = 64 << 20;
@@ -26,6 +32,8 @@ pub struct FileHits {
     pub lines: Vec<MatchedLine>,
     /// Number of matching lines, including those that are not kept.
     pub matches: u64,
+    /// Bytes of memory that the lines take.
+    bytes: usize,
 }
 
 /// One line of a file.
@@ -48,6 +56,7 @@ pub struct Hits {
     /// Number of files and directories that could not be read.
     pub failed: u64,
     held: usize,
+    bytes: usize,
 }
 
 impl Hits {
@@ -55,62 +64,73 @@ impl Hits {
         self.matches += hits.matches;
         self.files_matched += 1;
         self.held += hits.lines.iter().filter(|line| line.matched).count().max(1);
+        self.bytes += hits.bytes;
         self.files.push(hits);
-        if self.held > MAX_HELD.max(enough.saturating_mul(4)) {
+        if self.held > MAX_HELD.max(enough.saturating_mul(4)) || self.bytes > MAX_BYTES {
             self.keep(enough);
         }
     }
 
-    /// Sorts by path and drops the files after the first `enough` matches.
+    /// Sorts by path and drops the files after the first `enough` matches, or after far more bytes than can be shown.
     fn keep(&mut self, enough: usize) {
         self.files.sort_by(|a, b| a.path.cmp(&b.path));
-        let mut held = 0;
+        let (mut held, mut bytes) = (0, 0);
         self.files.retain(|file| {
-            let keep = held < enough;
+            let keep = held < enough && bytes < MAX_BYTES / 2;
             held += file.lines.iter().filter(|line| line.matched).count().max(1);
+            bytes += file.bytes;
             keep
         });
         self.held = held.min(enough);
+        self.bytes = self.files.iter().map(|file| file.bytes).sum();
     }
 }
 
-/// Runs the search.
-pub fn scan(query: &Query, workspace: &Workspace, stop: &(dyn Fn() -> bool + Sync)) -> Hits {
+/// A search that is running.
+struct Search<'s> {
+    query: &'s Query,
+    workspace: &'s Workspace,
+    redactor: &'s Redactor,
+    hits: &'s Mutex<Hits>,
+    stop: &'s (dyn Fn() -> bool + Sync),
+}
+
+/// Runs the search. Secrets are redacted in lines that are cut.
+pub fn scan(query: &Query, workspace: &Workspace, redactor: &Redactor, stop: &(dyn Fn() -> bool + Sync)) -> Hits {
     let hits = Mutex::new(Hits::default());
+    let search = Search {
+        query,
+        workspace,
+        redactor,
+        hits: &hits,
+        stop,
+    };
     if query.start.found == PathStatus::Dir {
-        let failed = workspace.each_file(&query.start.path, query.walk, &|| {
-            visitor(query, workspace, &hits, stop)
-        });
+        let failed = workspace.each_file(&query.start.path, query.walk, &|| visitor(&search));
         let mut hits = hits.into_inner().unwrap_or_else(PoisonError::into_inner);
         hits.failed += failed as u64;
         hits.keep(query.total);
         return hits;
     }
     // A file that the call names was ruled on by its name; ignore files and globs do not apply.
-    let with = (&query.matcher, &mut searcher(query));
-    one_file(query, workspace, &query.start.path, with, (&hits, stop));
+    one_file(&search, &query.start.path, &query.matcher, &mut searcher(query));
     hits.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn visitor<'v>(
-    query: &'v Query,
-    workspace: &'v Workspace,
-    hits: &'v Mutex<Hits>,
-    stop: &'v (dyn Fn() -> bool + Sync),
-) -> Visitor<'v> {
+fn visitor<'v>(search: &'v Search<'v>) -> Visitor<'v> {
     // Each thread gets a clone: threads that share a matcher contend for its memory.
-    let (matcher, mut searcher) = (query.matcher.clone(), searcher(query));
+    let (matcher, mut searcher) = (search.query.matcher.clone(), searcher(search.query));
     Box::new(move |path| {
-        if stop() {
+        if (search.stop)() {
             return false;
         }
-        if !included(query, path) {
+        if !included(search.query, path) {
             return true;
         }
-        if workspace.may_search(path) {
-            one_file(query, workspace, path, (&matcher, &mut searcher), (hits, stop));
+        if search.workspace.may_search("grep_search", path) {
+            one_file(search, path, &matcher, &mut searcher);
         } else {
-            lock(hits).withheld += 1;
+            lock(search.hits).withheld += 1;
         }
         true
     })
@@ -121,11 +141,12 @@ fn included(query: &Query, path: &str) -> bool {
     let below = path
         .strip_prefix(query.start.path.as_str())
         .map_or(path, |rest| rest.trim_start_matches('/'));
-    // A glob may be relative to the workspace or to dir_path.
-    [path, below].iter().any(|path| {
-        let fits = include.matched(path, false);
-        fits.is_whitelist() || (fits.is_none() && include.num_whitelists() == 0)
-    })
+    // A glob may be relative to the workspace or to dir_path. One with `!` excludes what either fits.
+    let mut fits = [path, below].into_iter().map(|path| include.matched(path, false));
+    match include.num_whitelists() {
+        0 => !fits.any(|fits| fits.is_ignore()),
+        _ => fits.any(|fits| fits.is_whitelist()),
+    }
 }
 
 fn lock(hits: &Mutex<Hits>) -> std::sync::MutexGuard<'_, Hits> {
@@ -150,13 +171,7 @@ fn searcher(query: &Query) -> Searcher {
         .build()
 }
 
-fn one_file(
-    query: &Query,
-    workspace: &Workspace,
-    path: &str,
-    (matcher, searcher): (&RegexMatcher, &mut Searcher),
-    (hits, stop): (&Mutex<Hits>, &(dyn Fn() -> bool + Sync)),
-) {
+fn one_file(search: &Search<'_>, path: &str, matcher: &RegexMatcher, searcher: &mut Searcher) {
     let place = ResolvedPath {
         asked: String::new(),
         path: path.to_owned(),
@@ -164,61 +179,73 @@ fn one_file(
         found: PathStatus::File,
     };
     let mut gather = Gather {
-        query,
-        stop,
+        search,
         file: FileHits::default(),
     };
-    let searched = workspace
+    let searched = search
+        .workspace
         .open_file(&place)
         .map_err(io::Error::other)
         .and_then(|file| searcher.search_file(matcher, &file, &mut gather));
     if searched.is_err() {
-        lock(hits).failed += 1;
+        lock(search.hits).failed += 1;
     }
     if gather.file.matches > 0 {
         gather.file.path = place.path;
-        lock(hits).add(gather.file, query.total);
+        lock(search.hits).add(gather.file, search.query.total);
     }
 }
 
 /// Collects the lines of one file.
-struct Gather<'q> {
-    query: &'q Query,
-    stop: &'q (dyn Fn() -> bool + Sync),
+struct Gather<'s> {
+    search: &'s Search<'s>,
     file: FileHits,
 }
 
 impl Gather<'_> {
     fn hold(&mut self, number: Option<u64>, bytes: &[u8], matched: bool) {
-        if self.query.names_only || self.file.matches > self.query.total as u64 {
+        let query = self.search.query;
+        let full = self.file.bytes > MAX_BYTES_OF_FILE;
+        if query.names_only || full || self.file.matches > query.total as u64 {
             return;
         }
         let text = String::from_utf8_lossy(bytes);
-        let text = text.trim_end_matches(['\n', '\r']);
-        self.file.lines.push(MatchedLine {
+        let line = MatchedLine {
             number: number.unwrap_or(0),
-            text: cut_line(text).unwrap_or_else(|| text.to_owned()),
+            text: shortened(text.trim_end_matches(['\n', '\r']), self.search.redactor),
             matched,
-        });
+        };
+        self.file.bytes += line.text.len() + size_of::<MatchedLine>();
+        self.file.lines.push(line);
     }
+}
+
+/// A line, or its beginning. Redacts before cutting, because half a secret would not be found afterwards.
+fn shortened(line: &str, redactor: &Redactor) -> String {
+    if line.len() <= MAX_LINE {
+        return line.to_owned();
+    }
+    let line = redactor.redact(line);
+    cut_line(&line).unwrap_or_else(|| line.into_owned())
 }
 
 impl Sink for Gather<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _searcher: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
-        if let Some(unwanted) = &self.query.unwanted {
+        let query = self.search.query;
+        if let Some(unwanted) = &query.unwanted {
             let line = found.bytes().strip_suffix(b"\n").unwrap_or(found.bytes());
             if unwanted.is_match(line).unwrap_or(false) {
                 return Ok(true);
             }
-            if self.query.per_file.is_some_and(|limit| self.file.matches >= limit) {
+            if query.per_file.is_some_and(|limit| self.file.matches >= limit) {
                 return Ok(false);
             }
         }
         self.file.matches += 1;
         self.hold(found.line_number(), found.bytes(), true);
-        Ok(!self.query.names_only && !(self.stop)())
+        Ok(!query.names_only && !(self.search.stop)())
     }
 
     fn context(&mut self, _searcher: &Searcher, context: &SinkContext<'_>) -> Result<bool, io::Error> {

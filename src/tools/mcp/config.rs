@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Default time limit for the start of a server.
+/// Time limit for the start of a server whose recipe gives no limit.
 pub const START: Duration = Duration::from_secs(60);
-/// Default time limit of one call.
+/// Time limit of one call to such a server.
 pub const CALL: Duration = Duration::from_secs(600);
 
 /// One server of the recipe, with variables expanded.

@@ -22,7 +22,7 @@ pub struct Host {
 
 #[derive(Default)]
 struct Heard {
-    /// Calls of a server run one at a time, so any progress belongs to this one.
+    /// Requests to a server run one at a time (`RunningServer::ask`), so any progress belongs to this one.
     current: Mutex<Option<(CallId, LiveSender)>>,
     tools_changed: AtomicBool,
 }

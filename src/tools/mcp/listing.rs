@@ -10,7 +10,8 @@ use crate::tools::discovered::short;
 use rmcp::model::{PaginatedRequestParams, Prompt, Tool as Definition};
 use rmcp::service::ServiceError;
 
-/// Upper limit for the tools, prompts or resources of one server.
+/// Upper limit for the tools, prompts or resources of one server. A page counts as at least one of them, so that a list
+/// of empty pages ends.
 pub(super) const MOST: usize = 1_000;
 /// Upper limit in bytes for the definition of one tool.
 const DEFINITION: usize = 256 << 10;
@@ -19,6 +20,8 @@ const DEFINITION: usize = 256 << 10;
 pub(super) struct ServerListing {
     pub tools: Vec<Definition>,
     pub prompts: Vec<Prompt>,
+    /// Whether the server lists more prompts than these.
+    pub more_prompts: bool,
     pub resources: bool,
 }
 
@@ -29,13 +32,14 @@ pub(super) async fn listed(link: &Link) -> Result<ServerListing, String> {
         true => tools_of(link).await?,
         false => Vec::new(),
     };
-    let prompts = match has.prompts.is_some() {
+    let (prompts, more_prompts) = match has.prompts.is_some() {
         true => prompts_of(link).await?,
-        false => Vec::new(),
+        false => (Vec::new(), false),
     };
     Ok(ServerListing {
         tools,
         prompts,
+        more_prompts,
         resources: has.resources.is_some(),
     })
 }
@@ -46,14 +50,15 @@ pub(super) fn page(cursor: Option<String>) -> PaginatedRequestParams {
 
 pub(super) async fn tools_of(link: &Link) -> Result<Vec<Definition>, String> {
     let mut all = Vec::new();
-    let mut cursor = None;
+    let (mut cursor, mut seen) = (None, 0);
     loop {
         let page = link.running.list_tools(Some(page(cursor))).await;
         let page = page.map_err(|error| format!("its tools cannot be listed: {}", error_text(&error)))?;
+        seen += page.tools.len().max(1);
         all.extend(page.tools);
         cursor = page.next_cursor;
-        if all.len() > MOST {
-            return Err(format!("it lists more than {MOST} tools"));
+        if seen > MOST {
+            return Err(format!("it lists more than {MOST} tools, or more pages of them"));
         }
         if cursor.is_none() {
             return Ok(all);
@@ -61,17 +66,20 @@ pub(super) async fn tools_of(link: &Link) -> Result<Vec<Definition>, String> {
     }
 }
 
-async fn prompts_of(link: &Link) -> Result<Vec<Prompt>, String> {
+/// The prompts, and whether the server lists more.
+async fn prompts_of(link: &Link) -> Result<(Vec<Prompt>, bool), String> {
     let mut all = Vec::new();
-    let mut cursor = None;
+    let (mut cursor, mut seen) = (None, 0);
     loop {
         let page = link.running.list_prompts(Some(page(cursor))).await;
         let page = page.map_err(|error| format!("its prompts cannot be listed: {}", error_text(&error)))?;
+        seen += page.prompts.len().max(1);
         all.extend(page.prompts);
         cursor = page.next_cursor;
-        if cursor.is_none() || all.len() >= MOST {
+        if cursor.is_none() || seen >= MOST {
+            let more = cursor.is_some() || all.len() > MOST;
             all.truncate(MOST);
-            return Ok(all);
+            return Ok((all, more));
         }
     }
 }
@@ -97,7 +105,7 @@ pub(super) fn chosen(config: &Config, tools: Vec<Definition>) -> (Vec<Definition
             ));
         } else if kept
             .iter()
-            .any(|one| names::tool_name("", &one.name) == names::tool_name("", &tool.name))
+            .any(|one| names::tool_name(&config.name, &one.name) == names::tool_name(&config.name, &tool.name))
         {
             left_out.push(format!("the tool `{name}` was left out: another one has its name"));
         } else {

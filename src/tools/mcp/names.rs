@@ -5,8 +5,8 @@ use crate::base::ids::sha256_hex;
 /// The longest tool name that all model services accept, in characters.
 const MOST: usize = 64;
 
-/// `server__tool`, with characters that are not allowed replaced. A name that is too long, or in which more was
-/// changed, ends with a digest, so that two tools never get the same name.
+/// `server__tool`, with characters that are not allowed replaced. A name that is too long ends with a digest. Two tools
+/// whose names differ only in replaced characters get the same name; the second one is left out (`listing::chosen`).
 pub fn tool_name(server: &str, tool: &str) -> String {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let clean: String = tool.chars().map(|c| if legal(c) { c } else { '_' }).collect();

@@ -69,7 +69,7 @@ struct Asking {
     resource: String,
     with: Credentials,
     issuer: Option<String>,
-    /// Send the secret in the header, because the server accepts it nowhere else.
+    /// Send the secret in the header, because the server accepts it nowhere else, or does not say where (RFC 8414, 2).
     only_basic: bool,
     /// Signature algorithms that the server accepts.
     algorithms: Option<Vec<String>>,
@@ -111,7 +111,7 @@ impl Asking {
             resource: url.to_owned(),
             with: with.clone(),
             issuer: metadata.issuer.clone(),
-            only_basic: !takes("client_secret_post"),
+            only_basic: methods.is_none() || !takes("client_secret_post"),
             algorithms: texts("token_endpoint_auth_signing_alg_values_supported"),
         })
     }
@@ -332,6 +332,18 @@ mod tests {
             }
             assert_eq!(asked(&server).await, times, "{lasts}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_secret_goes_into_the_header_if_the_server_does_not_say_where() {
+        let (server, client) = server(Value::Null, 3600).await;
+        let url = format!("{}/mcp", server.uri());
+        super::client(client, &url, Some(&secret())).await.unwrap();
+        let all = server.received_requests().await.unwrap();
+        let token = all.iter().find(|request| request.url.path() == "/token").unwrap();
+        let basic = format!("Basic {}", STANDARD.encode("me:a+b%3Ac"));
+        assert_eq!(token.headers["authorization"], basic);
+        assert!(!String::from_utf8_lossy(&token.body).contains("client_secret"));
     }
 
     #[tokio::test]

@@ -1,9 +1,11 @@
 //! The tools `list_mcp_resources` and `read_mcp_resource`, offered if a server has resources.
 
+use super::listing::MOST;
 use super::server::{RunningServer, ServerRequest, Servers};
 use crate::base::access::Access;
 use crate::base::call::{ToolEffects, ToolKind, ToolOrigin, ToolOutput, ToolSpec};
 use crate::tools::args::invalid;
+use crate::tools::discovered::short;
 use crate::tools::{PreparedCall, Tool, ToolContext, ToolError, schema};
 use crate::workspace::Workspace;
 use serde_json::Value;
@@ -137,18 +139,47 @@ impl Tool for List {
 
 async fn list(servers: Vec<Arc<RunningServer>>, context: ToolContext) -> Result<ToolOutput, ToolError> {
     let mut text = String::new();
+    let mut push = |line: &str| {
+        text.push_str(short(&line.replace('\n', " "), LINE).trim_end());
+        text.push('\n');
+    };
     let mut count = 0;
-    for server in servers {
-        for resource in server.resources(&context).await? {
+    let mut failed = Vec::new();
+    for server in &servers {
+        let (resources, more) = match server.resources(&context).await {
+            Ok(listed) => listed,
+            Err(error) => {
+                failed.push((server.name(), error));
+                continue;
+            }
+        };
+        for resource in resources {
             let about = resource.description.or(resource.mime_type).unwrap_or_default();
-            let line = format!("{}: {} ({}) {about}", server.name(), resource.uri, resource.name);
-            text.push_str(super::super::discovered::short(&line.replace('\n', " "), LINE).trim_end());
-            text.push('\n');
+            push(&format!(
+                "{}: {} ({}) {about}",
+                server.name(),
+                resource.uri,
+                resource.name
+            ));
             count += 1;
         }
+        if more {
+            push(&format!(
+                "[{}: its list goes on; only the first {MOST} resources or pages were read]",
+                server.name()
+            ));
+        }
+    }
+    if failed.len() == servers.len()
+        && let Some((_, error)) = failed.pop()
+    {
+        return Err(error);
     }
     if count == 0 {
-        text.push_str("no resources\n");
+        push("no resources");
+    }
+    for (name, error) in failed {
+        push(&format!("[{name}: its resources cannot be listed: {error}]"));
     }
     Ok(ToolOutput::text(text, format!("{count} resources")))
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 /// Time limit for listing the tools of a server again after it reported a change.
 const LOOK: Duration = Duration::from_secs(20);
@@ -56,6 +56,9 @@ pub struct RunningServer {
     definitions: BTreeMap<String, String>,
     prompts: Vec<Prompt>,
     resources: bool,
+    /// Held by the request that is running, so that there is one at a time: progress belongs to it, and a lost
+    /// connection is closed before the next request opens another.
+    turn: Mutex<()>,
     link: Mutex<State>,
 }
 
@@ -98,11 +101,19 @@ impl RunningServer {
             with.notices
                 .add("mcp_tool", format!("MCP server {}: {why}", config.name));
         }
+        if listed.more_prompts {
+            let message = format!(
+                "MCP server {}: its list of prompts goes on; only the first {MOST} prompts or pages were read",
+                config.name
+            );
+            with.notices.add("mcp_prompt", message);
+        }
         let definitions = tools.iter().map(|tool| (tool.name.to_string(), digest(tool))).collect();
         let server = Arc::new(Self {
             definitions,
             prompts: listed.prompts,
             resources: listed.resources,
+            turn: Mutex::new(()),
             link: Mutex::new(State {
                 link: Some(link),
                 restarted: false,
@@ -169,6 +180,7 @@ impl RunningServer {
 
     /// Sends one request. Requests to one server run one at a time.
     pub async fn ask(&self, what: ServerRequest, label: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let _turn = self.turn(label, context).await?;
         let running = {
             let mut state = self.link.lock().await;
             self.ensure(&mut state, context).await?;
@@ -224,30 +236,51 @@ impl RunningServer {
         }
     }
 
-    /// The server's resources.
-    pub async fn resources(&self, context: &ToolContext) -> Result<Vec<Resource>, ToolError> {
+    /// Waits until no other request to this server is running.
+    async fn turn(&self, label: &str, context: &ToolContext) -> Result<MutexGuard<'_, ()>, ToolError> {
+        let left = context.deadline.saturating_duration_since(Instant::now());
+        tokio::select! {
+            biased;
+            () = context.cancel.cancelled() => {
+                Err(ToolError::model("cancelled", "the call was ended because the run is ending"))
+            }
+            turn = self.turn.lock() => Ok(turn),
+            () = tokio::time::sleep(left) => {
+                let message = format!("{label}: other requests to the server took all of the call's time");
+                Err(ToolError::model("timeout", message))
+            }
+        }
+    }
+
+    /// The server's resources, and whether it lists more than are returned.
+    pub async fn resources(&self, context: &ToolContext) -> Result<(Vec<Resource>, bool), ToolError> {
+        let _turn = self.turn(self.name(), context).await?;
         let running = {
             let mut state = self.link.lock().await;
             self.ensure(&mut state, context).await?;
             let Some(link) = &state.link else {
                 return Err(gone(self.name(), ""));
             };
+            link.host.listen_for(Some((context.call.clone(), context.live.clone())));
             Arc::clone(&link.running)
         };
         let asked = async {
             let mut all = Vec::new();
-            let mut cursor = None;
+            let (mut cursor, mut seen) = (None, 0);
             loop {
                 let page = running.list_resources(Some(page(cursor))).await?;
+                seen += page.resources.len().max(1);
                 all.extend(page.resources);
                 cursor = page.next_cursor;
-                if cursor.is_none() || all.len() >= MOST {
-                    return Ok(all);
+                if cursor.is_none() || seen >= MOST {
+                    let more = cursor.is_some() || all.len() > MOST;
+                    all.truncate(MOST);
+                    return Ok((all, more));
                 }
             }
         };
         match bounded(self.name(), asked, self.config.call, context).await {
-            Ok(all) => Ok(all),
+            Ok(listed) => Ok(listed),
             Err(Failed::Told(error)) => Err(error),
             Err(Failed::Service(error)) => Err(ToolError::model(
                 "mcp_tool_error",

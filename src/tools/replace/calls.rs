@@ -94,7 +94,7 @@ fn a_file_that_others_changed_is_noticed() {
 #[test]
 fn what_may_not_be_read_is_not_shown_before_the_ruling() {
     let bench = TestWorkspace::with(&[("key.pem", b"secret\n")], |workspace| {
-        workspace.set_unreadable(Box::new(|path| path.ends_with(".pem")));
+        workspace.set_unreadable(Box::new(|_, path| path.ends_with(".pem")));
     });
     assert!(
         bench

@@ -1,21 +1,67 @@
 //! Handles exact matches: those where `old_string` lacks the indentation of its first line, and those whose new text is
 //! indented with tabs where the file uses spaces, or the reverse.
 
+use super::failure::MANY;
 use super::indent::{self, Map, Style};
 use super::merge::align;
 use super::tokens::{ALIKE, key, likeness};
+use crate::workspace::text::Text;
+use memchr::memmem::Finder;
+use std::cell::OnceCell;
 use std::ops::Range;
 
-/// Every position of `part` in `text`, including overlapping ones.
+/// The positions of `part` in `text`, including overlapping ones; at most one more than `MANY`, because each costs up
+/// to the length of `part`.
 pub(super) fn overlapping(text: &str, part: &str) -> Vec<usize> {
+    let finder = Finder::new(part.as_bytes());
     let mut found = Vec::new();
     let step = part.chars().next().map_or(1, char::len_utf8);
     let mut from = 0;
-    while let Some(at) = text.get(from..).and_then(|rest| rest.find(part)) {
+    while found.len() <= MANY
+        && let Some(at) = text.as_bytes().get(from..).and_then(|rest| finder.find(rest))
+    {
         found.push(from + at);
         from += at + step;
     }
     found
+}
+
+/// As [`overlapping`], only the positions at which a line begins.
+pub(super) fn at_line_starts(text: &str, part: &str) -> Vec<usize> {
+    let first = text.starts_with(part).then_some(0);
+    let below = overlapping(text, &format!("\n{part}")).into_iter().map(|at| at + 1);
+    first.into_iter().chain(below).collect()
+}
+
+/// The file of an edit, and how it is indented.
+pub(super) struct Lines<'a> {
+    text: &'a Text,
+    pub(super) style: Style,
+    /// How many lines are indented with tabs, and with spaces.
+    uses: OnceCell<(usize, usize)>,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn of(text: &'a Text) -> Self {
+        Self {
+            text,
+            style: Style::of(text.as_str()),
+            uses: OnceCell::new(),
+        }
+    }
+
+    /// How many lines have `sign`, a tab or two spaces, in their indentation. Counted once for all matches.
+    fn uses(&self, sign: &str) -> usize {
+        let content = self.text.as_str();
+        let (tabs, spaces) = *self.uses.get_or_init(|| (uses(content, "\t"), uses(content, "  ")));
+        if sign == "\t" { tabs } else { spaces }
+    }
+}
+
+/// How many lines of a text have `sign` in their indentation.
+fn uses(text: &str, sign: &str) -> usize {
+    let solid = text.lines().filter(|line| !line.trim().is_empty());
+    solid.filter(|line| indent::of(line).contains(sign)).count()
 }
 
 /// What an edit with an exact match of `old_string` means.
@@ -39,18 +85,18 @@ const TWICE: &str =
 
 /// Decides about a match that begins after the indentation of a line without including it. If new lines would get an
 /// unintended indentation, it is corrected.
-pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &str) -> Meaning {
+pub(super) fn meaning(file: &Lines<'_>, at: usize, old: &str, new: &str) -> Meaning {
+    let content = file.text.as_str();
     let end = at + old.len();
     let tail = content.get(end..).unwrap_or_default();
     if doubles(tail, old, new) {
         return Meaning::Unclear(TWICE.to_owned());
     }
-    let head = content.get(..at).unwrap_or_default();
-    let line_start = head.rfind('\n').map_or(0, |end| end + 1);
-    let blanks = head.get(line_start..).unwrap_or_default();
+    let line_start = file.text.line_start(at);
+    let blanks = content.get(line_start..at).unwrap_or_default();
     let ends_line = old.ends_with('\n') || tail.is_empty() || tail.starts_with('\n');
     if blanks.is_empty() && ends_line {
-        return of_lines(content, style, at..end, old, new);
+        return of_lines(file, at..end, old, new);
     }
     if old.starts_with('\n') && !blanks.trim().is_empty() {
         return of_line_above(at..end, tail, old, new);
@@ -137,8 +183,13 @@ fn of_line_above(hit: Range<usize>, after: &str, old: &str, new: &str) -> Meanin
 /// Whether `old_string` lacks the punctuation at the end of its last line while the new text has it, so that it would
 /// be doubled.
 fn doubles(rest: &str, old: &str, new: &str) -> bool {
-    let left = rest.lines().next().unwrap_or_default().trim_end();
-    matches!(left, ";" | ",") && new.ends_with(left) && !old.ends_with(left)
+    let sign = rest.chars().next().filter(|sign| matches!(sign, ';' | ','));
+    let Some(sign) = sign.filter(|sign| new.ends_with(*sign) && !old.ends_with(*sign)) else {
+        return false;
+    };
+    let after = rest.strip_prefix(sign).unwrap_or_default();
+    let after = after.trim_start_matches(|c: char| c != '\n' && c.is_whitespace());
+    after.is_empty() || after.starts_with('\n')
 }
 
 /// Whether a block is not indented, so that the indentation of its lines is unknown.
@@ -156,14 +207,10 @@ const SHOWN: usize = 3;
 /// As [`meaning`], for whole lines. They are replaced byte by byte, unless the new ones are indented with tabs and the
 /// file only with spaces, or the reverse: then their indentation is converted, as inferred from the first line that the
 /// edit keeps.
-fn of_lines(content: &str, style: Style, hit: Range<usize>, old: &str, new: &str) -> Meaning {
-    let uses = |text: &str, sign: &str| {
-        let solid = text.lines().filter(|line| !line.trim().is_empty());
-        solid.filter(|line| indent::of(line).contains(sign)).count()
-    };
+fn of_lines(file: &Lines<'_>, hit: Range<usize>, old: &str, new: &str) -> Meaning {
     let signs = [("tabs", "\t", "spaces", "  "), ("spaces", "  ", "tabs", "\t")];
     let strange = |(_, own, _, other): &(&str, &str, &str, &str)| {
-        uses(new, other) > 0 && uses(old, other) == 0 && uses(content, other) == 0 && uses(content, own) >= SHOWN
+        uses(new, other) > 0 && uses(old, other) == 0 && file.uses(other) == 0 && file.uses(own) >= SHOWN
     };
     let Some((own, _, other, sign)) = signs.into_iter().find(strange) else {
         return Meaning::Literal;
@@ -189,7 +236,11 @@ fn of_lines(content: &str, style: Style, hit: Range<usize>, old: &str, new: &str
         .collect();
     pairs.push(("", ""));
     let solid = news.iter().filter(|line| !line.trim().is_empty());
-    let map = Map::learn(&pairs, &solid.map(|line| indent::of(line)).collect::<Vec<_>>(), style);
+    let map = Map::learn(
+        &pairs,
+        &solid.map(|line| indent::of(line)).collect::<Vec<_>>(),
+        file.style,
+    );
     let line = |line: &&str| match line.trim().is_empty() {
         true => Some((*line).to_owned()),
         false => Some(map.image(indent::of(line))? + line.trim_start_matches([' ', '\t'])),
@@ -291,7 +342,8 @@ mod tests {
     }
 
     fn judged(file: &str, old: &str, new: &str) -> Meaning {
-        meaning(file, Style::of(file), file.find(old).unwrap(), old, new)
+        let text = decode(file.as_bytes()).unwrap();
+        meaning(&Lines::of(&text), file.find(old).unwrap(), old, new)
     }
 
     const RUST: &str = "fn f() {\n    if a {\n        b();\n        c();\n    }\n    e();\n}\n";

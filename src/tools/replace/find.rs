@@ -2,7 +2,8 @@
 
 use super::indent;
 use super::matcher::Strategy;
-use super::tokens::{Pairs, Token, gap, pair, tokens};
+use super::tokens::{EACH_TOKEN, Pairs, Token, gap, pair, tokens};
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -25,7 +26,19 @@ pub(super) struct Tokens<'a> {
     text: &'a str,
     all: Vec<Token<'a>>,
     pub(super) words: HashSet<&'a str>,
+    /// The offsets of the line breaks.
+    breaks: Vec<usize>,
+    /// How much work the searches may still do; `None` once they had to stop.
+    left: Cell<Option<usize>>,
 }
+
+/// Upper limit for the work of all searches of one edit, in compared pairs of characters: a few seconds. In a
+/// repetitive text each place may match, or nearly match, up to the length of the copy.
+const WORK: usize = 4_000_000_000;
+/// What a found place costs for each token of the copy, because the tokens are kept as pairs.
+const EACH_PAIR: usize = 1_024;
+/// What a byte costs that is compared with the copy once more.
+const EACH_BYTE: usize = 16;
 
 /// Allowed differences in spelling: one character in this many.
 const NEAR: usize = 10;
@@ -36,7 +49,36 @@ impl<'a> Tokens<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         let all = tokens(text);
         let words = all.iter().map(|token| token.raw).collect();
-        Self { text, all, words }
+        Self {
+            text,
+            all,
+            words,
+            breaks: memchr::memchr_iter(b'\n', text.as_bytes()).collect(),
+            left: Cell::new(Some(WORK)),
+        }
+    }
+
+    /// Whether a search had to stop, so that places may be missing.
+    pub(super) fn is_over_limit(&self) -> bool {
+        self.left.get().is_none()
+    }
+
+    /// Takes from the work that is left; `false` if less is left, now or before.
+    fn spend(&self, work: usize) -> bool {
+        self.left.set(self.left.get().and_then(|left| left.checked_sub(work)));
+        !self.is_over_limit()
+    }
+
+    /// The offset at which the line with the offset `at` ends.
+    fn line_end(&self, at: usize) -> usize {
+        let next = self.breaks.partition_point(|end| *end < at);
+        self.breaks.get(next).copied().unwrap_or(self.text.len())
+    }
+
+    /// The offset at which the line with the offset `at` begins.
+    fn line_start(&self, at: usize) -> usize {
+        let before = self.breaks.partition_point(|end| *end < at).checked_sub(1);
+        before.and_then(|index| self.breaks.get(index)).map_or(0, |end| end + 1)
     }
 
     /// The places with the same tokens as the copy, in lines that correspond to its lines.
@@ -45,6 +87,10 @@ impl<'a> Tokens<'a> {
         let after = |at: usize| self.all[at..].iter();
         let mut hits = self.runs(&copied, &after);
         hits.retain_mut(|hit| {
+            let compared = EACH_BYTE.saturating_mul(hit.range.len() + copy.len());
+            if !self.spend(compared) {
+                return false;
+            }
             self.judge(copy, hit);
             self.may_end(copy, hit)
         });
@@ -56,8 +102,7 @@ impl<'a> Tokens<'a> {
         let copied = folded(copy);
         let folded = folded(self.text);
         let after = |at: usize| {
-            let start = self.all[at].at;
-            let end = self.text[start..].find('\n').map_or(self.text.len(), |end| start + end);
+            let end = self.line_end(self.all[at].at);
             let from = folded.partition_point(|token| token.at < end);
             let line = self.all[at..].iter().take_while(move |token| token.at < end);
             line.chain(folded[from..].iter())
@@ -89,9 +134,12 @@ impl<'a> Tokens<'a> {
             let mut file = after(at);
             let mut end = token.at;
             for copy in copied {
+                if !self.spend(EACH_TOKEN) {
+                    return None;
+                }
                 end = file.next().filter(|token| copy.is_copied_from(token))?.end();
             }
-            Some(Hit {
+            self.spend(EACH_PAIR * copied.len()).then(|| Hit {
                 strategy: Strategy::LineBreaks,
                 part: false,
                 range: token.at..end,
@@ -128,16 +176,17 @@ impl<'a> Tokens<'a> {
 
     /// Widens a range to its complete first and last lines if they contain nothing else.
     fn widen(&self, hit: &mut Hit) {
-        let start = self.text[..hit.range.start].rfind('\n').map_or(0, |end| end + 1);
-        let end = self.text[hit.range.end..]
-            .find('\n')
-            .map_or(self.text.len(), |end| hit.range.end + end);
-        let (head, tail) = (&self.text[start..hit.range.start], &self.text[hit.range.end..end]);
-        hit.part = !head.trim().is_empty() || !tail.trim().is_empty();
-        if head.trim().is_empty() {
+        let (start, end) = (self.line_start(hit.range.start), self.line_end(hit.range.end));
+        // Whatever is not whitespace belongs to a token.
+        let first = self.all.partition_point(|token| token.at < hit.range.start);
+        let next = self.all.partition_point(|token| token.at < hit.range.end);
+        let begins = first == 0 || self.all[first - 1].end() <= start;
+        let ends = self.all.get(next).is_none_or(|token| token.at >= end);
+        hit.part = !begins || !ends;
+        if begins {
             hit.range.start = start;
         }
-        if tail.trim().is_empty() {
+        if ends {
             hit.range.end = end;
         }
     }
@@ -158,11 +207,12 @@ impl<'a> Tokens<'a> {
         }
         let allowed = (length / NEAR).max(1);
         let known = |word: &str| self.words.contains(word);
+        let spend = |work: usize| self.spend(work);
         let mut hits = Vec::new();
         for (at, token) in self.all.iter().enumerate() {
             let begins = at == 0 || gap(self.text, &self.all, at).contains('\n');
             let Some(mut pairs) = begins
-                .then(|| pair(&copied, &self.all[at..], 2 * allowed, &known))
+                .then(|| pair(&copied, &self.all[at..], 2 * allowed, &known, &spend))
                 .flatten()
             else {
                 continue;
@@ -172,7 +222,7 @@ impl<'a> Tokens<'a> {
             if !ends(end) && self.all.get(end).is_some_and(Token::is_comma) {
                 (end, pairs.cost) = (end + 1, pairs.cost + 1);
             }
-            if ends(end) && end > at {
+            if ends(end) && end > at && self.spend(EACH_PAIR * copied.len()) {
                 let mut hit = Hit {
                     strategy: Strategy::Fuzzy,
                     part: false,

@@ -2,13 +2,13 @@
 //! I/O.
 
 use super::correct::{Correction, Reading, plain_margins, readings};
-use super::exact::{self, Meaning};
+use super::exact::{self, Lines, Meaning};
 use super::failure::{self, EditFailure};
 use super::find::{Hit, Tokens};
-use super::indent::Style;
 use super::merge::{self, Doubt, Parts};
 use super::tokens::{repeated, tokens};
 use crate::tools::placeholder;
+use crate::tools::write_file::MAX_WRITE;
 use crate::workspace::text::{Text, plain_line_ends};
 use std::cell::OnceCell;
 use std::fmt;
@@ -68,7 +68,7 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Match, 
         file,
         multiple,
         tokens: OnceCell::new(),
-        style: Style::of(file.as_str()),
+        lines: Lines::of(file),
     };
     let readings = readings(&old, &new);
     let found = attempt.try_all(&readings)?;
@@ -85,7 +85,7 @@ struct Attempt<'a> {
     file: &'a Text,
     multiple: bool,
     tokens: OnceCell<Tokens<'a>>,
-    style: Style,
+    lines: Lines<'a>,
 }
 
 type Method<'x> = &'x dyn Fn(&Reading) -> Outcome;
@@ -123,26 +123,18 @@ impl<'a> Attempt<'a> {
     }
 
     fn exact(&self, reading: &Reading) -> Outcome {
-        let content = self.file.as_str();
         if reading.old.is_empty() {
             return Ok(None);
         }
-        let mut starts: Vec<usize> = if self.multiple {
-            content.match_indices(&reading.old).map(|(at, _)| at).collect()
-        } else {
-            exact::overlapping(content, &reading.old)
-        };
-        // Text with line numbers comes from a listing, which shows whole lines.
-        if reading.corrections.contains(&Correction::LineNumbers) {
-            starts.retain(|at| self.begins_line(*at));
-        }
+        let starts = self.starts(reading);
         if starts.len() > 1 && !self.multiple {
             return Err(self.many(starts.iter()));
         }
+        refuse_growth(starts.len(), &reading.old, &reading.new)?;
         let mut edits = Vec::new();
         let mut strategy = Strategy::Exact;
         for at in starts {
-            match exact::meaning(content, self.style, at, &reading.old, &reading.new) {
+            match exact::meaning(&self.lines, at, &reading.old, &reading.new) {
                 Meaning::Literal => edits.push((at..at + reading.old.len(), reading.new.clone())),
                 Meaning::Instead(range, text) => {
                     strategy = Strategy::Indentation;
@@ -155,11 +147,29 @@ impl<'a> Attempt<'a> {
         self.finish(reading, strategy, edits)
     }
 
+    /// Where the file has exactly the old text.
+    fn starts(&self, reading: &Reading) -> Vec<usize> {
+        let content = self.file.as_str();
+        // Text with line numbers comes from a listing, which shows whole lines.
+        let whole = reading.corrections.contains(&Correction::LineNumbers);
+        if !self.multiple {
+            return match whole {
+                true => exact::at_line_starts(content, &reading.old),
+                false => exact::overlapping(content, &reading.old),
+            };
+        }
+        let all = content.match_indices(&reading.old).map(|(at, _)| at);
+        all.filter(|at| !whole || self.begins_line(*at)).collect()
+    }
+
     /// Edits the places that a search finds, those that differ least from the request.
     fn found(&self, reading: &Reading, search: impl Fn(&Tokens<'a>, &str) -> Vec<Hit>) -> Outcome {
         let content = self.file.as_str();
         let (old, new) = trimmed(&reading.old, &reading.new);
         let mut hits = search(self.tokens(), old);
+        if self.tokens().is_over_limit() {
+            return Err(EditFailure::Costly);
+        }
         let Some(best) = hits.iter().map(|hit| (hit.strategy, hit.part)).min() else {
             return Ok(None);
         };
@@ -167,6 +177,7 @@ impl<'a> Attempt<'a> {
         if !self.multiple && hits.len() > 1 {
             return Err(self.many(hits.iter().map(|hit| &hit.range.start)));
         }
+        refuse_growth(hits.len(), old, new)?;
         let mut edits = Vec::new();
         for hit in &hits {
             let at = hit.range.start;
@@ -201,7 +212,7 @@ impl<'a> Attempt<'a> {
             old: &old,
             new: &new,
             cut: !self.begins_line(hit.range.start),
-            style: self.style,
+            style: self.lines.style,
         })
     }
 
@@ -252,6 +263,15 @@ impl<'a> Attempt<'a> {
         let line = self.file.line_of(at);
         let closest = failure::shown(self.file.as_str(), line - 1..line + 5);
         EditFailure::Unsure { line, why, closest }
+    }
+}
+
+/// Refuses an edit that would add more than one call may write, before the text is built.
+fn refuse_growth(places: usize, old: &str, new: &str) -> Result<(), EditFailure> {
+    let bytes = places.saturating_mul(new.len().saturating_sub(old.len()));
+    match bytes > MAX_WRITE {
+        true => Err(EditFailure::Large { bytes }),
+        false => Ok(()),
     }
 }
 

@@ -113,7 +113,7 @@ impl<'a> Manners<'a> {
         let mut signs = Vec::new();
         for (old, file) in parts.old.iter().zip(parts.file) {
             let (copied, real) = (tokens(old), tokens(file));
-            let pairs = pair(&copied, &real, usize::MAX, &|_| false).unwrap_or_default();
+            let pairs = pair(&copied, &real, usize::MAX, &|_| false, &|_| true).unwrap_or_default();
             let both = copied.iter().zip(&pairs.of);
             let special = both
                 .filter_map(|(copy, at)| Some((*copy, real[(*at)?].raw)))

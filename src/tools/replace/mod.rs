@@ -28,11 +28,13 @@ use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
 use super::schema::{integer, object, string, untold};
 use super::write_file::refuse_large;
-use super::{PreparedCall, ToolError, placeholder};
+use super::{PreparedCall, ToolContext, ToolError, placeholder};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
 use crate::base::call::{Display, Location, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::base::quote::counted;
+use crate::base::secret::Redactor;
 use crate::workspace::fs::FsError;
+use crate::workspace::root::UNASKED;
 use crate::workspace::text::{Text, decode, plain_line_ends};
 use crate::workspace::{Changed, Workspace};
 use serde_json::json;
@@ -121,14 +123,17 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
     }
     // A file that must not be read is not read for a preview. A failed match is reported when the call runs, after the
     // ruling, because its message shows lines of the file.
-    let readable = place.inside && workspace.may_search(&place.path);
+    let readable = place.inside && workspace.may_search(UNASKED, &place.path);
     let preview = match place.found {
         PathStatus::Nothing if request.old.is_empty() => {
             Some(file_diff(place.shown(), None, &plain_line_ends(&request.new)))
         }
-        PathStatus::File | PathStatus::HardLinked if readable => change(&place, &request, workspace)
-            .ok()
-            .map(|change| change.diff(&place)),
+        // Here the error, which shows lines of the file, is dropped.
+        PathStatus::File | PathStatus::HardLinked if readable => {
+            change(&place, &request, workspace, &Redactor::default())
+                .ok()
+                .map(|change| change.diff(&place))
+        }
         _ => None,
     };
     let creates = place.found == PathStatus::Nothing && request.old.is_empty();
@@ -137,7 +142,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
         title: format!("{verb} {}", place.shown()),
         access: Access::write(place.clone()),
         preview,
-        work: blocking(move |context| edit(&place, &request, &context.workspace)),
+        work: blocking(move |context| edit(&place, &request, context)),
     })
 }
 
@@ -156,12 +161,17 @@ impl Change {
 }
 
 /// The change that the request makes to the current file. Writes nothing.
-fn change(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Result<Change, ToolError> {
+fn change(
+    place: &ResolvedPath,
+    request: &Request,
+    workspace: &Workspace,
+    redactor: &Redactor,
+) -> Result<Change, ToolError> {
     let path = place.shown();
     let bytes = match workspace.read(place, MAX_FILE) {
         Ok(bytes) => bytes,
         Err(FsError::Missing) if request.old.is_empty() => {
-            refuse_placeholder(path, request)?;
+            refuse_placeholder(path, request, redactor)?;
             return Ok(Change {
                 before: None,
                 bytes: request.new.clone().into_bytes(),
@@ -186,7 +196,7 @@ fn change(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Res
             .and_then(|landing| as_often_as_expected(landing, request.expected))
             .map_err(|miss| {
                 let read = if reread { REREAD } else { "" };
-                ToolError::model(miss.kind(), format!("{}{read}", miss.message(path)))
+                ToolError::model(miss.kind(), format!("{}{read}", miss.message(path, redactor)))
             })?;
         // A file above the limit may be edited, but the edit may not add more text than one call may write.
         if landing.bytes.len() > bytes.len() {
@@ -205,7 +215,7 @@ fn change(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Res
         );
         return Err(ToolError::model("attempt_to_create_existing_file", message));
     }
-    refuse_placeholder(path, request)?;
+    refuse_placeholder(path, request, redactor)?;
     let bytes = text
         .rewrite(&request.new)
         .map_err(|error| ToolError::model("file_write_failure", format!("cannot write {path}: {error}")))?;
@@ -225,25 +235,26 @@ fn as_often_as_expected(landing: Match, expected: Option<u64>) -> Result<Match, 
     }
 }
 
-fn told(miss: &EditFailure, path: &str) -> ToolError {
-    ToolError::model(miss.kind(), miss.message(path))
+fn told(miss: &EditFailure, path: &str, redactor: &Redactor) -> ToolError {
+    ToolError::model(miss.kind(), miss.message(path, redactor))
 }
 
-fn refuse_placeholder(path: &str, request: &Request) -> Result<(), ToolError> {
+fn refuse_placeholder(path: &str, request: &Request, redactor: &Redactor) -> Result<(), ToolError> {
     let line = placeholder::first(&request.new, "");
     line.map_or(Ok(()), |line| {
-        Err(told(&EditFailure::Placeholder(line.to_owned()), path))
+        Err(told(&EditFailure::Placeholder(line.to_owned()), path, redactor))
     })
 }
 
-fn edit(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
+fn edit(place: &ResolvedPath, request: &Request, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    let (workspace, redactor) = (&*context.workspace, &*context.scope.redactor);
     let path = &place.path;
-    let change = match change(place, request, workspace) {
+    let change = match change(place, request, workspace, redactor) {
         Ok(change) => change,
         Err(error) => return already_made(place, request, workspace, error),
     };
     if change.before.is_some() && change.landing.is_none() && request.new.is_empty() {
-        return Err(told(&EditFailure::Same, path));
+        return Err(told(&EditFailure::Same, path, redactor));
     }
     workspace
         .write(place, &change.bytes)
@@ -253,7 +264,7 @@ fn edit(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Resul
     let after = change.after();
     let (told, summary, line) = match (&change.before, &change.landing) {
         (Some(before), Some(landing)) => {
-            let lines = changed_lines(before.as_str(), &after, SHOWN_LINES);
+            let lines = changed_lines(before.as_str(), &after, SHOWN_LINES, redactor);
             let told = format!(
                 "Edited {path} ({}; {counts} lines). Changed lines:\n{lines}",
                 how(landing)
@@ -309,7 +320,7 @@ fn already_made(
     workspace: &Workspace,
     error: ToolError,
 ) -> Result<ToolOutput, ToolError> {
-    let nowhere = EditFailure::Nothing { closest: String::new() };
+    let nowhere = EditFailure::Nothing { closest: Vec::new() };
     let line = match &error {
         ToolError::Model { kind, .. } if *kind == nowhere.kind() => line_of_new(place, request, workspace),
         _ => None,

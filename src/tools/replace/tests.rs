@@ -2,6 +2,7 @@
 
 use super::corpus::{self, EditCase, ExpectedEdit};
 use super::{EditFailure, Match, land};
+use crate::base::secret::Redactor;
 use crate::workspace::text::decode;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -42,7 +43,7 @@ fn the_corpus_lands_or_is_refused() {
         if mark != Mark::Right {
             let got = match &outcome {
                 Ok(landing) => format!("{} {:?}\n{:?}", landing.strategy, landing.corrections, landing.edits),
-                Err(miss) => miss.message("FILE"),
+                Err(miss) => miss.message("FILE", &Redactor::default()),
             };
             bad.push_str(&format!(
                 "--- row {} {}: {mark:?}\nold {:?}\nnew {:?}\n{got}\n",
@@ -92,7 +93,7 @@ fn a_doubtful_depth_is_refused() {
 fn a_miss_shows_the_nearest_lines() {
     let file = decode(b"one\nlet total = sum(prices);\nthree\n").unwrap();
     let miss = land(&file, "let total = prices.iter().sum();", "x", false).unwrap_err();
-    let told = miss.message("src/a.rs");
+    let told = miss.message("src/a.rs", &Redactor::default());
     assert!(
         told.contains("    2: let total = sum(prices);") && told.contains("src/a.rs"),
         "{told}"
@@ -175,4 +176,50 @@ fn a_copy_that_is_less_deep_is_no_part_of_a_line() {
         bytes(blanks, "x = 1\ny = 2\n", "x = 1\ny = 2\nw = 0\n").unwrap(),
         blanks.replace("2   \n", "2   \nw = 0\n")
     );
+}
+
+#[test]
+fn many_places_take_no_longer_than_the_file_is_long() {
+    let started = std::time::Instant::now();
+    let kind = |outcome: Result<Match, EditFailure>| outcome.map_err(|miss| miss.kind()).map(|landing| landing.bytes);
+    // Many matches in one line, in an encoding where characters are counted.
+    let line = "one, two; three and four é; ".repeat(90_000);
+    let bytes: Vec<u8> = line.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
+    let changed: Vec<u8> = line
+        .replace("two", "2")
+        .chars()
+        .map(|c| u8::try_from(u32::from(c)).unwrap())
+        .collect();
+    assert_eq!(kind(land(&decode(&bytes).unwrap(), "two", "2", true)).unwrap(), changed);
+    // Many matches of whole lines.
+    let lines = decode("x\n".repeat(30_000).as_bytes()).unwrap();
+    assert_eq!(
+        kind(land(&lines, "x\n", "\tx\n", true)).unwrap(),
+        "\tx\n".repeat(30_000).as_bytes()
+    );
+    assert_eq!(
+        kind(land(&lines, "x\n", &format!("{}\n", "y".repeat(1_000)), true)),
+        Err("content_too_large")
+    );
+    // Matches that overlap, exactly and in their words.
+    let same = decode("a".repeat(2_000_000).as_bytes()).unwrap();
+    let many = land(&same, &"a".repeat(100_000), "b", false).unwrap_err();
+    let told = many.message("f", &Redactor::default());
+    assert!(told.contains("matches more than 1000 places"), "{told}");
+    let words = decode("a ".repeat(100_000).as_bytes()).unwrap();
+    assert_eq!(
+        kind(land(&words, &"a  ".repeat(20_000), "b", false)),
+        Err("content_too_large")
+    );
+    // Long words that differ in many characters.
+    let long = decode("ab".repeat(50_000).as_bytes()).unwrap();
+    assert!(land(&long, &"ac".repeat(50_000), "b", false).is_err());
+    assert!(started.elapsed() < std::time::Duration::from_secs(30));
+}
+
+#[test]
+fn a_numbered_copy_is_found_where_a_line_begins() {
+    let file = format!("{}x\n", "ax\n".repeat(1_500));
+    let landing = land(&decode(file.as_bytes()).unwrap(), "1501: x", "1501: y", false).unwrap();
+    assert_eq!(landing.bytes, format!("{}y\n", "ax\n".repeat(1_500)).as_bytes());
 }

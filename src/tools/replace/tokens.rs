@@ -144,18 +144,28 @@ pub(super) struct Pairs {
     pub(super) other: bool,
 }
 
+/// What the comparison of a token costs, in the unit of `spend`.
+pub(super) const EACH_TOKEN: usize = 64;
+
+/// What each pair of characters costs when two words are compared by their spelling.
+const EACH_CHARACTER: usize = 4;
+
 /// Pairs a copy with the file's tokens from the first on. Words may be misspelt or added in the copy, commas and
-/// semicolons lost or added. `None`: the texts differ otherwise, or in more than `limit` characters. `known`: whether
-/// the file has this word.
+/// semicolons lost or added. `None`: the texts differ otherwise, or in more than `limit` characters, or `spend`
+/// refused. `known`: whether the file has this word. `spend`: whether this much more work may be done.
 pub(super) fn pair(
     copy: &[Token<'_>],
     file: &[Token<'_>],
     limit: usize,
     known: &dyn Fn(&str) -> bool,
+    spend: &dyn Fn(usize) -> bool,
 ) -> Option<Pairs> {
     let mut pairs = Pairs::default();
     let mut at = 0;
     for (index, token) in copy.iter().enumerate() {
+        if !spend(EACH_TOKEN) {
+            return None;
+        }
         let next = file.get(at + 1);
         let fits = next.is_some_and(|next| token.is_copied_from(next));
         if let Some(real) = file.get(at).filter(|real| index > 0 && !token.is_copied_from(real)) {
@@ -174,6 +184,12 @@ pub(super) fn pair(
                 continue;
             }
             Some(real) if token.is_word() && real.is_word() => {
+                // At least so many characters differ; this is quicker to see than how many there are.
+                let longer = token.raw.chars().count().abs_diff(real.raw.chars().count());
+                let work = EACH_CHARACTER.saturating_mul(token.raw.len().saturating_mul(real.raw.len()));
+                if pairs.cost.saturating_add(longer) > limit || !spend(work) {
+                    return None;
+                }
                 pairs.cost += strsim::osa_distance(token.raw, real.raw);
                 pairs.other |= !is_slip(token.raw, real.raw) || known(token.raw);
             }
@@ -231,7 +247,7 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
         return Some(file.to_owned());
     }
     let (copied, real, new) = (tokens(base), tokens(file), tokens(asked));
-    let pairs = pair(&copied, &real, usize::MAX, &|_| false).filter(|pairs| !pairs.other)?;
+    let pairs = pair(&copied, &real, usize::MAX, &|_| false, &|_| true).filter(|pairs| !pairs.other)?;
     let mut merge = Merge {
         base: (base, &copied),
         file: (file, &real),

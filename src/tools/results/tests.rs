@@ -74,3 +74,22 @@ fn a_long_result_is_cut_for_the_model_and_read_again_page_by_page() {
         "[Lines 752-752 of 1501.]\na-rather-long-name-of-a-file-0750 (0 bytes)\n"
     );
 }
+
+#[test]
+fn a_kept_result_of_one_long_line_is_read_to_its_end() {
+    use crate::tools::testing::TestWorkspace;
+    use serde_json::json;
+    let bench = TestWorkspace::new(&[]);
+    let line: String = (0..30_000).map(|n| format!("{n:05},")).collect();
+    let results = bench.dir.path().join("results");
+    std::fs::create_dir_all(&results).unwrap();
+    std::fs::write(results.join("c9"), &line).unwrap();
+    let mut seen = String::new();
+    for start in (1..=90).step_by(15) {
+        let args = json!({ "file_path": "overnight:result/c9", "start_line": start, "end_line": start + 14 });
+        let told = bench.text_of("read_file", &args);
+        assert!(told.starts_with("[1 line with more than 2000 characters"), "{told}");
+        seen.extend(told.lines().filter(|line| !line.starts_with('[')));
+    }
+    assert_eq!(seen, line);
+}

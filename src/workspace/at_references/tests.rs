@@ -49,7 +49,7 @@ fn tree() -> (tempfile::TempDir, Workspace) {
     }
     std::os::unix::fs::symlink("/etc/hostname", dir.path().join("away.md")).unwrap();
     let mut workspace = Workspace::open(dir.path()).unwrap();
-    workspace.set_unreadable(Box::new(|path| path.ends_with(".pem")));
+    workspace.set_unreadable(Box::new(|_, path| path.ends_with(".pem")));
     (dir, workspace)
 }
 

@@ -11,8 +11,8 @@ use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 
 /// Upper limit for nested directories; each level holds an open handle.
 pub(super) const MOST_DEPTH: usize = 256;
@@ -20,6 +20,8 @@ pub(super) const MOST_DEPTH: usize = 256;
 const TRIES: usize = 16;
 /// Time limit of one walk.
 const MOST_TIME: std::time::Duration = std::time::Duration::from_secs(300);
+/// The name of git's ignore files.
+const IGNORE_FILE: &[u8] = b".gitignore";
 /// Stack size in bytes of a thread that walks [`MOST_DEPTH`] levels.
 pub(super) const STACK: usize = 32 << 20;
 
@@ -51,10 +53,13 @@ impl Scan<'_> {
                 format!("the tree has more than {MOST_ENTRIES} files"),
             ));
         }
-        let own = match names.iter().any(|name| name.name.as_bytes() == b".gitignore") && !place.ignored {
-            true => self.patterns(&place)?,
-            false => None,
+        let has_own = names.iter().any(|name| name.name.as_bytes() == IGNORE_FILE);
+        let (own, changed) = match place.ignored {
+            true => (None, false),
+            false => self.patterns(&place, has_own)?,
         };
+        // A changed ignore file is shown even if it ignores itself, as those of caches do; such a directory is new.
+        let shows_own = changed && place.before.base.is_some();
         let own = own.map(|text| IgnoreRules::new(Some(rules), place.path.len(), &text));
         let rules = own.as_ref().unwrap_or(rules);
         names.sort_unstable_by(|a, b| {
@@ -74,7 +79,9 @@ impl Scan<'_> {
             if self.hidden.contains(&path) {
                 continue;
             }
-            let ignored = place.ignored || rules.ignores(&path, is_dir) || (is_dir && self.own.contains(&path));
+            let is_shown = shows_own && !is_dir && bytes == IGNORE_FILE;
+            let ignored =
+                place.ignored || (!is_shown && rules.ignores(&path, is_dir)) || (is_dir && self.own.contains(&path));
             if is_dir {
                 below.push((name, seen, ignored));
             } else if !ignored || !seen.is_empty() || place.before.knows(bytes) {
@@ -213,8 +220,18 @@ impl Scan<'_> {
         }))
     }
 
-    fn patterns(&self, place: &WalkedDirectory<'_>) -> Result<Option<Vec<u8>>, String> {
-        read_patterns(place.handle.as_fd()).map_err(|why| said(&place.path, format!(".gitignore: {why}")))
+    /// The text of the directory's ignore file that counts, and whether the file differs from that of the first walk.
+    fn patterns(&self, place: &WalkedDirectory<'_>, has_own: bool) -> Result<(Option<Vec<u8>>, bool), String> {
+        let now = match has_own {
+            true => {
+                read_patterns(place.handle.as_fd()).map_err(|why| said(&place.path, format!(".gitignore: {why}")))?
+            }
+            false => None,
+        };
+        let whole = format!("{}.gitignore", String::from_utf8_lossy(&place.path));
+        let local = whole.strip_prefix(self.prefix).unwrap_or(&whole);
+        let mut files = self.ignore_files.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(files.counted(&place.path, local, now, self.counting))
     }
 
     fn finish(

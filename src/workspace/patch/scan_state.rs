@@ -1,6 +1,7 @@
 //! The state of a walk for a snapshot: its inputs, its limits, and what it stores.
 
 use super::cache::CachedDir;
+use super::ignored::{Counting, IgnoreFiles};
 use super::index::GitIndex;
 use super::object::{Id, ObjectFormat, ObjectKind};
 use super::packer::{Packer, packed};
@@ -28,6 +29,10 @@ pub(super) struct Scan<'a> {
     pub index: Option<&'a GitIndex>,
     /// Paths that are never part of a snapshot, relative to the top of the repository.
     pub hidden: &'a [Vec<u8>],
+    /// Path of the workspace relative to the top of the repository: empty, or ending in a slash.
+    pub prefix: &'a str,
+    pub ignore_files: Mutex<IgnoreFiles>,
+    pub counting: Counting<'a>,
     /// This program's own directories, which count as ignored.
     pub own: &'a [Vec<u8>],
     pub started: Instant,

@@ -139,6 +139,11 @@ impl Text {
         self.lines.partition_point(|line| line.at <= at).max(1)
     }
 
+    /// Byte offset in [`Text::as_str`] at which the line with the byte offset `at` begins.
+    pub fn line_start(&self, at: usize) -> usize {
+        self.lines.get(self.line_index(at)).map_or(0, |line| line.at)
+    }
+
     /// The most frequent line end; the first line's in a tie; LF if there is none.
     pub fn usual_end(&self) -> LineEnd {
         let count = |end| self.lines.iter().filter(|line| line.end == Some(end)).count();
@@ -179,6 +184,16 @@ impl Text {
 
     fn line_index(&self, at: usize) -> usize {
         self.lines.partition_point(|line| line.at <= at).saturating_sub(1)
+    }
+
+    /// As [`Text::raw_at`], counted from an earlier offset whose raw offset is known, unless a line begins in between:
+    /// the start of a long line may be far away.
+    fn raw_after(&self, (from, raw): (usize, usize), at: usize) -> usize {
+        if self.line_start(at) > from {
+            return self.raw_at(at);
+        }
+        let between = self.content.get(from..at).unwrap_or_default();
+        raw + encoding::width(between, self.raw.get(raw..).unwrap_or_default(), self.encoding)
     }
 
     fn raw_at(&self, at: usize) -> usize {

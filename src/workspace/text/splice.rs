@@ -54,25 +54,39 @@ impl Text {
 
     fn splice(&self, edits: &[(Range<usize>, String)], added: Added) -> Result<Vec<u8>, SpliceError> {
         let mut out = Vec::with_capacity(self.raw.len());
-        let (mut done, mut content_done) = (0, 0);
+        // Determined once, because there may be as many edits as lines.
+        let only_end = (!self.mixed_ends() && self.encoding != TextEncoding::BrokenUtf8).then(|| self.usual_end());
+        let mut done = 0;
+        // The end of the last edit in the text and in the bytes.
+        let mut known = (0, self.mark);
         for (range, new) in edits {
-            let raw = self.raw_range(range.clone()).ok_or(SpliceError::BadRange)?;
-            if range.start < content_done {
+            if self.content.get(range.clone()).is_none() || range.start < known.0 {
                 return Err(SpliceError::BadRange);
             }
-            out.extend_from_slice(self.raw.get(done..raw.start).unwrap_or_default());
-            self.splice_one(range, &plain_line_ends(new), added, &mut out)?;
-            (done, content_done) = (raw.end, range.end);
+            let start = self.raw_after(known, range.start);
+            let end = self.raw_after((range.start, start), range.end);
+            out.extend_from_slice(self.raw.get(done..start).unwrap_or_default());
+            let new = plain_line_ends(new);
+            match only_end {
+                Some(kind) => encoding::encode(&new.replace('\n', kind.as_str()), self.encoding, &mut out)?,
+                None => self.splice_one((range, start), &new, added, &mut out)?,
+            }
+            (done, known) = (end, (range.end, end));
         }
         out.extend_from_slice(self.raw.get(done..).unwrap_or_default());
         Ok(out)
     }
 
-    fn splice_one(&self, range: &Range<usize>, new: &str, added: Added, out: &mut Vec<u8>) -> Result<(), SpliceError> {
-        if !self.mixed_ends() && self.encoding != TextEncoding::BrokenUtf8 {
-            let text = new.replace('\n', self.usual_end().as_str());
-            return Ok(encoding::encode(&text, self.encoding, out)?);
-        }
+    /// One edit of a file with different line ends or invalid bytes: a range of the text, and where it begins in the
+    /// bytes.
+    fn splice_one(
+        &self,
+        (range, start): (&Range<usize>, usize),
+        new: &str,
+        added: Added,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SpliceError> {
+        let raw_at = |at: usize| self.raw_after((range.start, start), at);
         let old = self.content.get(range.clone()).unwrap_or_default();
         let old_lines: Vec<&str> = old.split_inclusive('\n').collect();
         let new_lines: Vec<&str> = new.split_inclusive('\n').collect();
@@ -84,12 +98,12 @@ impl Text {
         let place = |line: usize| starts.get(line).copied().unwrap_or(range.end);
         for piece in pieces(&old_lines, &new_lines) {
             let part = place(piece.old.start)..place(piece.old.end);
-            let raw = self.raw_range(part.clone()).ok_or(SpliceError::BadRange)?;
             if piece.same {
+                let raw = raw_at(part.start)..raw_at(part.end);
                 out.extend_from_slice(self.raw.get(raw).unwrap_or_default());
                 continue;
             }
-            let mut strays = self.strays(part);
+            let mut strays = self.strays(part.clone(), raw_at(part.start));
             let hunk = new_lines.get(piece.new).unwrap_or_default();
             if strays.len()
                 != hunk
@@ -136,19 +150,21 @@ impl Text {
         }
     }
 
-    /// The bytes that each U+FFFD of a range stands for.
-    fn strays(&self, range: Range<usize>) -> Vec<&[u8]> {
+    /// The bytes that each U+FFFD of a range stands for. `start`: where the range begins in the bytes.
+    fn strays(&self, range: Range<usize>, start: usize) -> Vec<&[u8]> {
         if self.encoding != TextEncoding::BrokenUtf8 {
             return Vec::new();
         }
         let text = self.content.get(range.clone()).unwrap_or_default();
-        let marks = text.char_indices().filter(|(_, c)| is_stray(*c));
-        marks
-            .filter_map(|(at, c)| {
-                let from = range.start + at;
-                self.raw.get(self.raw_range(from..from + c.len_utf8())?)
-            })
-            .collect()
+        let mut known = (range.start, start);
+        let mut strays = Vec::new();
+        for (at, c) in text.char_indices().filter(|(_, c)| is_stray(*c)) {
+            let from = range.start + at;
+            let begin = self.raw_after(known, from);
+            known = (from + c.len_utf8(), self.raw_after((from, begin), from + c.len_utf8()));
+            strays.extend(self.raw.get(begin..known.1));
+        }
+        strays
     }
 
     fn spell<'a>(

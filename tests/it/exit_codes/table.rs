@@ -300,6 +300,10 @@ fn ends() -> Vec<Case> {
             kill: Some("-INT"),
             ..Job::new(PLAIN, &[json!({"text": "late", "delay_ms": 60_000})], &open_policy(&[]))
         }),
+        case("hung up", 129, "cancelled", || Job {
+            kill: Some("-HUP"),
+            ..Job::new(PLAIN, &[json!({"text": "late", "delay_ms": 60_000})], &open_policy(&[]))
+        }),
         case("terminated", 143, "cancelled", || Job {
             kill: Some("-TERM"),
             ..Job::new(PLAIN, &[json!({"text": "late", "delay_ms": 60_000})], &open_policy(&[]))

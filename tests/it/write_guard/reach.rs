@@ -1,7 +1,7 @@
 //! What else a command can touch: files outside, other processes, sockets, memory.
 
-use super::{CONFINED, entries, ground, one};
-use overnight::base::grant::Writes;
+use super::{CONFINED, entries, ground, one, place};
+use overnight::base::grant::{WriteKind, Writes};
 use overnight::process::{self, SandboxLevel};
 use std::time::Duration;
 
@@ -49,6 +49,33 @@ async fn files_outside_keep_mode_owner_times_and_attributes() {
     }
 }
 
+/// Package managers link the files of an environment from a store outside, which are then the same files.
+#[tokio::test]
+async fn a_file_with_a_hard_link_outside_is_written_in_the_workspace_only() {
+    for level in CONFINED {
+        let in_place = Writes::Paths {
+            paths: vec![place("src/linked", WriteKind::InPlace)],
+            maybe: Vec::new(),
+        };
+        for writes in [Writes::Tree, entries(&["src/linked"]), in_place] {
+            let ground = ground(level);
+            let store = ground.top.path().join("outside/secret");
+            std::fs::hard_link(&store, ground.confinement.workspace.join("src/linked")).unwrap();
+            let before = one(&store);
+            let got = ground
+                .run("cat src/linked; echo new > src/linked; chmod 600 src/linked", &writes)
+                .await;
+            assert_eq!(one(&store), before, "{level:?} {writes:?}");
+            assert_eq!(got.stdout.text, "old\n", "{level:?} {writes:?}");
+            assert_eq!(
+                ground.read("ws/src/linked").as_deref(),
+                Some("new\n"),
+                "{level:?} {writes:?}"
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn files_of_ones_own_can_be_changed_so() {
     let honest = "
@@ -77,6 +104,60 @@ os.system(\"cp -a src c2 && tar cf t.tar src && rm -r c2 && tar xpf t.tar -C \" 
         let got = ground.python(honest, &Writes::Tree).await;
         let each = "0o755 9.0\n4.0 9.0\n";
         assert_eq!(got.stdout.text, format!("{}700\n", each.repeat(3)), "{level:?}");
+    }
+}
+
+/// The mode of `openat2` is in memory, where no filter can see its set-id bits.
+#[tokio::test]
+async fn no_call_makes_a_file_with_a_set_id_bit() {
+    let text = "
+import ctypes, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+for name, mode in ((\"src/user\", 0o4755), (\"src/group\", 0o2644)):
+  how = struct.pack(\"QQQ\", os.O_CREAT | os.O_RDWR, mode, 0)
+  print(libc.syscall(437, -100, name.encode(), how, 24), ctypes.get_errno())
+  for call in (lambda: os.open(name, os.O_CREAT | os.O_RDWR, mode), lambda: os.mknod(name, 0o100000 | mode)):
+    try: call(); print(\"made\")
+    except OSError as e: print(e.errno)
+  try: os.open(\"src\", os.O_TMPFILE | os.O_RDWR, mode); print(\"made\")
+  except OSError as e: print(e.errno)
+";
+    for level in CONFINED {
+        let ground = ground(level);
+        let before = ground.picture();
+        let got = ground.python(text, &Writes::Tree).await;
+        assert_eq!(got.stdout.text, "-1 38\n1\n1\n1\n".repeat(2), "{level:?}");
+        assert_eq!(ground.picture(), before, "{level:?}");
+    }
+}
+
+/// An access control list would open the workspace to other users after the command.
+#[tokio::test]
+async fn access_control_lists_are_neither_set_nor_removed() {
+    let text = "
+import os, struct
+entry = lambda tag, rights, who=0xffffffff: struct.pack(\"<HHI\", tag, rights, who)
+acl = struct.pack(\"<I\", 2) + entry(1, 7) + entry(2, 7, 65534) + entry(4, 7) + entry(16, 7) + entry(32, 7)
+for path in (\"src\", \".\"):
+  fd = os.open(path, os.O_RDONLY)
+  for name in (\"system.posix_acl_default\", \"system.posix_acl_access\"):
+    by_path, by_handle = lambda: os.setxattr(path, name, acl), lambda: os.setxattr(fd, name, acl)
+    for call in (by_path, by_handle, lambda: os.removexattr(path, name)):
+      try: call(); print(\"done\")
+      except OSError as e: print(e.errno)
+import sys; sys.stdout.flush()
+os.system(\"cp -a src copy && cp -p src/a.txt b && mkdir -m 700 d && install -m 600 src/a.txt c && echo copied\")
+";
+    for level in CONFINED {
+        let ground = ground(level);
+        let got = ground.python(text, &Writes::Tree).await;
+        assert_eq!(got.stdout.text, format!("{}copied\n", "95\n".repeat(12)), "{level:?}");
+        let handle = std::fs::File::open(&ground.confinement.workspace).unwrap();
+        let mut names = Vec::with_capacity(256);
+        // A file system without attributes has no list either.
+        let _ = rustix::fs::flistxattr(&handle, rustix::buffer::spare_capacity(&mut names));
+        let names = String::from_utf8_lossy(&names).into_owned();
+        assert!(!names.contains("posix_acl"), "{level:?}: {names}");
     }
 }
 

@@ -1,0 +1,252 @@
+//! Whose home and temporary directory a command has. Those of the model are not those of the recipe's author: what a
+//! command of the model leaves there, such as a start-up file of an interpreter, must not decide a check.
+//!
+//! ```text
+//! author/  home, tmp, layers: steps, checks, programs of the policy
+//! model/   the same, a copy of the author's when the model's first command starts
+//! servers/ the same, for MCP servers and discovery
+//! ```
+
+use super::Confinement;
+use rustix::fs::ioctl_ficlone;
+use std::fs::{File, FileTimes};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+/// The most bytes and entries that are copied from the author's directories for the model's commands.
+const MOST_BYTES: u64 = 4 << 30;
+const MOST_ENTRIES: usize = 200_000;
+
+/// The directories that each side has of its own.
+const EACH: [&str; 3] = ["home", "tmp", "layers"];
+
+/// Who wrote a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Author,
+    Model,
+    Servers,
+}
+
+impl Side {
+    /// All of them.
+    pub const ALL: [Side; 3] = [Side::Author, Side::Model, Side::Servers];
+
+    /// The name of its directory.
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::Author => "author",
+            Side::Model => "model",
+            Side::Servers => "servers",
+        }
+    }
+}
+
+/// The directories of all sides of one run.
+#[derive(Debug)]
+pub struct Sides {
+    /// Their common parent.
+    dir: PathBuf,
+    copied: OnceLock<Result<(), String>>,
+}
+
+impl Sides {
+    /// Creates them, empty, in an existing directory.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn create(dir: &Path) -> io::Result<Self> {
+        for side in Side::ALL {
+            EACH.iter()
+                .try_for_each(|name| make(&dir.join(side.name()).join(name)))?;
+        }
+        Ok(Self {
+            dir: dir.to_owned(),
+            copied: OnceLock::new(),
+        })
+    }
+
+    /// A directory of one side.
+    fn of(&self, side: Side) -> PathBuf {
+        self.dir.join(side.name())
+    }
+
+    pub fn home(&self, side: Side) -> PathBuf {
+        self.of(side).join("home")
+    }
+
+    pub fn tmp(&self, side: Side) -> PathBuf {
+        self.of(side).join("tmp")
+    }
+
+    /// The upper directories of cache layers.
+    pub fn layers(&self, side: Side) -> PathBuf {
+        self.of(side).join("layers")
+    }
+
+    /// What the author's commands have left so far is there for the model's commands too. Does something once, before
+    /// the first of these starts, so that nobody else writes there.
+    fn copy_to_model(&self) -> Result<(), String> {
+        let copy = || {
+            let mut left = Left {
+                bytes: MOST_BYTES,
+                entries: MOST_ENTRIES,
+            };
+            EACH.iter()
+                .try_for_each(|name| {
+                    let (from, to) = (self.of(Side::Author).join(name), self.of(Side::Model).join(name));
+                    left.copy_dir(&from, &to)
+                })
+                .map_err(|error| format!("the home of the model's commands cannot be made: {error}"))
+        };
+        self.copied.get_or_init(copy).clone()
+    }
+}
+
+/// The directories of a confinement, and whose they are.
+#[derive(Clone, Debug)]
+pub struct OwnSide {
+    pub sides: Arc<Sides>,
+    pub side: Side,
+}
+
+impl Confinement {
+    /// The same confinement with the home and temporary directory of another side.
+    #[must_use]
+    pub fn of_side(&self, side: Side) -> Self {
+        let mut other = self.clone();
+        let Some(own) = &mut other.side else { return other };
+        let (from, to) = (own.sides.of(own.side), own.sides.of(side));
+        own.side = side;
+        let moved = |path: &mut PathBuf| {
+            if let Ok(rest) = path.strip_prefix(&from) {
+                *path = to.join(rest);
+            }
+        };
+        other.writable.iter_mut().for_each(moved);
+        let placed = Arc::make_mut(&mut other.placed);
+        placed.writable.iter_mut().for_each(|(real, _)| moved(real));
+        moved(&mut placed.slots);
+        let (from, to) = (from.to_string_lossy(), to.to_string_lossy());
+        for (_, value) in &mut other.env {
+            *value = value.replace(from.as_ref(), &to);
+        }
+        other
+    }
+
+    /// Makes the directories ready in which a command starts.
+    ///
+    /// # Errors
+    /// What could not be copied, or a limit that was reached; the command must not start.
+    pub(super) fn open_side(&self) -> Result<(), String> {
+        match &self.side {
+            Some(OwnSide {
+                sides,
+                side: Side::Model,
+            }) => sides.copy_to_model(),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What may still be copied.
+struct Left {
+    bytes: u64,
+    entries: usize,
+}
+
+impl Left {
+    /// Adds what is in `from` and not in `to`. No process writes in `to`, and links are copied as links.
+    fn copy_dir(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        for entry in std::fs::read_dir(from)? {
+            let entry = entry?;
+            self.copy(&entry.path(), &to.join(entry.file_name()))?;
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let data = std::fs::symlink_metadata(from)?;
+        self.entries = self.entries.checked_sub(1).ok_or_else(|| over("200,000 entries"))?;
+        let is_there = std::fs::symlink_metadata(to).is_ok();
+        if data.is_dir() {
+            if !is_there {
+                make(to)?;
+            }
+            self.copy_dir(from, to)?;
+            return std::fs::set_permissions(to, std::fs::Permissions::from_mode(data.mode() & 0o7777));
+        }
+        if is_there {
+            return Ok(());
+        }
+        if data.is_symlink() {
+            return std::os::unix::fs::symlink(std::fs::read_link(from)?, to);
+        }
+        // A pipe or a socket is of no use without the process that made it.
+        if !data.is_file() {
+            return Ok(());
+        }
+        self.bytes = self.bytes.checked_sub(data.len()).ok_or_else(|| over("4 GiB"))?;
+        let (source, copy) = (File::open(from)?, File::create_new(to)?);
+        if ioctl_ficlone(&copy, &source).is_err() {
+            io::copy(&mut &source, &mut &copy)?;
+        }
+        copy.set_times(FileTimes::new().set_modified(data.modified()?))?;
+        copy.set_permissions(std::fs::Permissions::from_mode(data.mode() & 0o777))
+    }
+}
+
+fn over(what: &str) -> io::Error {
+    io::Error::other(format!(
+        "limit:home: the steps of the recipe left more than {what} there; let them write below the workspace"
+    ))
+}
+
+fn make(dir: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::private::Private;
+
+    #[test]
+    fn the_model_finds_what_the_author_left_and_leaves_nothing_for_the_author() {
+        let private = Private::create(None).unwrap();
+        let sides = Arc::clone(&private.sides);
+        let write = |path: PathBuf, text: &str| std::fs::write(path, text).unwrap();
+        write(sides.home(Side::Author).join("first"), "author's");
+        std::os::unix::fs::symlink("first", sides.home(Side::Author).join("link")).unwrap();
+        write(sides.home(Side::Model).join("own"), "filled");
+        let mut confinement = Confinement::unconfined(Path::new("/"));
+        confinement.writable = vec![sides.home(Side::Model)];
+        confinement.env = vec![("HOME".to_owned(), sides.home(Side::Model).display().to_string())];
+        confinement.side = Some(OwnSide {
+            sides: Arc::clone(&sides),
+            side: Side::Model,
+        });
+        let author = confinement.of_side(Side::Author);
+        author.open_side().unwrap();
+        assert!(
+            !sides.home(Side::Model).join("first").exists(),
+            "nothing is copied for the author"
+        );
+        confinement.open_side().unwrap();
+        let names = |side| {
+            let entries = std::fs::read_dir(sides.home(side)).unwrap().flatten();
+            let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(Side::Model), ["first", "link", "own"]);
+        write(sides.home(Side::Author).join("later"), "x");
+        confinement.open_side().unwrap();
+        assert_eq!(names(Side::Model).len(), 3, "once only");
+        assert_eq!(names(Side::Author), ["first", "later", "link"]);
+        assert_eq!(author.writable, [sides.home(Side::Author)]);
+        assert_eq!(author.env[0].1, sides.home(Side::Author).display().to_string());
+    }
+}

@@ -1,0 +1,129 @@
+//! The home and temporary directory of the model's commands are not those of the recipe's steps and checks.
+
+use super::harness::{World, have, says, script, shell};
+use serde_json::json;
+use std::process::Command;
+
+fn policy(level: &str) -> String {
+    format!(
+        "version: 1\nextends: [builtin:edit]\nrules:\n  - {{ allow: run_shell_command, commands: [bash], args: any }}\nsandbox: {{ level: {level} }}\n"
+    )
+}
+
+const RECIPE: &str = "\
+version: 1
+name: homes
+steps:
+  - { id: before, run: 'echo x > ~/first; echo x > \"$TMPDIR/first\"; mkdir ~/.config; ln -s first ~/link' }
+  - id: fix
+    prompt: do it
+    checks:
+      - { name: home, run: 'test -e ~/first && test ! -e ~/planted && test ! -e ~/.config/planted' }
+      - { name: temporary, run: 'test -e \"$TMPDIR/first\" && test ! -e \"$TMPDIR/planted\"' }
+  - { id: after, run: 'test ! -e ~/planted' }
+";
+
+/// The control is in the model's command: it fails where it does not find what the step before has left.
+#[test]
+fn what_the_model_leaves_at_home_no_check_sees() {
+    for level in ["full", "landlock", "none"] {
+        let plant =
+            "set -e\ncat ~/first ~/link \"$TMPDIR/first\"\ntouch ~/planted ~/.config/planted \"$TMPDIR/planted\"\n";
+        let again = "cat ~/planted && echo still there\n";
+        let world = World::repo(&[("plant.sh", plant), ("again.sh", again)]);
+        let mut told = says("done");
+        told["expect"] = json!("still there");
+        let replies = script(&[shell("bash plant.sh"), shell("bash again.sh"), told]);
+        world.recipe(RECIPE, &replies, &policy(level), &[]).exits(0);
+        let object = world.result();
+        let checks = object["steps"][1]["checks"].as_array().unwrap();
+        assert!(
+            checks.len() == 2 && checks.iter().all(|check| check["passed"] == true),
+            "{level}: {object}"
+        );
+    }
+}
+
+/// A directory on which a tmpfs is mounted.
+struct Tmpfs(tempfile::TempDir);
+
+impl Tmpfs {
+    fn new() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "none"])
+            .arg(dir.path())
+            .status();
+        mounted.is_ok_and(|status| status.success()).then_some(Self(dir))
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+/// On tmpfs, a write through a mapping whose page was read before changes no time of the file.
+#[test]
+fn writes_through_a_mapping_are_seen_on_tmpfs() {
+    if !have("python3", Command::new("python3").arg("-V").output().is_ok()) {
+        return;
+    }
+    let write = "import mmap, os, sys\nfor path in sys.argv[1:]:\n    fd = os.open(path, os.O_RDWR)\n    m = mmap.mmap(fd, os.fstat(fd).st_size)\n    x = m[0]\n    m[0:3] = b'BAD'\n";
+    let mounted = Tmpfs::new();
+    if !have("a tmpfs of our own", mounted.is_some()) {
+        return;
+    }
+    let top = mounted
+        .as_ref()
+        .map_or(std::path::Path::new("/"), |mounted| mounted.0.path());
+    for level in ["full", "landlock"] {
+        // At `full` the command cannot open the denied file.
+        let denied = if level == "full" { 0 } else { 4 };
+        for (paths, code) in [
+            ("src/free.txt", 0),
+            ("tests/frozen.txt", denied),
+            ("src/free.txt docs/mine.txt", 0),
+        ] {
+            let dir = tempfile::tempdir_in(top).unwrap();
+            let world = World::new();
+            let files = [
+                ("src/free.txt", "old text\n"),
+                ("tests/frozen.txt", "old text\n"),
+                ("docs/mine.txt", "old text\n"),
+                ("go.py", write),
+            ];
+            for (path, text) in files {
+                let at = dir.path().join(path);
+                std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+                std::fs::write(at, text).unwrap();
+            }
+            super::harness::git_in(dir.path(), &["init", "-q"]);
+            super::harness::git_in(dir.path(), &["add", "-A"]);
+            super::harness::git_in(dir.path(), &["commit", "-q", "-m", "base"]);
+            // Older than any tick of a clock.
+            std::thread::sleep(std::time::Duration::from_millis(2_200));
+            let policy = format!(
+                "version: 1\nrules:\n  - {{ allow: run_shell_command, commands: [python3], args: any }}\n  - {{ allow: write_file, paths: ['docs/**'] }}\n  - {{ deny: write_file, paths: ['tests/**'] }}\nsandbox: {{ level: {level} }}\n"
+            );
+            let replies = script(&[shell(&format!("python3 go.py {paths}")), says("done")]);
+            let ws = dir.path().to_string_lossy().into_owned();
+            let done = world.run(&replies, &policy, &["-p", "x", "--workspace", &ws]);
+            assert_eq!(done.code, code, "{level} {paths}: {}", done.stderr);
+            let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
+            assert_eq!(
+                (read("src/free.txt"), read("tests/frozen.txt")),
+                ("old text\n".to_owned(), "old text\n".to_owned())
+            );
+            // The control: what a rule allows stays, and is in the patch.
+            let patch = std::fs::read_to_string(world.out().join("changes.patch")).unwrap_or_default();
+            let allowed = paths.contains("docs");
+            assert_eq!(
+                (read("docs/mine.txt") == "BAD text\n", patch.contains("+BAD text")),
+                (allowed, allowed),
+                "{level}"
+            );
+        }
+    }
+}
