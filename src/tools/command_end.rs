@@ -57,3 +57,25 @@ pub(super) fn undone_failure(undone: &[Undone]) -> Option<ToolFailure> {
     );
     Some(ToolFailure { kind, message })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::event::PathChange;
+
+    #[test]
+    fn a_denial_in_git_names_the_entry_that_opens_it() {
+        let told = |path: &str| {
+            let undone = Undone {
+                path: path.to_owned(),
+                code: "protected_path".to_owned(),
+                rule: None,
+                restored: true,
+                change: PathChange::Modified,
+            };
+            undone_failure(&[undone]).unwrap().message
+        };
+        assert!(told(".git/refs/tags/v1").contains("lists `.git/**` in `paths`"));
+        assert!(told("AGENTS.md").contains("A rule that names the path would allow it.]"));
+    }
+}
