@@ -101,9 +101,19 @@ pub fn stdin() -> Result<String, Refusal> {
     utf8(stdin_bytes()?, "stdin")
 }
 
+/// The refusal of a command line on which two options read stdin.
+pub fn stdin_twice() -> Refusal {
+    Refusal::Usage("stdin (`-`) can be read by one option only: put the others into files".to_owned())
+}
+
 /// Reads stdin to its end as bytes.
+///
+/// # Errors
+/// Another option has read it before (exit code 2); it cannot be read (exit code 8), or is too large (exit code 3).
 pub fn stdin_bytes() -> Result<Vec<u8>, Refusal> {
-    unread::was_read();
+    if unread::was_read() {
+        return Err(stdin_twice());
+    }
     let mut bytes = Vec::new();
     std::io::stdin()
         .take(SIZE + 1)
@@ -131,10 +141,17 @@ pub fn file_or_stdin(flag: &str, value: &str) -> Result<String, Refusal> {
     }
 }
 
-/// JSON from the command line: text or `@FILE`.
+/// The name for diagnostics and the text of the file that a flag names; `-` is stdin.
+pub fn named_text(flag: &str, path: &Path) -> Result<(String, String), Refusal> {
+    let name = path.display().to_string();
+    let text = file_or_stdin(flag, &name)?;
+    Ok((if name == "-" { "stdin".to_owned() } else { name }, text))
+}
+
+/// JSON from the command line: text, `@FILE`, or `@-` for stdin.
 pub fn json(value: &str, flag: &str) -> Result<serde_json::Value, Refusal> {
     let text = match value.strip_prefix('@') {
-        Some(path) => text_of(flag, Path::new(path))?,
+        Some(path) => file_or_stdin(flag, path)?,
         None => value.to_owned(),
     };
     serde_json::from_str(&text).map_err(|error| Refusal::Usage(format!("{flag}: not JSON: {error}")))

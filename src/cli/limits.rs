@@ -32,9 +32,11 @@ pub fn line(plan: &Plan, pricing: &Pricing) -> String {
     let budget = &plan.budget;
     let recorded = plan.model.as_deref().is_some_and(is_played);
     let cost = match default_cost(budget, plan.model.as_deref(), pricing) {
-        Some(micros) => format!("${:.2}", micros as f64 / 1e6),
-        None if recorded => "no cost (recorded replies)".to_owned(),
-        None => "no cost limit (the price is not known)".to_owned(),
+        // Nothing costs anything where no model is asked.
+        _ if !plan.asks() => String::new(),
+        Some(micros) => format!(", ${:.2}", micros as f64 / 1e6),
+        None if recorded => ", no cost (recorded replies)".to_owned(),
+        None => ", no cost limit (the price is not known)".to_owned(),
     };
     let number = |limit: Option<u64>, what: &str| match limit {
         Some(1) => format!("1 {what}"),
@@ -42,7 +44,7 @@ pub fn line(plan: &Plan, pricing: &Pricing) -> String {
         None => format!("any number of {what}s"),
     };
     format!(
-        "overnight: limits: {}, {}, {cost}, {} in total, {} per command",
+        "overnight: limits: {}, {}{cost}, {} in total, {} per command",
         number(budget.turns, "turn"),
         number(budget.tokens, "token"),
         text::duration(budget.wall_ms.unwrap_or(WALL_MS)),

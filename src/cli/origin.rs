@@ -9,7 +9,7 @@ use super::committed::{self, Commit};
 use super::inputs;
 use super::refusal::Refusal;
 use super::shipped;
-use crate::diag::{Spanned, did_you_mean};
+use crate::diag::Spanned;
 use crate::recipe::{DocumentUse, Recipe, named};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -141,7 +141,7 @@ impl RecipeOrigin {
             (Kind::Commit { commit, path }, text)
         } else if let Some(short) = name.strip_prefix(shipped::PREFIX) {
             let text = shipped::recipe(short).ok_or_else(|| {
-                let help = did_you_mean(short, shipped::names()).unwrap_or_default();
+                let help = shipped::did_you_mean(short);
                 invalid(
                     &name,
                     "unknown-recipe",

@@ -48,6 +48,11 @@ impl Policies {
         }
     }
 
+    /// All problems of the sources, and the set as far as it could be read; see [`policy::check_with()`].
+    pub fn check(&self, files: &mut SourceFiles) -> (PolicySet, Vec<crate::diag::Diagnostic>) {
+        policy::check_with(files, &self.sources, &KnownTools::builtin(), &self.extended)
+    }
+
     /// Parses the sources.
     ///
     /// # Errors
@@ -126,7 +131,12 @@ impl Reader<'_> {
             return inputs::stdin();
         }
         let path = Path::new(name);
-        if !path.exists() || path.is_dir() {
+        if path.is_dir() {
+            return Err(Refusal::Invalid(format!(
+                "{name}:1:1: error[no-file]: {name} is a directory\nhelp: name a policy file in it"
+            )));
+        }
+        if !path.exists() {
             return Err(Refusal::Invalid(format!(
                 "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: name a file, git:REV:PATH, `-` for stdin, or a policy \
                  of this program: {}",

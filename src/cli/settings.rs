@@ -190,10 +190,11 @@ fn one_stdin(args: &RunArgs) -> Result<(), Refusal> {
         .chain(&args.input)
         .filter(|name| *name == "-")
         .count();
-    match recipe + policies + texts + usize::from(args.stdin) {
+    let params = args.params.iter().filter(|path| path.as_os_str() == "-").count();
+    match recipe + policies + texts + params + usize::from(args.stdin) {
         0 | 1 => Ok(()),
         _ => Err(Refusal::Usage(
-            "stdin (`-`) can be only one of recipe, policy, prompt, input and --stdin: put the others into files"
+            "stdin (`-`) can be only one of recipe, policy, prompt, input, --params and --stdin: put the others into files"
                 .to_owned(),
         )),
     }
@@ -281,7 +282,7 @@ impl Typed {
     /// From the flags that `run` and `recipe show` share.
     pub fn from_flags(param: &[String], params: Option<&Path>, input: Option<&str>) -> Result<Self, Refusal> {
         let params_file = match params {
-            Some(path) => Some((path.display().to_string(), inputs::text_of("--params", path)?)),
+            Some(path) => Some(inputs::named_text("--params", path)?),
             None => None,
         };
         Ok(Self {

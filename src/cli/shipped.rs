@@ -1,5 +1,7 @@
 //! The built-in recipes (`builtin:NAME`) with the files that they name and their samples.
 
+use crate::diag::diagnostic::list;
+use crate::diag::similar_word;
 use include_dir::{Dir, include_dir};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -19,6 +21,19 @@ pub fn names() -> Vec<&'static str> {
         .collect();
     all.sort_unstable();
     all
+}
+
+/// The help text for an unknown name, which has no prefix: the nearest one, or all of them.
+pub fn did_you_mean(name: &str) -> String {
+    let names = names();
+    match similar_word(name, names.iter().copied()) {
+        Some(near) => format!("did you mean `{PREFIX}{near}`?"),
+        None => {
+            let all: Vec<String> = names.iter().map(|name| format!("{PREFIX}{name}")).collect();
+            let all: Vec<&str> = all.iter().map(String::as_str).collect();
+            format!("known are {}", list(&all))
+        }
+    }
 }
 
 /// The text of a recipe; `name` has no prefix.

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static READ: AtomicBool = AtomicBool::new(false);
 
-/// Notes that stdin was read because the command line asked for it.
-pub fn was_read() {
-    READ.store(true, Ordering::Relaxed);
+/// Notes that stdin is read because the command line asked for it. Returns whether it had been read before.
+pub fn was_read() -> bool {
+    READ.swap(true, Ordering::Relaxed)
 }
 
 /// The warning about unread data on stdin, if there is any. A terminal, an empty pipe and `/dev/null` have none.

@@ -216,7 +216,9 @@ impl<'a> Reader<'a> {
 
     /// Checks `version: 1`, the only version.
     pub fn version(&mut self, problems: &mut Problems) {
-        let Some(node) = self.need("version", problems) else {
+        let Some(node) = self.node("version") else {
+            let message = format!("`version` is missing in {}", self.what);
+            problems.push(Diagnostic::error("missing-key", self.head(), message).help("add `version: 1`"));
             return;
         };
         if plain(node) != Some("1") {

@@ -5,8 +5,9 @@ use super::files::PathPattern;
 use super::hosts;
 use super::model::{Policy, PolicySet, Rule, RuleEffect};
 use super::names::{fold, fold_path, is_deceptive, is_invisible};
-use super::needs::Need;
-use super::protected::{self, Below};
+use super::needs::{Need, prefix_of};
+use super::protected::{self, Below, ProtectedName};
+use super::rule_match::opens_repository;
 use super::secrets_like::{secret_like, secret_like_dir};
 use super::shell::CommandRefusal;
 use crate::base::access::{FsView, PathStatus, ResolvedPath};
@@ -177,13 +178,17 @@ pub(super) fn protects(
     let path = place.shown();
     let fix = |name: &str| format!("only a rule that names {name} itself in `paths` opens it for writing");
     if let Some(entry) = protected::entry_of(&place.path)
-        && !names(policy, need, asked, |pattern| {
-            (pattern.names_protected(entry) && pattern.covers(place, true))
-                || (need.is_git_repository() && pattern.opens_repository())
-        })
+        && !opened(place, entry, need, policy, asked)
     {
         let reason = format!("{path} is protected ({})", entry.what);
-        return Some(stop("protected_path", reason, fix(path)));
+        let fix = match need {
+            Need::ShellWrite(_, Some(simple)) if need.is_git_repository() => {
+                let command = prefix_of(simple);
+                format!("only an `allow` rule for `{command}` with `.git/**` in its own `paths` opens it")
+            }
+            _ => fix(path),
+        };
+        return Some(stop("protected_path", reason, fix));
     }
     if let Some(entry) = protected::entry_above(&set.above, &place.path) {
         let reason = format!(
@@ -210,6 +215,26 @@ pub(super) fn protects(
         return Some(stop("protected_path", reason, "change it outside the run".to_owned()));
     }
     None
+}
+
+/// Whether a rule opens a protected path: the repository's own directory by the rule for the git command, as the sandbox
+/// opens it, anything else by naming it.
+fn opened(
+    place: &ResolvedPath,
+    entry: &ProtectedName,
+    need: &Need<'_>,
+    policy: &Policy,
+    asked: &PolicyInput<'_>,
+) -> bool {
+    if let Need::ShellWrite(_, Some(simple)) = need
+        && need.is_git_repository()
+    {
+        let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
+        return allow.any(|rule| opens_repository(rule, simple, asked));
+    }
+    names(policy, need, asked, |pattern| {
+        pattern.names_protected(entry) && pattern.covers(place, true)
+    })
 }
 
 /// pytest loads it for every test in its directory and below, so it is protected where a rule freezes tests.

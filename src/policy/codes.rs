@@ -72,7 +72,7 @@ pub const CODES: &[Code] = &[
     plain(
         "protected_path",
         "the path is protected and no rule names it literally",
-        "name the path itself in `paths`",
+        "name the path itself in `paths`; for git commands, list `.git/**` in their own rule",
     ),
     plain(
         "secret_like_path",

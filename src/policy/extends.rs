@@ -14,7 +14,7 @@ use crate::base::budget::Budget;
 use crate::base::event::{PolicyPart, PolicyText};
 use crate::base::ids::hex;
 use crate::base::ruling::Decision;
-use crate::diag::{Shape, SourceFiles, YamlNode, parse as parse_yaml};
+use crate::diag::{Shape, SourceFiles, Span, YamlNode, parse as parse_yaml};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -110,6 +110,8 @@ pub(super) struct Body {
     pub limits: Option<Budget>,
     pub delivery: DeliveryLimits,
     pub env_pass: Option<Vec<String>>,
+    /// The positions of the entries of `env_pass`.
+    pub env_at: Vec<(String, Span)>,
     /// Argument profiles, by program.
     pub profiles: Option<Arc<OwnProfiles>>,
 }
@@ -138,6 +140,7 @@ impl Body {
         self.sandbox.network = self.sandbox.network.take().or(all.sandbox.network);
         self.sandbox.toolchains = united(self.sandbox.toolchains.take(), all.sandbox.toolchains);
         self.env_pass = self.env_pass.take().or(all.env_pass);
+        self.env_at.extend(all.env_at);
         self.limits = lowest(self.limits.take(), all.limits);
         self.delivery = self.delivery.lowered_by(all.delivery);
         self.profiles = with_profiles(self.profiles.take(), all.profiles);
@@ -154,6 +157,7 @@ impl Body {
         self.sandbox.network = united(self.sandbox.network.take(), other.sandbox.network);
         self.sandbox.toolchains = united(self.sandbox.toolchains.take(), other.sandbox.toolchains);
         self.env_pass = united(self.env_pass.take(), other.env_pass);
+        self.env_at.extend(other.env_at);
         self.limits = lowest(self.limits.take(), other.limits);
         self.delivery = self.delivery.lowered_by(other.delivery);
         self.profiles = with_profiles(self.profiles.take(), other.profiles);

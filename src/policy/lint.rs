@@ -3,7 +3,8 @@
 mod shadow;
 
 use super::files::PathPattern;
-use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, SHELL, ToolPattern, WishedLevel};
+use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, RuleRuns, SHELL, ToolPattern, WishedLevel};
+use super::profiles::ValueClass;
 use super::rule_match::{file_fits, path_fits};
 use super::secrets_like::secret_like;
 use super::shell::PrefixWord;
@@ -117,9 +118,22 @@ const NETWORK: &[&str] = &[
 
 /// All warnings, sorted by position. Rules of presets are not checked.
 pub fn lint(set: &PolicySet) -> Vec<Diagnostic> {
+    warnings(set, true)
+}
+
+/// The warnings on what could be read of policies that have errors: on their sound rules, and none that another rule
+/// might answer.
+pub fn lint_sound(set: &PolicySet) -> Vec<Diagnostic> {
+    warnings(set, false)
+}
+
+fn warnings(set: &PolicySet, whole: bool) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for policy in &set.files {
-        let own = || policy.rules.iter().filter(|rule| !rule.name.starts_with("builtin:"));
+        let own = || {
+            let rules = policy.rules.iter().filter(|rule| rule.sound);
+            rules.filter(|rule| !rule.name.starts_with("builtin:"))
+        };
         for rule in own() {
             code_execution(rule, &mut found);
             network(rule, &mut found);
@@ -128,17 +142,50 @@ pub fn lint(set: &PolicySet) -> Vec<Diagnostic> {
             profile(rule, &mut found);
             programs(policy, rule, &mut found);
             other_readers(policy, rule, &mut found);
-            if let RuleEffect::Modify { .. } = rule.effect {
+            shadowed(policy, rule, &mut found);
+            if whole {
+                closed_repository(policy, rule, &mut found);
                 unused_modify(policy, rule, &mut found);
             }
-            shadowed(policy, rule, &mut found);
         }
         environment(policy, &mut found);
         unconfined(policy, &mut found);
-        profiles(policy, &mut found);
+        if whole {
+            profiles(policy, &mut found);
+        }
     }
     sort(&mut found);
     found
+}
+
+/// What rules of presets grant that the same rule of a file would be warned about: programs that run any code, one line
+/// for each rule. They are notes and no warnings, since a policy names its presets on purpose.
+pub fn notes(set: &PolicySet) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for rule in set.files.iter().flat_map(|policy| &policy.rules) {
+        let free = rule.effect == RuleEffect::Allow && rule.any_args && rule.is_about_builtin(SHELL);
+        if !free || !rule.name.starts_with("builtin:") {
+            continue;
+        }
+        let runs_code = |prefix: &&CommandPrefix| {
+            rule.runs == Some(RuleRuns::Anything)
+                || begins(prefix, RUNNERS).is_some_and(|program| bare(prefix, program))
+        };
+        let commands = rule.commands.iter().flatten().filter(runs_code);
+        let programs: Vec<String> = commands.map(|prefix| format!("`{}`", prefix.text)).collect();
+        if programs.is_empty() {
+            continue;
+        }
+        let line = format!(
+            "Note: `{}` runs {} with any arguments: whoever may write a file may run anything in the sandbox.",
+            rule.name,
+            programs.join(", ")
+        );
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
 }
 
 fn warn(found: &mut Vec<Diagnostic>, code: &'static str, span: crate::diag::Span, message: String, help: &str) {
@@ -316,20 +363,91 @@ fn patterns(rule: &Rule, found: &mut Vec<Diagnostic>) {
         }
         let protected = super::protected::entry_of(text).is_some_and(|entry| pattern.names_protected(entry));
         if rule.effect == RuleEffect::Allow && (protected || pattern.names_secret()) {
-            let what = if secret_like(text).is_some() {
+            let what = if text == ".git" {
+                "only this name, and nothing for git commands"
+            } else if secret_like(text).is_some() {
                 "a secret-like file"
             } else {
                 "a protected path"
+            };
+            let help = match text {
+                ".git" => "for git commands, list `.git/**` in the `paths` of the rule that allows them",
+                _ => "keep it only if the task needs it",
             };
             warn(
                 found,
                 "opens-protected",
                 rule.span,
                 format!("`{text}` opens {what}"),
-                "keep it only if the task needs it",
+                help,
+            );
+        }
+        if rule.effect == RuleEffect::Allow && pattern.opens_repository() && !protected && !rule.is_about_builtin(SHELL)
+        {
+            warn(
+                found,
+                "opens-nothing",
+                rule.span,
+                format!("`{text}` opens nothing here: only the rule of a git command opens `.git` with it"),
+                "list it in the `paths` of the rule that allows the git commands, or leave it out",
             );
         }
     }
+}
+
+/// Warns about git commands that write `.git` where no rule opens it: they are denied, whatever the rule says.
+fn closed_repository(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
+    let suspends = rule.effect == RuleEffect::Suspend;
+    if (!suspends && rule.effect != RuleEffect::Allow) || !rule.is_about_builtin(SHELL) {
+        return;
+    }
+    for prefix in rule.commands.iter().flatten() {
+        if !writes_repository(prefix, suspends) || is_repository_open(policy, prefix) {
+            continue;
+        }
+        let (message, help) = match suspends {
+            true => (
+                format!("`{}` is denied where it writes `.git`, and not suspended", prefix.text),
+                "add an `allow` rule for it with `.git/**` in `paths`, which this rule then suspends",
+            ),
+            false => (
+                format!(
+                    "`{}` writes `.git`, which this rule does not open: it is denied",
+                    prefix.text
+                ),
+                "add `.git/**` to the `paths` of this rule, or leave the command out",
+            ),
+        };
+        warn(found, "closed-repository", prefix.span, message, help);
+    }
+}
+
+/// Whether the git command that a rule names writes the repository's own directory; `with_names`: also one that does so
+/// only where it is given the name of a branch or tag.
+fn writes_repository(prefix: &CommandPrefix, with_names: bool) -> bool {
+    let words: Vec<&str> = prefix.text.split_whitespace().collect();
+    let (Some((&"git", rest)), Some(profile)) = (words.split_first(), super::profiles::builtin("git")) else {
+        return false;
+    };
+    let fits = |name: &[String]| name.len() <= rest.len() && name.iter().zip(rest).all(|(one, other)| one == other);
+    let subs = profile.subs.iter().filter(|(name, _)| fits(name));
+    subs.max_by_key(|(name, _)| name.len())
+        .is_some_and(|(_, section)| section.repository || (with_names && section.more == Some(ValueClass::Ref)))
+}
+
+/// Whether an allow rule for the command, or for a wider or narrower one, opens `.git` to git.
+fn is_repository_open(policy: &Policy, prefix: &CommandPrefix) -> bool {
+    let related =
+        |other: &CommandPrefix| prefix.words.starts_with(&other.words) || other.words.starts_with(&prefix.words);
+    let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
+    allow.any(|rule| {
+        rule.is_about_builtin(SHELL)
+            && rule.paths.iter().flatten().any(PathPattern::opens_repository)
+            && rule
+                .commands
+                .as_ref()
+                .is_none_or(|prefixes| prefixes.iter().any(related))
+    })
 }
 
 fn is_mcp(tool: &ToolPattern) -> bool {
@@ -478,6 +596,9 @@ fn reads(policy: &Policy, tool: &str, pattern: &PathPattern) -> bool {
 }
 
 fn unused_modify(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
+    if !matches!(rule.effect, RuleEffect::Modify { .. }) {
+        return;
+    }
     let allows = policy.rules.iter().filter(|other| other.effect == RuleEffect::Allow);
     let mut useful = allows.filter(|other| {
         let mine = |tool: &ToolPattern| match tool {
@@ -531,9 +652,6 @@ fn profiles(policy: &Policy, found: &mut Vec<Diagnostic>) {
 }
 
 fn environment(policy: &Policy, found: &mut Vec<Diagnostic>) {
-    let Some(span) = policy.rules.first().map(|rule| rule.span) else {
-        return;
-    };
     for name in policy.env_pass.iter().flatten() {
         let upper = name.to_uppercase();
         let secret = ["TOKEN", "SECRET", "KEY", "PASS", "CRED"]
@@ -548,15 +666,13 @@ fn environment(policy: &Policy, found: &mut Vec<Diagnostic>) {
             } else {
                 "decides which code runs"
             };
-            let span = crate::diag::Span {
-                start: 0,
-                end: 0,
-                ..span
+            let Some((_, span)) = policy.env_at.iter().find(|(known, _)| known == name) else {
+                continue;
             };
             warn(
                 found,
                 "risky-variable",
-                span,
+                *span,
                 format!("`env.pass` passes `{name}` to commands: it {why}"),
                 "leave it out unless a command must have it",
             );

@@ -49,6 +49,21 @@ pub fn load_with(
     known: &KnownTools,
     extended: &Extended,
 ) -> Result<(PolicySet, Vec<Diagnostic>), Vec<Diagnostic>> {
+    let (set, problems) = check_with(files, sources, known, extended);
+    match any_error(&problems) {
+        true => Err(problems),
+        false => Ok((set, problems)),
+    }
+}
+
+/// Like [`load_with`], for a check that reports everything at once: all problems, sorted, and the set as far as it could
+/// be read. If one of the problems is an error, nothing may be ruled by the set.
+pub fn check_with(
+    files: &mut SourceFiles,
+    sources: &[PolicySource],
+    known: &KnownTools,
+    extended: &Extended,
+) -> (PolicySet, Vec<Diagnostic>) {
     let builtin = [PolicySource {
         name: DEFAULT.to_owned(),
         text: super::presets::text(DEFAULT, None, &[]).unwrap_or_default(),
@@ -76,17 +91,13 @@ pub fn load_with(
         hidden: Vec::new(),
         above: Vec::new(),
     };
-    if !any_error(&problems) {
-        for policy in &set.files {
-            problems.extend(policy.rules.iter().flat_map(|rule| failed_examples(policy, rule)));
-        }
+    for policy in &set.files {
+        // The examples of a rule with an error would only repeat it.
+        let sound = policy.rules.iter().filter(|rule| rule.sound);
+        problems.extend(sound.flat_map(|rule| failed_examples(policy, rule)));
     }
     sort(&mut problems);
-    if any_error(&problems) {
-        Err(problems)
-    } else {
-        Ok((set, problems))
-    }
+    (set, problems)
 }
 
 /// A warning for a policy that depends on the tree's toolchains if none is recognised in the tree.

@@ -38,6 +38,6 @@ pub mod words;
 pub use changes::{Author, ChangeRuling, rule_change};
 pub use decide::{decide, decide_with, ruled_commands};
 pub use extends::Extended;
-pub use load::{PolicySource, check_names, load, load_with};
+pub use load::{PolicySource, check_names, check_with, load, load_with};
 pub use model::{KnownTool, KnownTools, PolicySet, SandboxWish, Uses, WishedLevel};
 pub use set::Protected;

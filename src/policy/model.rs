@@ -39,6 +39,8 @@ pub struct Policy {
     pub(super) limits: Budget,
     pub(super) delivery: DeliveryLimits,
     pub(super) env_pass: Option<Vec<String>>,
+    /// The positions of the entries of `env.pass`, for warnings.
+    pub(super) env_at: Vec<(String, Span)>,
     /// Argument profiles of this file, by program.
     pub(super) profiles: Option<Arc<OwnProfiles>>,
     /// Whether it is a recipe's own policy, which can only restrict: whatever it does not mention is unchanged.
@@ -160,6 +162,8 @@ pub struct Rule {
     /// or lifts `writes` or `runs`.
     pub spells_options: bool,
     pub examples: Examples,
+    /// Whether it was read without an error. A policy with another rule is refused, after every problem has been found.
+    pub sound: bool,
 }
 
 /// The value of `writes` on a rule.

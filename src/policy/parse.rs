@@ -11,6 +11,7 @@ use crate::base::budget::Budget;
 use crate::base::event::PolicyPart;
 use crate::base::ruling::Decision;
 use crate::base::secret::is_model_key;
+use crate::diag::diagnostic::any_error;
 use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{
     Diagnostic, FileKind, MapEntry, Reader, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean, file_line,
@@ -45,6 +46,7 @@ pub fn policy(
         sandbox: body.sandbox,
         limits: body.limits.unwrap_or_default(),
         env_pass: body.env_pass,
+        env_at: body.env_at,
         profiles: body.profiles,
         delivery: body.delivery,
         narrows: false,
@@ -84,6 +86,13 @@ fn body(
         }
     };
     let known = walk.known;
+    if root.is_null() {
+        problems.push(
+            Diagnostic::error("missing-key", files.whole(file).point(), "the policy is empty")
+                .help("begin with `version: 1`, and list what is allowed under `rules` or `extends`"),
+        );
+        return None;
+    }
     refuse_empty(&root, problems);
     let mut reader = Reader::open(&root, "the policy", problems)?;
     reader.version(problems);
@@ -117,7 +126,12 @@ fn body(
         .iter()
         .filter_map(|node| rule::parse(files, node, &home, problems))
         .collect();
+    let before = problems.len();
     let profiles = profiles(files, entries, problems);
+    if any_error(problems.get(before..).unwrap_or_default()) {
+        // What the rules mean depends on the profiles.
+        rules.iter_mut().for_each(|rule| rule.sound = false);
+    }
     tell_apart(files, &mut rules);
     let mut body = Body {
         default: default.map(|default| default.value),
@@ -125,7 +139,12 @@ fn body(
         sandbox,
         limits,
         delivery: delivery.unwrap_or_default(),
-        env_pass: env,
+        env_at: env
+            .iter()
+            .flatten()
+            .map(|name| (name.value.clone(), name.span))
+            .collect(),
+        env_pass: env.map(|names| names.into_iter().map(|name| name.value).collect()),
         profiles,
     };
     let own = body.sandbox.toolchains.clone();
@@ -360,7 +379,7 @@ fn micros(dollars: f64) -> u64 {
     (dollars * 1_000_000.0).round() as u64
 }
 
-fn env(mut block: Reader<'_>, problems: &mut Problems) -> Option<Vec<String>> {
+fn env(mut block: Reader<'_>, problems: &mut Problems) -> Option<Vec<Spanned<String>>> {
     let node = block.node("pass");
     block.finish(problems);
     let names = match node.map(|node| &node.shape) {
@@ -388,7 +407,7 @@ fn env(mut block: Reader<'_>, problems: &mut Problems) -> Option<Vec<String>> {
             problems.push(Diagnostic::error("model-key", name.span, message).help(help));
         }
     }
-    Some(names.into_iter().map(|name| name.value).collect())
+    Some(names)
 }
 
 /// `profiles`: one or more program names and the profile that they share.

@@ -9,6 +9,7 @@ use super::model::{
 use super::shell::parse_prefix;
 use super::text_values::{string, strings};
 use crate::base::call::ToolKind;
+use crate::diag::diagnostic::any_error;
 use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{
     Diagnostic, Reader, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean, file_line, similar_word,
@@ -25,6 +26,7 @@ const EFFECTS: [&str; 4] = ["allow", "deny", "suspend", "modify"];
 
 /// Reads one entry of `rules`.
 pub fn parse(files: &SourceFiles, node: &YamlNode, home: &Home<'_>, problems: &mut Problems) -> Option<Rule> {
+    let before = problems.len();
     let mut reader = Reader::open(node, "this rule", problems)?;
     let head = reader.head();
     let tools_of = EFFECTS.map(|effect| (effect, reader.node(effect)));
@@ -107,8 +109,10 @@ pub fn parse(files: &SourceFiles, node: &YamlNode, home: &Home<'_>, problems: &m
         writes: writes.map(|writes| writes.value),
         runs: runs.map(|runs| runs.value),
         examples,
+        sound: true,
     };
     rule.except = except.map(|node| except_of(&rule, node, problems)).unwrap_or_default();
+    rule.sound = !any_error(problems.get(before..).unwrap_or_default());
     Some(rule)
 }
 

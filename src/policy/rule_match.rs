@@ -2,6 +2,7 @@
 //! possible match counts).
 
 use super::bounds::concerns;
+use super::files::PathPattern;
 use super::hosts::{self, HostPattern, UrlRefused};
 use super::model::{CommandPrefix, Except, Rule, RuleEffect, RuleRuns};
 use super::needs::Need;
@@ -63,6 +64,31 @@ pub(super) fn file_fits(rule: &Rule, place: &ResolvedPath, writing: bool) -> Res
         return miss("narrowed to something other than paths");
     }
     path_fits(rule, place, writing)
+}
+
+/// Whether an allow rule opens the repository's own directory to this git command: it names the command and lists
+/// `.git/**` in its own `paths`.
+pub(super) fn opens_repository(rule: &Rule, simple: &Simple, asked: &PolicyInput<'_>) -> bool {
+    let names_it = |prefixes: &Vec<CommandPrefix>| {
+        let mut prefixes = prefixes.iter();
+        prefixes.any(|prefix| best_match(&prefix.words, simple, rule.any_args).is_some())
+    };
+    rule.is_about(asked.tool, asked.kind, asked.origin)
+        && rule.paths.iter().flatten().any(PathPattern::opens_repository)
+        && rule.commands.as_ref().is_none_or(names_it)
+}
+
+/// Whether all `paths` of a rule only open the repository to git.
+fn opens_only_repository(rule: &Rule) -> bool {
+    let opens = |patterns: &Vec<PathPattern>| patterns.iter().all(PathPattern::opens_repository);
+    rule.paths.as_ref().is_some_and(opens)
+}
+
+fn path_not_touched(rule: &Rule, place: &ResolvedPath) -> Result<(), Mismatch> {
+    match rule.except.paths.iter().any(|pattern| pattern.touches(place, false)) {
+        true => miss("excepted"),
+        false => Ok(()),
+    }
 }
 
 /// Whether the `paths` of an allow rule cover a place and its `except` does not touch it.
@@ -177,6 +203,10 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     for (used, writing) in files {
         match &used.place {
             Some(place) if writing && simple.program == "git" && place.path == ".git" => {}
+            // `.git/**` opens the repository to git; alone it does not narrow what git reads.
+            Some(place) if !writing && simple.program == "git" && opens_only_repository(rule) => {
+                path_not_touched(rule, place)?;
+            }
             Some(place) => path_fits(rule, place, writing)?,
             None if rule.paths.is_some() && simple.deferred.is_none() => {
                 return miss("a path is not known before the command runs");
@@ -292,15 +322,17 @@ fn allows_shell_write(
             (Some(_), Some(simple)) => command(rule, simple).is_ok(),
             (Some(_), None) => false,
         };
-        let repository = by.is_some_and(|simple| simple.program == "git" && place.path == ".git")
-            && rule
-                .paths
-                .iter()
-                .flatten()
-                .any(super::files::PathPattern::opens_repository);
-        if command_fits && (repository || path_fits(rule, place, true).is_ok()) {
+        let fits = match by.filter(|simple| simple.program == "git" && place.path == ".git") {
+            Some(simple) => opens_repository(rule, simple, asked),
+            None => path_fits(rule, place, true).is_ok(),
+        };
+        if command_fits && fits {
             return Ok(());
         }
+    }
+    if by.is_some_and(|simple| simple.program == "git") && place.path == ".git" {
+        // The sandbox opens the repository for the rules of commands only.
+        return miss("does not list `.git/**` in the rule for the git command");
     }
     if !rule.is_about_builtin("write_file") {
         return miss("does not allow `write_file`");
@@ -424,7 +456,7 @@ fn forbids_command(rule: &Rule, prefixes: &[CommandPrefix], need: &Need<'_>) -> 
         let reads = simple.reads.iter().map(|used| (used, false));
         reads.chain(simple.writes.iter().map(|used| (used, true)))
     };
-    let touched = |patterns: &[super::files::PathPattern]| {
+    let touched = |patterns: &[PathPattern]| {
         places().any(|(used, writing)| match &used.place {
             Some(place) => patterns.iter().any(|pattern| pattern.touches(place, writing)),
             None => !simple.judged_at_exec,

@@ -1,9 +1,9 @@
-//! `policy suggest`: the smallest rules that would have allowed what a run did. Accesses that a person should decide
-//! about are listed in comments instead.
+//! `policy suggest`: the smallest rules that, added to a run's own policies, would have allowed what it did. Accesses
+//! that a person should decide about are listed in comments instead.
 
 use super::files::PathPattern;
 use super::hosts::{self, UrlTarget};
-use super::model::{PolicySet, SHELL, WishedLevel};
+use super::model::{PolicySet, SHELL, Uses, WishedLevel};
 use super::needs::{hides_subcommand, line, prefix_of};
 use super::rule_match;
 use super::shell::{self, Grants};
@@ -12,9 +12,10 @@ use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::Unruled;
 use crate::base::grant::JudgedExec;
 use crate::base::quote::{shell_word, yaml_string};
-use crate::base::ruling::{Decision, Ruling};
+use crate::base::ruling::{Decision, PolicyInput, Ruling};
 use crate::diag::diagnostic;
 use crate::diag::render::escape;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -25,6 +26,7 @@ pub struct RecordedCall {
     pub tool: String,
     pub kind: ToolKind,
     pub origin: ToolOrigin,
+    pub args: Value,
     pub access: Access,
     pub ruling: Ruling,
 }
@@ -74,8 +76,8 @@ const OPEN: &[&str] = &[
 /// More files than this in one directory become `DIR/**`.
 const MANY: usize = 3;
 
-/// The text of a policy file that allows what these runs did, as far as rules should. Deterministic; the text loads
-/// without an error.
+/// The text of a policy file that allows what these runs did beyond their own policies, as far as rules should.
+/// Deterministic; the text loads without an error.
 pub fn suggest(runs: &[RecordedRun], terrain: &FsView<'_>) -> String {
     let mut used = Used::default();
     for run in runs {
@@ -93,7 +95,11 @@ fn note_run(run: &RecordedRun, terrain: &FsView<'_>, used: &mut Used) {
         assignments: &granted,
         profiles: policies.and_then(PolicySet::profiles),
     };
-    for call in &run.calls {
+    let missed = run
+        .calls
+        .iter()
+        .filter(|call| !policies.is_some_and(|set| is_allowed(set, call, terrain)));
+    for call in missed {
         note(call, terrain, &grants, used);
     }
     for exec in &run.shown.execs {
@@ -102,6 +108,26 @@ fn note_run(run: &RecordedRun, terrain: &FsView<'_>, used: &mut Used) {
     for unruled in &run.shown.unruled {
         note_change(unruled, used);
     }
+}
+
+/// Whether the run's own policies, to which the rules are added, allowed the call and still do. An earlier version may
+/// have allowed what this one denies.
+fn is_allowed(policies: &PolicySet, call: &RecordedCall, terrain: &FsView<'_>) -> bool {
+    let runs = |ruling: &Ruling| matches!(ruling.decision, Decision::Allow | Decision::Modify);
+    let asked = PolicyInput {
+        tool: &call.tool,
+        kind: call.kind,
+        origin: &call.origin,
+        args: &call.args,
+    };
+    runs(&call.ruling)
+        && runs(&super::decide(
+            policies,
+            &asked,
+            &call.access,
+            terrain,
+            &Uses::default(),
+        ))
 }
 
 /// Moves the paths that no rule can name to what is not suggested.
@@ -288,7 +314,7 @@ pub fn header(policies: &BTreeSet<String>) -> String {
     };
     let place = escape(&place);
     format!(
-        "# What would have allowed what these runs did. Read it before you use it.\n\
+        "# What these runs lacked: rules for what their policies do not allow. Read it before you use it.\n\
          # It goes into {place}:\n\
          # - the entries of `rules` into the list `rules` there, and those of `extends` into `extends`;\n\
          # - the hosts of `sandbox.network`, if any are suggested, into `sandbox: {{ network: [HOST] }}` there.\n\
@@ -348,6 +374,9 @@ fn render(used: &Used) -> String {
         let hosts: Vec<String> = hosts.iter().map(|host| yaml_string(host)).collect();
         out.push_str("sandbox:\n  # Every command can send what it can read to these hosts.\n");
         let _ = writeln!(out, "  network: [{}]", hosts.join(", "));
+    }
+    if rules.is_empty() && used.left.is_empty() && !out.contains("extends:") {
+        out.push_str("# Nothing is missing.\n");
     }
     if !used.left.is_empty() {
         out.push_str("# Not suggested; a person should look at these:\n");

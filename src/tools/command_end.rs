@@ -42,10 +42,40 @@ pub(super) fn undone_failure(undone: &[Undone]) -> Option<ToolFailure> {
         "protected_path" => strictest.to_owned(),
         code => format!("denied:{code}"),
     };
+    let in_git = |undone: &Undone| undone.path.split('/').any(|name| name == ".git");
+    let fix = match undone.iter().any(in_git) {
+        true => {
+            "In `.git`, an `allow` rule for the git command that lists `.git/**` in `paths` would allow it, except for \
+             configuration, hooks and info; elsewhere, a rule that names the path."
+        }
+        false => "A rule that names the path would allow it.",
+    };
     let message = format!(
-        "[denied ({}): the command changed {}. A rule that names the path would allow it.]",
+        "[denied ({}): the command changed {}. {fix}]",
         codes.join(", "),
         described(undone)
     );
     Some(ToolFailure { kind, message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::event::PathChange;
+
+    #[test]
+    fn a_denial_in_git_names_the_entry_that_opens_it() {
+        let told = |path: &str| {
+            let undone = Undone {
+                path: path.to_owned(),
+                code: "protected_path".to_owned(),
+                rule: None,
+                restored: true,
+                change: PathChange::Modified,
+            };
+            undone_failure(&[undone]).unwrap().message
+        };
+        assert!(told(".git/refs/tags/v1").contains("lists `.git/**` in `paths`"));
+        assert!(told("AGENTS.md").contains("A rule that names the path would allow it.]"));
+    }
 }

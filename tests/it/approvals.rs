@@ -1,7 +1,7 @@
 //! What an approval is about, what a resume believes, and whose tree it works on.
 
 use super::forged::{elsewhere, forged_journal};
-use super::harness::{Done, World, git_in, says, script, shell};
+use super::harness::{Done, World, git_in, project, says, script, shell};
 use serde_json::Value;
 use std::process::Command;
 
@@ -239,4 +239,56 @@ fn a_journal_that_came_with_the_tree_names_no_policy_of_its_own() {
     let policy = world.path().join("policy.yaml").to_string_lossy().into_owned();
     resume(&world, &["--approve", &named, "--policy", &policy]).exits(0);
     assert_eq!(world.read("x.txt"), "x\n");
+}
+
+#[test]
+fn what_the_readme_suspends_works_when_it_is_approved() {
+    let readme = std::fs::read_to_string(project().join("README.md")).unwrap();
+    let (_, policy) = readme.split_once("```yaml\nversion: 1\nextends:").unwrap();
+    let policy = format!("version: 1\nextends:{}", policy.split_once("```").unwrap().0);
+    // The example needs no toolchain of this machine.
+    let policy = policy.replace(", toolchains: [rust]", "");
+    let world = World::repo(&[("docs/a.md", "one\n")]);
+    let replies = script(&[shell("rm docs/a.md"), says("done")]);
+    world.run(&replies, &policy, &["-p", "x"]).exits(5);
+    assert!(world.ws().join("docs/a.md").exists());
+    resume(&world, &["--approve", &named(&world)]).exits(0);
+    assert!(!world.ws().join("docs/a.md").exists());
+}
+
+/// The fix that a denial prints, done: `.git/**` in the rule of the git command.
+#[test]
+fn git_writes_its_repository_where_its_own_rule_opens_it() {
+    for level in ["full", "landlock"] {
+        let git = |paths: &str| {
+            format!(
+                "version: 1\nextends: [builtin:look]\nrules:\n  - {{ allow: run_shell_command, commands: [git add, \
+                 git commit, git tag]{paths} }}\n  - {{ suspend: run_shell_command, commands: [git tag], because: a \
+                 person }}\nsandbox: {{ level: {level} }}\n"
+            )
+        };
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let replies = script(&[shell("git tag v1"), says("done")]);
+        let done = world.run(&replies, &git(""), &["-p", "x"]);
+        assert_ne!(done.code, 5, "an approval could not help: {}", done.stderr);
+        let denied = world.result()["denied"][0].clone();
+        assert_eq!(denied["code"], "protected_path", "{denied}");
+        assert!(denied["fix"].as_str().unwrap().contains("`.git/**`"), "{denied}");
+
+        let world = World::repo(&[("a.txt", "one\n")]);
+        for (key, value) in [("user.name", "a"), ("user.email", "a@example.org")] {
+            world.git(&["config", key, value]);
+        }
+        std::fs::write(world.ws().join("new.txt"), "new\n").unwrap();
+        let open = git(", paths: [\".git/**\"]");
+        let commit = shell("git add new.txt && git commit -q -m two");
+        world.run(&script(&[commit, says("done")]), &open, &["-p", "x"]);
+        assert_eq!(world.git(&["log", "-1", "--format=%s"]).trim(), "two", "{level}");
+
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let replies = script(&[shell("git tag v1"), says("done")]);
+        world.run(&replies, &open, &["-p", "x"]).exits(5);
+        resume(&world, &["--approve", &named(&world)]).exits(0);
+        assert_eq!(world.git(&["tag"]).trim(), "v1", "{level}");
+    }
 }

@@ -204,3 +204,24 @@ fn what_a_run_puts_into_the_tree_adds_no_toolchain_to_its_resume() {
     let told = world.call(&["policy", "explain", &policy, "--command", "node --version"]);
     assert!(told.exits(0).stdout.contains("allow"));
 }
+
+#[test]
+fn stdin_is_taken_wherever_a_file_is_and_once() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let policy = world.beside("p.yaml", "version: 1\nextends: [builtin:look]\n");
+    let cases = "version: 1\ncases: [{ command: ls, expect: allow }]\n";
+    world
+        .call_with(&["policy", "test", &policy, "--cases", "-"], cases)
+        .exits(0);
+    let wrong = world
+        .call_with(&["policy", "test", &policy, "--cases", "-"], "cases: 1\n")
+        .exits(3);
+    assert!(wrong.stderr.contains("stdin:1:"), "{}", wrong.stderr);
+    let call = ["policy", "explain", &policy, "--tool", "read_file", "--args", "@-"];
+    let told = world.call_with(&call, "{\"file_path\": \"a.txt\"}").exits(0).stdout;
+    assert!(told.starts_with("allow"), "{told}");
+    let twice = world
+        .call_with(&["policy", "test", "-", "--cases", "-"], cases)
+        .exits(2);
+    assert!(twice.stderr.contains("one option only"), "{}", twice.stderr);
+}

@@ -702,6 +702,38 @@ fn init_installs_what_the_files_of_the_repository_say() {
 }
 
 #[test]
+fn init_fits_the_forge_and_the_place() {
+    let world = World::repo(&[
+        ("requirements.txt", "pytest\n"),
+        (".gitignore", ".venv/\n"),
+        (".gitlab-ci.yml", "stages: [test]\n"),
+    ]);
+    world.file(".venv/bin/python", "");
+    let done = world.call(&["init"]).exits(0);
+    assert!(!world.ws().join(".github").exists(), "{}", done.stdout);
+    let jobs = world.read("ci/overnight.gitlab-ci.yml");
+    assert!(jobs.contains("git:origin/main:ci/fix-tests.yaml"), "{jobs}");
+    assert!(
+        done.stderr.contains("local: ci/overnight.gitlab-ci.yml"),
+        "{}",
+        done.stderr
+    );
+    let recipe = world.read("ci/fix-tests.yaml");
+    assert!(recipe.contains("isolate: { keep: [.venv] }"), "{recipe}");
+    world.call(&["recipe", "check", "ci/fix-tests.yaml"]).exits(0);
+
+    let world = World::repo(&[("sub/go.mod", "module x\n")]);
+    let done = world.call(&["init", "sub"]).exits(0);
+    assert!(done.stderr.contains("no workflow is written"), "{}", done.stderr);
+    assert!(!world.ws().join("sub/.github").exists() && world.ws().join("sub/ci").exists());
+
+    let world = World::repo(&[("go.mod", "module x\n")]);
+    world.git(&["remote", "add", "origin", "https://gitlab.example/x/y.git"]);
+    world.call(&["init"]).exits(0);
+    assert!(world.ws().join("ci/overnight.gitlab-ci.yml").is_file());
+}
+
+#[test]
 fn init_of_an_empty_directory_says_what_to_do() {
     let world = World::repo(&[]);
     let done = world.call(&["init"]).exits(8);

@@ -629,7 +629,9 @@ fn an_untrusted_recipe_gets_nothing_from_elsewhere() {
         "version: 1\nname: r\nsteps: [{ id: a, run: 'find \"$OVERNIGHT_RECIPE_DIR\" -type f | wc -l' }]\n",
     );
     let out = world.out().to_string_lossy().into_owned();
-    world.call(&["run", "r.yaml", "--out", &out]).exits(0);
+    let done = world.call(&["run", "r.yaml", "--out", &out]).exits(0);
+    let limits = done.stderr.lines().find(|line| line.contains("limits: ")).unwrap();
+    assert!(!limits.contains("cost"), "no model is asked: {limits}");
     assert_eq!(
         world.result()["steps"][0]["output"],
         "1\n",

@@ -762,6 +762,12 @@ fn stdin_is_read_once() {
     }
     let done = world.call(&["run", "builtin:no-such", "--model", &model]).exits(3);
     assert!(done.stderr.contains("there is no built-in recipe"), "{}", done.stderr);
+    let done = world.call(&["run", "builtin:fix-test", "--model", &model]).exits(3);
+    assert!(
+        done.stderr.contains("did you mean `builtin:fix-tests`?"),
+        "{}",
+        done.stderr
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::cli::refusal::Refusal;
 use crate::cli::schemas::SchemaKind;
 use crate::journal::{JournalError, place, store};
 use crate::workspace::toolchains;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Data about one toolchain.
 struct Kind {
@@ -164,17 +164,24 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
             }
         ));
     }
-    let files = [
+    let mut files = vec![
         (
             "ci/overnight-policy.yaml",
             SchemaKind::Policy.headed(&policy(&projects)),
         ),
         (name, SchemaKind::Recipe.headed(&recipe)),
-        (
-            ".github/workflows/overnight.yml",
-            workflow(&projects, dir, name, &default_branch(dir)),
-        ),
     ];
+    let above = repository_above(dir);
+    match &above {
+        Some(top) => out::stderr(&format!(
+            "overnight: no workflow is written: {} is below the top of the repository {}, where workflows are read; \
+             `overnight init {}` writes one and finds the projects below too",
+            dir.display(),
+            top.display(),
+            shell_word(&top.to_string_lossy()),
+        )),
+        None => files.push(pipeline(&projects, dir, name)),
+    }
     for (name, text) in files {
         let path = dir.join(name);
         let word = match std::fs::symlink_metadata(&path) {
@@ -186,12 +193,76 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
         };
         printed(&format!("{word}: {}\n", path.display()))?;
     }
+    if above.is_none() && is_gitlab(dir) {
+        out::stderr(&format!(
+            "overnight: add `include: [{{ local: {GITLAB} }}]` and the stages `overnight` and `deliver` to \
+             .gitlab-ci.yml, and name in {GITLAB} the project and revision that have overnight"
+        ));
+    }
     printed(&format!(
         "next: overnight run {recipe} --policy {policy} --model gemini/gemini-2.5-pro --isolate\n",
         recipe = shell_word(&dir.join(name).to_string_lossy()),
         policy = shell_word(&dir.join("ci/overnight-policy.yaml").to_string_lossy()),
     ))?;
     Ok(exit::PASSED)
+}
+
+/// The repository that contains the directory, if the directory is not its top.
+fn repository_above(dir: &Path) -> Option<PathBuf> {
+    let dir = dir.canonicalize().ok()?;
+    let top = dir.ancestors().find(|above| above.join(".git").exists())?;
+    (top != dir).then(|| top.to_owned())
+}
+
+/// The file of jobs for GitLab.
+const GITLAB: &str = "ci/overnight.gitlab-ci.yml";
+
+/// Whether pipelines of this repository run at GitLab: it has such a pipeline, or its remote is there and it has no
+/// workflows.
+fn is_gitlab(dir: &Path) -> bool {
+    let remote = || {
+        let settings = text_of(dir, ".git/config");
+        let mut lines = settings.lines().map(str::trim);
+        lines.any(|line| line.starts_with("url") && line.contains("gitlab"))
+    };
+    let workflows = dir.join(".github/workflows").is_dir();
+    dir.join(".gitlab-ci.yml").is_file() || (!workflows && remote())
+}
+
+/// The file that runs the recipe every night, and its text.
+fn pipeline(projects: &[Project], dir: &Path, recipe: &str) -> (&'static str, String) {
+    let branch = default_branch(dir);
+    match is_gitlab(dir) {
+        true => (GITLAB, gitlab(recipe, &branch)),
+        false => (
+            ".github/workflows/overnight.yml",
+            workflow(projects, dir, recipe, &branch),
+        ),
+    }
+}
+
+/// The jobs for GitLab, which extend those of the template of overnight.
+fn gitlab(recipe: &str, branch: &str) -> String {
+    format!(
+        "# Runs where a scheduled pipeline includes it: recipe and policy come from the default branch.\n\
+         include:\n\
+         \x20 # Name the project and the commit that have overnight.\n\
+         \x20 - {{ project: OWNER/overnight, ref: \"0000000000000000000000000000000000000000\", file: .gitlab/overnight.yml }}\n\
+         stages: [overnight, deliver]\n\
+         overnight-run:\n\
+         \x20 extends: .overnight\n\
+         \x20 stage: overnight\n\
+         \x20 rules: [{{ if: $CI_PIPELINE_SOURCE == \"schedule\" }}]\n\
+         \x20 variables:\n\
+         \x20   OVERNIGHT_RECIPE: git:origin/{branch}:{recipe}\n\
+         \x20   OVERNIGHT_POLICY: git:origin/{branch}:ci/overnight-policy.yaml\n\
+         \x20   OVERNIGHT_MODEL: gemini/gemini-2.5-pro\n\
+         overnight-run-deliver:\n\
+         \x20 extends: .overnight-deliver\n\
+         \x20 stage: deliver\n\
+         \x20 needs: [overnight-run]\n\
+         \x20 rules: [{{ if: $CI_PIPELINE_SOURCE == \"schedule\" }}]\n"
+    )
 }
 
 /// Whether the directory contains nothing but a repository.
@@ -380,14 +451,7 @@ fn recipe(first: &Project, projects: &[Project], dir: &Path) -> String {
         "" => test,
         place => format!("cd {place} && {test}"),
     };
-    let nodes = projects.iter().filter(|project| project.kind.name == "node");
-    let modules = nodes.flat_map(|project| project.places.iter().take(MOST_PLACES));
-    let modules: Vec<String> = modules
-        .map(|place| match place.as_str() {
-            "" => "node_modules".to_owned(),
-            place => format!("{place}/node_modules"),
-        })
-        .collect();
+    let modules = kept(projects, dir);
     let isolate = match modules.is_empty() {
         true => String::new(),
         false => format!("isolate: {{ keep: [{}] }}\n", modules.join(", ")),
@@ -427,6 +491,38 @@ fn recipe(first: &Project, projects: &[Project], dir: &Path) -> String {
         title = first.kind.title,
         never = never.join(", "),
     )
+}
+
+/// The ignored directories that a run in a worktree needs too: installed packages.
+fn kept(projects: &[Project], dir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for project in projects {
+        for place in project.places.iter().take(MOST_PLACES) {
+            let at = dir.join(place);
+            let names: Vec<&str> = match project.kind.name {
+                "node" => vec!["node_modules"],
+                "python" => {
+                    let environments = [".venv", "venv"].into_iter();
+                    environments.filter(|name| is_ignored_dir(dir, &at, name)).collect()
+                }
+                _ => Vec::new(),
+            };
+            found.extend(names.into_iter().map(|name| match place.as_str() {
+                "" => name.to_owned(),
+                place => format!("{place}/{name}"),
+            }));
+        }
+    }
+    found
+}
+
+/// Whether `at` has a directory of this name that git ignores, by the files in which that is usually said.
+fn is_ignored_dir(top: &Path, at: &Path, name: &str) -> bool {
+    let is_named = |dir: &Path| {
+        let listed = text_of(dir, ".gitignore");
+        listed.lines().any(|line| line.trim().trim_matches('/') == name)
+    };
+    at.join(name).is_dir() && (at.join(name).join(".gitignore").is_file() || is_named(at) || is_named(top))
 }
 
 /// The default branch of `origin` if the repository knows it, else the current branch.

@@ -60,14 +60,18 @@ async fn check(names: &[String], format: ProblemFormat) -> Result<u8, Refusal> {
         match policy_sources::policies(std::slice::from_ref(name), Path::new("."), None).await {
             Err(Refusal::Invalid(text)) => one.refused = Some(text),
             Err(other) => return Err(other),
-            Ok(read) => match read.load(&mut one.files) {
-                Ok((set, mut warnings)) => {
-                    warnings.extend(lint::lint(&set));
-                    one.text = format!("{name}: valid, {}\n{}", warned(&warnings), words::describe(&set));
-                    one.problems = warnings;
+            Ok(read) => {
+                let (set, mut problems) = read.check(&mut one.files);
+                if diag::any_error(&problems) {
+                    problems.extend(lint::lint_sound(&set));
+                } else {
+                    problems.extend(lint::lint(&set));
+                    let notes: String = lint::notes(&set).iter().map(|note| format!("{note}\n")).collect();
+                    let allowed = words::describe(&set);
+                    one.text = format!("{name}: valid, {}\n{allowed}{notes}", warned(&problems));
                 }
-                Err(problems) => one.problems = problems,
-            },
+                one.problems = problems;
+            }
         }
         all.push(one);
     }
@@ -82,19 +86,18 @@ fn warned(warnings: &[Diagnostic]) -> String {
 }
 
 async fn test(name: &str, cases_file: &Path, format: ProblemFormat, workspace: &Path) -> Result<u8, Refusal> {
+    one_stdin(name, cases_file.as_os_str() == "-")?;
     let judge = Judge::new(name, workspace).await?;
     let mut files = SourceFiles::default();
-    let file = files.add(
-        cases_file.display().to_string(),
-        inputs::text_of("--cases", cases_file)?,
-    );
+    let (cases_name, text) = inputs::named_text("--cases", cases_file)?;
+    let file = files.add(cases_name.clone(), text);
     let table = cases::parse(&files, file).map_err(|problems| Refusal::of_problems(&problems, &files))?;
     let report = cases::run(&table, |case| {
         judge.rule(&case.tool, &case.args).map(|judged| judged.ruling)
     });
     let failed = !report.failed.is_empty();
     let checked = Checked {
-        name: cases_file.display().to_string(),
+        name: cases_name,
         files,
         text: format!("{}\n", report.summary()),
         problems: report.failed,
@@ -107,7 +110,17 @@ async fn test(name: &str, cases_file: &Path, format: ProblemFormat, workspace: &
     Ok(if failed { exit::FAILED } else { exit::PASSED })
 }
 
+/// Refuses a policy on stdin where another option reads stdin too.
+fn one_stdin(policy: &str, other: bool) -> Result<(), Refusal> {
+    match policy == "-" && other {
+        true => Err(inputs::stdin_twice()),
+        false => Ok(()),
+    }
+}
+
 async fn explain(args: &ExplainArgs) -> Result<u8, Refusal> {
+    let calls = args.calls.as_deref() == Some("-");
+    one_stdin(&args.file, calls || args.args.as_deref() == Some("@-"))?;
     let judge = Judge::new(&args.file, &args.workspace).await?;
     if let Some(file) = &args.calls {
         return judge.lines(&inputs::file_or_stdin("--calls", file)?);
@@ -365,7 +378,10 @@ fn recorded_run(events: &[Event]) -> suggest::RecordedRun {
     let mut run = suggest::RecordedRun::default();
     for event in events {
         match &event.kind {
-            EventKind::RunStarted(started) => run.policies = recorded_policies(started),
+            // Without a policy that rules could be added to, everything is suggested.
+            EventKind::RunStarted(started) if !started.policies.is_empty() => {
+                run.policies = recorded_policies(started);
+            }
             EventKind::Executed { execs, .. } => run.shown.execs.extend(execs.iter().cloned()),
             _ => {}
         }
@@ -376,6 +392,7 @@ fn recorded_run(events: &[Event]) -> suggest::RecordedRun {
         tool: call.tool,
         kind: call.kind,
         origin: call.origin,
+        args: call.args,
         access: call.access,
         ruling: call.ruling,
     });

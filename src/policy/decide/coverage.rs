@@ -32,10 +32,12 @@ impl Judge<'_> {
         for need in self.needs {
             let mut near = None;
             let mut best: Option<&Rule> = None;
+            // A read of an allowed command needs no rule, so none is shown as the one that grants it.
+            let shown = !matches!(need, Need::ShellRead(_));
             for (rule, (matched, why)) in rules.iter().zip(&mut whys) {
                 match self.fits(policy, rule, need) {
                     Ok(()) => {
-                        if !*matched {
+                        if !*matched && shown {
                             (*matched, *why) = (true, need.describe(self.asked));
                         }
                         best = Some(better(best, rule));

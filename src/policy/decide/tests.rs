@@ -220,3 +220,21 @@ fn host_patterns_are_strict() {
         assert!(HostPattern::parse(bad.as_str().unwrap()).is_err(), "{bad}");
     }
 }
+
+#[test]
+fn only_rules_that_grant_something_are_shown_as_matching() {
+    let set = set_of(&["version: 1
+rules:
+  - { id: tests, allow: run_shell_command, commands: [cargo test] }
+  - { id: look, allow: run_shell_command, commands: [cat] }
+"]);
+    let matching = |command: &str| {
+        let ruling = crate::policy::calls::without_tree(|terrain| shell_ruling(&set, command, terrain, true));
+        let shown = ruling.considered.into_iter().filter(|one| one.matched);
+        shown
+            .map(|one| format!("{}: {}", one.rule, one.why))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(matching("cat README.md"), ["look: run `cat README.md`"]);
+    assert_eq!(matching("sed -n 1p README.md"), Vec::<String>::new());
+}

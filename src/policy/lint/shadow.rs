@@ -6,7 +6,10 @@ use crate::policy::model::{Policy, Rule, RuleEffect, SHELL, ToolPattern};
 /// Warns if another rule makes this one ineffective: an equal or wider deny next to an allow, or a wider rule with the
 /// same effect.
 pub fn shadowed(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
-    let others = policy.rules.iter().filter(|other| other.name != rule.name);
+    let others = policy
+        .rules
+        .iter()
+        .filter(|other| other.sound && other.name != rule.name);
     for other in others {
         let stricter =
             other.effect.decision() > rule.effect.decision() && !matches!(rule.effect, RuleEffect::Modify { .. });

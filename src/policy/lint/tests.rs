@@ -160,9 +160,44 @@ fn each_warning() {
             "  - { allow: write_file, paths: [.github/workflows/ci.yml] }\n",
             vec!["opens-protected"],
         ),
+        ("  - { allow: write_file, paths: ['.git/**'] }\n", vec!["opens-nothing"]),
+        (
+            "  - { allow: run_shell_command, commands: [git add, git tag] }\n",
+            vec!["closed-repository"],
+        ),
+        (
+            "  - { suspend: run_shell_command, commands: [git tag] }\n",
+            vec!["closed-repository"],
+        ),
+        (
+            "  - { allow: run_shell_command, commands: [git tag, git add], paths: ['.git/**'] }\n  \
+             - { suspend: run_shell_command, commands: [git tag -a] }\n",
+            vec![],
+        ),
         ("  - allow: web_fetch\n", vec!["every-host"]),
         ("  - { allow: web_fetch, hosts: [docs.rs] }\n", vec![]),
     ] {
         assert_eq!(codes(rules), expected, "{rules}");
     }
+}
+
+#[test]
+fn what_a_preset_lets_run_any_code_is_noted() {
+    let noted = |text: &str| {
+        let source = PolicySource {
+            name: "p.yaml".to_owned(),
+            text: format!("version: 1\n{text}"),
+        };
+        let (set, _) = load(&mut SourceFiles::new(), &[source], &KnownTools::builtin()).unwrap();
+        assert!(lint(&set).is_empty(), "{text}");
+        notes(&set)
+    };
+    let python = noted("extends: [builtin:python]\n");
+    assert!(
+        python
+            .iter()
+            .any(|line| line.contains("`python`, `python3` with any arguments")),
+        "{python:?}"
+    );
+    assert_eq!(noted("extends: [builtin:look]\n"), Vec::<String>::new());
 }

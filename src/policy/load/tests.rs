@@ -226,3 +226,37 @@ fn a_source_given_twice_counts_once() {
     let (set, _) = load(&mut SourceFiles::new(), &[twice.clone(), twice], &KnownTools::builtin()).unwrap();
     assert_eq!(set.files.len(), 1);
 }
+
+#[test]
+fn every_problem_is_told_at_once() {
+    let check = |text: &str| {
+        let mut files = SourceFiles::new();
+        let (set, mut problems) = check_with(
+            &mut files,
+            &[source(text)],
+            &KnownTools::builtin(),
+            &Extended::default(),
+        );
+        problems.extend(crate::policy::lint::lint_sound(&set));
+        let place = |problem: &Diagnostic| format!("{} {}", files.place(problem.span.unwrap()), problem.code);
+        problems.iter().map(place).collect::<Vec<_>>()
+    };
+    let found = check(
+        "version: 1\nrules:\n  - { allow: raed_file, match: [a] }\n  - { allow: run_shell_command, commands: [cargo test], \
+         match: [cargo build] }\nenv: { pass: [HOME, MY_TOKEN] }\n",
+    );
+    assert_eq!(
+        found,
+        [
+            "p.yaml:3:14 unknown-tool",
+            "p.yaml:4:65 example-does-not-match",
+            "p.yaml:4:44 runs-repository-code",
+            "p.yaml:5:21 risky-variable",
+        ]
+    );
+    let mut files = SourceFiles::new();
+    for (text, told) in [("", "the policy is empty"), ("rules: []\n", "add `version: 1`")] {
+        let problems = load(&mut files, &[source(text)], &KnownTools::builtin()).unwrap_err();
+        assert!(crate::diag::render_all(&files, &problems).contains(told), "{text}");
+    }
+}

@@ -104,6 +104,8 @@ pub enum ValueClass {
     Slug,
     /// A git refspec: what is fetched from or pushed to a remote.
     Refspec,
+    /// The name of a branch or tag, which git writes in its own directory.
+    Ref,
     /// A Maven phase or a well-known goal.
     Goal,
     /// A plugin to turn off (`no:NAME`).
@@ -239,6 +241,11 @@ pub const CLASSES: &[(&str, ValueClass, &str)] = &[
     ),
     ("repository", ValueClass::Slug, "`owner/name` or a number"),
     ("git-refspec", ValueClass::Refspec, "what git fetches or pushes"),
+    (
+        "git-ref",
+        ValueClass::Ref,
+        "the name of a branch or tag, which git writes in its own directory",
+    ),
     ("maven-goal", ValueClass::Goal, "a phase or well-known goal of Maven"),
     ("disabled-plugin", ValueClass::Off, "`no:NAME`, a plugin to turn off"),
     (

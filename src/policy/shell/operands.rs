@@ -113,8 +113,7 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> 
                 pass.used.effect = effect;
             }
             if section.repository {
-                let uses = super::place::of_text(pass.walk, pass.state, ".git").unwrap_or_default();
-                super::place::add(&mut pass.used.writes, uses);
+                repository(pass);
             }
             if section.spelled {
                 let reason = format!("`{}` must be spelled out in the rule", name.join(" "));
@@ -135,6 +134,12 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> 
         }
     }
     found.is_some()
+}
+
+/// Records that git writes its own directory.
+fn repository(pass: &mut Pass<'_, '_>) {
+    let uses = super::place::of_text(pass.walk, pass.state, ".git").unwrap_or_default();
+    super::place::add(&mut pass.used.writes, uses);
 }
 
 /// The subcommand whose words are at `at`; the longest if several match.
@@ -411,13 +416,18 @@ fn classify(pass: &mut Pass<'_, '_>, section: &ArgumentSpec) {
             None => section.more,
         };
         let in_place = section.in_place.iter().any(|name| pass.given.contains(name));
+        let only_read = section.reading.iter().any(|name| pass.given.contains(name));
         match class {
             Some(ValueClass::In) if in_place => {
                 read(pass, *at, word);
                 write(pass, *at, word);
             }
-            Some(ValueClass::Out) if section.reading.iter().any(|name| pass.given.contains(name)) => {
-                read(pass, *at, word)
+            Some(ValueClass::Out) if only_read => read(pass, *at, word),
+            Some(ValueClass::Ref) => {
+                if !only_read {
+                    repository(pass);
+                }
+                take(pass, ValueClass::Ref, *at, word);
             }
             Some(ValueClass::JqOrFile) if operands.len() == 1 => {
                 take(pass, ValueClass::Jq, *at, word);

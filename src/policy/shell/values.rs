@@ -113,8 +113,8 @@ fn unknown_write(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
 pub fn take(pass: &mut Pass<'_, '_>, class: ValueClass, at: usize, word: &ShellWord) {
     match class {
         // A glob reveals the names that it matches, whatever the program does with them.
-        ValueClass::Free if word.kind == WordKind::Glob && leaves(word) => read(pass, at, word),
-        ValueClass::Free | ValueClass::Into => {}
+        ValueClass::Free | ValueClass::Ref if word.kind == WordKind::Glob && leaves(word) => read(pass, at, word),
+        ValueClass::Free | ValueClass::Ref | ValueClass::Into => {}
         // For many programs `@file` contains further arguments.
         ValueClass::In | ValueClass::Formatted | ValueClass::Archive if word.text.starts_with('@') => {
             concern(

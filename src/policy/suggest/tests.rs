@@ -31,6 +31,7 @@ fn seen(set: &PolicySet, tool: &str, args: &Value) -> RecordedCall {
         tool,
         kind,
         origin,
+        args: args.clone(),
         access,
         ruling,
     }
@@ -270,4 +271,31 @@ fn what_showed_while_commands_ran_is_suggested() {
     ] {
         assert!(text.contains(comment), "{comment}\n{text}");
     }
+}
+
+#[test]
+fn what_the_policies_of_a_run_allow_is_not_suggested() {
+    let policy = set("version: 1\nextends: [builtin:edit]\n");
+    let done = [
+        seen(&policy, "read_file", &json!({ "file_path": "src/a.rs" })),
+        seen(&policy, "write_file", &json!({ "file_path": "src/a.rs" })),
+        seen(&policy, "web_fetch", &json!({ "url": "https://docs.rs/serde" })),
+    ];
+    let suggested = |calls_seen: &[RecordedCall]| {
+        let run = RecordedRun {
+            policies: Some(policy.clone()),
+            calls: calls_seen.to_vec(),
+            shown: Shown::default(),
+        };
+        calls::without_tree(|terrain| suggest(&[run], terrain))
+    };
+    assert_eq!(
+        suggested(&done),
+        "version: 1\nrules:\n  - allow: web_fetch\n    hosts: [\"docs.rs\"]\n"
+    );
+    assert_eq!(suggested(&done[..2]), "version: 1\n# Nothing is missing.\n");
+    // A version that allowed more left records of what is denied now.
+    let mut older = done[2].clone();
+    older.ruling = done[0].ruling.clone();
+    assert!(suggested(&[older]).contains("docs.rs"));
 }
