@@ -244,7 +244,7 @@ fn added(equipment: &mut Toolset, name: String, tools: Vec<Arc<dyn Tool>>) -> Se
 /// The configuration of a server, with variables expanded.
 fn config(name: &str, server: &McpServer, ground: &ServerContext<'_>) -> Result<Config, String> {
     let way = match (&server.command, &server.url) {
-        (Some(command), None) => Way::Stdio(program(command, server, ground)?),
+        (Some(command), None) => Way::Stdio(Box::new(program(command, server, ground)?)),
         (None, Some(url)) if ground.hermetic && !is_here(url) => {
             return Err("a replay contacts no other machine".to_owned());
         }

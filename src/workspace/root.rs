@@ -27,7 +27,7 @@ const OWN_DIR: &str = ".overnight";
 pub const UNASKED: &str = "grep_search";
 
 /// Whether a tool, given by its name, must not open a relative path that it found.
-type Unreadable = Box<dyn Fn(&str, &str) -> bool + Send + Sync>;
+pub type Unreadable = Box<dyn Fn(&str, &str) -> bool + Send + Sync>;
 
 /// The tree that a run works on.
 ///
@@ -130,7 +130,7 @@ impl Workspace {
 
     /// Sets which relative paths a tool (the first argument) must not show when it finds them: files that look secret,
     /// and what the policy denies to that tool.
-    pub fn set_unreadable(&mut self, unreadable: Box<dyn Fn(&str, &str) -> bool + Send + Sync>) {
+    pub fn set_unreadable(&mut self, unreadable: Unreadable) {
         self.unreadable = Some(unreadable);
     }
 

@@ -33,7 +33,7 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub enum Way {
     /// A local program, over its stdin and stdout.
-    Stdio(ServerProgram),
+    Stdio(Box<ServerProgram>),
     /// A URL.
     Url(Address),
 }
