@@ -47,13 +47,20 @@ pub fn is_plain(run: &str) -> bool {
     !run.is_empty() && run.len() <= 64 && run.bytes().all(plain)
 }
 
+fn head_path(run: &RunId) -> Option<PathBuf> {
+    let name = is_plain(run.as_str()).then_some(run.as_str())?;
+    Some(chain_key::state().ok()?.join(HEADS).join(name))
+}
+
+/// Whether this machine began the run. A journal that was read is then one that it wrote, or goes on from there: a
+/// process that was killed may have written more than it could record here.
+pub fn began(run: &RunId) -> bool {
+    head_path(run).is_some_and(|path| std::fs::symlink_metadata(path).is_ok_and(|data| data.is_file()))
+}
+
 /// The recorded head of a run.
 pub fn head(run: &RunId) -> Option<Head> {
-    let path = chain_key::state()
-        .ok()?
-        .join(HEADS)
-        .join(is_plain(run.as_str()).then_some(run.as_str())?);
-    let text = small(&path).ok()?;
+    let text = small(&head_path(run)?).ok()?;
     // Bytes after the first line are left over from a longer one.
     let head: Head = serde_json::from_slice(text.split(|byte| *byte == b'\n').next()?).ok()?;
     (head.run == *run).then_some(head)

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, FileTimes};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -12,6 +12,8 @@ use std::time::SystemTime;
 
 /// Bytes of the file of the trial: one page of every supported machine.
 const PAGE: usize = 65_536;
+/// The most directories below one that cannot be written in which the trial is made.
+const MOST_TRIED: usize = 64;
 
 /// What the trials have shown, by device number.
 static TRIED: Mutex<Option<HashMap<u64, bool>>> = Mutex::new(None);
@@ -22,8 +24,36 @@ pub fn exact_device(dir: &Path) -> Option<u64> {
     let device = std::fs::metadata(dir).ok()?.dev();
     let mut tried = TRIED.lock().unwrap_or_else(PoisonError::into_inner);
     let known = tried.get_or_insert_default();
-    let is_exact = *known.entry(device).or_insert_with(|| trial(dir).unwrap_or(false));
+    let is_exact = match known.get(&device) {
+        Some(is_exact) => *is_exact,
+        None => {
+            // Without a result, for example on a full disk, it is tried again later.
+            let is_exact = tried_in(dir, device).ok()?;
+            known.insert(device, is_exact);
+            is_exact
+        }
+    };
     is_exact.then_some(device)
+}
+
+/// The trial in a directory, or if this user may not write there, in one of its directories.
+fn tried_in(dir: &Path, device: u64) -> io::Result<bool> {
+    match trial(dir) {
+        // Nobody can write there, through a mapping or otherwise.
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let is_on = |path: &std::path::PathBuf| {
+                std::fs::symlink_metadata(path).is_ok_and(|data| data.is_dir() && data.dev() == device)
+            };
+            let below = std::fs::read_dir(dir)?.flatten().map(|entry| entry.path());
+            below
+                .filter(is_on)
+                .take(MOST_TRIED)
+                .find_map(|dir| trial(&dir).ok())
+                .ok_or(error)
+        }
+        tried => tried,
+    }
 }
 
 /// Writes what processes have changed through mappings, so that their next write to the same page gives the file a new
@@ -37,8 +67,9 @@ pub fn flush(dir: &Path) -> io::Result<()> {
 
 /// Writes through a mapping whose page was read before, into a file without a name that has an old time.
 fn trial(dir: &Path) -> io::Result<bool> {
-    let file = tempfile::tempfile_in(dir)?;
-    file.set_len(PAGE as u64)?;
+    let mut file = tempfile::tempfile_in(dir)?;
+    // Written, not only sized: a mapped page for which a full disk has no room would end this process.
+    file.write_all(&vec![0; PAGE])?;
     let mapping = Mapping::of(&file)?;
     mapping.read();
     file.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH))?;

@@ -170,6 +170,12 @@ impl Jobs {
         lock(&self.list).iter().any(|job| lock(&job.shared).end.is_none())
     }
 
+    /// Whether some job is still running that may write.
+    pub fn any_writing(&self) -> bool {
+        let is_writing = |job: &Job| job.writes && lock(&job.shared).end.is_none();
+        lock(&self.list).iter().any(is_writing)
+    }
+
     /// Kills all running jobs and waits for their end, at most three seconds. Returns how many were running. A job that
     /// is started afterwards is killed at once.
     pub async fn kill_all(&self) -> usize {

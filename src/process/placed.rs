@@ -14,7 +14,9 @@ pub struct Placed {
     pub layers: Vec<Layer>,
     /// Parent of the upper directories of layers: one directory for each concurrent command.
     pub slots: PathBuf,
-    /// The same for layers in the workspace, which belong to nobody's home.
+    /// Another such parent, whose first slot is a lower layer of these: what its commands have added is read here.
+    pub below: Option<PathBuf>,
+    /// The same as `slots` for layers in the workspace, which belong to nobody's home.
     pub tree_slots: PathBuf,
 }
 

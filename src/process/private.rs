@@ -437,6 +437,7 @@ fn placed(
         read_only: read_only.chain(given).collect(),
         layers: layers.into_iter().chain(brought).collect(),
         slots: private.layers(wishes.keep_caches),
+        below: (!wishes.keep_caches).then(|| private.sides.layers(Side::Author)),
         tree_slots: private.dir.join("tree-layers"),
     }
 }

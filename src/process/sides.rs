@@ -3,21 +3,25 @@
 //!
 //! ```text
 //! author/  home, tmp, layers: steps, checks, programs of the policy
-//! model/   the same, a copy of the author's when the model's first command starts
+//! model/   home and tmp, a copy of the author's when the model's first command starts; layers above the author's
 //! servers/ the same, for MCP servers and discovery
 //! ```
 
 use super::Confinement;
 use rustix::fs::ioctl_ficlone;
 use std::fs::{File, FileTimes};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
-/// The most bytes and entries that are copied from the author's directories for the model's commands.
+/// The most bytes, entries and time that it takes to copy the author's directories for the model's commands.
 const MOST_BYTES: u64 = 4 << 30;
 const MOST_ENTRIES: usize = 200_000;
+const MOST_TIME: Duration = Duration::from_secs(60);
+/// Bytes that are copied between two looks at the clock.
+const PIECE: u64 = 16 << 20;
 
 /// The directories that each side has of its own.
 const EACH: [&str; 3] = ["home", "tmp", "layers"];
@@ -93,13 +97,12 @@ impl Sides {
             let mut left = Left {
                 bytes: MOST_BYTES,
                 entries: MOST_ENTRIES,
+                until: Instant::now() + MOST_TIME,
             };
-            EACH.iter()
-                .try_for_each(|name| {
-                    let (from, to) = (self.of(Side::Author).join(name), self.of(Side::Model).join(name));
-                    left.copy_dir(&from, &to)
-                })
-                .map_err(|error| format!("the home of the model's commands cannot be made: {error}"))
+            let (author, model) = (Side::Author, Side::Model);
+            left.copy_dir(&self.home(author), &self.home(model))
+                .and_then(|()| left.copy_dir(&self.tmp(author), &self.tmp(model)))
+                .map_err(|error| format!("{LIMIT}: the home of the model's commands cannot be made: {error}"))
         };
         self.copied.get_or_init(copy).clone()
     }
@@ -129,6 +132,9 @@ impl Confinement {
         let placed = Arc::make_mut(&mut other.placed);
         placed.writable.iter_mut().for_each(|(real, _)| moved(real));
         moved(&mut placed.slots);
+        if side == Side::Author {
+            placed.below = None;
+        }
         let (from, to) = (from.to_string_lossy(), to.to_string_lossy());
         for (_, value) in &mut other.env {
             *value = value.replace(from.as_ref(), &to);
@@ -155,30 +161,45 @@ impl Confinement {
 struct Left {
     bytes: u64,
     entries: usize,
+    until: Instant,
 }
 
 impl Left {
-    /// Adds what is in `from` and not in `to`. No process writes in `to`, and links are copied as links.
+    /// Adds what is in `from` and not in `to`, in which no process writes yet. What its owner may not read is left out.
     fn copy_dir(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        for entry in std::fs::read_dir(from)? {
+        let entries = match std::fs::read_dir(from) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
             let entry = entry?;
             self.copy(&entry.path(), &to.join(entry.file_name()))?;
         }
         Ok(())
     }
 
+    fn in_time(&self) -> io::Result<()> {
+        match Instant::now() > self.until {
+            true => Err(over("can be copied in 60 s")),
+            false => Ok(()),
+        }
+    }
+
     fn copy(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let data = std::fs::symlink_metadata(from)?;
         self.entries = self.entries.checked_sub(1).ok_or_else(|| over("200,000 entries"))?;
-        let is_there = std::fs::symlink_metadata(to).is_ok();
+        let there = std::fs::symlink_metadata(to).ok();
         if data.is_dir() {
-            if !is_there {
-                make(to)?;
+            match there {
+                None => make(to)?,
+                Some(there) if there.is_dir() => {}
+                // Homes begin with links to directories of the machine, through which nothing may be written.
+                Some(_) => return Ok(()),
             }
             self.copy_dir(from, to)?;
-            return std::fs::set_permissions(to, std::fs::Permissions::from_mode(data.mode() & 0o7777));
+            return std::fs::set_permissions(to, std::fs::Permissions::from_mode(data.mode() & 0o777));
         }
-        if is_there {
+        if there.is_some() {
             return Ok(());
         }
         if data.is_symlink() {
@@ -189,18 +210,28 @@ impl Left {
             return Ok(());
         }
         self.bytes = self.bytes.checked_sub(data.len()).ok_or_else(|| over("4 GiB"))?;
-        let (source, copy) = (File::open(from)?, File::create_new(to)?);
+        let source = match File::open(from) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
+            source => source?,
+        };
+        let copy = File::create_new(to)?;
         if ioctl_ficlone(&copy, &source).is_err() {
-            io::copy(&mut &source, &mut &copy)?;
+            while io::copy(&mut (&source).take(PIECE), &mut &copy)? == PIECE {
+                self.in_time()?;
+            }
         }
+        self.in_time()?;
         copy.set_times(FileTimes::new().set_modified(data.modified()?))?;
         copy.set_permissions(std::fs::Permissions::from_mode(data.mode() & 0o777))
     }
 }
 
+/// The limit's name.
+const LIMIT: &str = "limit:home";
+
 fn over(what: &str) -> io::Error {
     io::Error::other(format!(
-        "limit:home: the steps of the recipe left more than {what} there; let them write below the workspace"
+        "the steps of the recipe left more than {what} in theirs; let them write below the workspace"
     ))
 }
 
@@ -221,6 +252,11 @@ mod tests {
         write(sides.home(Side::Author).join("first"), "author's");
         std::os::unix::fs::symlink("first", sides.home(Side::Author).join("link")).unwrap();
         write(sides.home(Side::Model).join("own"), "filled");
+        // What a home begins with, and what a check made of it.
+        let machine = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(machine.path(), sides.home(Side::Model).join("cache")).unwrap();
+        std::fs::create_dir(sides.home(Side::Author).join("cache")).unwrap();
+        write(sides.home(Side::Author).join("cache/planted"), "x");
         let mut confinement = Confinement::unconfined(Path::new("/"));
         confinement.writable = vec![sides.home(Side::Model)];
         confinement.env = vec![("HOME".to_owned(), sides.home(Side::Model).display().to_string())];
@@ -241,11 +277,16 @@ mod tests {
             names.sort();
             names
         };
-        assert_eq!(names(Side::Model), ["first", "link", "own"]);
+        assert_eq!(names(Side::Model), ["cache", "first", "link", "own"]);
+        assert_eq!(
+            std::fs::read_dir(machine.path()).unwrap().count(),
+            0,
+            "nothing is written through a link"
+        );
         write(sides.home(Side::Author).join("later"), "x");
         confinement.open_side().unwrap();
-        assert_eq!(names(Side::Model).len(), 3, "once only");
-        assert_eq!(names(Side::Author), ["first", "later", "link"]);
+        assert_eq!(names(Side::Model).len(), 4, "once only");
+        assert_eq!(names(Side::Author), ["cache", "first", "later", "link"]);
         assert_eq!(author.writable, [sides.home(Side::Author)]);
         assert_eq!(author.env[0].1, sides.home(Side::Author).display().to_string());
     }

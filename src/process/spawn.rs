@@ -12,6 +12,7 @@ use super::tree::{ProcessTree, new_mark};
 use super::write_guard::Guarded;
 use super::{Confinement, Finished, Invocation, Network, SandboxLevel, Spawn};
 use crate::base::call::ExitInfo;
+use crate::base::grant::Writes;
 use rustix::process::Signal;
 use std::fs::File;
 use std::io;
@@ -29,6 +30,25 @@ const KILL_GRACE: Duration = Duration::from_millis(200);
 /// How long outputs may stay open after the command has ended, for filters that are about to end too.
 const PIPE_GRACE: Duration = Duration::from_millis(200);
 
+/// Makes everything ready for a command, on another thread: examining or copying many files takes its time.
+pub(super) async fn guarded(
+    confinement: &Confinement,
+    writes: &Writes,
+) -> Result<(Guarded, WorkspaceReach), SpawnError> {
+    let (confinement, writes) = (confinement.clone(), writes.clone());
+    let ready = tokio::task::spawn_blocking(move || {
+        confinement.open_side()?;
+        Guarded::take(&confinement, &writes)
+    });
+    match ready.await {
+        Ok(ready) => ready.map_err(SpawnError::Limit),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => Err(SpawnError::Sandbox(format!("cannot be prepared: {error}"))),
+        },
+    }
+}
+
 /// Runs a command to completion. When this returns or the future is dropped, no process of its tree is alive.
 ///
 /// # Errors
@@ -40,7 +60,7 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
         return Err(SpawnError::NoDirectory(spawn.dir.display().to_string()));
     }
     // Declared first, so dropped last: an abandoned tree must be dead before its changes are compared.
-    let (mut guard, reach) = Guarded::take(confinement, &spawn.writes).map_err(SpawnError::Limit)?;
+    let (mut guard, reach) = guarded(confinement, &spawn.writes).await?;
     let mut running = start(&spawn, confinement, reach)?;
     running.tell(&guard, confinement);
     let program = argv(&spawn.program).swap_remove(0);
@@ -81,7 +101,6 @@ impl Running {
 }
 
 pub(super) fn start(spawn: &Spawn, confinement: &Confinement, reach: WorkspaceReach) -> Result<Running, SpawnError> {
-    confinement.open_side().map_err(SpawnError::Limit)?;
     let argv = argv(&spawn.program);
     let name = argv.first().cloned().unwrap_or_default();
     let fail = |source| SpawnError::of_start(&name, source);

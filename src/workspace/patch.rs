@@ -66,6 +66,8 @@ pub struct Shadow {
 
 #[derive(Debug)]
 struct State {
+    /// Whether the next snapshot may go by the times of files.
+    exact: bool,
     store: Store,
     /// The first snapshot of the workspace, and the last.
     base: Option<Arc<CachedDir>>,
@@ -117,6 +119,7 @@ impl Shadow {
             repository,
             format,
             state: Arc::new(Mutex::new(State {
+                exact: true,
                 store,
                 base: None,
                 last: None,
@@ -219,13 +222,23 @@ impl Shadow {
 
     /// Takes a snapshot of the current tree, and rules on the ignore files that were made or changed since the first
     /// one: from now on one counts if `may` allows a change of its path (relative to the workspace). One that is
-    /// refused counts as it was before, and hides nothing.
+    /// refused counts as it was before, and hides nothing. `exact`: whether times of files show every write of live
+    /// processes; otherwise all contents are read.
     ///
     /// # Errors
     /// As [`Shadow::baseline`].
-    pub async fn ruled_snapshot(&self, may: impl Fn(&str) -> bool + Send + Sync + 'static) -> Result<Snapshot, String> {
-        self.beside(move |shadow, state| shadow.current(state, Some(&may)))
-            .await
+    pub async fn ruled_snapshot(
+        &self,
+        exact: bool,
+        may: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) -> Result<Snapshot, String> {
+        self.beside(move |shadow, state| {
+            state.exact = exact;
+            let snapshot = shadow.current(state, Some(&may));
+            state.exact = true;
+            snapshot
+        })
+        .await
     }
 
     fn now(&self, state: &mut State) -> Result<Snapshot, String> {
@@ -298,7 +311,10 @@ impl Shadow {
             own: &[own],
             started: Instant::now(),
             now: now.map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)),
-            exact: exact_device(&self.top.join(&self.prefix)),
+            exact: state
+                .exact
+                .then(|| exact_device(&self.top.join(&self.prefix)))
+                .flatten(),
             seen: AtomicUsize::new(0),
             free: AtomicBool::new(true),
             large: Mutex::new(()),

@@ -538,7 +538,11 @@ fn recipes_inside_the_program_are_listed_run_and_made_ones_own() {
         .call(&["run", "builtin:triage-issue", "--sample", "--out", "sample"])
         .exits(0);
     let wrong = world.call(&["run", "builtin:fix-clipy", "--sample"]).exits(3);
-    assert!(wrong.stderr.contains("did you mean `fix-clippy`"), "{}", wrong.stderr);
+    assert!(
+        wrong.stderr.contains("did you mean `builtin:fix-clippy`"),
+        "{}",
+        wrong.stderr
+    );
     world
         .call(&["recipe", "new", "mine/triage.yaml", "--from", "builtin:triage-issue"])
         .exits(0);

@@ -207,7 +207,9 @@ fn a_torn_last_line_is_dropped() {
         // A process that died in mid-write leaves no result, and the state directory behind the journal.
         std::fs::remove_file(copied.join("result.json")).unwrap();
         std::fs::remove_dir_all(base.path().join("home/.local/state")).unwrap();
-        base.call(&["resume", &out, "--max-turns", "9"]).exits(0);
+        let policy = base.path().join("policy.yaml").to_string_lossy().into_owned();
+        base.call(&["resume", &out, "--max-turns", "9", "--policy", &policy])
+            .exits(0);
         assert_eq!(base.read("b.txt"), "b\n", "{cut}");
         base.call(&["runs", "verify", &out]).exits(0);
         std::fs::remove_file(base.ws().join("b.txt")).unwrap();

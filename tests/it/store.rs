@@ -429,7 +429,7 @@ fn an_ignore_file_that_was_refused_hides_nothing_in_a_later_process_either() {
     world.file("x/.gitignore", "new\n").file("x/new", "n\n");
     let ruled = store
         .runtime
-        .block_on(store.shadow.ruled_snapshot(|path: &str| path == "x/.gitignore"))
+        .block_on(store.shadow.ruled_snapshot(true, |path: &str| path == "x/.gitignore"))
         .unwrap();
     let wanted = set(&["sub/.gitignore", "sub/new", "x/.gitignore"]);
     assert_eq!(store.changed(&from, &ruled), wanted);

@@ -106,7 +106,7 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
         github::files()?;
     }
     let known = trust::is_ours(&journal);
-    let vouched = journal.keyed || known;
+    let vouched = journal.keyed || journal.run().is_some_and(journal::state::began);
     if args.run.is_none() && !vouched {
         return Err(Refusal::Environment(format!(
             "the newest run here, {}, was not written by this machine: look at it first, and name it to resume it",

@@ -25,7 +25,9 @@ const MOST_SLOTS: u32 = 64;
 pub(super) fn take(spec: &Spec, pieces: &mut BTreeMap<PathBuf, Piece>) -> Vec<OwnedFd> {
     let placed = &spec.placed;
     let mut all_held = Vec::new();
+    let below = placed.below.as_ref().map(|dir| dir.join("0"));
     for (slots, of_tree) in [(&placed.slots, false), (&placed.tree_slots, true)] {
+        let below = below.as_ref().filter(|_| !of_tree);
         let layers: Vec<&Layer> = placed.layers.iter().filter(|layer| layer.of_tree == of_tree).collect();
         if layers.is_empty() {
             continue;
@@ -33,10 +35,10 @@ pub(super) fn take(spec: &Spec, pieces: &mut BTreeMap<PathBuf, Piece>) -> Vec<Ow
         let slot = slot(slots);
         for layer in layers {
             let writable = !layer.of_tree || spec.reach.tree;
-            let joined = slot
-                .as_ref()
-                .ok()
-                .and_then(|(dir, _)| piece(&dir.join(&layer.name), layer, writable));
+            let joined = slot.as_ref().ok().and_then(|(dir, _)| {
+                let added = below.map(|dir| dir.join(&layer.name).join("upper"));
+                piece(&dir.join(&layer.name), layer, added.as_deref(), writable)
+            });
             // Without a slot, the machine's own directory is mounted read-only.
             if let Some(piece) = joined.or_else(|| Piece::of(&layer.below, false)) {
                 pieces.insert(layer.place.clone(), piece);
@@ -67,32 +69,41 @@ fn make(dir: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// One layer: the overlay; if the lower directory is missing or the overlay cannot be mounted, the upper directory
-/// alone, provided that the tool can work with it.
-fn piece(at: &Path, layer: &Layer, writable: bool) -> Option<Piece> {
+/// One layer: the overlay; if there is no lower directory or the overlay cannot be mounted, the upper directory alone,
+/// provided that the tool can work with it. `added`: what other commands have written above the lower directory.
+fn piece(at: &Path, layer: &Layer, added: Option<&Path>, writable: bool) -> Option<Piece> {
     let (upper, work) = (at.join("upper"), at.join("work"));
     make(&upper).and_then(|()| make(&work)).ok()?;
-    let there = std::fs::symlink_metadata(&layer.below).is_ok_and(|data| data.is_dir());
-    if there && let Ok(tree) = overlay(&layer.below, &upper, &work) {
+    let is_dir = |path: &&Path| std::fs::symlink_metadata(path).is_ok_and(|data| data.is_dir());
+    let machine = Some(layer.below.as_path()).filter(is_dir);
+    let lower: Vec<&Path> = added.filter(is_dir).into_iter().chain(machine).collect();
+    if !lower.is_empty()
+        && let Ok(tree) = overlay(&lower, &upper, &work)
+    {
         return Some(Piece::made(tree, writable));
     }
-    (layer.alone || !there).then(|| Piece::of(&upper, writable)).flatten()
+    (layer.alone || machine.is_none())
+        .then(|| Piece::of(&upper, writable))
+        .flatten()
 }
 
-/// A detached overlay mount. The directories are passed as descriptors, because a path could contain characters with a
+/// A detached overlay mount; the first lower directory is the topmost. The directories are passed as descriptors, because a path could contain characters with a
 /// meaning in mount options.
-fn overlay(below: &Path, upper: &Path, work: &Path) -> io::Result<OwnedFd> {
+fn overlay(lower: &[&Path], upper: &Path, work: &Path) -> io::Result<OwnedFd> {
     let dir = |path: &Path| {
         open(
             path,
             OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             Mode::empty(),
         )
+        .map_err(io::Error::from)
     };
-    let (below, upper, work) = (dir(below)?, dir(upper)?, dir(work)?);
+    let lower = lower.iter().map(|path| dir(path)).collect::<io::Result<Vec<_>>>()?;
+    let (upper, work) = (dir(upper)?, dir(work)?);
     let named = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
     let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&fs, "lowerdir", named(&below))?;
+    let lower: Vec<String> = lower.iter().map(named).collect();
+    fsconfig_set_string(&fs, "lowerdir", lower.join(":"))?;
     fsconfig_set_string(&fs, "upperdir", named(&upper))?;
     fsconfig_set_string(&fs, "workdir", named(&work))?;
     fsconfig_set_string(&fs, "index", "off")?;

@@ -217,7 +217,7 @@ impl TreeNode {
                 let (dir, name) = at::parent(root, path)?;
                 NodeKind::Link(at::link(&dir, name)?)
             }
-            FileType::RegularFile => NodeKind::File(match whole && !is_object(path) {
+            FileType::RegularFile => NodeKind::File(match whole && !(is_object(path) && object::is_sealed(path)) {
                 true => held.take(root, path, u64::try_from(data.st_size).unwrap_or(0)),
                 false => StoredContent::NotHeld,
             }),

@@ -50,6 +50,15 @@ pub(super) fn is_intact(root: &OwnedFd, path: &Path, trailer: Option<Trailer>, c
     intact.unwrap_or(false)
 }
 
+/// Whether the content of a file of the store can be checked. The others (`.promisor`, `.keep`, temporary files) say
+/// nothing about theirs.
+pub(super) fn is_sealed(path: &Path) -> bool {
+    let kinds = ["pack", "idx", "rev", "bitmap", "mtimes"];
+    let kind = path.extension().and_then(|kind| kind.to_str());
+    let is_index = path.file_name().is_some_and(|name| name == "multi-pack-index");
+    loose_id(path).is_some() || is_index || kind.is_some_and(|kind| kinds.contains(&kind))
+}
+
 /// The object id that the path of a loose object spells: `…/ab/cdef…`.
 fn loose_id(path: &Path) -> Option<String> {
     let dir = path.parent()?.file_name()?.to_str()?;

@@ -93,6 +93,7 @@ impl NameStatus<'_, '_> {
             _ => What::Executable,
         };
         if let Some(old) = self.old
+            && self.is_exact()
             && old.stat == stat
             && (old.what == what || old.what == What::Metadata)
         {
