@@ -17,7 +17,7 @@ fn tree(protected: &[&str]) -> (TempDir, Confinement) {
     for name in [
         ".git/config",
         ".git/hooks/one",
-        ".git/objects/ab/c",
+        ".git/objects/ab/cccccccccccccccccccccccccccccccccccccc",
         "sub/.npmrc",
         "free",
     ] {
@@ -141,8 +141,8 @@ fn shared_object(object: &str, bytes: &[u8]) -> (TempDir, Confinement, PathBuf) 
 #[test]
 fn an_object_that_a_local_clone_shares_may_be_touched_by_it() {
     let touch = |path: &Path| set_back(path, std::time::UNIX_EPOCH);
-    let (undone, _) = mended(|dir| touch(&dir.join(".git/objects/ab/c")));
-    assert_eq!(undone.join(" "), ".git/objects/ab/c (could not be put back)");
+    let (undone, _) = mended(|dir| touch(&dir.join(".git/objects/ab/cccccccccccccccccccccccccccccccccccccc")));
+    assert_eq!(undone.join(" "), ".git/objects/ab/cccccccccccccccccccccccccccccccccccccc (could not be put back)");
     let (object, bytes) = loose_object("one");
     for (object, bytes) in [
         (object.as_str(), bytes),
@@ -206,7 +206,7 @@ fn a_file_that_is_linked_outside_becomes_a_copy_with_all_that_it_had() {
     let at = |name: &str| dir.path().join(name);
     fs::hard_link(at("free"), at("sub/free")).unwrap();
     let object = dir.path().with_extension("object");
-    fs::hard_link(at(".git/objects/ab/c"), &object).unwrap();
+    fs::hard_link(at(".git/objects/ab/cccccccccccccccccccccccccccccccccccccc"), &object).unwrap();
     let number = |path: &Path| fs::metadata(path).unwrap().ino();
     let rest = |path: &Path| {
         let data = fs::metadata(path).unwrap();
@@ -230,7 +230,7 @@ fn a_file_that_is_linked_outside_becomes_a_copy_with_all_that_it_had() {
         number(&at("sub/free")),
         "both names are in the workspace"
     );
-    assert_eq!(number(&at(".git/objects/ab/c")), number(&object));
+    assert_eq!(number(&at(".git/objects/ab/cccccccccccccccccccccccccccccccccccccc")), number(&object));
     fs::hard_link(&store, at("later")).unwrap();
     drop(take(&confinement));
     assert_eq!(number(&at("later")), number(&store), "it is done once");
@@ -334,7 +334,7 @@ fn a_link_in_the_way_is_not_followed() {
     });
     assert!(undone.contains(&".git/hooks/one".to_owned()));
     assert!(
-        undone.iter().any(|name| name.ends_with("ab/c (could not be put back)")),
+        undone.iter().any(|name| name.ends_with("ab/cccccccccccccccccccccccccccccccccccccc (could not be put back)")),
         "{undone:?}"
     );
     assert!(!whole);
