@@ -170,7 +170,10 @@ fn replace(root: &OwnedFd, linked: &Linked, copied: Option<&Path>, until: Instan
         Some(fresh) => fresh,
         None => match copy(&at::file(&dir, Path::new(name))?, &dir, until)? {
             Some(fresh) => fresh,
-            None => return Ok(false),
+            None => {
+                let _ = at::set_modified(&File::from(dir), before);
+                return Ok(false);
+            }
         },
     };
     let placed = at::rename_over(&dir, &fresh, name);
@@ -227,7 +230,7 @@ fn copy(source: &File, dir: &OwnedFd, until: Instant) -> io::Result<Option<Strin
 }
 
 /// Copies content, owner, mode, attributes and times. File systems that can share the blocks of both files do so.
-/// `false` if the owner cannot be given, and without it others would get different rights.
+/// `false` if the group cannot be given, and with another one it would matter.
 fn fill(source: &File, to: &mut File, until: Instant) -> io::Result<bool> {
     let data = source.metadata()?;
     let handle = OwnedFd::from(to.try_clone()?);
@@ -260,7 +263,7 @@ fn copy_parts(source: &File, to: &mut File, until: Instant) -> io::Result<u64> {
 }
 
 /// Gives the file `made` the owner and group of `data`. A user who is not root can give no file away; then the copy is
-/// this user's own, if everyone else keeps the rights that the mode gives them. `false` if they would not.
+/// this user's own, if the group keeps the rights that the mode gives it. `false` if it would not.
 fn give(handle: &OwnedFd, made: &Metadata, data: &Metadata) -> io::Result<bool> {
     if (made.uid(), made.gid()) == (data.uid(), data.gid()) {
         return Ok(true);
