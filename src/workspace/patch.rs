@@ -251,6 +251,8 @@ impl Shadow {
         }
         // An earlier process took the baseline; its tree gives the known names.
         if let Ok(tree) = std::fs::read_to_string(self.dir.join(BASELINE)) {
+            // Before anything of the state is set: without them, a second try would let all ignore files count.
+            let ignore_files = IgnoreFiles::kept(&self.dir)?;
             let base = self.id(&Snapshot { tree })?;
             let mut objects = self.objects(&state.store);
             let dir = match objects.below(&base, self.prefix.as_bytes())? {
@@ -263,7 +265,7 @@ impl Shadow {
             };
             state.base = Some(Arc::new(dir.unwrap_or_default()));
             state.last.clone_from(&state.base);
-            state.ignore_files = IgnoreFiles::kept(&self.dir);
+            state.ignore_files = ignore_files;
             return self.walk(state, None, may);
         }
         // The index may be newer than the run, so only its names are used.
@@ -351,6 +353,7 @@ impl Shadow {
         let packer = scan.packer.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut ignore_files = scan.ignore_files.into_inner().unwrap_or_else(PoisonError::into_inner);
         state.store.keep(packer)?;
+        ignore_files.end_walk();
         if ignore_files.is_new || state.ignore_files.is_none() {
             ignore_files.keep(&self.dir)?;
         }

@@ -442,6 +442,18 @@ fn an_ignore_file_that_was_refused_hides_nothing_in_a_later_process_either() {
 }
 
 #[test]
+fn ignore_files_that_a_later_process_cannot_read_are_an_error_and_stay_one() {
+    let world = World::repo(&[("a.txt", "a\n")]);
+    Store::of(&world).baseline();
+    std::fs::write(world.path().join("run/git/ignore-files"), "").unwrap();
+    let again = Store::of(&world);
+    for _ in 0..2 {
+        let error = again.runtime.block_on(again.shadow.snapshot()).unwrap_err();
+        assert!(error.contains("ignore-files: "), "{error}");
+    }
+}
+
+#[test]
 fn indexes_of_every_form_are_read() {
     for (form, args) in [
         ("2", &["update-index", "--index-version", "2"][..]),

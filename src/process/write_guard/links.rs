@@ -2,44 +2,54 @@
 //! file is the same file there, and a command that writes it in place would change it there too. So before the first
 //! command of a run that may write, each such file of the workspace becomes a copy, which no other place shares.
 
-use super::node::{Print, is_object};
-use super::walk::{self, Linked, MOST_NAMES, MOST_TIME, TreeWalk};
+use super::node::Print;
+use super::walk::{self, Linked, MOST_NAMES, MOST_TIME, TreeWalk, WalkResult};
 use super::{at, limit_message};
 use crate::base::grant::NothingClosed;
 use crate::process::Confinement;
 use rustix::fs::{
-    Access, AtFlags, Gid, Timespec, Timestamps, Uid, accessat, chownat, fstat, futimens, ioctl_ficlone, linkat,
+    Access, AtFlags, Gid, StatVfsMountFlags, Timespec, Timestamps, Uid, accessat, chownat, fstat, fstatvfs, futimens,
+    ioctl_ficlone, linkat,
 };
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The most bytes that are copied. If exceeded, no command that may write is started (`limit:guard_links`).
 const MOST_BYTES: u64 = 8 << 30;
 
+/// Bytes that are copied before the time is looked at again.
+const PART: u64 = 16 << 20;
+
 /// Whether the files of a run's workspace were separated from those outside; done once per run.
 #[derive(Debug, Default)]
-pub struct SeparatedLinks(OnceLock<Result<(), String>>);
+pub struct SeparatedLinks(Mutex<bool>);
 
 impl SeparatedLinks {
-    /// Separates them, unless that was done.
+    /// Separates them, unless that was done. What failed is tried again for the next command: the cause may be gone.
     ///
     /// # Errors
-    /// The name of a limit that was reached, and what to do; the same for each later command. No command that may write
-    /// must be started.
+    /// The name of a limit that was reached, and what to do. No command that may write must be started.
     pub(super) fn separate(&self, confinement: &Confinement) -> Result<(), String> {
-        self.0.get_or_init(|| separate_all(confinement)).clone()
+        let mut done = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*done {
+            separate_all(confinement)?;
+            *done = true;
+        }
+        Ok(())
     }
 }
 
 fn separate_all(confinement: &Confinement) -> Result<(), String> {
-    let root = at::root(&confinement.workspace).map_err(|error| format!("the workspace cannot be opened: {error}"))?;
+    let root = at::root(&confinement.workspace)
+        .map_err(|error| format!("{}: the workspace cannot be opened: {error}", walk::LINKS))?;
     let own: Vec<PathBuf> = confinement
         .hidden
         .iter()
@@ -55,39 +65,52 @@ fn separate_all(confinement: &Confinement) -> Result<(), String> {
         links: true,
     };
     let found = walk.find_linked();
-    match found.over.into_iter().next() {
+    match found.over.first() {
         Some(over) if over.code == walk::LINKS => Err(message("more names are linked than can be examined")),
-        Some(over) => Err(limit_message(&over)),
-        None => separate_files(&root, found.linked, MOST_BYTES, MOST_TIME),
+        Some(over) => Err(limit_message(over)),
+        None => separate_files(&root, found, MOST_BYTES, MOST_TIME),
     }
 }
 
 /// `most_bytes` and `most_time` limit the copies.
 pub(super) fn separate_files(
     root: &OwnedFd,
-    linked: Vec<Linked>,
+    found: WalkResult,
     most_bytes: u64,
     most_time: Duration,
 ) -> Result<(), String> {
-    let files = leading_out(linked);
-    let bytes: u64 = files
-        .iter()
-        .filter_map(|names| names.first())
-        .map(|name| name.print.size)
-        .sum();
+    let mut files = leading_out(found);
+    if size(&files) > most_bytes {
+        // Those that are left anyway take no space. This opens each directory, so it is not done for every tree.
+        files.retain(|names| {
+            !names
+                .iter()
+                .all(|name| place(root, name).is_ok_and(|found| found.is_none()))
+        });
+    }
+    let bytes = size(&files);
     if bytes > most_bytes {
         return Err(message(&format!("{bytes} bytes would have to be copied")));
     }
     let until = Instant::now() + most_time;
     for names in files {
         if Instant::now() > until {
-            return Err(message("copying took too long"));
+            return Err(message(TOO_LONG));
         }
-        if let Err((path, error)) = separate_file(root, &names) {
+        if let Err((path, error)) = separate_file(root, &names, until) {
             return Err(message(&format!("{} cannot be copied: {error}", path.display())));
         }
     }
     Ok(())
+}
+
+/// Why copying ended at its time limit.
+const TOO_LONG: &str = "copying took too long";
+
+/// The bytes of all files, each with its names.
+fn size(files: &[Vec<Linked>]) -> u64 {
+    let firsts = files.iter().filter_map(|names| names.first());
+    firsts.map(|name| name.print.size).sum()
 }
 
 fn message(why: &str) -> String {
@@ -101,46 +124,57 @@ fn message(why: &str) -> String {
 
 /// The files that have more names than those in the workspace, each with its names there. Objects of git are left to
 /// the comparison after each command: they are many, and no command may write them.
-fn leading_out(linked: Vec<Linked>) -> Vec<Vec<Linked>> {
-    let mut files: BTreeMap<(u64, u64), Vec<Linked>> = BTreeMap::new();
-    for name in linked {
-        files.entry(name.file()).or_default().push(name);
+fn leading_out(found: WalkResult) -> Vec<Vec<Linked>> {
+    // Each file with its names, and how many more names it has among git's objects.
+    let mut files: BTreeMap<(u64, u64), (Vec<Linked>, u64)> = BTreeMap::new();
+    for name in found.linked {
+        files.entry(name.file()).or_default().0.push(name);
     }
-    let leads_out = |names: &Vec<Linked>| names.iter().any(|name| name.print.links > names.len() as u64);
-    let mut files: Vec<Vec<Linked>> = files.into_values().filter(leads_out).collect();
-    files
-        .iter_mut()
-        .for_each(|names| names.retain(|name| !is_object(&name.path)));
-    files
+    for object in found.objects {
+        if let Some((_, objects)) = files.get_mut(&object) {
+            *objects += 1;
+        }
+    }
+    let leads_out = |(names, objects): &(Vec<Linked>, u64)| {
+        let inside = names.len() as u64 + objects;
+        names.iter().any(|name| name.print.links > inside)
+    };
+    let files = files.into_values().filter(leads_out);
+    files.map(|(names, _)| names).collect()
 }
 
 /// Replaces a file at all its names in the workspace. An error comes with the name at which it occurred.
-fn separate_file<'a>(root: &OwnedFd, names: &'a [Linked]) -> Result<(), (&'a Path, io::Error)> {
+fn separate_file<'a>(root: &OwnedFd, names: &'a [Linked], until: Instant) -> Result<(), (&'a Path, io::Error)> {
     let mut copied: Option<&Path> = None;
     for name in names {
-        match replace(root, name, copied) {
+        match replace(root, name, copied, until) {
             Ok(true) => copied = copied.or(Some(name.path.as_path())),
             Ok(false) => {}
             // Removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // Another user's file that this one may write but not replace, for example in a sticky directory.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_others(name.print.owner.0) => {}
             Err(error) => return Err((name.path.as_path(), error)),
         }
     }
     Ok(())
 }
 
-/// Replaces one name of a file by a link to its copy at another name, or by a new copy. `false` if it was left: it has
-/// been replaced meanwhile, or no process of this user can write the file.
-fn replace(root: &OwnedFd, linked: &Linked, copied: Option<&Path>) -> io::Result<bool> {
-    let (dir, name) = at::parent(root, &linked.path)?;
-    let now = at::stat(&dir, name)?;
-    if (now.st_dev, now.st_ino) != linked.file() || is_foreign(&dir, name, now.st_uid) {
+/// Replaces one name of a file by a link to its copy at another name, or by a new copy. `false` if it was left.
+fn replace(root: &OwnedFd, linked: &Linked, copied: Option<&Path>, until: Instant) -> io::Result<bool> {
+    let Some((dir, name)) = place(root, linked)? else {
         return Ok(false);
-    }
+    };
     let before = Print::of(&fstat(&dir)?).modified;
     let fresh = match copied.and_then(|path| link(root, path, &dir).ok()) {
         Some(fresh) => fresh,
-        None => copy(&at::file(&dir, Path::new(name))?, &dir)?,
+        None => match copy(&at::file(&dir, Path::new(name))?, &dir, until)? {
+            Some(fresh) => fresh,
+            None => {
+                let _ = at::set_modified(&File::from(dir), before);
+                return Ok(false);
+            }
+        },
     };
     let placed = at::rename_over(&dir, &fresh, name);
     if placed.is_err() {
@@ -152,10 +186,29 @@ fn replace(root: &OwnedFd, linked: &Linked, copied: Option<&Path>) -> io::Result
     Ok(true)
 }
 
+/// The directory and the name of a file that is to be replaced. `None` if it is left: it has been replaced meanwhile,
+/// or no process of this user can write it there.
+fn place<'a>(root: &OwnedFd, linked: &'a Linked) -> io::Result<Option<(OwnedFd, &'a OsStr)>> {
+    let (dir, name) = at::parent(root, &linked.path)?;
+    let now = at::stat(&dir, name)?;
+    let left = (now.st_dev, now.st_ino) != linked.file() || is_read_only(&dir)? || is_foreign(&dir, name, now.st_uid);
+    Ok((!left).then_some((dir, name)))
+}
+
+/// Whether a directory is on a read-only mount.
+fn is_read_only(dir: &OwnedFd) -> rustix::io::Result<bool> {
+    Ok(fstatvfs(dir)?.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
+
+/// Whether an owner is not this user, who is not root.
+fn is_others(owner: u32) -> bool {
+    let me = rustix::process::geteuid();
+    !me.is_root() && owner != me.as_raw()
+}
+
 /// Whether a file belongs to another user and cannot be written by this one.
 fn is_foreign(dir: &OwnedFd, name: &OsStr, owner: u32) -> bool {
-    let me = rustix::process::geteuid();
-    !me.is_root() && owner != me.as_raw() && accessat(dir, name, Access::WRITE_OK, AtFlags::EACCESS).is_err()
+    is_others(owner) && accessat(dir, name, Access::WRITE_OK, AtFlags::EACCESS).is_err()
 }
 
 /// Gives the file at `path` a new name in `dir`, and returns that.
@@ -166,31 +219,75 @@ fn link(root: &OwnedFd, path: &Path, dir: &OwnedFd) -> rustix::io::Result<String
     Ok(fresh)
 }
 
-/// Copies a file to a new name in `dir`, and returns that.
-fn copy(source: &File, dir: &OwnedFd) -> io::Result<String> {
+/// Copies a file to a new name in `dir`, and returns that. `None` if this user cannot make an equal file.
+fn copy(source: &File, dir: &OwnedFd, until: Instant) -> io::Result<Option<String>> {
     let (mut to, fresh) = at::new_file(dir)?;
-    let filled = fill(source, &mut to);
-    if filled.is_err() {
+    let filled = fill(source, &mut to, until);
+    if !matches!(filled, Ok(true)) {
         let _ = at::remove(dir, OsStr::new(&fresh));
     }
-    filled.map(|()| fresh)
+    Ok(filled?.then_some(fresh))
 }
 
 /// Copies content, owner, mode, attributes and times. File systems that can share the blocks of both files do so.
-fn fill(mut source: &File, to: &mut File) -> io::Result<()> {
+/// `false` if the group cannot be given, and with another one it would matter.
+fn fill(source: &File, to: &mut File, until: Instant) -> io::Result<bool> {
     let data = source.metadata()?;
-    if ioctl_ficlone(&*to, source).is_err() && io::copy(&mut source, to)? != data.len() {
-        return Err(io::Error::other("it has changed meanwhile"));
-    }
-    let made = to.metadata()?;
     let handle = OwnedFd::from(to.try_clone()?);
-    if (made.uid(), made.gid()) != (data.uid(), data.gid()) {
-        let (user, group) = (Uid::from_raw(data.uid()), Gid::from_raw(data.gid()));
-        chownat(&handle, "", Some(user), Some(group), AtFlags::EMPTY_PATH)?;
+    // First, since a file that is left need not be read.
+    if !give(&handle, &to.metadata()?, &data)? {
+        return Ok(false);
+    }
+    if ioctl_ficlone(&*to, source).is_err() && copy_parts(source, to, until)? != data.len() {
+        return Err(io::Error::other("it has changed meanwhile"));
     }
     at::set_mode(&handle, data.mode())?;
     at::set_attributes(&handle, &at::attributes(&OwnedFd::from(source.try_clone()?))?)?;
-    Ok(futimens(&*to, &times(&data))?)
+    futimens(&*to, &times(&data))?;
+    Ok(true)
+}
+
+/// Copies the content, and returns its length in bytes.
+fn copy_parts(source: &File, to: &mut File, until: Instant) -> io::Result<u64> {
+    let mut copied = 0;
+    loop {
+        let part = io::copy(&mut source.take(PART), to)?;
+        copied += part;
+        if part < PART {
+            return Ok(copied);
+        }
+        if Instant::now() > until {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, TOO_LONG));
+        }
+    }
+}
+
+/// Gives the file `made` the owner and group of `data`. A user who is not root can give no file away; then the copy is
+/// this user's own, if the group keeps the rights that the mode gives it. `false` if it would not.
+fn give(handle: &OwnedFd, made: &Metadata, data: &Metadata) -> io::Result<bool> {
+    if (made.uid(), made.gid()) == (data.uid(), data.gid()) {
+        return Ok(true);
+    }
+    let (user, group) = (Uid::from_raw(data.uid()), Gid::from_raw(data.gid()));
+    let own = |user| chownat(handle, "", user, Some(group), AtFlags::EMPTY_PATH);
+    // `EINVAL`: an owner that does not exist in this user namespace.
+    match own(Some(user)) {
+        Err(Errno::PERM | Errno::INVAL) => {}
+        done => return Ok(done.map(|()| true)?),
+    }
+    // A set-user-ID or set-group-ID program would run as somebody else.
+    if data.mode() & 0o6000 != 0 {
+        return Ok(false);
+    }
+    match own(None) {
+        Err(Errno::PERM | Errno::INVAL) => Ok(group_is_as_others(data.mode())),
+        done => Ok(done.map(|()| true)?),
+    }
+}
+
+/// Whether a mode gives the group the same rights as all others, so that it does not matter which group it is.
+fn group_is_as_others(mode: u32) -> bool {
+    (mode >> 3) & 0o7 == mode & 0o7
 }
 
 fn times(data: &Metadata) -> Timestamps {
@@ -201,5 +298,30 @@ fn times(data: &Metadata) -> Timestamps {
     Timestamps {
         last_access: time(data.atime(), data.atime_nsec()),
         last_modification: time(data.mtime(), data.mtime_nsec()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_ends_at_its_time_limit_within_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let from = File::create_new(dir.path().join("from")).unwrap();
+        from.set_len(2 * PART).unwrap();
+        let from = File::open(dir.path().join("from")).unwrap();
+        let mut to = File::create_new(dir.path().join("to")).unwrap();
+        let error = copy_parts(&from, &mut to, Instant::now()).unwrap_err();
+        assert_eq!(error.to_string(), TOO_LONG);
+        assert_eq!(to.metadata().unwrap().len(), PART);
+        let later = Instant::now() + MOST_TIME;
+        assert_eq!(copy_parts(&from, &mut to, later).unwrap(), PART);
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_given_matters_only_if_it_has_rights_of_its_own() {
+        assert!(group_is_as_others(0o100_644) && group_is_as_others(0o100_666));
+        assert!(!group_is_as_others(0o100_664) && !group_is_as_others(0o100_604));
     }
 }

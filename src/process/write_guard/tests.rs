@@ -240,6 +240,30 @@ fn a_file_that_is_linked_outside_becomes_a_copy_with_all_that_it_had() {
 }
 
 #[test]
+fn files_that_could_not_be_separated_are_tried_again_for_the_next_command() {
+    let (dir, mut confinement, store) = linked_outside();
+    let workspace = std::mem::replace(&mut confinement.workspace, dir.path().join("none"));
+    let error = confinement.links.separate(&confinement).unwrap_err();
+    assert!(error.starts_with("limit:guard_links: "), "{error}");
+    confinement.workspace = workspace;
+    confinement.links.separate(&confinement).unwrap();
+    assert_eq!(fs::metadata(&store).unwrap().nlink(), 1);
+    fs::remove_file(store).unwrap();
+}
+
+#[test]
+fn a_name_in_the_object_store_counts_as_one_inside() {
+    let (dir, confinement, store) = linked_outside();
+    let at = |name: &str| dir.path().join(name);
+    fs::hard_link(at(".git/objects/ab/c"), at("object")).unwrap();
+    let number = |path: &Path| fs::metadata(path).unwrap().ino();
+    confinement.links.separate(&confinement).unwrap();
+    assert_eq!(number(&at("object")), number(&at(".git/objects/ab/c")));
+    assert_ne!(number(&at("one")), number(&store));
+    fs::remove_file(store).unwrap();
+}
+
+#[test]
 fn files_behind_hard_links_that_are_too_large_to_copy_are_named_and_left() {
     let (dir, _, store) = linked_outside();
     let root = at::root(dir.path()).unwrap();
@@ -251,9 +275,9 @@ fn files_behind_hard_links_that_are_too_large_to_copy_are_named_and_left() {
         most_time: walk::MOST_TIME,
         links: true,
     };
-    let linked = search.find_linked().linked;
-    assert_eq!(linked.len(), 2);
-    let error = links::separate_files(&root, linked, 5, walk::MOST_TIME).unwrap_err();
+    let found = search.find_linked();
+    assert_eq!(found.linked.len(), 2);
+    let error = links::separate_files(&root, found, 5, walk::MOST_TIME).unwrap_err();
     assert!(error.starts_with("limit:guard_links: "), "{error}");
     assert!(error.contains("6 bytes"), "{error}");
     assert_eq!(fs::metadata(&store).unwrap().nlink(), 3);

@@ -2,7 +2,7 @@
 //! name is sufficient, and on the second walk skips directories that have not changed.
 
 use super::at;
-use super::node::Print;
+use super::node::{Print, is_object};
 use crate::base::grant::ClosedPaths;
 use rustix::fs::{AtFlags, FileType, Stat, fstat, fstatfs, statat};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ pub(super) const MOST_NAMES: u64 = 5_000_000;
 pub(super) const MOST_TIME: Duration = Duration::from_secs(60);
 /// The most bytes of a path; the kernel's own limit is 4,096. If reached: `limit:guard_path`.
 pub(super) const MOST_PATH: usize = 4_000;
-/// The most names of files with several hard links. If reached: [`LINKS`].
+/// The most names of files with several hard links, git's objects not counted. If reached: [`LINKS`].
 const MOST_LINKED: usize = 500_000;
 /// The name of the limit on files that are hard-linked outside.
 pub(super) const LINKS: &str = "limit:guard_links";
@@ -57,6 +57,8 @@ pub(super) struct WalkResult {
     pub sockets: Vec<PathBuf>,
     /// Names of files with several hard links, if they are searched.
     pub linked: Vec<Linked>,
+    /// Likewise each such name in git's object store, as device and inode number: they are many.
+    pub objects: Vec<(u64, u64)>,
     /// Limits that were reached: the result is incomplete.
     pub over: Vec<Over>,
     /// The listed directories, if they are to be remembered.
@@ -278,6 +280,7 @@ impl WalkResult {
         self.closed.append(&mut more.closed);
         self.sockets.append(&mut more.sockets);
         self.linked.append(&mut more.linked);
+        self.objects.append(&mut more.objects);
         self.over.append(&mut more.over);
         self.dirs.append(&mut more.dirs);
     }
@@ -479,6 +482,10 @@ impl<'a> Look<'a> {
         };
         let print = Print::of(&data);
         if print.links < 2 || !FileType::from_raw_mode(data.st_mode).is_file() {
+            return;
+        }
+        if is_object(Path::new(OsStr::from_bytes(&self.path))) {
+            self.found.objects.push((data.st_dev, print.inode));
             return;
         }
         if self.found.linked.len() >= MOST_LINKED {

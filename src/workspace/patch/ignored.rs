@@ -2,18 +2,25 @@
 //! the patterns; this file applies the order of precedence, and keeps which ignore files count: a change of one must not
 //! hide other changes unless it is allowed itself.
 
+use super::pack::{trouble, write_synced};
+use crate::base::ids::sha256_hex;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use gix_ignore::glob::Pattern;
 use gix_ignore::glob::pattern::Case;
 use gix_ignore::glob::wildmatch::Mode;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::io::Read;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Upper limit in bytes for one ignore file.
 const MOST_PATTERNS: u64 = 4 << 20;
+/// Upper limit in bytes for all ignore files together, which are kept in memory.
+const MOST_IGNORE_BYTES: u64 = 64 << 20;
 
 /// Reads the `.gitignore` of a directory. A link, directory or FIFO with this name does not count, as in git.
 pub(super) fn read_patterns(dir: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, String> {
@@ -53,77 +60,203 @@ pub(super) enum Counting<'a> {
 /// The ignore files that count, by directory: its path from the top of the repository with a trailing slash.
 #[derive(Clone, Debug, Default)]
 pub(super) struct IgnoreFiles {
-    files: BTreeMap<Vec<u8>, IgnoreFile>,
+    /// Shared, since each walk works on a copy.
+    files: Arc<BTreeMap<Vec<u8>, IgnoreFile>>,
+    /// The bytes of all texts that count.
+    bytes: u64,
+    /// The directories whose ignore file is the refused one in this walk.
+    still_refused: BTreeSet<Vec<u8>>,
     /// Whether they differ from those that were kept last.
     pub is_new: bool,
 }
 
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default)]
 struct IgnoreFile {
     /// The text that counts; `None` if there is no file.
-    counts: Option<Vec<u8>>,
-    /// The last text that does not count, because it is not allowed.
-    refused: Option<Vec<u8>>,
+    counts: Option<Arc<[u8]>>,
+    /// The SHA-256 in hex of the last text, if that does not count because it is not allowed.
+    refused: Option<String>,
     /// Whether the text that counts is newer than the first walk.
     changed: bool,
+}
+
+/// An [`IgnoreFile`] as it is kept for a later process.
+#[derive(Deserialize, Serialize)]
+struct KeptFile {
+    dir: KeptBytes,
+    counts: Option<KeptBytes>,
+    refused: Option<String>,
+    changed: bool,
+}
+
+/// Bytes in JSON.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum KeptBytes {
+    Text(String),
+    /// What is not UTF-8.
+    Base64(String),
+}
+
+impl KeptBytes {
+    fn of(bytes: &[u8]) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::Text(text.to_owned()),
+            Err(_) => Self::Base64(STANDARD.encode(bytes)),
+        }
+    }
+
+    fn bytes(self) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Text(text) => Ok(text.into_bytes()),
+            Self::Base64(text) => STANDARD.decode(text).map_err(|error| error.to_string()),
+        }
+    }
 }
 
 impl IgnoreFiles {
     /// The text that counts in a directory whose ignore file has the text `now`, and whether the file differs from that
     /// of the first walk. `local`: its path from the workspace.
+    ///
+    /// # Errors
+    /// A sentence: the texts that count would have more than [`MOST_IGNORE_BYTES`] together.
     pub fn counted(
         &mut self,
         dir: &[u8],
         local: &str,
         now: Option<Vec<u8>>,
         counting: Counting<'_>,
-    ) -> (Option<Vec<u8>>, bool) {
+    ) -> Result<(Option<Arc<[u8]>>, bool), String> {
         let known = self.files.get(dir).cloned().unwrap_or_default();
-        if now == known.counts {
-            return (now, known.changed);
+        if now.as_deref() == known.counts.as_deref() {
+            return Ok((known.counts, known.changed));
         }
-        let is_refused = now.is_some() && now == known.refused;
+        let refused = |text: &Vec<u8>| {
+            known
+                .refused
+                .as_ref()
+                .is_some_and(|id| *id == sha256_hex(&[text.as_slice()]))
+        };
+        if now.as_ref().is_some_and(refused) {
+            self.still_refused.insert(dir.to_vec());
+            return Ok((known.counts, true));
+        }
         let counts = match counting {
             Counting::First => true,
             // A file that is gone hides nothing, but without it files would appear that were there before.
-            Counting::Unruled => return (if is_refused || now.is_none() { known.counts } else { now }, true),
-            Counting::Ruled(may) => !is_refused && may(local),
+            Counting::Unruled => return Ok((now.map(Arc::from).or(known.counts), true)),
+            Counting::Ruled(may) => may(local),
         };
-        if is_refused || (!counts && now.is_none()) {
-            return (known.counts, true);
+        if counts {
+            let changed = !matches!(counting, Counting::First);
+            let text = self.count(dir, &known, now, changed)?;
+            return Ok((text, changed));
         }
-        let changed = !matches!(counting, Counting::First);
-        let file = match counts {
-            true => IgnoreFile {
-                counts: now,
-                refused: None,
-                changed,
-            },
-            false => IgnoreFile { refused: now, ..known },
+        let Some(text) = now else {
+            return Ok((known.counts, true));
         };
-        let text = file.counts.clone();
-        self.files.insert(dir.to_vec(), file);
-        self.is_new = true;
-        (text, changed)
+        let file = IgnoreFile {
+            refused: Some(sha256_hex(&[text.as_slice()])),
+            ..known
+        };
+        let counts = file.counts.clone();
+        self.still_refused.insert(dir.to_vec());
+        self.put(dir, file);
+        Ok((counts, true))
     }
 
-    /// What an earlier process kept in the store.
-    pub fn kept(store: &Path) -> Option<Self> {
-        let files: Vec<(Vec<u8>, IgnoreFile)> = serde_json::from_slice(&std::fs::read(store.join(KEPT)).ok()?).ok()?;
-        Some(Self {
-            files: files.into_iter().collect(),
-            is_new: false,
-        })
+    /// Lets the text `now` count instead of the one of `known`.
+    fn count(
+        &mut self,
+        dir: &[u8],
+        known: &IgnoreFile,
+        now: Option<Vec<u8>>,
+        changed: bool,
+    ) -> Result<Option<Arc<[u8]>>, String> {
+        let before = known.counts.as_ref().map_or(0, |text| text.len() as u64);
+        let bytes = self.bytes.saturating_sub(before) + now.as_ref().map_or(0, |text| text.len() as u64);
+        if bytes > MOST_IGNORE_BYTES {
+            return Err(format!(
+                "the ignore files have more than {MOST_IGNORE_BYTES} bytes together"
+            ));
+        }
+        let counts: Option<Arc<[u8]>> = now.map(Arc::from);
+        let file = IgnoreFile {
+            counts: counts.clone(),
+            refused: None,
+            changed,
+        };
+        self.bytes = bytes;
+        self.put(dir, file);
+        Ok(counts)
+    }
+
+    fn put(&mut self, dir: &[u8], file: IgnoreFile) {
+        Arc::make_mut(&mut self.files).insert(dir.to_vec(), file);
+        self.is_new = true;
+    }
+
+    /// Ends a walk. A refused text that was not found in it is forgotten: if it is there again, somebody has written it
+    /// anew, who may be allowed to. One that is still there stays refused, whoever writes other files meanwhile.
+    pub fn end_walk(&mut self) {
+        let still = std::mem::take(&mut self.still_refused);
+        let is_gone = |(dir, file): &(&Vec<u8>, &IgnoreFile)| file.refused.is_some() && !still.contains(dir.as_slice());
+        let gone: Vec<Vec<u8>> = self.files.iter().filter(is_gone).map(|(dir, _)| dir.clone()).collect();
+        for dir in gone {
+            if let Some(file) = Arc::make_mut(&mut self.files).get_mut(&dir) {
+                file.refused = None;
+                self.is_new = true;
+            }
+        }
+    }
+
+    /// What an earlier process kept in the store; `None` if it was of a version that kept nothing.
+    ///
+    /// # Errors
+    /// The file and what is wrong with it. Without it, ignore files that do not count would count.
+    pub fn kept(store: &Path) -> Result<Option<Self>, String> {
+        let path = store.join(KEPT);
+        let text = match std::fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(trouble(&path))?,
+        };
+        let wrong = |why: String| format!("{}: {why}", path.display());
+        let kept: Vec<KeptFile> = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+        let mut files = BTreeMap::new();
+        let mut bytes = 0;
+        for file in kept {
+            let counts = file.counts.map(KeptBytes::bytes).transpose().map_err(wrong)?;
+            bytes += counts.as_ref().map_or(0, |text| text.len() as u64);
+            files.insert(
+                file.dir.bytes().map_err(wrong)?,
+                IgnoreFile {
+                    counts: counts.map(Arc::from),
+                    refused: file.refused,
+                    changed: file.changed,
+                },
+            );
+        }
+        Ok(Some(Self {
+            files: Arc::new(files),
+            bytes,
+            ..Self::default()
+        }))
     }
 
     /// Keeps them in the store for a later process.
     pub fn keep(&mut self, store: &Path) -> Result<(), String> {
-        let files: Vec<(&Vec<u8>, &IgnoreFile)> = self.files.iter().collect();
+        let kept = |(dir, file): (&Vec<u8>, &IgnoreFile)| KeptFile {
+            dir: KeptBytes::of(dir),
+            counts: file.counts.as_deref().map(KeptBytes::of),
+            refused: file.refused.clone(),
+            changed: file.changed,
+        };
+        let files: Vec<KeptFile> = self.files.iter().map(kept).collect();
         let text = serde_json::to_vec(&files).map_err(|error| error.to_string())?;
         let (path, made) = (store.join(KEPT), store.join(format!("{KEPT}.new")));
-        std::fs::write(&made, text)
+        write_synced(&made, &text)
             .and_then(|()| std::fs::rename(&made, &path))
-            .map_err(|error| format!("{}: {error}", path.display()))?;
+            .map_err(trouble(&path))?;
         self.is_new = false;
         Ok(())
     }
@@ -180,11 +313,16 @@ mod tests {
         Some(text.as_bytes().to_vec())
     }
 
+    fn counted(files: &mut IgnoreFiles, now: Option<Vec<u8>>, counting: Counting<'_>) -> (Option<Vec<u8>>, bool) {
+        let (counts, changed) = files.counted(b"src/", "src/.gitignore", now, counting).unwrap();
+        (counts.map(|text| text.to_vec()), changed)
+    }
+
     #[test]
     fn a_later_ignore_file_counts_if_it_is_allowed() {
         let (yes, no) = (|_: &str| true, |path: &str| path != "src/.gitignore");
         let mut files = IgnoreFiles::default();
-        let mut counted = |now: Option<Vec<u8>>, counting| files.counted(b"src/", "src/.gitignore", now, counting);
+        let mut counted = |now: Option<Vec<u8>>, counting| counted(&mut files, now, counting);
         assert_eq!(counted(text("a"), Counting::First), (text("a"), false));
         assert_eq!(counted(text("a"), Counting::Ruled(&no)), (text("a"), false));
         assert_eq!(
@@ -207,15 +345,56 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_ignore_file_that_is_there_again_is_ruled_on_again() {
+        let (yes, no) = (|_: &str| true, |_: &str| false);
+        let mut files = IgnoreFiles::default();
+        assert_eq!(counted(&mut files, text("b"), Counting::Ruled(&no)), (None, true));
+        files.end_walk();
+        assert_eq!(
+            counted(&mut files, text("b"), Counting::Ruled(&yes)),
+            (None, true),
+            "it is still there"
+        );
+        files.end_walk();
+        // A walk in which the directory is gone.
+        files.end_walk();
+        assert_eq!(counted(&mut files, text("b"), Counting::Ruled(&yes)), (text("b"), true));
+    }
+
+    #[test]
+    fn ignore_files_that_are_too_large_together_are_an_error() {
+        let mut files = IgnoreFiles::default();
+        let large = || Some(vec![b'#'; usize::try_from(MOST_IGNORE_BYTES).unwrap()]);
+        assert!(files.counted(b"a/", "a/.gitignore", large(), Counting::First).is_ok());
+        let error = files.counted(b"b/", "b/.gitignore", text("b"), Counting::First);
+        assert!(error.unwrap_err().contains("67108864 bytes"));
+    }
+
+    #[test]
     fn a_later_process_knows_them() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(IgnoreFiles::kept(dir.path()).is_none());
+        assert!(IgnoreFiles::kept(dir.path()).unwrap().is_none());
         let mut files = IgnoreFiles::default();
-        files.counted(b"\xff/", "\u{fffd}/.gitignore", text("a"), Counting::First);
+        let counts = |files: &mut IgnoreFiles, counting| {
+            let now = Some(b"a\xff".to_vec());
+            let (counts, changed) = files.counted(b"\xff/", "\u{fffd}/.gitignore", now, counting).unwrap();
+            (counts.map(|text| text.to_vec()), changed)
+        };
+        counts(&mut files, Counting::First);
         assert!(files.is_new);
         files.keep(dir.path()).unwrap();
-        let mut again = IgnoreFiles::kept(dir.path()).unwrap();
-        let now = again.counted(b"\xff/", "\u{fffd}/.gitignore", text("a"), Counting::Unruled);
-        assert_eq!((now, again.is_new, files.is_new), ((text("a"), false), false, false));
+        let mut again = IgnoreFiles::kept(dir.path()).unwrap().unwrap();
+        let now = counts(&mut again, Counting::Unruled);
+        assert_eq!(now, (Some(b"a\xff".to_vec()), false));
+        assert!(!again.is_new && !files.is_new);
+        assert_eq!(again.bytes, 2);
+    }
+
+    #[test]
+    fn kept_ignore_files_that_cannot_be_read_are_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(KEPT), "[{").unwrap();
+        let error = IgnoreFiles::kept(dir.path()).unwrap_err();
+        assert!(error.contains("ignore-files: "), "{error}");
     }
 }

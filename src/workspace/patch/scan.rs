@@ -221,7 +221,7 @@ impl Scan<'_> {
     }
 
     /// The text of the directory's ignore file that counts, and whether the file differs from that of the first walk.
-    fn patterns(&self, place: &WalkedDirectory<'_>, has_own: bool) -> Result<(Option<Vec<u8>>, bool), String> {
+    fn patterns(&self, place: &WalkedDirectory<'_>, has_own: bool) -> Result<(Option<Arc<[u8]>>, bool), String> {
         let now = match has_own {
             true => {
                 read_patterns(place.handle.as_fd()).map_err(|why| said(&place.path, format!(".gitignore: {why}")))?
@@ -231,7 +231,9 @@ impl Scan<'_> {
         let whole = format!("{}.gitignore", String::from_utf8_lossy(&place.path));
         let local = whole.strip_prefix(self.prefix).unwrap_or(&whole);
         let mut files = self.ignore_files.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(files.counted(&place.path, local, now, self.counting))
+        files
+            .counted(&place.path, local, now, self.counting)
+            .map_err(|why| said(&place.path, why))
     }
 
     fn finish(
