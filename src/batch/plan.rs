@@ -480,8 +480,13 @@ impl PlannedJob {
 
     /// The service of the job's model, as [`service_of`] names it; stops and pauses apply to a service.
     pub fn service(&self) -> &str {
+        service_of(self.model())
+    }
+
+    /// The name of the job's model; empty if it is not known.
+    pub fn model(&self) -> &str {
         let model = self.arguments.model.as_deref().or(self.inputs.model.as_deref());
-        service_of(model.unwrap_or_default())
+        model.unwrap_or_default()
     }
 }
 

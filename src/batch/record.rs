@@ -145,6 +145,26 @@ impl BatchState {
     }
 }
 
+/// Refuses a batch without a key that is to be continued in a directory with tracked files. A new batch, without a
+/// record and a store, takes nothing from such files.
+///
+/// # Errors
+/// [`BatchError::Environment`] for such a directory.
+pub fn refuse_tracked(dir: &Path, key: Option<&JournalKey>) -> Result<(), BatchError> {
+    let is_continued = || {
+        let has_record = std::fs::symlink_metadata(dir.join(FILE)).is_ok_and(|found| found.len() > 0);
+        has_record || std::fs::symlink_metadata(dir.join(STORE_FILE)).is_ok()
+    };
+    if key.is_none() && is_continued() && is_in_a_checkout(dir) {
+        return Err(BatchError::Environment(format!(
+            "{} has files that the repository around it tracks, so they may be anybody's, and rows of jobs that never ran here \
+             would count: name another --out, or keep batches under a key (OVERNIGHT_JOURNAL_KEY)",
+            dir.display()
+        )));
+    }
+    Ok(())
+}
+
 /// The open record of one batch directory.
 #[derive(Debug)]
 pub struct BatchRecord {
@@ -183,13 +203,7 @@ impl BatchRecord {
         })?;
         refuse_links_of_jobs(dir)?;
         let key = chain_key::key()?;
-        if key.is_none() && is_in_a_checkout(dir) {
-            return Err(BatchError::Environment(format!(
-                "{} has files that the repository around it tracks, so they may be anybody's, and rows of jobs that never ran here \
-                 would count: name another --out, or keep batches under a key (OVERNIGHT_JOURNAL_KEY)",
-                dir.display()
-            )));
-        }
+        refuse_tracked(dir, key)?;
         let mut state = BatchState::default();
         let read = read_lines(&path, key, |event| state.apply(event))?;
         for open in state.open.values() {

@@ -176,7 +176,7 @@ struct Supervisor<'a, 'b> {
     /// Prepared or running attempts.
     active: usize,
     pids: BTreeMap<usize, i32>,
-    /// Services that refused a key or have no quota left, with their messages.
+    /// Services that refused a key and models that have no quota left, with their messages.
     closed: HashMap<String, String>,
     results: BTreeMap<usize, JobResult>,
     result: SupervisedCall,
@@ -318,7 +318,12 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let now = gate::now_ms();
         for service in &services {
             if let Some(reason) = &service.closed {
-                self.close(service_of(&service.model), reason);
+                // Vendors count their quotas by model.
+                let name = match service.of_model {
+                    true => service.model.as_str(),
+                    false => service_of(&service.model),
+                };
+                self.close(name, reason);
             }
         }
         let paused: BTreeSet<String> = services
@@ -332,7 +337,10 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             let Some(at) = self.queue.pop_front() else { break };
             let Some(job) = self.jobs.get(at) else { continue };
             let name = job.planned.service();
-            if let Some(reason) = self.closed.get(name) {
+            let closed = [name, job.planned.model()]
+                .into_iter()
+                .find_map(|name| Some((name, self.closed.get(name)?)));
+            if let Some((name, reason)) = closed {
                 let reason = format!("the service of {name} accepts no more requests: {reason}");
                 self.leave_out(at, reason);
                 continue;
@@ -372,7 +380,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    /// Starts no more jobs of a service, as [`service_of`] names it; an empty name is no service.
+    /// Starts no more jobs of a service, as [`service_of`] names it, or of one model, by its whole name; an empty name is
+    /// neither.
     fn close(&mut self, service: &str, reason: &str) {
         if service.is_empty() || self.closed.contains_key(service) {
             return;

@@ -33,6 +33,7 @@ use crate::tools::notices::Notices;
 use crate::tools::web::{Search, Web};
 use crate::tools::{Registry, ToolScope, builtin_spec, save_memory, web_search};
 use crate::workspace::isolate::{self, Standing, Told};
+use crate::workspace::root::UNASKED;
 use crate::workspace::{Workspace, context, patch, skills};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -524,7 +525,10 @@ pub fn pricing() -> Result<Pricing, Refusal> {
 pub fn hide_unreadable(workspace: &mut Workspace, policies: &PolicySet) {
     let policies = policies.clone();
     workspace.set_unreadable(Box::new(move |tool, path| {
+        if tool == UNASKED {
+            return policies.unreadable("grep_search", ToolKind::Search, path);
+        }
         let kind = builtin_spec(tool).map_or(ToolKind::Search, |spec| spec.kind);
-        policies.unreadable(tool, kind, path)
+        policies.is_withheld(tool, kind, path)
     }));
 }

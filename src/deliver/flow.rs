@@ -224,6 +224,12 @@ fn decide(seen: &Seen<'_>) -> Decision {
     }
 }
 
+/// The name of the branch that the delivery is to change, where one is given.
+fn wanted_base(settings: &DeliverSettings<'_>, texts: &Texts) -> Option<String> {
+    let given = settings.base.as_ref().or(texts.base.as_ref())?;
+    Some(given.strip_prefix("refs/heads/").unwrap_or(given).to_owned())
+}
+
 /// The open request of the branch: the one into `base` if there is one, else the newest.
 fn open_request<'s>(requests: &'s [(ChangeRequest, HeldPatch)], base: &str) -> Option<&'s (ChangeRequest, HeldPatch)> {
     let open = || {
@@ -468,12 +474,12 @@ impl Work<'_, '_> {
         let repository = self.settings.repository.clone().ok_or_else(missing)?;
         let store = self.store(base)?;
         store.need_base(base, None).await?;
-        let wanted = self.settings.base.as_ref().or(texts.base.as_ref());
+        let wanted = wanted_base(self.settings, texts);
         let (onto, name) = match wanted {
             Some(name) => {
-                let found = local::branch(&repository, name).await?;
+                let found = local::branch(&repository, &name).await?;
                 let missing = || DeliverStop::Environment(format!("the repository has no branch {name}"));
-                (found.ok_or_else(missing)?, name.clone())
+                (found.ok_or_else(missing)?, name)
             }
             // The checked-out commit, if it descends from the base.
             None => match local::head(&repository).await? {
@@ -663,7 +669,7 @@ impl Work<'_, '_> {
             }
             stop => stop,
         })?;
-        let wanted = settings.base.clone().or_else(|| texts.base.clone());
+        let wanted = wanted_base(settings, texts);
         let no_base =
             || DeliverStop::Environment("the remote does not name its default branch: give --base".to_owned());
         let name = wanted.or_else(|| head.default.clone()).ok_or_else(no_base)?;

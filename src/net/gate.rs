@@ -46,6 +46,9 @@ pub struct ServiceState {
     pub until: u64,
     /// Why no further request can succeed.
     pub closed: Option<String>,
+    /// Whether it is closed for `model` only.
+    #[serde(default)]
+    pub of_model: bool,
 }
 
 /// Why a request may not be sent.
@@ -153,22 +156,23 @@ impl RequestGate {
 
     /// Records for all processes that no request to `service` can succeed any more: its key was refused.
     pub fn close(&self, service: &str, model: &str, reason: &str) {
-        self.shut(&Self::name(&[service]), model, reason);
+        self.shut(&Self::name(&[service]), model, reason, false);
     }
 
     /// Records for all processes that no request for this model can succeed any more: vendors count their quotas by
     /// model.
     pub fn close_model(&self, service: &str, model: &str, reason: &str) {
-        self.shut(&Self::name(&[service, model]), model, reason);
+        self.shut(&Self::name(&[service, model]), model, reason, true);
     }
 
     /// The first reason stays: several processes may be refused at the same time.
-    fn shut(&self, name: &str, model: &str, reason: &str) {
+    fn shut(&self, name: &str, model: &str, reason: &str, of_model: bool) {
         let reason = &reason[..reason.floor_char_boundary(REASON)];
         let _ = self.change(name, |state: &mut ServiceState| {
             if state.closed.is_none() {
                 model.clone_into(&mut state.model);
                 state.closed = Some(reason.to_owned());
+                state.of_model = of_model;
             }
         });
     }
@@ -260,6 +264,7 @@ mod tests {
             Err(Barred::Closed(_))
         ));
         assert_eq!(gate.services().len(), 1);
+        assert!(gate.services().iter().all(|service| !service.of_model));
         gate.pass("https://b", "gemini/x", soon(), &cancel).await.unwrap();
     }
 
@@ -274,6 +279,7 @@ mod tests {
             panic!("the model is closed");
         };
         assert_eq!(reason, "ä".repeat(REASON / 2));
+        assert!(gate.services().iter().all(|service| service.of_model));
         gate.pass("https://a", "gemini/y", soon(), &cancel).await.unwrap();
     }
 

@@ -8,6 +8,7 @@ use super::shell::{CommandRefusal, FileUse};
 use crate::base::access::{FsView, PathStatus, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::ruling::PolicyInput;
+use crate::tools::builtin_spec;
 use serde_json::Value;
 
 /// The author of a change.
@@ -157,7 +158,9 @@ impl Writer<'_> {
         let (true, Need::ShellWrite(used, _)) = (self.asked.tool == SHELL, &self.need) else {
             let about = rule.is_about(self.asked.tool, self.asked.kind, self.asked.origin);
             let place = self.need.place().map(|(place, _)| place);
-            return about && place.is_some_and(|place| file_fits(rule, place, true).is_ok() && may_be_met(rule, place));
+            let met =
+                |place: &ResolvedPath| file_fits(rule, place, true).is_ok() && may_be_met(rule, self.asked.tool, place);
+            return about && place.is_some_and(met);
         };
         // It is unknown which command made the change: a rule for some commands allows it, since one of them could have
         // made it.
@@ -168,11 +171,14 @@ impl Writer<'_> {
     }
 }
 
-/// Whether a call that wrote the path may have met the conditions of a rule on arguments: only the path is known
-/// afterwards.
-fn may_be_met(rule: &Rule, place: &ResolvedPath) -> bool {
-    let mut conditions = rule.with.iter().filter(|(name, _)| name == "file_path");
-    conditions.all(|(_, pattern)| pattern.glob.is_match(&place.path))
+/// Whether a call of the tool that wrote the path may have met the conditions of a rule on arguments: only the path is
+/// known afterwards. An argument that the tool does not have is never given, so a condition on it is not met.
+fn may_be_met(rule: &Rule, tool: &str, place: &ResolvedPath) -> bool {
+    let properties = builtin_spec(tool).and_then(|spec| spec.parameters.get("properties"));
+    rule.with.iter().all(|(name, pattern)| match name.as_str() {
+        "file_path" => pattern.glob.is_match(&place.path),
+        name => properties.is_some_and(|properties| properties.get(name).is_some()),
+    })
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use super::bounds::refuse;
 use super::hosts::HostPattern;
-use super::model::{DeliveryLimits, Policy, PolicySet, RuleEffect, SHELL, SandboxWish};
+use super::model::{DeliveryLimits, Policy, PolicySet, Rule, RuleEffect, SHELL, SandboxWish};
 use super::names::fold_path;
 use super::needs::Need;
 use super::profiles::OwnProfiles;
 use super::protected;
-use super::rule_match::{allows, forbids};
+use super::rule_match::{allows, file_fits, forbids};
 use super::shell::FileUse;
 use crate::base::access::{FsView, ResolvedPath};
 use crate::base::budget::Budget;
@@ -280,8 +280,19 @@ impl PolicySet {
     }
 
     /// Whether a search tool or, for `run_shell_command`, a command must not read a file: it is secret-like, hidden,
-    /// denied, or (for tools other than the shell) not covered.
+    /// denied, or (for tools other than the shell) not covered. No call was ruled on, so a rule with conditions on
+    /// arguments covers nothing.
     pub fn unreadable(&self, tool: &str, kind: ToolKind, path: &str) -> bool {
+        self.is_unreadable(tool, kind, path, false)
+    }
+
+    /// As [`PolicySet::unreadable`], for a file that an allowed call of the tool found: the arguments of the call were
+    /// ruled on, so only the paths of its rules count.
+    pub fn is_withheld(&self, tool: &str, kind: ToolKind, path: &str) -> bool {
+        self.is_unreadable(tool, kind, path, true)
+    }
+
+    fn is_unreadable(&self, tool: &str, kind: ToolKind, path: &str, ruled: bool) -> bool {
         let used = FileUse::of_tree(path);
         let place = ResolvedPath::of_tree(path);
         let asked = PolicyInput {
@@ -303,6 +314,10 @@ impl PolicySet {
             expand: &expand,
             over_limit: &|| false,
         };
+        let covers = |rule: &Rule| match ruled {
+            true => rule.is_about(tool, kind, asked.origin) && file_fits(rule, &place, false).is_ok(),
+            false => allows(rule, &need, &asked).is_ok(),
+        };
         self.files.iter().any(|policy| {
             let strict = policy
                 .rules
@@ -313,7 +328,7 @@ impl PolicySet {
                 || strict
                     .into_iter()
                     .any(|rule| rule.is_narrowed() && forbids(rule, &need, &asked).is_ok())
-                || (!shell && !allow.any(|rule| allows(rule, &need, &asked).is_ok()))
+                || (!shell && !allow.any(covers))
         })
     }
 }

@@ -22,9 +22,9 @@ const MAX_LINKS: usize = 40;
 /// The directory that contains run directories; never visible to tools.
 const OWN_DIR: &str = ".overnight";
 
-/// The tool by whose rules is decided what may be read although no call asks for it: previews, context files,
-/// references in prompts.
-pub const UNASKED: &str = "grep_search";
+/// Stands for a tool where no call asks for the file: previews, context files, references in prompts. The rules for
+/// `grep_search` without conditions on arguments decide what may be read there.
+pub const UNASKED: &str = "unasked";
 
 /// Whether a tool, given by its name, must not open a relative path that it found.
 pub type Unreadable = Box<dyn Fn(&str, &str) -> bool + Send + Sync>;

@@ -376,6 +376,8 @@ fn a_batch_that_came_with_a_checkout_is_refused() {
     git_in(world.path(), &["add", "-f", "out/runs.jsonl"]);
     let done = batch(&world, &manifest, &[]).exits(8);
     assert!(done.stderr.contains("name another --out"), "{}", done.stderr);
+    let seen = batch(&world, &manifest, &["--dry-run"]).exits(8);
+    assert!(seen.stderr.contains("name another --out"), "{}", seen.stderr);
 }
 
 #[test]

@@ -721,6 +721,7 @@ fn timings(path: &Path) -> Result<HashMap<String, f64>, Refusal> {
 async fn dry_run(call: &BatchCall<'_>, models: &Models, args: &BatchArgs) -> Result<u8, Refusal> {
     let mut state = BatchState::default();
     let key = chain_key::key()?;
+    record::refuse_tracked(call.dir, key)?;
     state.read(&call.dir.join(record::FILE), key)?;
     let now = call.plan.file();
     if let Some(store) = call.store {

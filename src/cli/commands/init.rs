@@ -222,11 +222,23 @@ const GITLAB: &str = "ci/overnight.gitlab-ci.yml";
 fn is_gitlab(dir: &Path) -> bool {
     let remote = || {
         let settings = text_of(dir, ".git/config");
-        let mut lines = settings.lines().map(str::trim);
-        lines.any(|line| line.starts_with("url") && line.contains("gitlab"))
+        let mut urls = settings.lines().filter_map(|line| line.split_once('='));
+        urls.any(|(name, url)| name.trim() == "url" && host_of(url.trim()).contains("gitlab"))
     };
     let workflows = dir.join(".github/workflows").is_dir();
     dir.join(".gitlab-ci.yml").is_file() || (!workflows && remote())
+}
+
+/// The host of a remote's URL, also of the form `user@host:path`; empty for a path.
+fn host_of(url: &str) -> &str {
+    let place = match url.split_once("://") {
+        Some((_, rest)) => rest.split('/').next().unwrap_or_default(),
+        None => match url.split_once(':') {
+            Some((place, _)) if !place.contains('/') => place,
+            _ => return "",
+        },
+    };
+    place.rsplit('@').next().unwrap_or_default()
 }
 
 /// The file that runs the recipe every night, and its text.
@@ -572,4 +584,23 @@ fn workflow(projects: &[Project], dir: &Path, recipe: &str, branch: &str) -> Str
          \x20       uses: actions/upload-artifact@bbbca2ddaa5d8feaa63e36b76fdaad77386f024f # v7.0.0\n\
          \x20       with: {{ name: overnight, path: \"${{{{ runner.temp }}}}/overnight\", include-hidden-files: true, if-no-files-found: ignore }}\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_of_a_remote_is_neither_its_path_nor_its_user() {
+        for (url, host) in [
+            ("https://gitlab.com/a/b.git", "gitlab.com"),
+            ("git@gitlab.example.org:a/b.git", "gitlab.example.org"),
+            ("https://gitlab:x@github.com/a/b", "github.com"),
+            ("git@github.com:a/gitlab-tools.git", "github.com"),
+            ("https://github.com/gitlab/b", "github.com"),
+            ("/srv/gitlab/b.git", ""),
+        ] {
+            assert_eq!(host_of(url), host, "{url}");
+        }
+    }
 }

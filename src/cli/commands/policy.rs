@@ -246,16 +246,12 @@ impl Judge {
         let uses = std::cell::RefCell::new(Uses::default());
         let ruled = recorded(&events).map(|call| {
             let now = {
-                // The journal holds the arguments as the model wrote them; a run rules on their current names.
-                let accepted = self
-                    .tools
-                    .find(&call.tool)
-                    .and_then(|found| found.accept(&call.args).ok());
+                let args = accepted(&self.tools, &call.tool, call.args);
                 let asked = PolicyInput {
                     tool: &call.tool,
                     kind: call.kind,
                     origin: &call.origin,
-                    args: accepted.as_ref().map_or(&call.args, |accepted| &accepted.args),
+                    args: &args,
                 };
                 self.decide(&asked, &call.access, &uses.borrow())
             };
@@ -267,6 +263,13 @@ impl Judge {
         let differences = explain::differs(ruled);
         printed(&explain::render_differences(&differences))
     }
+}
+
+/// The arguments of a recorded call under their current names, on which a run rules: the journal holds them as the model
+/// wrote them. Arguments that the tool refuses stay as they are.
+fn accepted(tools: &Registry, tool: &str, args: Value) -> Value {
+    let found = tools.find(tool).and_then(|found| found.accept(&args).ok());
+    found.map_or(args, |accepted| accepted.args)
 }
 
 /// A call of a journal with its recorded ruling.
@@ -374,7 +377,7 @@ fn recorded_policies(started: &RunStarted) -> Option<PolicySet> {
 }
 
 /// What a run did, and under which policies.
-fn recorded_run(events: &[Event]) -> suggest::RecordedRun {
+fn recorded_run(events: &[Event], tools: &Registry) -> suggest::RecordedRun {
     let mut run = suggest::RecordedRun::default();
     for event in events {
         match &event.kind {
@@ -389,10 +392,10 @@ fn recorded_run(events: &[Event]) -> suggest::RecordedRun {
     let unruled = RunSummary::fold(events).unruled;
     run.shown.unruled = unruled.into_iter().map(std::borrow::Cow::into_owned).collect();
     let calls = recorded(events).map(|call| suggest::RecordedCall {
+        args: accepted(tools, &call.tool, call.args),
         tool: call.tool,
         kind: call.kind,
         origin: call.origin,
-        args: call.args,
         access: call.access,
         ruling: call.ruling,
     });
@@ -401,6 +404,7 @@ fn recorded_run(events: &[Event]) -> suggest::RecordedRun {
 }
 
 fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
+    let tools = bootstrap::registry(None, true)?;
     let (mut seen, mut policies) = (Vec::new(), BTreeSet::new());
     for dir in run_dirs(runs, workspace)? {
         let events = journal::read(&dir)?.events;
@@ -409,7 +413,7 @@ fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
                 policies.extend(started.policies.iter().map(|policy| policy.name.clone()));
             }
         }
-        seen.push(recorded_run(&events));
+        seen.push(recorded_run(&events, &tools));
     }
     let tree = bootstrap::workspace(workspace, &[], None)?;
     let rules = tree.with_terrain(|terrain| suggest::suggest(&seen, terrain));

@@ -112,6 +112,16 @@ fn by_table() {
             "src/a",
             "unruled - no_rule",
         ),
+        (
+            &["{ allow: write_file, with: { path: 'docs/**' } }"],
+            "docs/a",
+            "unruled - no_rule",
+        ),
+        (
+            &["{ allow: '*', with: { command: 'npm *' } }"],
+            "a",
+            "unruled - no_rule",
+        ),
         (&["{ allow: write_file, paths: [.npmrc] }"], ".npmrc", "allowed"),
         (&["{ allow: read_file }"], "a", "unruled - no_rule"),
         (&["{ allow: '*' }"], "sp\u{fffd}", "unruled - deceptive_name"),

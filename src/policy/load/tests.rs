@@ -221,6 +221,18 @@ fn what_stays_unread_and_unwritten() {
 }
 
 #[test]
+fn what_an_allowed_call_found_is_judged_by_paths_only() {
+    let set = loaded(&[
+        "version: 1\nrules:\n  - { allow: glob, paths: ['src/**'], with: { pattern: '*.rs' } }\n  - { allow: read_many_files, with: { include: '*.rs' } }\n",
+    ]);
+    let withheld = |tool: &str, path: &str| set.is_withheld(tool, ToolKind::Search, path);
+    assert!(!withheld("glob", "src/a.rs") && withheld("glob", "docs/a.rs"));
+    assert!(!withheld("read_many_files", "docs/a.rs") && withheld("read_many_files", ".env"));
+    assert!(withheld("grep_search", "src/a.rs"));
+    assert!(set.unreadable("glob", ToolKind::Search, "src/a.rs"));
+}
+
+#[test]
 fn a_source_given_twice_counts_once() {
     let twice = source("version: 1\nrules: [{ id: a, allow: glob }]\n");
     let (set, _) = load(&mut SourceFiles::new(), &[twice.clone(), twice], &KnownTools::builtin()).unwrap();
