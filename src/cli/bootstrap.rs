@@ -2,6 +2,7 @@
 
 use super::args::{Replaying, RunFlags};
 use super::environment;
+use super::foresee;
 use super::inputs;
 use super::out;
 use super::refusal::Refusal;
@@ -129,7 +130,7 @@ pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<R
     let (filtered, mut unknown) = registry.filtered(plan.tools.include.as_deref(), &exclude);
     // A recipe may name the search tool whether or not a search is configured.
     unknown.retain(|name| !matches!(name.as_str(), "google_web_search" | "web_search"));
-    unknown.retain(|name| !absent.iter().any(|server| name.starts_with(&format!("{server}__"))));
+    unknown.retain(|name| !absent.iter().any(|server| foresee::may_select_of(name, server)));
     if unknown.is_empty() {
         return Ok(filtered);
     }

@@ -87,7 +87,11 @@ pub fn unknown_tools(recipe: &Recipe) -> Vec<Diagnostic> {
     let tools = &recipe.tools;
     let is_discovered = tools.discovery.is_some() || tools.settings.is_some();
     let patterns = tools.include.iter().flatten().chain(&tools.exclude);
-    let unselected = patterns.filter(|pattern| !selects(&pattern.value));
+    let of_server = |pattern: &str| {
+        let mut servers = tools.mcp_servers.iter();
+        servers.any(|server| may_select_of(pattern, &server.name.value))
+    };
+    let unselected = patterns.filter(|pattern| !selects(&pattern.value) && !of_server(&pattern.value));
     let budgets = recipe.steps.iter().filter_map(|step| step.budget.as_ref());
     let limits = std::iter::once(&recipe.budget).chain(budgets);
     let limited = limits.flat_map(|budget| &budget.calls).map(|(name, _)| name);
@@ -100,6 +104,12 @@ pub fn unknown_tools(recipe: &Recipe) -> Vec<Diagnostic> {
         .collect();
     diag::diagnostic::sort(&mut found);
     found
+}
+
+/// Whether a pattern of `tools` may select tools of a server, whose names are known when it has started.
+pub fn may_select_of(pattern: &str, server: &str) -> bool {
+    let start = format!("{server}__");
+    pattern.starts_with(&start) || pattern.strip_suffix('*').is_some_and(|stem| start.starts_with(stem))
 }
 
 /// Whether a pattern of `tools` can select a tool without a server and a discovery.
@@ -215,6 +225,7 @@ mod tests {
             "tools: { include: [read_file, 'kind:edit', 'origin:mcp', 'read_*', docs__find, '*'] }\n",
             "tools: { exclude: [mine], discovery: { command: list, call: call } }\nbudget: { calls: { its: 1 } }\n",
             "budget: { calls: { docs__find: 1, glob: 2 } }\n",
+            "tools: { include: ['docs*', 'docs_*'], mcp_servers: { docs: { command: x } } }\n",
         ] {
             assert_eq!(unknown(text), Vec::<String>::new(), "{text}");
         }

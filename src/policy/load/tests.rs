@@ -232,6 +232,17 @@ fn what_an_allowed_call_found_is_judged_by_paths_only() {
     assert!(set.unreadable("glob", ToolKind::Search, "src/a.rs"));
 }
 
+/// The examples are checked when a file is loaded.
+#[test]
+fn a_rule_for_git_refs_covers_deletion_and_force_only_where_it_spells_them() {
+    loaded(&[
+        "version: 1\nrules:\n  - { allow: run_shell_command, commands: [git tag, git branch], paths: ['.git/**'], \
+         match: [git tag v1, git branch x], not_match: [git tag -d v1, git tag -f v1, git branch -D x, \
+         git branch --force x HEAD~1] }\n  - { allow: run_shell_command, commands: [git branch -D], paths: ['.git/**'], \
+         match: [git branch -D x] }\n",
+    ]);
+}
+
 #[test]
 fn a_source_given_twice_counts_once() {
     let twice = source("version: 1\nrules: [{ id: a, allow: glob }]\n");
