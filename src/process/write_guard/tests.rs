@@ -142,7 +142,10 @@ fn shared_object(object: &str, bytes: &[u8]) -> (TempDir, Confinement, PathBuf) 
 fn an_object_that_a_local_clone_shares_may_be_touched_by_it() {
     let touch = |path: &Path| set_back(path, std::time::UNIX_EPOCH);
     let (undone, _) = mended(|dir| touch(&dir.join(".git/objects/ab/cccccccccccccccccccccccccccccccccccccc")));
-    assert_eq!(undone.join(" "), ".git/objects/ab/cccccccccccccccccccccccccccccccccccccc (could not be put back)");
+    assert_eq!(
+        undone.join(" "),
+        ".git/objects/ab/cccccccccccccccccccccccccccccccccccccc (could not be put back)"
+    );
     let (object, bytes) = loose_object("one");
     for (object, bytes) in [
         (object.as_str(), bytes),
@@ -230,7 +233,10 @@ fn a_file_that_is_linked_outside_becomes_a_copy_with_all_that_it_had() {
         number(&at("sub/free")),
         "both names are in the workspace"
     );
-    assert_eq!(number(&at(".git/objects/ab/cccccccccccccccccccccccccccccccccccccc")), number(&object));
+    assert_eq!(
+        number(&at(".git/objects/ab/cccccccccccccccccccccccccccccccccccccc")),
+        number(&object)
+    );
     fs::hard_link(&store, at("later")).unwrap();
     drop(take(&confinement));
     assert_eq!(number(&at("later")), number(&store), "it is done once");
@@ -358,7 +364,9 @@ fn a_link_in_the_way_is_not_followed() {
     });
     assert!(undone.contains(&".git/hooks/one".to_owned()));
     assert!(
-        undone.iter().any(|name| name.ends_with("ab/cccccccccccccccccccccccccccccccccccccc (could not be put back)")),
+        undone
+            .iter()
+            .any(|name| name.ends_with("ab/cccccccccccccccccccccccccccccccccccccc (could not be put back)")),
         "{undone:?}"
     );
     assert!(!whole);
