@@ -261,10 +261,17 @@ fn files_that_could_not_be_separated_are_tried_again_for_the_next_command() {
 fn a_name_in_the_object_store_counts_as_one_inside() {
     let (dir, confinement, store) = linked_outside();
     let at = |name: &str| dir.path().join(name);
-    fs::hard_link(at(".git/objects/ab/c"), at("object")).unwrap();
+    fs::hard_link(
+        at(".git/objects/ab/cccccccccccccccccccccccccccccccccccccc"),
+        at("object"),
+    )
+    .unwrap();
     let number = |path: &Path| fs::metadata(path).unwrap().ino();
     confinement.links.separate(&confinement).unwrap();
-    assert_eq!(number(&at("object")), number(&at(".git/objects/ab/c")));
+    assert_eq!(
+        number(&at("object")),
+        number(&at(".git/objects/ab/cccccccccccccccccccccccccccccccccccccc"))
+    );
     assert_ne!(number(&at("one")), number(&store));
     fs::remove_file(store).unwrap();
 }

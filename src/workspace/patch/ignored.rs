@@ -46,6 +46,9 @@ const KEPT: &str = "ignore-files";
 /// Whether the change of an ignore file is allowed; the path is relative to the workspace.
 pub(super) type IgnoreJudge<'a> = &'a (dyn Fn(&str) -> bool + Sync);
 
+/// The text that counts in a directory, and whether the file there differs from that of the first walk.
+pub(super) type CountedText = (Option<Arc<[u8]>>, bool);
+
 /// Which ignore files of a walk count.
 #[derive(Clone, Copy)]
 pub(super) enum Counting<'a> {
@@ -126,7 +129,7 @@ impl IgnoreFiles {
         local: &str,
         now: Option<Vec<u8>>,
         counting: Counting<'_>,
-    ) -> Result<(Option<Arc<[u8]>>, bool), String> {
+    ) -> Result<CountedText, String> {
         let known = self.files.get(dir).cloned().unwrap_or_default();
         if now.as_deref() == known.counts.as_deref() {
             return Ok((known.counts, known.changed));

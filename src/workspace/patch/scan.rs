@@ -2,7 +2,7 @@
 //! write to the tree.
 
 use super::cache::{CachedDir, FileStat, PendingEntry, What};
-use super::ignored::{IgnoreRules, read_patterns};
+use super::ignored::{CountedText, IgnoreRules, read_patterns};
 use super::name_status::NameStatus;
 use super::names::{ListedName, open_dir, refused};
 use super::object::{ObjectKind, order};
@@ -221,7 +221,7 @@ impl Scan<'_> {
     }
 
     /// The text of the directory's ignore file that counts, and whether the file differs from that of the first walk.
-    fn patterns(&self, place: &WalkedDirectory<'_>, has_own: bool) -> Result<(Option<Arc<[u8]>>, bool), String> {
+    fn patterns(&self, place: &WalkedDirectory<'_>, has_own: bool) -> Result<CountedText, String> {
         let now = match has_own {
             true => {
                 read_patterns(place.handle.as_fd()).map_err(|why| said(&place.path, format!(".gitignore: {why}")))?
