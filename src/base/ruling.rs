@@ -122,3 +122,15 @@ pub struct PolicyInput<'a> {
     pub origin: &'a super::call::ToolOrigin,
     pub args: &'a Value,
 }
+
+impl<'a> PolicyInput<'a> {
+    /// A call of this tool.
+    pub fn of(spec: &'a super::call::ToolSpec, args: &'a Value) -> Self {
+        Self {
+            tool: &spec.name,
+            kind: spec.kind,
+            origin: &spec.origin,
+            args,
+        }
+    }
+}

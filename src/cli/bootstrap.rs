@@ -53,7 +53,8 @@ pub fn workspace(dir: &Path, hidden: &[PathBuf], plan: Option<&Plan>) -> Result<
     Ok(workspace)
 }
 
-/// Tells the policies where the workspace lies in its repository, because protected names hold from its top.
+/// Sets the path of the workspace inside its repository in the policies: protected names also match from the
+/// repository's top.
 pub fn place(policies: &mut PolicySet, workspace: &Workspace) {
     let root = workspace.root();
     let top = patch::repository(root).map(|found| found.top);

@@ -39,8 +39,8 @@ pub struct AuthorCommand<'a> {
     pub is_answer: bool,
 }
 
-/// Runs a command of the author: no policy rule applies to it, but the sandbox confines it, with a home of its own. A command of several lines
-/// ends at the first line that fails.
+/// Runs a command of the author: no policy rule applies to it, but the sandbox confines it, with a home of its own. A
+/// command of several lines ends at the first line that fails.
 pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) -> Result<Finished, RunError> {
     let AuthorCommand { text, time, .. } = what;
     let program = match text.trim().contains('\n') {

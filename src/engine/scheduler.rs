@@ -185,16 +185,7 @@ async fn rule(
                 prepared: replayed_results::prepared(recorded, id, tool.spec(), &args, prepared),
                 kind: tool.spec().kind,
                 builtin: tool.spec().origin == ToolOrigin::Builtin,
-                bounds: exec::bounds(
-                    deps,
-                    &decided,
-                    &PolicyInput {
-                        tool: &tool.spec().name,
-                        kind: tool.spec().kind,
-                        origin: &tool.spec().origin,
-                        args: &args,
-                    },
-                ),
+                bounds: exec::bounds(deps, &decided, &PolicyInput::of(tool.spec(), &args)),
             })))
         }
     }
@@ -273,13 +264,7 @@ async fn judge(
     };
     let witness = exec::is_witnessed(deps);
     let ruling = aside(deps, move || {
-        let spec = tool.spec();
-        let asked = PolicyInput {
-            tool: &spec.name,
-            kind: spec.kind,
-            origin: &spec.origin,
-            args: &args,
-        };
+        let asked = PolicyInput::of(tool.spec(), &args);
         workspace.with_terrain(|terrain| policy::decide_with(&policies, &asked, &access, terrain, &uses, witness))
     });
     Ok(ruling.await?.unwrap_or_else(denial::too_slow))

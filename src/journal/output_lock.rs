@@ -3,10 +3,10 @@
 
 use super::{JournalError, chain_key, place};
 use crate::base::ids::sha256_hex;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const LOCKS: &str = "locks";
@@ -31,14 +31,7 @@ pub fn hold(output: &Path) -> Result<File, JournalError> {
     let name = sha256_hex(&[place::settled(output).as_os_str().as_bytes()]);
     let path = dir.join(name);
     for _ in 0..TRIES {
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path)
-            .map_err(failed(&path))?;
+        let file = place::open_private(&path).map_err(failed(&path))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(JournalError::Held(output.display().to_string())),

@@ -2,9 +2,10 @@
 
 pub use crate::process::own_path::settled;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
 /// The first component of `path` inside `workspace` that is a symbolic link; `path` itself counts. Links above the
@@ -75,6 +76,20 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Opens a file of this program for writing, which is created for this user only and never truncated. A link is refused.
+///
+/// # Errors
+/// I/O errors; `ELOOP` for a link.
+pub fn open_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
 }
 
 /// Creates a directory that only this user can access. A link, or a directory of another user, is refused.

@@ -92,14 +92,7 @@ impl HeadFile {
         }
         let dir = directory(HEADS)?;
         let path = dir.join(run.as_str());
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path)
-            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let file = place::open_private(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut head = Self {
             file,
             run: run.clone(),

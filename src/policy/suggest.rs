@@ -38,9 +38,9 @@ pub struct Shown {
     pub unruled: Vec<Unruled>,
 }
 
-/// What a run did.
+/// What a run did, which the suggested rules are to cover.
 #[derive(Clone, Debug, Default)]
-pub struct RecordedRun {
+pub struct RunToCover {
     /// The policies of the run, whose profiles and variables say how its commands are read; `None` if they are not
     /// known.
     pub policies: Option<PolicySet>,
@@ -78,7 +78,7 @@ const MANY: usize = 3;
 
 /// The text of a policy file that allows what these runs did beyond their own policies, as far as rules should.
 /// Deterministic; the text loads without an error.
-pub fn suggest(runs: &[RecordedRun], terrain: &FsView<'_>) -> String {
+pub fn suggest(runs: &[RunToCover], terrain: &FsView<'_>) -> String {
     let mut used = Used::default();
     for run in runs {
         note_run(run, terrain, &mut used);
@@ -87,7 +87,7 @@ pub fn suggest(runs: &[RecordedRun], terrain: &FsView<'_>) -> String {
     render(&used)
 }
 
-fn note_run(run: &RecordedRun, terrain: &FsView<'_>, used: &mut Used) {
+fn note_run(run: &RunToCover, terrain: &FsView<'_>, used: &mut Used) {
     let policies = run.policies.as_ref();
     let granted = policies.map(PolicySet::env_pass).unwrap_or_default();
     let grants = Grants {

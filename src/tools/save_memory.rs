@@ -13,8 +13,7 @@ use crate::workspace::Workspace;
 use crate::workspace::fs::{DirHandle, FsError};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -128,14 +127,7 @@ fn trouble(error: FsError) -> ToolError {
 
 /// Excludes other runs from changing the notes in `dir` until the result is dropped.
 fn locked(dir: &Path, context: &ToolContext) -> Result<File, ToolError> {
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(dir.join(LOCK))
-        .map_err(|error| trouble(error.into()))?;
+    let file = crate::journal::place::open_private(&dir.join(LOCK)).map_err(|error| trouble(error.into()))?;
     let end = Instant::now() + WAIT;
     loop {
         match file.try_lock() {

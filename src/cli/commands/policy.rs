@@ -187,13 +187,7 @@ impl Judge {
             .tool
             .prepare(&accepted.args, &self.workspace)
             .map_err(|error| error.to_string())?;
-        let spec = found.tool.spec();
-        let asked = PolicyInput {
-            tool: &spec.name,
-            kind: spec.kind,
-            origin: &spec.origin,
-            args: &accepted.args,
-        };
+        let asked = PolicyInput::of(found.tool.spec(), &accepted.args);
         Ok(Judged {
             ruling: self.decide(&asked, &prepared.access, &Uses::default()),
             title: prepared.title,
@@ -377,8 +371,8 @@ fn recorded_policies(started: &RunStarted) -> Option<PolicySet> {
 }
 
 /// What a run did, and under which policies.
-fn recorded_run(events: &[Event], tools: &Registry) -> suggest::RecordedRun {
-    let mut run = suggest::RecordedRun::default();
+fn recorded_run(events: &[Event], tools: &Registry) -> suggest::RunToCover {
+    let mut run = suggest::RunToCover::default();
     for event in events {
         match &event.kind {
             // Without a policy that rules could be added to, everything is suggested.

@@ -233,12 +233,7 @@ async fn judged(
         Err(error) => return Ok(failed(error)),
     };
     let spec = found.tool.spec();
-    let asked = PolicyInput {
-        tool: &spec.name,
-        kind: spec.kind,
-        origin: &spec.origin,
-        args: &accepted.args,
-    };
+    let asked = PolicyInput::of(spec, &accepted.args);
     let redactor = Arc::clone(environment::redactor());
     let secret = spec.effects.sends_arguments && redactor.find(accepted.args.to_string().as_bytes()).is_some();
     let ruling = match secret {

@@ -23,17 +23,12 @@ pub(super) fn may_write(decided: &Decided, confined: Option<&str>) -> bool {
 impl RunState {
     /// Counts the uses of rules with `times`. A call that is ruled on again (rewritten, approved or resumed) counts once.
     fn count_uses(&mut self, decided: &Decided) {
-        let uses = &decided.ruling.uses;
-        let before = match self.calls.get_mut(&decided.call) {
-            Some(record) => std::mem::replace(&mut record.uses, uses.clone()),
-            None => Vec::new(),
-        };
-        for rule in before {
-            let counted = self.uses.entry(rule).or_default();
-            *counted = counted.saturating_sub(1);
-        }
-        for rule in uses {
+        self.uses = self.uses_by_others(&decided.call);
+        for rule in &decided.ruling.uses {
             *self.uses.entry(rule.clone()).or_default() += 1;
+        }
+        if let Some(record) = self.calls.get_mut(&decided.call) {
+            record.uses.clone_from(&decided.ruling.uses);
         }
     }
 

@@ -38,7 +38,7 @@ fn seen(set: &PolicySet, tool: &str, args: &Value) -> RecordedCall {
 }
 
 fn suggested(done: &[RecordedCall], shown: &Shown) -> String {
-    let run = RecordedRun {
+    let run = RunToCover {
         policies: None,
         calls: done.to_vec(),
         shown: shown.clone(),
@@ -51,7 +51,7 @@ fn commands_are_read_as_the_run_read_them() {
     let policy = set("version: 1\nprofiles:\n  lister: { operands: input* }\nenv: { pass: [MODE] }\n");
     let commands = ["grep -c foo $(ls)", "MODE=fast lister a"];
     let done = commands.map(|command| seen(&policy, SHELL, &json!({ "command": command })));
-    let run = RecordedRun {
+    let run = RunToCover {
         policies: Some(policy.clone()),
         calls: done.to_vec(),
         shown: Shown::default(),
@@ -282,7 +282,7 @@ fn what_the_policies_of_a_run_allow_is_not_suggested() {
         seen(&policy, "web_fetch", &json!({ "url": "https://docs.rs/serde" })),
     ];
     let suggested = |calls_seen: &[RecordedCall]| {
-        let run = RecordedRun {
+        let run = RunToCover {
             policies: Some(policy.clone()),
             calls: calls_seen.to_vec(),
             shown: Shown::default(),

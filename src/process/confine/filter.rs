@@ -1,6 +1,6 @@
 //! The seccomp filter of a confined command: the system calls that it may not make.
 
-use super::mediate::{REMOVEXATTRAT, SETXATTRAT};
+use super::mediate::ATTRIBUTES;
 use super::report::step;
 use super::spec::Spec;
 use crate::process::SandboxLevel;
@@ -87,20 +87,6 @@ const MACHINE_WIDE: &[i64] = &[
     libc::SYS_mq_timedreceive,
     libc::SYS_mq_notify,
     libc::SYS_mq_getsetattr,
-];
-
-/// Calls that set or remove extended attributes, among them access control lists, which would open files to other
-/// users after the command. The attribute's name is in memory, which a filter cannot read, so at `full` all are
-/// answered as on a file system without attributes; at `landlock` they are mediated.
-const ATTRIBUTES: [i64; 8] = [
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_fsetxattr,
-    libc::SYS_removexattr,
-    libc::SYS_lremovexattr,
-    libc::SYS_fremovexattr,
-    SETXATTRAT,
-    REMOVEXATTRAT,
 ];
 
 /// Calls that set how a process is scheduled; the first argument is its PID.

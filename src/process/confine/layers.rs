@@ -87,8 +87,8 @@ fn piece(at: &Path, layer: &Layer, added: Option<&Path>, writable: bool) -> Opti
         .flatten()
 }
 
-/// A detached overlay mount; the first lower directory is the topmost. The directories are passed as descriptors, because a path could contain characters with a
-/// meaning in mount options.
+/// A detached overlay mount; the first lower directory is the topmost. The directories are passed as descriptors,
+/// because a path could contain characters with a meaning in mount options.
 fn overlay(lower: &[&Path], upper: &Path, work: &Path) -> io::Result<OwnedFd> {
     let dir = |path: &Path| {
         open(

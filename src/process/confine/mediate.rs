@@ -25,18 +25,25 @@ const MOST_VALUE: usize = 65_536;
 const MOST_NAME: usize = 256;
 
 const FCHMODAT2: i64 = 452;
-pub(super) const SETXATTRAT: i64 = 463;
-pub(super) const REMOVEXATTRAT: i64 = 466;
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
 const FILE_SETATTR: i64 = 469;
 
 /// Calls that every architecture has.
-const COMMON: [i64; 15] = [
+const COMMON: [i64; 7] = [
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
     FCHMODAT2,
     libc::SYS_fchown,
     libc::SYS_fchownat,
     libc::SYS_utimensat,
+    FILE_SETATTR,
+];
+
+/// Calls that set or remove extended attributes, among them access control lists, which would open files to other
+/// users after the command. The attribute's name is in memory, which a filter cannot read: at `full` all are answered as
+/// on a file system without attributes, at `landlock` they are mediated.
+pub(super) const ATTRIBUTES: [i64; 8] = [
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
     libc::SYS_fsetxattr,
@@ -45,7 +52,6 @@ const COMMON: [i64; 15] = [
     libc::SYS_fremovexattr,
     SETXATTRAT,
     REMOVEXATTRAT,
-    FILE_SETATTR,
 ];
 
 /// Older calls that newer architectures do not have.
@@ -63,7 +69,7 @@ const OLDER: [i64; 0] = [];
 
 /// The mediated calls.
 pub(crate) fn calls() -> impl Iterator<Item = i64> {
-    OLDER.into_iter().chain(COMMON)
+    OLDER.into_iter().chain(COMMON).chain(ATTRIBUTES)
 }
 
 /// The places in which the command may make such changes.

@@ -184,7 +184,7 @@ pub(super) fn pair(
                 continue;
             }
             Some(real) if token.is_word() && real.is_word() => {
-                // At least so many characters differ; this is quicker to see than how many there are.
+                // A lower bound for the number of characters that differ, cheaper than counting them.
                 let longer = token.raw.chars().count().abs_diff(real.raw.chars().count());
                 let work = EACH_CHARACTER.saturating_mul(token.raw.len().saturating_mul(real.raw.len()));
                 if pairs.cost.saturating_add(longer) > limit || !spend(work) {

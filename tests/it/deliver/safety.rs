@@ -345,19 +345,22 @@ fn a_delivery_that_is_killed_goes_on() {
     }
 }
 
+/// Leaves the log of run `a` as a kill between these two steps does; `torn` is the beginning of a line.
+fn killed(scene: &Scene, (last, next): (&str, &str), torn: &str) {
+    let file = scene.run_dir("a").join("deliver.jsonl");
+    let log = std::fs::read_to_string(&file).unwrap();
+    let is_step = |line: &&str, step: &str| line.contains(&format!("\"step\":\"{step}\""));
+    let kept: Vec<&str> = log.lines().take_while(|line| !is_step(line, next)).collect();
+    assert!(is_step(kept.last().unwrap(), last));
+    std::fs::write(&file, kept.join("\n") + "\n" + torn).unwrap();
+}
+
 #[test]
 fn a_killed_opening_is_found_again() {
     let scene = Scene::new(Wire::Github);
     scene.deliver("a", &[]).ends("opened", 0);
     // As a kill between the request and its record leaves it.
-    let file = scene.run_dir("a").join("deliver.jsonl");
-    let log = std::fs::read_to_string(&file).unwrap();
-    let kept: Vec<&str> = log
-        .lines()
-        .take_while(|line| !line.contains("\"step\":\"opened\""))
-        .collect();
-    assert!(kept.last().unwrap().contains("\"step\":\"opening\""));
-    std::fs::write(&file, kept.join("\n") + "\n{\"step\":\"ope").unwrap();
+    killed(&scene, ("opening", "opened"), "{\"step\":\"ope");
     scene.deliver("a", &[]).ends("opened", 0);
     scene.deliver("a", &[]).ends("unchanged", 0);
     assert_eq!(scene.forge.state().pulls.len(), 1);
@@ -368,14 +371,7 @@ fn a_delivery_that_is_killed_after_the_opening_sets_the_labels() {
     let scene = Scene::new(Wire::Github);
     scene.deliver("a", &[]).ends("opened", 0);
     // As a kill between the request and its labels leaves it.
-    let file = scene.run_dir("a").join("deliver.jsonl");
-    let log = std::fs::read_to_string(&file).unwrap();
-    let kept: Vec<&str> = log
-        .lines()
-        .take_while(|line| !line.contains("\"step\":\"ended\""))
-        .collect();
-    assert!(kept.last().unwrap().contains("\"step\":\"opened\""));
-    std::fs::write(&file, kept.join("\n") + "\n").unwrap();
+    killed(&scene, ("opened", "ended"), "");
     scene.forge.state().pulls[0].labels.clear();
     scene.deliver("a", &[]).ends("opened", 0);
     assert_eq!(scene.forge.state().pulls[0].labels, ["bot"]);

@@ -78,8 +78,8 @@ async fn opened(job: &PlannedJob, files: &mut SourceFiles) -> Result<(RecipeOrig
     Ok((origin, recipe, text))
 }
 
-/// The problems of the policies that the manifest names, each read by itself, so that all are told. Policies of a
-/// target's own commits are read when the job runs; stdin can be read only once.
+/// The problems in the policies that the manifest names. Each file is read separately, so that all are reported.
+/// Policies of a target's own commits are read when the job runs; stdin can be read only once.
 async fn wrong_policies(job: &PlannedJob, files: &mut SourceFiles) -> Vec<Diagnostic> {
     let mut wrong = Vec::new();
     for (name, place) in job.arguments.policies.iter().zip(&job.places.policies) {
