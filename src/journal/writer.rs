@@ -63,13 +63,19 @@ impl JournalWriter {
         lock(&file, dir)?;
         file.write_all(format!("{line}\n").as_bytes()).map_err(wrap)?;
         file.sync_data().map_err(wrap)?;
-        std::fs::rename(&draft, &path).map_err(wrap)?;
-        File::open(dir).and_then(|dir| dir.sync_all()).map_err(wrap)?;
         let run = match &first.kind {
             EventKind::RunStarted(started) => Some(&started.run),
             _ => None,
         };
-        Ok(Self::over(path, file, (chain, 1), key, run))
+        let writer = Self::over(path.clone(), file, (chain, 1), key, run);
+        // Before the journal has its name: a process that is killed in between leaves a head without a journal, which
+        // harms nobody, and never a journal that this machine does not recognise.
+        if let Some(head) = &writer.head {
+            head.write(&writer.head_line()).map_err(wrap)?;
+        }
+        std::fs::rename(&draft, &path).map_err(wrap)?;
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(wrap)?;
+        Ok(writer)
     }
 
     fn over(
