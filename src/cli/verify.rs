@@ -188,6 +188,7 @@ fn compatible(journal: &Journal, head: &JournalHead) -> Result<(), String> {
         events: head.events,
         head: head.head.clone(),
         dir: String::new(),
+        adopted: false,
     };
     match journal.lacks(&known) {
         None => Ok(()),

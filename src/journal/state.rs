@@ -2,7 +2,7 @@
 //! runs whose directory commands could reach. No command can reach this directory.
 //!
 //! ```text
-//! heads/RUN   {"run":ID,"events":N,"head":HEX,"dir":PATH}
+//! heads/RUN   {"run":ID,"events":N,"head":HEX,"dir":PATH,"adopted":true}
 //! runs/RUN/   journal.jsonl, blobs/, results/, git/, and `place`: the run directory for the outputs
 //! ```
 
@@ -39,6 +39,10 @@ pub struct Head {
     /// The directory of the journal.
     #[serde(default)]
     pub dir: String,
+    /// Whether the run began elsewhere and was resumed here: this machine vouches for what it appended, never for what
+    /// the journal brought with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopted: bool,
 }
 
 /// Whether a run's id is usable as a file name: a journal from elsewhere may contain anything.
@@ -55,7 +59,7 @@ fn head_path(run: &RunId) -> Option<PathBuf> {
 /// Whether this machine began the run. A journal that was read is then one that it wrote, or goes on from there: a
 /// process that was killed may have written more than it could record here.
 pub fn began(run: &RunId) -> bool {
-    head_path(run).is_some_and(|path| std::fs::symlink_metadata(path).is_ok_and(|data| data.is_file()))
+    head(run).is_some_and(|head| !head.adopted)
 }
 
 /// The recorded head of a run.
@@ -82,11 +86,13 @@ pub(super) struct HeadFile {
     file: File,
     run: RunId,
     dir: String,
+    adopted: bool,
 }
 
 impl HeadFile {
-    /// Opens it and creates its directories. The error says why this machine will not recognise the run again.
-    pub fn open(run: &RunId, journal: &Path) -> Result<Self, String> {
+    /// Opens it and creates its directories. `adopted` as in [`Head`]. The error says why this machine will not
+    /// recognise the run again.
+    pub fn open(run: &RunId, journal: &Path, adopted: bool) -> Result<Self, String> {
         if !is_plain(run.as_str()) {
             return Err(format!("{run} cannot be the name of a file"));
         }
@@ -97,6 +103,7 @@ impl HeadFile {
             file,
             run: run.clone(),
             dir: String::new(),
+            adopted,
         };
         head.move_to(journal);
         Ok(head)
@@ -114,6 +121,7 @@ impl HeadFile {
             events,
             head: head.to_owned(),
             dir: self.dir.clone(),
+            adopted: self.adopted,
         };
         // Strings and a number always serialize.
         let mut line = serde_json::to_vec(&head).unwrap_or_default();

@@ -67,7 +67,7 @@ impl JournalWriter {
             EventKind::RunStarted(started) => Some(&started.run),
             _ => None,
         };
-        let writer = Self::over(path.clone(), file, (chain, 1), key, run);
+        let writer = Self::over(path.clone(), file, (chain, 1), key, (run, false));
         // Before the journal has its name: a process that is killed in between leaves a head without a journal, which
         // harms nobody, and never a journal that this machine does not recognise.
         if let Some(head) = &writer.head {
@@ -83,10 +83,10 @@ impl JournalWriter {
         file: File,
         (chain, events): (String, u64),
         key: Option<&'static JournalKey>,
-        run: Option<&RunId>,
+        (run, adopted): (Option<&RunId>, bool),
     ) -> Self {
         let dir = path.parent().unwrap_or_else(|| Path::new("."));
-        let opened = run.map_or_else(|| Err("it names no run".to_owned()), |run| HeadFile::open(run, dir));
+        let opened = run.map_or_else(|| Err("it names no run".to_owned()), |run| HeadFile::open(run, dir, adopted));
         let (head, headless) = match opened {
             Ok(head) => (Some(head), None),
             Err(why) => (None, Some(why)),
@@ -127,7 +127,8 @@ impl JournalWriter {
                 source,
             })?;
         let end = (journal.chain.clone(), journal.events.len() as u64);
-        let writer = Self::over(path, file, end, key, journal.run());
+        let adopted = !journal.keyed && !journal.run().is_some_and(state::began);
+        let writer = Self::over(path, file, end, key, (journal.run(), adopted));
         Ok((writer, journal.events))
     }
 

@@ -237,6 +237,13 @@ fn a_journal_that_came_with_the_tree_names_no_policy_of_its_own() {
     assert!(!world.ws().join("x.txt").exists());
     // The control: with a policy of the command line.
     let policy = world.path().join("policy.yaml").to_string_lossy().into_owned();
+    let strict = world.beside("strict.yaml", "version: 1\nrules:\n  - allow: read_file\n");
+    // To resume it once makes it no journal of this machine.
+    let some = resume(&world, &["--policy", &strict]);
+    assert_ne!(some.code, 0, "{}", some.stderr);
+    let done = resume(&world, &["--approve", &named]).exits(8);
+    assert!(done.stderr.contains("name the policies"), "{}", done.stderr);
+    assert!(!world.ws().join("x.txt").exists());
     resume(&world, &["--approve", &named, "--policy", &policy]).exits(0);
     assert_eq!(world.read("x.txt"), "x\n");
 }

@@ -14,11 +14,11 @@ use crate::report::result;
 use crate::report::summary::RunSummary;
 use std::path::Path;
 
-/// Whether this user's state directory holds the head of exactly this journal, so that every line of it was written
-/// here.
+/// Whether this user's state directory holds the head of exactly this journal, and the run began here, so that every
+/// line of it was written here.
 pub fn is_ours(journal: &journal::Journal) -> bool {
     let head = journal.run().and_then(journal::state::head);
-    head.is_some_and(|head| head.events == journal.events.len() as u64 && head.head == journal.chain)
+    head.is_some_and(|head| !head.adopted && head.events == journal.events.len() as u64 && head.head == journal.chain)
 }
 
 /// The recorded plan. `vouched`: a key or this machine's own record proves that this program wrote the journal.
