@@ -35,6 +35,10 @@ pub enum SchemaKind {
     Batch,
     /// One job as a line of JSON Lines, for `overnight batch`
     Job,
+    /// A table of cases, for `overnight policy test`
+    Cases,
+    /// A script of replies, for `--model script:FILE`
+    Script,
     /// `result.json` of a run, which `--format json` also prints
     Result,
     /// `result.json` of a batch
@@ -60,6 +64,8 @@ impl SchemaKind {
             Self::Profile => "profile",
             Self::Batch => "batch",
             Self::Job => "job",
+            Self::Cases => "cases",
+            Self::Script => "script",
             Self::Result => "result",
             Self::BatchResult => "batch-result",
             Self::Runs => "runs",
@@ -78,6 +84,8 @@ impl SchemaKind {
             Self::Profile => include_str!("schemas/profile.json"),
             Self::Batch => include_str!("schemas/batch.json"),
             Self::Job => include_str!("schemas/job.json"),
+            Self::Cases => include_str!("schemas/cases.json"),
+            Self::Script => include_str!("schemas/script.json"),
             Self::Result => include_str!("schemas/result.json"),
             Self::BatchResult => include_str!("schemas/batch-result.json"),
             Self::Runs => include_str!("schemas/runs.json"),

@@ -192,6 +192,12 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A map of any content.
+    pub fn object(&mut self, key: &'static str, problems: &mut Problems) -> Option<Value> {
+        self.entries(key, problems)?;
+        self.node(key).map(YamlNode::to_json)
+    }
+
     /// A map from names that the user chooses to strings.
     pub fn text_map(&mut self, key: &'static str, problems: &mut Problems) -> Option<Vec<(String, Spanned<String>)>> {
         let entries = self.entries(key, problems)?;

@@ -94,7 +94,7 @@ fn case(node: &YamlNode, problems: &mut Problems) -> Option<PolicyCase> {
         .filter_map(|(key, node)| node.map(|node| (key, node)))
         .collect();
     let owned = [(reader.entry("args"), "tool"), (reader.entry("dir"), "command")];
-    let args = reader.node("args").map(YamlNode::to_json);
+    let args = reader.object("args", problems);
     let dir = reader.text("dir", problems).map(|dir| dir.value);
     let expect = match reader.need("expect", problems) {
         Some(_) => reader.choice("expect", &DECISIONS, problems),
@@ -245,6 +245,10 @@ mod tests {
             (
                 "version: 1\ncases: [{ write: a, dir: b, expect: deny }]\n",
                 "misplaced-key",
+            ),
+            (
+                "version: 1\ncases: [{ tool: glob, args: [a], expect: deny }]\n",
+                "wrong-type",
             ),
         ] {
             let problems = table(text).unwrap_err();

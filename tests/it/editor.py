@@ -4,7 +4,8 @@ usage: editor.py SERVER SCHEMAS FILE...
 
 SCHEMAS is a directory with the schemas by their file names; the server asks its editor for what the first line of a file
 names. For each file: the diagnostics as it is, the keys offered in an empty line at its end, what is said of its first
-key, and the diagnostics with a wrong key added.
+key, the keys offered in a new entry of the list at its end (null where it ends otherwise), and the diagnostics with a
+wrong key added.
 """
 import json
 import pathlib
@@ -61,10 +62,25 @@ def ask(number, method, params):
 
 
 def shown(uri):
-    diagnostics.pop(uri, None)
+    """The diagnostics of the text that was sent last."""
     while uri not in diagnostics:
         take()
     return diagnostics[uri]
+
+
+def labels(document, line, character):
+    """The keys that completion offers at this place."""
+    global number
+    number += 1
+    offered = ask(number, "textDocument/completion", {**document, "position": {"line": line, "character": character}})
+    offered = offered.get("items", []) if isinstance(offered, dict) else offered or []
+    return sorted({item["label"] for item in offered})
+
+
+def change(uri, version, text):
+    diagnostics.pop(uri, None)
+    send({"method": "textDocument/didChange",
+          "params": {"textDocument": {"uri": uri, "version": version}, "contentChanges": [{"text": text}]}})
 
 
 settings = {"yaml": {"validate": True, "hover": True, "completion": True, "schemaStore": {"enable": False}}, "[yaml]": {}}
@@ -81,20 +97,22 @@ for path in sys.argv[3:]:
     uri = "file://" + path
     text = pathlib.Path(path).read_text()
     lines = text.splitlines()
-    first = next(n for n, line in enumerate(lines) if line and line[0] not in "#- ")
+    keys = [n for n, line in enumerate(lines) if line and line[0] not in "#- "]
+    first, last = keys[0], keys[-1]
     send({"method": "textDocument/didOpen",
           "params": {"textDocument": {"uri": uri, "languageId": "yaml", "version": 1, "text": text}}})
     found = {"file": path, "problems": shown(uri)}
     document = {"textDocument": {"uri": uri}}
-    number += 1
-    offered = ask(number, "textDocument/completion", {**document, "position": {"line": len(lines), "character": 0}})
-    offered = offered.get("items", []) if isinstance(offered, dict) else offered or []
-    found["offered"] = sorted({item["label"] for item in offered})
+    found["offered"] = labels(document, len(lines), 0)
     number += 1
     said = ask(number, "textDocument/hover", {**document, "position": {"line": first, "character": 1}})
     found["said"] = json.dumps(said, ensure_ascii=False)
-    send({"method": "textDocument/didChange", "params": {
-        "textDocument": {"uri": uri, "version": 2}, "contentChanges": [{"text": text + "\nstepps: 1\n"}]}})
+    found["entry"] = None
+    if lines[last].endswith(":") and lines[-1] != lines[last] and lines[last + 1].startswith("  - "):
+        change(uri, 2, "\n".join(lines) + "\n  - ")
+        found["entry"] = labels(document, len(lines), 4)
+        shown(uri)
+    change(uri, 3, text + "\nstepps: 1\n")
     found["wrong"] = shown(uri)
     send({"method": "textDocument/didClose", "params": document})
     print(json.dumps(found, ensure_ascii=False), flush=True)

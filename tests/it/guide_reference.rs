@@ -618,6 +618,16 @@ fn key_pages(world: &World) -> Vec<(&'static str, &'static str, String)> {
             keys(world, "Keys of a manifest", files, &["batch", "job"]),
         ),
         (
+            "Keys of a table of cases",
+            "cases-keys.md",
+            keys(world, "Keys of a table of cases", files, &["cases"]),
+        ),
+        (
+            "Keys of a script",
+            "script-keys.md",
+            keys(world, "Keys of a script", files, &["script"]),
+        ),
+        (
             "Keys of results",
             "result-keys.md",
             keys(

@@ -16,12 +16,14 @@ pub fn module(path: &str) -> Option<PathBuf> {
     have(path, !modules.as_os_str().is_empty() && found.is_file()).then_some(found)
 }
 
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 14] = [
     "recipe",
     "policy",
     "profile",
     "batch",
     "job",
+    "cases",
+    "script",
     "result",
     "batch-result",
     "runs",
@@ -46,6 +48,34 @@ fn yaml_files(dir: &Path) -> Vec<PathBuf> {
     found.sort();
     found
 }
+
+/// Those of each directory below this one.
+fn yaml_files_below(dir: &Path) -> Vec<PathBuf> {
+    let mut dirs: Vec<PathBuf> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    dirs.sort();
+    dirs.iter().flat_map(|dir| yaml_files(dir)).collect()
+}
+
+/// The tables of cases and the scripts of replies of this repository.
+fn tables_and_scripts() -> [Vec<PathBuf>; 2] {
+    [
+        yaml_files(&project().join("fixtures/policy/presets")),
+        yaml_files_below(&project().join("recipes/samples")),
+    ]
+}
+
+/// What an editor shows, by the title of the schema: what it says of the first key, a key that it offers at the end of
+/// the file (none where the format has no other keys), and one that it offers in a new entry of the last list.
+const SHOWN: [(&str, &str, Option<&str>, &str); 5] = [
+    ("Recipe", "The version of the format", Some("model"), "prompt"),
+    ("Policy", "The version of the format", Some("limits"), "allow"),
+    ("Manifest", "The version of the format", Some("model"), "path"),
+    ("Table of cases", "The version of the format", None, "expect"),
+    ("Script of replies", "The replies in order", None, "text"),
+];
 
 /// What commands write for a user: `init`, `recipe new`, in this order a policy and two recipes.
 fn written(world: &World) -> [PathBuf; 3] {
@@ -123,6 +153,7 @@ fn check_jsonschema_accepts_the_schemas_and_what_ships() {
 
     let wrong = |name: &str, text: &str| PathBuf::from(world.beside(name, text));
     let batch = PathBuf::from(world.beside("batch.yaml", BATCH));
+    let [tables, scripts] = tables_and_scripts();
     let cases = [
         (
             "recipe",
@@ -138,6 +169,16 @@ fn check_jsonschema_accepts_the_schemas_and_what_ships() {
             "batch",
             vec![batch],
             wrong("b.yaml", "version: 1\ntargets: [{ path: a, repo: b }]\n"),
+        ),
+        (
+            "cases",
+            tables,
+            wrong("c.yaml", "version: 1\ncases: [{ read: a, dir: b, expect: allow }]\n"),
+        ),
+        (
+            "script",
+            scripts,
+            wrong("s.yaml", "replies: [{ usage: { input: 1 } }]\n"),
         ),
     ];
     for (kind, files, bad) in cases {
@@ -161,6 +202,7 @@ fn an_editor_knows_what_ships_and_what_is_written() {
     ]
     .concat();
     files.extend(written(&world));
+    files.extend(tables_and_scripts().concat());
     let head = "# yaml-language-server: $schema=https://json.schemastore.org/overnight-batch-1.json\n";
     files.push(PathBuf::from(world.beside("batch.yaml", format!("{head}{BATCH}"))));
     world.call(&["schema", "--dir", "schemas"]).exits(0);
@@ -175,30 +217,34 @@ fn an_editor_knows_what_ships_and_what_is_written() {
     let text = String::from_utf8(output.stdout).unwrap();
     let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let asked = lines.pop().unwrap();
-    assert_eq!(asked["asked"].as_array().unwrap().len(), 3, "{asked}");
+    assert_eq!(asked["asked"].as_array().unwrap().len(), SHOWN.len(), "{asked}");
     assert_eq!(lines.len(), files.len());
     for line in lines {
         assert_eq!(line["problems"], serde_json::json!([]), "{line}");
-        let key = if line["said"].as_str().unwrap().contains("Policy") {
-            "limits"
-        } else {
-            "model"
-        };
+        let said = line["said"].as_str().unwrap();
+        let shown = SHOWN.iter().find(|(title, ..)| said.contains(title));
+        let (_, meaning, key, within) = shown.unwrap_or_else(|| panic!("{line}"));
+        assert!(said.contains(meaning), "{line}");
         let offered: Vec<&str> = line["offered"]
             .as_array()
             .unwrap()
             .iter()
             .filter_map(Value::as_str)
             .collect();
-        assert!(offered.len() >= 2, "{line}");
-        // A key that stands already is not offered again.
-        let text = std::fs::read_to_string(line["file"].as_str().unwrap()).unwrap();
-        let stands = text.lines().any(|line| line.starts_with(&format!("{key}:")));
-        assert_eq!(offered.contains(&key), !stands, "{line}");
-        assert!(
-            line["said"].as_str().unwrap().contains("The version of the format"),
-            "{line}"
-        );
+        match key {
+            Some(key) => {
+                assert!(offered.len() >= 2, "{line}");
+                // A key that stands already is not offered again.
+                let text = std::fs::read_to_string(line["file"].as_str().unwrap()).unwrap();
+                let stands = text.lines().any(|line| line.starts_with(&format!("{key}:")));
+                assert_eq!(offered.contains(key), !stands, "{line}");
+            }
+            None => assert_eq!(offered, [""; 0], "{line}"),
+        }
+        match line["entry"].as_array() {
+            Some(entry) => assert!(entry.contains(&Value::from(*within)), "{line}"),
+            None => assert!(key.is_some(), "{line}"),
+        }
         let wrong = line["wrong"].as_array().unwrap();
         assert!(
             wrong.iter().any(|one| one.as_str().unwrap().contains("stepps")),

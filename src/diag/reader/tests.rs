@@ -27,6 +27,7 @@ fn values_come_out() {
         assert_eq!(list, ["x", "1"]);
         assert_eq!(r.one_or_more("o", p).unwrap().len(), 1);
         assert_eq!(r.text_map("m", p).unwrap()[0].1.value, "v");
+        assert_eq!(r.object("m", p).unwrap()["k"], "v");
         assert_eq!(r.choice("c", &[("tell", 7), ("stop", 8)], p).unwrap().value, 7);
         assert_eq!(r.text("nothing", p), None);
         assert_eq!(r.text("absent", p), None);

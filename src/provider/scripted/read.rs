@@ -7,7 +7,7 @@ use crate::base::message::{Part, Reply, StopReason, Usage};
 use crate::diag::reader::Problems;
 use crate::diag::{Diagnostic, Reader, SourceFiles, SourceId, YamlNode, parse, settle};
 use crate::provider::{ProviderClass, ProviderError};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::Duration;
 
 /// The replies of a script.
@@ -54,6 +54,7 @@ fn line(id: &str, node: &YamlNode, problems: &mut Problems) -> Option<Line> {
     let delay = reader.whole("delay_ms", problems).map_or(0, |delay| delay.value);
     let head = reader.head();
     reader.finish(problems);
+    let usage = usage.map(|usage| figures(usage, problems)).unwrap_or_default();
     let speaks = text.is_some() || thought.is_some() || calls.is_some() || stop.is_some();
     if error.is_some() == speaks {
         let message = if speaks {
@@ -68,7 +69,6 @@ fn line(id: &str, node: &YamlNode, problems: &mut Problems) -> Option<Line> {
     let says = match error {
         Some(error) => Err(failure(error, problems)?),
         None => {
-            let usage = usage.map(|usage| figures(usage, problems)).unwrap_or_default();
             let mut parts: Vec<Part> = thought.map(|text| Part::Thought { text }).into_iter().collect();
             parts.extend(text.clone().map(Part::text));
             for node in calls.into_iter().flatten() {
@@ -107,17 +107,8 @@ fn stopped(word: Option<StopWord>, calls: bool, text: Option<String>) -> StopRea
 fn call(node: &YamlNode, index: usize, problems: &mut Problems) -> Option<ToolCall> {
     let mut reader = Reader::open(node, "this call", problems)?;
     let tool = reader.need_text("tool", problems);
-    let args = reader.node("args");
+    let args = reader.object("args", problems).unwrap_or_else(|| json!({}));
     reader.finish(problems);
-    let args = match args.map(|node| (node, node.to_json())) {
-        None => json!({}),
-        Some((_, args @ Value::Object(_))) => args,
-        Some((node, _)) => {
-            let problem = Diagnostic::error("wrong-type", node.span, "`args` must be a map of arguments");
-            problems.push(problem.help("write `args: { name: value }`"));
-            return None;
-        }
-    };
     Some(ToolCall {
         id: CallId(format!("p{index}")),
         tool: tool?.value,

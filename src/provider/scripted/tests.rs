@@ -133,6 +133,11 @@ fn refuses_what_is_not_a_script() {
             "s.yaml:3:11: error",
             "length",
         ),
+        (
+            "replies:\n  - error: { class: auth, message: b }\n    usage: { inptu: 1 }\n",
+            "s.yaml:3:14: error",
+            "inptu",
+        ),
         ("replies: 3\n", "s.yaml:1:10: error", "list"),
         ("reply: []\n", "s.yaml:1:1: error", "replies"),
         ("", "s.yaml:1:1: error", "the script"),

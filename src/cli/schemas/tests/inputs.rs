@@ -6,7 +6,8 @@ use super::{SchemaKind, problems, schema};
 use crate::base::ids::sha256_hex;
 use crate::batch::{lines, manifest};
 use crate::diag::{self, Diagnostic, SourceFiles, any_error};
-use crate::policy::{self, Extended, KnownTools, PolicySource, presets};
+use crate::policy::{self, Extended, KnownTools, PolicySource, cases, presets};
+use crate::provider::scripted::Scripted;
 use crate::recipe;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -63,17 +64,33 @@ fn parsed(kind: SchemaKind, text: &str) -> Vec<Diagnostic> {
                 manifest::target(node, false, &mut found);
             }
         }
+        SchemaKind::Cases => {
+            let id = files.add("cases.yaml", text);
+            found.extend(cases::parse(&files, id).err().into_iter().flatten());
+        }
+        SchemaKind::Script => {
+            let id = files.add("script.yaml", text);
+            let script = Scripted::parse("script:script.yaml", &files, id);
+            found.extend(script.err().into_iter().flatten());
+        }
         other => unreachable!("{other:?} is no file that people write"),
     }
     found
 }
 
-const KINDS: [SchemaKind; 4] = [
+const KINDS: [SchemaKind; 6] = [
     SchemaKind::Recipe,
     SchemaKind::Policy,
     SchemaKind::Batch,
     SchemaKind::Job,
+    SchemaKind::Cases,
+    SchemaKind::Script,
 ];
+
+/// Whether all that the parser refuses is wrong in form, so that the schema must refuse it too.
+fn only_form(kind: SchemaKind) -> bool {
+    matches!(kind, SchemaKind::Cases | SchemaKind::Script)
+}
 
 /// Follows a reference and a single `allOf`.
 fn resolved<'a>(root: &'a Value, mut part: &'a Value) -> &'a Value {
@@ -198,6 +215,11 @@ fn sites<'a>(
                 }
                 map.insert(needed.to_owned(), example(root, &part["properties"][needed]));
             }
+            // `error` stands in the place of what a reply says.
+            let excluded = part["dependencies"][name]["not"]["anyOf"].as_array();
+            for other in excluded.into_iter().flatten() {
+                map.retain(|key, _| other["required"][0] != key.as_str());
+            }
             map.insert(name.clone(), value);
             wrap(Value::Object(map))
         };
@@ -263,10 +285,12 @@ fn keys_are_those_of_the_parsers() {
             assert_eq!(site.part["additionalProperties"], false, "{kind:?} at {}", site.place);
             seen += 1;
         });
-        assert!(
-            seen >= if kind == SchemaKind::Job { 1 } else { 5 },
-            "{kind:?}: {seen} objects"
-        );
+        let least = match kind {
+            SchemaKind::Job => 1,
+            SchemaKind::Cases => 2,
+            _ => 5,
+        };
+        assert!(seen >= least, "{kind:?}: {seen} objects");
     }
 }
 
@@ -339,6 +363,35 @@ fn yaml_files(dir: &str) -> Vec<(String, String)> {
     found
 }
 
+/// The YAML files of each directory below this one.
+fn yaml_files_below(dir: &str) -> Vec<(String, String)> {
+    let mut dirs: Vec<PathBuf> = std::fs::read_dir(project().join(dir))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir())
+        .collect();
+    dirs.sort();
+    let files = |dir: &PathBuf| yaml_files(&dir.strip_prefix(project()).unwrap().to_string_lossy());
+    dirs.iter().flat_map(files).collect()
+}
+
+/// The blocks of the guide that name this schema in their first line.
+fn guide_blocks(kind: SchemaKind) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(project().join(".github/docs/src")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
+        let page = std::fs::read_to_string(&path).unwrap();
+        // Without the words after the fence.
+        let blocks = page.split("\n```").filter_map(|part| part.split_once('\n'));
+        let named = blocks.filter(|(_, block)| block.starts_with(&kind.first_line()));
+        found.extend(named.map(|(_, block)| (path.display().to_string(), block.to_owned())));
+    }
+    found
+}
+
 /// A document as other YAML parsers read it.
 fn value(text: &str) -> Option<Value> {
     let mut files = SourceFiles::new();
@@ -351,6 +404,11 @@ const BATCH: &str = "version: 1\nname: weekly\nrecipe: r.yaml\npolicy: [p.yaml, 
     budget: { cost: 50.00, wall: 6h, tokens: 1000, turns: 5 }\nrate: { requests: 300/m }\nstop: { provider_failures: 5, failed: 20% }\nretry: { on: [provider], max: 1 }\n";
 const JOB: &str =
     r#"{"id":"a","recipe":"r.yaml","path":"../a","ref":"main","params":{"n":3},"input":{"x":null},"model":"a/b"}"#;
+const CASES: &str = "version: 1\ncases:\n  - { command: cargo test, dir: sub, expect: allow, rule: tests, code: allowed, name: in sub }\n  - { read: a, expect: allow }\n  \
+    - { write: .git/config, expect: deny, code: protected_path }\n  - { list: src, expect: allow }\n  - { fetch: \"https://example.org/\", expect: suspend }\n  \
+    - { tool: replace, args: { file_path: a.rs, old_string: a, new_string: b }, expect: modify }\n  - { command: rg -l a | xargs sed p, expect: at_exec }\n";
+const SCRIPT: &str = "replies:\n  - { text: I look, thought: first this, calls: [{ tool: glob, args: { pattern: a } }, { tool: x }], stop: calls, expect: go, delay_ms: 5,\n      \
+    usage: { input: 9, cached: 1, cache_write: 1, output: 5, reasoning: 2 } }\n  - { error: { class: unavailable, message: overloaded }, usage: { input: 9 }, delay_ms: 5 }\n  - { text: done }\n";
 
 /// Documents of this kind: all that ship, and the fixtures.
 fn documents(kind: SchemaKind) -> Vec<(String, String)> {
@@ -365,17 +423,31 @@ fn documents(kind: SchemaKind) -> Vec<(String, String)> {
             };
             let mut found = yaml_files("recipes/policies");
             found.extend(presets::names().map(named));
-            for dir in std::fs::read_dir(project().join("fixtures/policy")).unwrap() {
-                let dir = dir.unwrap().path();
-                if dir.is_dir() {
-                    let files = yaml_files(&dir.strip_prefix(project()).unwrap().to_string_lossy());
-                    found.extend(files.into_iter().filter(|(_, text)| text.contains("\nrules:")));
-                }
-            }
+            let fixtures = yaml_files_below("fixtures/policy").into_iter();
+            found.extend(fixtures.filter(|(_, text)| text.contains("\nrules:")));
             found
         }
         SchemaKind::Batch => vec![("README".to_owned(), BATCH.to_owned())],
         SchemaKind::Job => vec![("README".to_owned(), JOB.to_owned())],
+        SchemaKind::Cases => {
+            let mut found = vec![("every key".to_owned(), CASES.to_owned())];
+            found.extend(yaml_files("fixtures/policy/presets"));
+            found.extend(guide_blocks(kind));
+            found
+        }
+        SchemaKind::Script => {
+            let mut found = vec![("every key".to_owned(), SCRIPT.to_owned())];
+            found.extend(yaml_files_below("recipes/samples"));
+            found.extend(yaml_files_below("fixtures/registry"));
+            let fixtures = yaml_files_below("fixtures/cases").into_iter();
+            found.extend(fixtures.filter(|(name, _)| name.ends_with("/script.yaml")));
+            for name in ["passed", "failed", "suspended", "killed"] {
+                let path = project().join(format!("fixtures/upgrade/0.1.0/{name}.json"));
+                found.push((path.display().to_string(), std::fs::read_to_string(&path).unwrap()));
+            }
+            found.extend(guide_blocks(kind));
+            found
+        }
         other => unreachable!("{other:?}"),
     }
 }
@@ -391,14 +463,16 @@ fn what_ships_is_accepted_and_what_is_wrong_in_form_is_not() {
             if !any_error(&found) {
                 assert_eq!(refused, [""; 0], "{name}");
                 good += 1;
-            } else if !structural(&found).is_empty() {
-                assert!(!refused.is_empty(), "{name}: {:?}", structural(&found));
+            } else if only_form(kind) || !structural(&found).is_empty() {
+                assert!(!refused.is_empty(), "{name}: {found:?}");
                 bad += 1;
             }
         }
         let (least_good, least_bad) = match kind {
             SchemaKind::Recipe => (17, 3),
             SchemaKind::Policy => (10, 0),
+            SchemaKind::Cases => (6, 0),
+            SchemaKind::Script => (100, 0),
             _ => (1, 0),
         };
         assert!(
@@ -516,13 +590,8 @@ fn changed_documents_are_judged_alike(
     let refused = problems(kind, &document);
     if !any_error(&found) {
         prop_assert_eq!(refused, Vec::<String>::new(), "the parser accepts {}", document);
-    } else if !structural(&found).is_empty() {
-        prop_assert!(
-            !refused.is_empty(),
-            "the parser says {:?} about {}",
-            structural(&found),
-            document
-        );
+    } else if only_form(kind) || !structural(&found).is_empty() {
+        prop_assert!(!refused.is_empty(), "the parser says {:?} about {}", found, document);
     }
     Ok(())
 }
@@ -546,6 +615,51 @@ proptest! {
     fn manifests_are_judged_alike(which in 0usize..2, changes in proptest::collection::vec((0usize..10_000, 0usize..17), 1..3)) {
         changed_documents_are_judged_alike(SchemaKind::Batch, &accepted(SchemaKind::Batch), which, &changes)?;
         changed_documents_are_judged_alike(SchemaKind::Job, &accepted(SchemaKind::Job), which, &changes)?;
+    }
+
+    #[test]
+    fn tables_of_cases_are_judged_alike(which in 0usize..1000, changes in proptest::collection::vec((0usize..10_000, 0usize..17), 1..3)) {
+        static TABLES: LazyLock<Vec<Value>> = LazyLock::new(|| accepted(SchemaKind::Cases));
+        changed_documents_are_judged_alike(SchemaKind::Cases, &TABLES, which, &changes)?;
+    }
+
+    #[test]
+    fn scripts_are_judged_alike(which in 0usize..1000, changes in proptest::collection::vec((0usize..10_000, 0usize..17), 1..3)) {
+        static SCRIPTS: LazyLock<Vec<Value>> = LazyLock::new(|| accepted(SchemaKind::Script));
+        changed_documents_are_judged_alike(SchemaKind::Script, &SCRIPTS, which, &changes)?;
+    }
+}
+
+#[test]
+fn a_key_that_nobody_knows_is_refused_by_both_wherever_it_stands() {
+    for kind in [SchemaKind::Cases, SchemaKind::Script] {
+        let (mut refused, mut free) = (0, 0);
+        for document in accepted(kind) {
+            let mut all = Vec::new();
+            places(&document, "", &mut all);
+            for place in all {
+                let mut changed = document.clone();
+                let Some(Value::Object(map)) = changed.pointer_mut(&place) else {
+                    continue;
+                };
+                map.insert(ODD.to_owned(), 1.into());
+                let found = parsed(kind, &changed.to_string());
+                let known = !found.iter().any(|problem| problem.code == "unknown-key");
+                // The arguments of a call may have any key.
+                let inside = place.split('/').any(|key| key == "args");
+                assert_eq!(known, inside, "{kind:?} at {place}: {changed}");
+                assert_eq!(
+                    problems(kind, &changed).is_empty(),
+                    known,
+                    "{kind:?} at {place}: {changed}"
+                );
+                match known {
+                    true => free += 1,
+                    false => refused += 1,
+                }
+            }
+        }
+        assert!(refused > 20 && free > 0, "{kind:?}: {refused} refused, {free} free");
     }
 }
 
@@ -588,6 +702,14 @@ fn shipped_files_name_their_schema_in_the_first_line() {
         ("recipes/policies", SchemaKind::Policy),
     ] {
         for (name, text) in yaml_files(dir) {
+            assert!(text.starts_with(&kind.first_line()), "{name}");
+        }
+    }
+    for kind in [SchemaKind::Cases, SchemaKind::Script] {
+        assert!(!guide_blocks(kind).is_empty(), "{kind:?}");
+        let documents = documents(kind);
+        let files = documents.iter().filter(|(name, _)| name.ends_with(".yaml"));
+        for (name, text) in files {
             assert!(text.starts_with(&kind.first_line()), "{name}");
         }
     }
