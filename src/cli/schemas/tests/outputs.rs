@@ -213,7 +213,13 @@ fn made(kind: SchemaKind) -> Option<Value> {
             "What a command that cannot be carried out prints on stdout with `--format json`, in place of its output. `run` and `resume` print a result instead. Keys are only ever added.",
             of::<RefusalObject>(),
         ),
-        SchemaKind::Recipe | SchemaKind::Policy | SchemaKind::Profile | SchemaKind::Batch | SchemaKind::Job => {
+        SchemaKind::Recipe
+        | SchemaKind::Policy
+        | SchemaKind::Profile
+        | SchemaKind::Batch
+        | SchemaKind::Job
+        | SchemaKind::Cases
+        | SchemaKind::Script => {
             return None;
         }
     };
