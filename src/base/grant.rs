@@ -239,8 +239,23 @@ pub struct Exec {
     pub argv: Vec<String>,
     /// Absolute working directory of the caller.
     pub cwd: PathBuf,
-    /// The first line of the file when it is a script (`/usr/bin/env python3`, without `#!`); null for a binary.
-    pub interpreter: Option<String>,
+    /// The programs that run in its place when it is a script, in the order in which their lines name each other: the
+    /// kernel starts them without another exec. Empty for a binary.
+    pub interpreters: Vec<Interpreter>,
+    /// Whether it may be a script of any program: its first line cannot be read, and the caller may have written it.
+    pub is_unread: bool,
+}
+
+/// A program that the kernel starts in place of a script, because the first line of the script names it (`#!`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interpreter {
+    /// Absolute path as the line names it; links are not followed.
+    pub path: PathBuf,
+    /// The same path with links followed.
+    pub real: PathBuf,
+    /// The words that the kernel gives it: its name, the rest of the line as one word, the script, and the arguments of
+    /// the exec.
+    pub argv: Vec<String>,
 }
 
 /// The decision on one exec.

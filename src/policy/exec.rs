@@ -3,12 +3,12 @@
 
 use super::decide::{Context, narrower, rule_on};
 use super::helpers;
-use super::model::{PolicySet, RuleEffect, RuledCommand};
+use super::model::{PolicySet, Rule, RuleEffect, RuledCommand};
 use super::needs::Need;
 use super::rule_match::forbids;
 use super::shell::{self, CommandReading, Grants, Simple};
 use crate::base::access::FsView;
-use crate::base::grant::{Exec, ExecAnswer, ExecDenial, Starts, WritePath, Writes};
+use crate::base::grant::{Exec, ExecAnswer, ExecDenial, Interpreter, Starts, WritePath, Writes};
 use crate::base::ruling::{Decision, PolicyInput};
 use std::path::{Component, Path, PathBuf};
 
@@ -100,7 +100,7 @@ fn judge_by(
 
 /// Whether an exec below a program that may start anything can still be denied.
 pub fn asks_below_anything(set: &PolicySet) -> bool {
-    let denies = |rule: &super::model::Rule| rule.effect == RuleEffect::Deny && rule.commands.is_some();
+    let denies = |rule: &Rule| rule.effect == RuleEffect::Deny && rule.commands.is_some();
     set.files.iter().flat_map(|file| &file.rules).any(denies)
 }
 
@@ -202,7 +202,7 @@ fn read(
     shell::read_argv(&exec.argv, program, dir, terrain, &grants)
 }
 
-/// Applies deny rules on commands that name the program, whoever starts it.
+/// Applies deny rules on commands that name the program, or one that runs in its place, whoever starts it.
 fn denied_by_rule(
     set: &PolicySet,
     asked: &PolicyInput<'_>,
@@ -220,7 +220,46 @@ fn denied_by_rule(
     if rules.is_empty() {
         return None;
     }
+    if exec.is_unread {
+        return Some(ExecDenial {
+            rule: None,
+            code: "exec_denied".to_owned(),
+            reason: format!(
+                "run `{}`: the file cannot be read, so it may be a script of a program that the policy denies",
+                shown(exec)
+            ),
+            fix: "make the file readable for its owner (`chmod u+r`)".to_owned(),
+        });
+    }
     let dir = dir_of(setting, exec).unwrap_or_default();
+    let denied = |exec: &Exec, names: &[String]| denied_as(set, asked, &rules, exec, names, terrain, &dir);
+    denied(exec, names).or_else(|| {
+        exec.interpreters.iter().find_map(|interpreter| {
+            let Interpreter { path, real, argv } = interpreter.clone();
+            let exec = Exec {
+                caller: exec.caller.clone(),
+                path,
+                real,
+                argv,
+                cwd: exec.cwd.clone(),
+                interpreters: Vec::new(),
+                is_unread: false,
+            };
+            denied(&exec, &identities(setting, &exec))
+        })
+    })
+}
+
+/// Applies them to one program with its words.
+fn denied_as(
+    set: &PolicySet,
+    asked: &PolicyInput<'_>,
+    rules: &[&Rule],
+    exec: &Exec,
+    names: &[String],
+    terrain: &FsView<'_>,
+    dir: &str,
+) -> Option<ExecDenial> {
     // A link may have another name than the program that it points to.
     let real = exec.real.file_name().map(|name| name.to_string_lossy().into_owned());
     let behind = real.filter(|real| names.iter().all(|name| name.rsplit('/').next() != Some(real)));
@@ -234,7 +273,7 @@ fn denied_by_rule(
         let name = &name;
         let exec = &Exec { argv, ..exec.clone() };
         // Arguments that cannot be interpreted are judged as plain words.
-        let reading = read(set, exec, name, &dir, terrain).unwrap_or_else(|_| CommandReading {
+        let reading = read(set, exec, name, dir, terrain).unwrap_or_else(|_| CommandReading {
             commands: vec![shell::plain_words(&exec.argv, name)],
             ..CommandReading::default()
         });

@@ -15,7 +15,6 @@ mod wanted;
 use super::confine::mediate::{self, Places};
 use super::confine::notify;
 use crate::base::grant::{Exec, ExecAnswer, ExecDenial, ExecJudge, Starts};
-use file::ExecutableFormat;
 use image::{AskerClass, Caller, Images};
 use listener::{ExecListener, ExecNotification, ListenerEvent};
 use memory::{ProcessMemory, Unread};
@@ -222,7 +221,11 @@ impl Work<'_> {
         starts: Starts,
         wanted: ExecRequest,
     ) -> Result<Next, String> {
-        let ExecRequest { exec, content, image } = wanted;
+        let ExecRequest {
+            exec,
+            is_program,
+            image,
+        } = wanted;
         let (given, writes) = match self.judge.judge(&exec) {
             ExecAnswer::Deny(denial) => return Ok(self.deny(&exec, denial)),
             ExecAnswer::Allow { starts: given, writes } => (given, writes),
@@ -230,7 +233,7 @@ impl Work<'_> {
         if starts == Starts::Anything {
             self.images.let_go(caller, Some(image), Starts::Anything);
         } else {
-            if content == ExecutableFormat::Neither {
+            if !is_program {
                 return Ok(self.deny(&exec, without_interpreter(&exec.path)));
             }
             if !lock(&self.guard.record).grant(writes) {
@@ -275,7 +278,8 @@ impl Work<'_> {
             real: PathBuf::from("?"),
             argv: Vec::new(),
             cwd: file::working_directory(asked.thread).unwrap_or_else(|| PathBuf::from("?")),
-            interpreter: None,
+            interpreters: Vec::new(),
+            is_unread: false,
         };
         Ok(self.deny(&exec, limit(reason)))
     }

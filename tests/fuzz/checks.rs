@@ -131,7 +131,8 @@ pub fn execs((path, words, cwd, caller): (&str, Vec<&str>, &str, u8)) {
         real: PathBuf::from(path),
         argv: words.into_iter().map(str::to_owned).collect(),
         cwd: PathBuf::from(format!("/ws/{cwd}")),
-        interpreter: None,
+        interpreters: Vec::new(),
+        is_unread: false,
     };
     let setting = Setting {
         root: PathBuf::from("/ws"),

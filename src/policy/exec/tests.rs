@@ -64,7 +64,8 @@ fn exec(caller: Starts, path: &str, words: &[&str], cwd: &str) -> Exec {
             .map(str::to_owned)
             .collect(),
         cwd: PathBuf::from(cwd),
-        interpreter: None,
+        interpreters: Vec::new(),
+        is_unread: false,
     }
 }
 
@@ -258,6 +259,51 @@ fn parts_of_a_program_are_known_by_each_of_their_names() {
     }
 }
 
+/// The kernel starts the programs that first lines name without another exec.
+#[test]
+fn a_script_counts_as_the_programs_of_its_first_lines() {
+    let policy = "version: 1\nrules:\n  - { allow: run_shell_command, commands: [./run.sh] }\n  - { deny: run_shell_command, commands: [git push, rm, python3 setup.py upload] }\n";
+    let set = set(policy);
+    let args = json!({});
+    let of = |caller: &Starts, lines: &[&[&str]]| {
+        let mut exec = exec(caller.clone(), "/ws/run.sh", &[], "/ws");
+        let as_line =
+            |words: &&[&str]| as_interpreter(words[0], words[1..].iter().map(|word| (*word).to_owned()).collect());
+        exec.interpreters = lines.iter().map(as_line).collect();
+        code(&judge(&set, &asked(&args), &setting(), &exec, &TERRAIN)).to_owned()
+    };
+    for caller in [Starts::Anything, Starts::Judged] {
+        let denied: [&[&[&str]]; 7] = [
+            &[&["/usr/bin/rm", "./run.sh"]],
+            &[&["/usr/bin/git", "push", "./run.sh"]],
+            &[&["/bin/busybox", "rm", "./run.sh"]],
+            &[&["/usr/bin/env", "rm", "./run.sh"]],
+            &[&["/lib64/ld-linux-x86-64.so.2", "/usr/bin/rm", "./run.sh"]],
+            &[&["/usr/bin/python3", "setup.py", "upload"]],
+            &[&["/ws/i", "./run.sh"], &["/usr/bin/rm", "/ws/i", "./run.sh"]],
+        ];
+        for lines in denied {
+            assert_eq!(of(&caller, lines), "exec_denied", "{caller:?} {lines:?}");
+        }
+        let allowed: [&[&[&str]]; 4] = [
+            &[&["/bin/sh", "./run.sh"]],
+            &[&["/bin/cat", "rm", "./run.sh"]],
+            &[&["/usr/bin/git", "log", "./run.sh"]],
+            &[&["/usr/bin/python3", "setup.py", "build"]],
+        ];
+        for lines in allowed {
+            assert_eq!(of(&caller, lines), "allowed", "{caller:?} {lines:?}");
+        }
+        let unread = |policy: &str| {
+            let mut exec = exec(caller.clone(), "/ws/run.sh", &[], "/ws");
+            exec.is_unread = true;
+            code(&judge(&self::set(policy), &asked(&args), &setting(), &exec, &TERRAIN)).to_owned()
+        };
+        assert_eq!(unread(policy), "exec_denied");
+        assert_eq!(unread(policy.split("  - { deny").next().unwrap()), "allowed");
+    }
+}
+
 #[test]
 fn callers_are_held_to_what_they_may_start() {
     let nothing = answer(&exec(Starts::Nothing, "/usr/bin/sort", &[], "/ws"));
@@ -430,6 +476,14 @@ fn any_path() -> impl Strategy<Value = String> {
     ]
 }
 
+fn as_interpreter(path: &str, words: Vec<String>) -> Interpreter {
+    Interpreter {
+        path: PathBuf::from(path),
+        real: PathBuf::from(path),
+        argv: std::iter::once(path.to_owned()).chain(words).collect(),
+    }
+}
+
 fn any_word() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => prop::sample::select(vec![
@@ -450,15 +504,17 @@ proptest! {
             Starts::Nothing, Starts::Judged, Starts::Anything, Starts::Helpers("git".to_owned()), Starts::Helpers("none".to_owned()),
         ]),
         cwd in prop::sample::select(vec!["/ws", "/ws/src", "/", "/tmp", "/ws/../etc"]),
-        interpreter in prop::option::of(any::<String>()),
+        line in prop::option::of((any_path(), prop::collection::vec(any_word(), 0..3))),
     ) {
+        let interpreters: Vec<Interpreter> = line.into_iter().map(|(path, words)| as_interpreter(&path, words)).collect();
         let exec = Exec {
             caller: caller.clone(),
             path: PathBuf::from(&path),
             real: PathBuf::from(&path),
             argv: std::iter::once(path.clone()).chain(words).collect(),
             cwd: PathBuf::from(cwd),
-            interpreter,
+            interpreters: interpreters.clone(),
+            is_unread: false,
         };
         let name = path.rsplit('/').next().unwrap_or_default();
         let found = answer(&exec);
@@ -474,8 +530,10 @@ proptest! {
             (_, ExecAnswer::Deny(denial)) => prop_assert!(!denial.reason.is_empty() && !denial.fix.is_empty()),
             (Starts::Anything, ExecAnswer::Allow { .. }) => {}
         }
-        // No process may run what a deny rule names.
-        if ["/usr/bin/rm", "/bin/rm", "/usr/bin/curl", "/usr/local/bin/curl"].contains(&path.as_str()) {
+        // No process may run what a deny rule names, nor a script of it.
+        let never = ["/usr/bin/rm", "/bin/rm", "/usr/bin/curl", "/usr/local/bin/curl"].map(Path::new);
+        let mut run = interpreters.iter().map(|one| one.path.as_path()).chain([Path::new(&path)]);
+        if run.any(|path| never.contains(&path)) {
             prop_assert!(matches!(found, ExecAnswer::Deny(_)), "{exec:?}");
         }
     }

@@ -1,9 +1,10 @@
-//! Finds the file that a suspended process wants to execute, resolving its path as that process would.
+//! Finds the file that a suspended process wants to execute, resolving its path as that process would, and the programs
+//! that the kernel starts in place of a script: for these it makes no further notification.
 
 use super::memory::MOST_PATH;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2, readlinkat, stat};
 use rustix::io::Errno;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -35,20 +36,47 @@ pub(super) struct ExecutableFile {
     pub path: PathBuf,
     /// With links followed; equal to `path` if they cannot be resolved.
     pub real: PathBuf,
-    pub content: ExecutableFormat,
-    /// The file that `/proc/PID/exe` will refer to: this one, or a script's interpreter.
+    /// The programs that the kernel starts in its place, each because of the first line of the one before.
+    pub interpreters: Vec<ScriptInterpreter>,
+    /// Whether it, or the last of its interpreters, is a binary. If not, the exec fails, and a shell would read the file
+    /// as a shell script in its own process.
+    pub is_program: bool,
+    /// Whether its first line, or that of an interpreter, cannot be read although the process may have written it.
+    pub is_unread: bool,
+    /// The file that `/proc/PID/exe` will refer to: this one, or a script's last interpreter.
     pub image: FileId,
+}
+
+/// A program that the first line of a script names.
+#[derive(Debug)]
+pub(super) struct ScriptInterpreter {
+    /// Absolute, links not followed.
+    pub path: PathBuf,
+    /// With links followed.
+    pub real: PathBuf,
+    /// Its path as the line names it: its `argv[0]`.
+    pub name: String,
+    /// The rest of the line, which the kernel passes as one word.
+    pub argument: Option<String>,
 }
 
 /// The format according to the first bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ExecutableFormat {
-    /// A binary, or a file that cannot be read, and which therefore no interpreter could read.
+enum ExecutableFormat {
+    /// A binary, or a file that cannot be read and that another user keeps.
     Binary,
-    /// A script; the text after `#!`.
-    Script(String),
-    /// Neither: a shell would read it as a shell script in its own process.
+    Script(FirstLine),
+    /// It cannot be read, and the process may have written it. The kernel obeys a first line that nobody may read.
+    Unread,
     Neither,
+}
+
+/// What the kernel reads in the first line of a script.
+#[derive(Debug, PartialEq, Eq)]
+struct FirstLine {
+    /// Relative to the working directory of the process unless it is absolute.
+    name: OsString,
+    argument: Option<String>,
 }
 
 /// The directory against which a path is resolved.
@@ -90,16 +118,18 @@ pub(super) fn find(process: i32, name: &[u8], start: Start) -> Result<Executable
         }
     };
     let data = executable(&file)?;
-    let content = content(&file)?;
-    let image = match &content {
-        ExecutableFormat::Script(line) => interpreter(process, &root, line, 1).unwrap_or_else(|| id(&data)),
-        ExecutableFormat::Binary | ExecutableFormat::Neither => id(&data),
-    };
     let real = real(&file).unwrap_or_else(|| path.clone());
+    let mut interpreters = Vec::new();
+    let (last, image) = match content(&file, &data)? {
+        ExecutableFormat::Script(line) => follow(process, &root, line, &mut interpreters)?,
+        other => (other, id(&data)),
+    };
     Ok(ExecutableFile {
         path,
         real,
-        content,
+        interpreters,
+        is_program: last != ExecutableFormat::Neither,
+        is_unread: last == ExecutableFormat::Unread,
         image,
     })
 }
@@ -156,12 +186,18 @@ fn executable(file: &OwnedFd) -> Result<Stat, Errno> {
     }
 }
 
-fn content(file: &OwnedFd) -> Result<ExecutableFormat, Errno> {
+fn content(file: &OwnedFd, data: &Stat) -> Result<ExecutableFormat, Errno> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let opened = open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty());
     let readable = match opened {
         Ok(readable) => readable,
-        Err(Errno::ACCESS | Errno::PERM) => return Ok(ExecutableFormat::Binary),
+        Err(Errno::ACCESS | Errno::PERM) => {
+            let is_own = data.st_uid == rustix::process::geteuid().as_raw() || data.st_mode & 0o022 != 0;
+            return Ok(match is_own {
+                true => ExecutableFormat::Unread,
+                false => ExecutableFormat::Binary,
+            });
+        }
         Err(error) => return Err(error),
     };
     let mut buffer = [0; FIRST_LINE];
@@ -173,24 +209,72 @@ fn classified(head: &[u8]) -> ExecutableFormat {
     if head.starts_with(b"\x7fELF") {
         return ExecutableFormat::Binary;
     }
-    let Some(rest) = head.strip_prefix(b"#!") else {
-        return ExecutableFormat::Neither;
-    };
-    let line = rest.split(|byte| matches!(byte, b'\n' | 0)).next().unwrap_or_default();
-    ExecutableFormat::Script(String::from_utf8_lossy(line).trim().to_owned())
+    match first_line(head) {
+        Some(line) => ExecutableFormat::Script(line),
+        None => ExecutableFormat::Neither,
+    }
 }
 
-/// The binary that finally runs a script. `None` if it cannot be found: the exec fails, or runs a file that was not
-/// seen here.
-fn interpreter(process: i32, root: &OwnedFd, line: &str, depth: usize) -> Option<FileId> {
-    let name = line.split([' ', '\t']).next().filter(|name| !name.is_empty())?;
-    let path = working_directory(process)?.join(name);
-    let file = open_below(root, &path).ok()?;
-    let data = executable(&file).ok()?;
-    match content(&file).ok()? {
-        ExecutableFormat::Script(line) if depth < MOST_SCRIPTS => interpreter(process, root, &line, depth + 1),
-        _ => Some(id(&data)),
+/// Reads the line exactly as the kernel does. `None` if the kernel takes the file for no script: the line is missing or
+/// empty, or the name does not end within what the kernel reads.
+fn first_line(head: &[u8]) -> Option<FirstLine> {
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let rest = head.strip_prefix(b"#!")?;
+    let end = rest.iter().position(|byte| matches!(byte, b'\n' | 0));
+    let is_cut = end.is_none() && head.len() == FIRST_LINE;
+    let line = match end {
+        Some(end) => &rest[..end],
+        // The last byte of the kernel's buffer is always zero.
+        None if is_cut => &rest[..rest.len() - 1],
+        None => rest,
+    };
+    let line = &line[line.iter().position(|byte| !is_blank(byte))?..];
+    let (name, rest) = match line.iter().position(is_blank) {
+        Some(at) => line.split_at(at),
+        None if is_cut => return None,
+        None => (line, &line[line.len()..]),
+    };
+    let argument = trimmed(rest);
+    Some(FirstLine {
+        name: OsStr::from_bytes(name).to_owned(),
+        argument: (!argument.is_empty()).then(|| String::from_utf8_lossy(argument).into_owned()),
+    })
+}
+
+/// Without the blanks around it.
+fn trimmed(mut text: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
+        text = rest;
     }
+    text
+}
+
+/// Finds the program that a first line names; if that is a script too, the one that its line names, and so on. Returns
+/// the format and identity of the last. An error is the one with which the exec must fail: a program that was not seen
+/// here must not run.
+fn follow(
+    process: i32,
+    root: &OwnedFd,
+    mut line: FirstLine,
+    found: &mut Vec<ScriptInterpreter>,
+) -> Result<(ExecutableFormat, FileId), Errno> {
+    let directory = working_directory(process).ok_or(Errno::NOENT)?;
+    while found.len() < MOST_SCRIPTS {
+        let path = directory.join(&line.name);
+        let file = open_below(root, &path)?;
+        let data = executable(&file)?;
+        found.push(ScriptInterpreter {
+            real: real(&file).unwrap_or_else(|| path.clone()),
+            path: path.components().collect(),
+            name: line.name.to_string_lossy().into_owned(),
+            argument: line.argument,
+        });
+        match content(&file, &data)? {
+            ExecutableFormat::Script(next) => line = next,
+            last => return Ok((last, id(&data))),
+        }
+    }
+    Err(Errno::LOOP)
 }
 
 fn real(file: &OwnedFd) -> Option<PathBuf> {
@@ -216,14 +300,37 @@ mod tests {
     #[test]
     fn first_bytes() {
         assert_eq!(classified(b"\x7fELF\x02"), ExecutableFormat::Binary);
-        let script = |line: &str| ExecutableFormat::Script(line.to_owned());
+        let script = |name: &str, argument: Option<&str>| {
+            ExecutableFormat::Script(FirstLine {
+                name: name.into(),
+                argument: argument.map(str::to_owned),
+            })
+        };
         assert_eq!(
-            classified(b"#! /usr/bin/env python3 \nx"),
-            script("/usr/bin/env python3")
+            classified(b"#! /usr/bin/env -S  a b\t\nx"),
+            script("/usr/bin/env", Some("-S  a b"))
         );
-        assert_eq!(classified(b"#!/bin/sh"), script("/bin/sh"));
-        assert_eq!(classified(b"echo x\n"), ExecutableFormat::Neither);
-        assert_eq!(classified(b""), ExecutableFormat::Neither);
+        assert_eq!(classified(b"#!/bin/sh"), script("/bin/sh", None));
+        // Other white space belongs to the name.
+        assert_eq!(classified(b"#!/bin/sh\r\n"), script("/bin/sh\r", None));
+        assert_eq!(classified(b"#!/bin/sh\0x\n"), script("/bin/sh", None));
+        for neither in [&b"echo x\n"[..], b"", b"#!\n", b"#! \t\n/bin/sh"] {
+            assert_eq!(classified(neither), ExecutableFormat::Neither, "{neither:?}");
+        }
+    }
+
+    /// The kernel reads 256 bytes, of which it uses 255.
+    #[test]
+    fn long_first_lines() {
+        let of = |text: &str| classified(&text.as_bytes()[..text.len().min(FIRST_LINE)]);
+        let (long, blanks) = ("x".repeat(300), " ".repeat(300));
+        for neither in [format!("#!/{long}"), format!("#!{blanks}/bin/sh\n")] {
+            assert_eq!(of(&neither), ExecutableFormat::Neither);
+        }
+        let ExecutableFormat::Script(line) = of(&format!("#!/bin/cat {long}")) else {
+            panic!("a script");
+        };
+        assert_eq!((line.name, line.argument.unwrap().len()), ("/bin/cat".into(), 255 - 11));
     }
 
     #[test]
@@ -240,10 +347,9 @@ mod tests {
         assert_eq!(find_it().unwrap_err(), Errno::ACCESS);
         mode(0o755).unwrap();
         let found = find_it().unwrap();
-        assert_eq!(
-            (found.path, found.content),
-            (at("link"), ExecutableFormat::Script("/bin/sh".to_owned()))
-        );
+        assert_eq!((found.path, found.is_program), (at("link"), true));
+        assert_eq!(found.interpreters[0].path, Path::new("/bin/sh"));
+        assert_eq!(found.interpreters[0].real, std::fs::canonicalize("/bin/sh").unwrap());
         assert_eq!(found.real, std::fs::canonicalize(at("tool")).unwrap());
         assert_eq!(Some(found.image), stat("/bin/sh").ok().map(|data| id(&data)));
         let own = find(me, b"/proc/self/exe", Start::Directory).unwrap();
@@ -255,5 +361,38 @@ mod tests {
             find(me, by_number.as_bytes(), Start::Directory).unwrap_err(),
             Errno::LOOP
         );
+    }
+
+    #[test]
+    fn interpreters_are_followed_as_the_kernel_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let me = rustix::process::getpid().as_raw_nonzero().get();
+        let at = |name: &str| dir.path().join(name);
+        let script = |name: &str, line: &str| {
+            std::fs::write(at(name), format!("#!{line}\n")).unwrap();
+            std::fs::set_permissions(at(name), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        };
+        let find_it = |name: &str| find(me, at(name).as_os_str().as_bytes(), Start::Directory);
+        script("1", "/bin/cat -n");
+        for n in 2..=6 {
+            script(&n.to_string(), &format!("{} {n}", at(&(n - 1).to_string()).display()));
+        }
+        let found = find_it("3").unwrap();
+        let names: Vec<_> = found.interpreters.iter().map(|one| one.path.clone()).collect();
+        assert_eq!(names, [at("2"), at("1"), PathBuf::from("/bin/cat")]);
+        let arguments: Vec<_> = found.interpreters.iter().map(|one| one.argument.as_deref()).collect();
+        assert_eq!(arguments, [Some("3"), Some("2"), Some("-n")]);
+        assert_eq!(found.interpreters[2].real, std::fs::canonicalize("/bin/cat").unwrap());
+        // The kernel starts five interpreters, but no sixth.
+        assert_eq!(find_it("5").unwrap().interpreters.len(), 5);
+        assert_eq!(find_it("6").unwrap_err(), Errno::LOOP);
+        script("own", "/proc/self/cwd/x");
+        assert_eq!(find_it("own").unwrap_err(), Errno::LOOP);
+        script("none", "/no/such");
+        assert_eq!(find_it("none").unwrap_err(), Errno::NOENT);
+        std::fs::write(at("text"), "echo x\n").unwrap();
+        std::fs::set_permissions(at("text"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        script("by-text", &at("text").display().to_string());
+        assert!(!find_it("by-text").unwrap().is_program);
     }
 }

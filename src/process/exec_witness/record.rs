@@ -130,7 +130,8 @@ mod tests {
             real: "/bin/x".into(),
             argv,
             cwd: cwd.into(),
-            interpreter: None,
+            interpreters: Vec::new(),
+            is_unread: false,
         };
         let of = |argv, cwd| judged(&exec(argv, cwd), Path::new("/ws"), None);
         assert_eq!(of(vec![], "/ws").cwd, ".");

@@ -1,15 +1,16 @@
 //! Reads everything about the program that a suspended process wants to execute.
 
-use super::file::{self, ExecutableFile, ExecutableFormat, FileId, Start};
+use super::file::{self, ExecutableFile, FileId, ScriptInterpreter, Start};
 use super::listener::ExecNotification;
 use super::memory::{ProcessMemory, Unread};
-use crate::base::grant::{Exec, Starts};
+use crate::base::grant::{Exec, Interpreter, Starts};
 use rustix::io::Errno;
 
 /// The complete data of an exec, and the file that would run.
 pub(super) struct ExecRequest {
     pub exec: Exec,
-    pub content: ExecutableFormat,
+    /// Whether the kernel can run the file; if not, a shell would read it as its own script.
+    pub is_program: bool,
     /// The file that the process will run after the exec.
     pub image: FileId,
 }
@@ -50,19 +51,45 @@ pub(super) fn wanted(asked: &ExecNotification, caller: Starts) -> Result<ExecReq
     let ExecutableFile {
         path,
         real,
-        content,
+        interpreters,
+        is_program,
+        is_unread,
         image,
     } = found;
+    // What the kernel calls a script that it passes to an interpreter.
+    let script = match start {
+        Start::Descriptor(_) if !name.starts_with(b"/") => path.to_string_lossy().into_owned(),
+        Start::Directory | Start::Descriptor(_) => String::from_utf8_lossy(&name).into_owned(),
+    };
     let exec = Exec {
         caller,
         path,
         real,
+        interpreters: with_words(interpreters, script, &argv),
+        is_unread,
         argv,
         cwd: file::working_directory(process).ok_or(Unread::Memory)?,
-        interpreter: match &content {
-            ExecutableFormat::Script(line) => Some(line.clone()),
-            ExecutableFormat::Binary | ExecutableFormat::Neither => None,
-        },
     };
-    Ok(ExecRequest { exec, content, image })
+    Ok(ExecRequest {
+        exec,
+        is_program,
+        image,
+    })
+}
+
+/// The interpreters with their words: each gets its line's argument, then the name and words of what it runs.
+fn with_words(found: Vec<ScriptInterpreter>, script: String, argv: &[String]) -> Vec<Interpreter> {
+    let mut behind: Vec<String> = std::iter::once(script).chain(argv.iter().skip(1).cloned()).collect();
+    found
+        .into_iter()
+        .map(|one| {
+            let own = std::iter::once(one.name).chain(one.argument);
+            behind = own.chain(std::mem::take(&mut behind)).collect();
+            Interpreter {
+                path: one.path,
+                real: one.real,
+                argv: behind.clone(),
+            }
+        })
+        .collect()
 }

@@ -424,7 +424,11 @@ async fn an_exec_is_told_as_the_kernel_sees_it() {
         assert_eq!(seen[0].path, ws.join("src/link"), "{level:?}");
         assert_eq!(seen[0].real, ws.join("evil"), "{level:?}");
         assert_eq!(seen[0].cwd, ws.join("src"), "{level:?}");
-        assert_eq!(seen[0].interpreter.as_deref(), Some("/bin/sh"));
+        let [shell] = seen[0].interpreters.as_slice() else {
+            panic!("{:?}", seen[0].interpreters);
+        };
+        assert_eq!(shell.real, std::fs::canonicalize("/bin/sh").unwrap());
+        assert_eq!(shell.argv, ["/bin/sh", "./link", "a"]);
         assert_eq!(seen[0].caller, Starts::Judged);
         assert_eq!(seen[1].argv, ["/usr/bin/touch", "pwned"]);
         assert_eq!(seen[1].caller, Starts::Nothing);
@@ -439,7 +443,8 @@ async fn an_exec_is_told_as_the_kernel_sees_it() {
             (Some("/usr/bin/awk"), &real),
             "{level:?}"
         );
-        assert_eq!(seen[0].interpreter, None);
+        assert_eq!(seen[0].interpreters, []);
+        assert!(!seen[0].is_unread);
         assert_eq!(
             (seen[1].argv[0].as_str(), file_name(&seen[1].real).as_str()),
             ("x", "ls")
