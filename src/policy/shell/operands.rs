@@ -1,7 +1,7 @@
 //! Applies a program's argument profile to its words: files, hosts, embedded commands, and concerns.
 
 use super::scope::{CommandWalk, ShellState};
-use super::values::{NEVER_SPELLED, Pass, WordUse, concern, defer, into, loose, read, take, write};
+use super::values::{NEVER_SPELLED, Pass, WordUse, concern, defer, into, loose, read, read_if_there, take, write};
 use super::{CommandReach, CommandRefusal, ShellWord, WordKind};
 use crate::policy::profiles::{self, ArgumentSpec, Arity, Profile, ValueClass};
 
@@ -20,6 +20,7 @@ pub fn apply(
         used: WordUse::default(),
         operands: Vec::new(),
         given: Vec::new(),
+        has_code: false,
     };
     match profiles::of(walk.grants.profiles, program) {
         Some(profile) => {
@@ -30,6 +31,7 @@ pub fn apply(
             }
             if whole
                 && profile.top.runs_input
+                && !pass.has_code
                 && (redirected || state.fed || pass.words.len() == 1)
                 && pass.operands.first().is_none_or(|(_, word)| is_input(word))
             {
@@ -88,7 +90,8 @@ fn unprofiled(pass: &mut Pass<'_, '_>, start: usize) {
 fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> bool {
     let mut at = start;
     while let Some(text) = pass.words.get(at).and_then(ShellWord::exact) {
-        if !text.starts_with(['-', '+'])
+        if pass.has_code
+            || !text.starts_with(['-', '+'])
             || text == "-"
             || text.len() < 2
             || subcommand(pass.words, profile, at).is_some()
@@ -102,6 +105,10 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> 
         if profile.top.passed.iter().any(|passed| passed == name) {
             pass.used.passed_over.extend(before..at);
         }
+    }
+    if pass.has_code {
+        arguments(pass, &profile.top, at);
+        return false;
     }
     let Some(next) = pass.words.get(at) else {
         return false;
@@ -176,7 +183,7 @@ fn arguments(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, start: usize) {
         } else if word.exact() == Some("--") {
             dashes = true;
             at += 1;
-        } else if section.script && !pass.operands.is_empty() {
+        } else if section.script && (!pass.operands.is_empty() || pass.has_code && !is_code(section, &word.text)) {
             loose(pass, at, &word);
             at += 1;
         } else if let Some(text) = option_text(&word, section.plus) {
@@ -252,6 +259,7 @@ fn option(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, text: &str
     {
         return match section.options.get(name) {
             Some(arity) => valued(pass, section, at, name, *arity, attached),
+            None if is_code(section, name) => code(pass, at, name, attached.is_some()),
             None => unknown(pass, section, at, name),
         };
     }
@@ -277,6 +285,11 @@ fn cluster(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, text: &st
                 let attached = (after < text.len() || !is_exact(pass, at)).then_some(after);
                 return valued(pass, section, at, &name, *arity, attached);
             }
+            None if is_exact(pass, at) && ends_in_code(section, text) => return code(pass, at, &name, false),
+            None if is_code(section, &name) => {
+                let attached = after < text.len() || !is_exact(pass, at);
+                return code(pass, at, &name, attached);
+            }
             None => return unknown(pass, section, at, &name),
         }
     }
@@ -286,14 +299,42 @@ fn cluster(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, text: &st
     at + 1
 }
 
-fn unknown(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, name: &str) -> usize {
-    const CODE: [&str; 6] = ["-c", "-e", "-p", "-r", "--eval", "--print"];
-    if section.runs_input && CODE.contains(&name) {
-        let mut refusal = given_code(&pass.words[0].text, "in a word");
-        refusal.code = format!("unknown_option:{name}");
-        pass.used.concerns.push((at, refusal));
+/// Options of interpreters whose value is code. Some of them are flags of other interpreters.
+const CODE: [&str; 7] = ["-c", "-e", "-E", "-p", "-r", "--eval", "--print"];
+
+/// Whether an option that the profile does not know may take code.
+fn is_code(section: &ArgumentSpec, name: &str) -> bool {
+    section.runs_input && CODE.contains(&name)
+}
+
+/// Whether the last of combined options may take code: `perl -0777pe`, `node -pe`.
+fn ends_in_code(section: &ArgumentSpec, text: &str) -> bool {
+    let flags = text.strip_prefix('-').unwrap_or_default();
+    let is_combined = flags
+        .bytes()
+        .all(|flag| flag.is_ascii_lowercase() || flag.is_ascii_digit());
+    let last = flags.get(flags.len().saturating_sub(1)..).unwrap_or_default();
+    is_combined && is_code(section, &format!("-{last}"))
+}
+
+/// An option that takes code, in the next word unless it is attached. Code names no file, whatever it looks like; what
+/// it does is bounded when it runs.
+fn code(pass: &mut Pass<'_, '_>, at: usize, name: &str, attached: bool) -> usize {
+    let mut refusal = given_code(&pass.words[0].text, "in a word");
+    refusal.code = format!("unknown_option:{name}");
+    pass.used.concerns.push((at, refusal));
+    pass.has_code = true;
+    if attached {
         return at + 1;
     }
+    if let Some(value) = pass.words.get(at + 1).cloned() {
+        // If the option is a flag of this interpreter, the word is its script.
+        read_if_there(pass, at + 1, &value);
+    }
+    at + 2
+}
+
+fn unknown(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, name: &str) -> usize {
     let reason = format!(
         "`{name}` is not among the options that the profile of `{}` knows to be harmless",
         pass.words[0].text

@@ -39,6 +39,8 @@ pub struct Pass<'a, 'b> {
     pub operands: Vec<(usize, ShellWord)>,
     /// Names of the options that were given.
     pub given: Vec<String>,
+    /// Whether an interpreter is given code in a word; the words after it are arguments of that code.
+    pub has_code: bool,
 }
 
 /// The index of a concern that no word of a rule can lift, only `args: any`.
@@ -429,17 +431,28 @@ pub fn loose(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     // `-I/usr/include`: a path may be attached to its option.
     let glued = || value.find(['/', '~']).map_or("", |slash| &value[slash..]);
     let value = if value.starts_with('-') { glued() } else { value };
-    let exists = |found: &FileUse| {
-        found
-            .place
-            .as_ref()
-            .is_some_and(|place| place.found != PathStatus::Nothing)
-    };
-    let path = value.contains('/') || value.starts_with('~') || value.starts_with("..");
+    // Text of several lines is a path only if it is the name of a file.
+    let path = !value.contains('\n') && (value.contains('/') || value.starts_with('~') || value.starts_with(".."));
     match place::of_text(pass.walk, pass.state, value) {
-        Some(uses) if path || uses.iter().any(exists) => place::add(&mut pass.used.reads, uses),
+        Some(uses) if path || uses.iter().any(is_there) => place::add(&mut pass.used.reads, uses),
         Some(_) => {}
         None if path => defer(pass, at),
         None => {}
     }
+}
+
+/// A word that is a file only if a file has that name.
+pub fn read_if_there(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
+    let Some(text) = word.exact() else {
+        return defer(pass, at);
+    };
+    let uses = place::of_text(pass.walk, pass.state, text).unwrap_or_default();
+    if uses.iter().any(is_there) {
+        place::add(&mut pass.used.reads, uses);
+    }
+}
+
+fn is_there(found: &FileUse) -> bool {
+    let place = found.place.as_ref();
+    place.is_some_and(|place| place.found != PathStatus::Nothing)
 }
