@@ -2,7 +2,7 @@
 
 use super::scope::{CommandWalk, ShellState};
 use super::values::{NEVER_SPELLED, Pass, WordUse, concern, defer, into, loose, read, read_if_there, take, write};
-use super::{CommandReach, CommandRefusal, ShellWord, WordKind};
+use super::{CommandReach, CommandRefusal, FileUse, ShellWord, WordKind};
 use crate::policy::profiles::{self, ArgumentSpec, Arity, Profile, ValueClass};
 
 /// Examines the arguments of `program`.
@@ -29,6 +29,10 @@ pub fn apply(
             if profile.subs.is_empty() {
                 arguments(&mut pass, &profile.top, 1);
             }
+            // A policy's own profile says itself what the program does.
+            if program == "patch" && !profile.names.is_empty() {
+                patched(&mut pass);
+            }
             if whole
                 && profile.top.runs_input
                 && !pass.has_code
@@ -51,6 +55,25 @@ pub fn apply(
         defer(&mut pass, 1);
     }
     pass.used
+}
+
+/// Which files `patch` writes, unless it is told, and whether it starts `ed`, is said in its input.
+fn patched(pass: &mut Pass<'_, '_>) {
+    if pass.given.iter().any(|name| name == "--dry-run") {
+        return;
+    }
+    if !pass.walk.grants.witness {
+        let reason = "without --dry-run it writes what its input says";
+        concern(pass, NEVER_SPELLED, "program_argument", reason);
+    } else if pass.operands.is_empty() {
+        let named = FileUse {
+            place: None,
+            asked: "what the patch names".to_owned(),
+            opaque: true,
+            in_place: false,
+        };
+        super::place::add(&mut pass.used.writes, vec![named]);
+    }
 }
 
 /// The concern about an interpreter that is given code.
