@@ -59,7 +59,8 @@ pub fn apply(
 
 /// Which files `patch` writes, unless it is told, and whether it starts `ed`, is said in its input.
 fn patched(pass: &mut Pass<'_, '_>) {
-    if pass.given.iter().any(|name| name == "--dry-run") {
+    const CHANGES_NOTHING: [&str; 4] = ["--dry-run", "--version", "-v", "--help"];
+    if pass.given.iter().any(|name| CHANGES_NOTHING.contains(&name.as_str())) {
         return;
     }
     if !pass.walk.grants.witness {
