@@ -83,6 +83,8 @@ fn known_value(name: &str, value: Option<&str>) -> Option<Known> {
         }
         "PAGER" | "GIT_PAGER" | "MANPAGER" | "GH_PAGER" | "AWS_PAGER" => matches!(value, "" | "cat"),
         "EDITOR" | "GIT_EDITOR" => matches!(value, "true" | ":"),
+        // Where cargo, which may write anywhere in the workspace, puts what it builds.
+        "CARGO_TARGET_DIR" => relative(value) && (value == "target" || value.starts_with("target/")),
         "RUSTFLAGS" | "RUSTDOCFLAGS" => value.split_whitespace().all(is_lint),
         _ => false,
     };

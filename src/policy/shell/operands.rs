@@ -21,6 +21,7 @@ pub fn apply(
         operands: Vec::new(),
         given: Vec::new(),
         has_code: false,
+        suffix: None,
     };
     match profiles::of(walk.grants.profiles, program) {
         Some(profile) => {
@@ -302,7 +303,7 @@ fn cluster(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, text: &st
         match section.options.get(&name) {
             // The rest of the word would be a suffix, not another option.
             Some(Arity::Flag) if section.in_place.contains(&name) && after < text.len() => {
-                return unknown(pass, section, at, text);
+                return with_copies(pass, section, at, &name, after);
             }
             Some(Arity::Flag) => pass.given.push(name),
             Some(arity) => {
@@ -367,6 +368,24 @@ fn unknown(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, name: &st
     at + 1
 }
 
+/// `sed -i.bak`: each file is kept under its name with a suffix, which begins at `from`. Where execs are not judged, and
+/// with what is no plain suffix, the option counts as unknown.
+fn with_copies(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, name: &str, from: usize) -> usize {
+    let text = pass.words[at].text.clone();
+    let suffix = text.get(from..).unwrap_or_default();
+    let is_plain = suffix.starts_with(['.', '~'])
+        && suffix
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b".~_-".contains(&byte));
+    let is_sed = section.first.contains(&ValueClass::Sed);
+    if !(is_sed && is_plain && is_exact(pass, at) && pass.walk.grants.witness) {
+        return unknown(pass, section, at, &text);
+    }
+    pass.given.push(name.to_owned());
+    pass.suffix = Some(suffix.to_owned());
+    at + 1
+}
+
 /// Handles the value of an option; `attached` is its start in the word itself.
 fn valued(
     pass: &mut Pass<'_, '_>,
@@ -379,6 +398,9 @@ fn valued(
     pass.given.push(name.to_owned());
     let word = pass.words[at].clone();
     match (arity, attached) {
+        (Arity::Flag, Some(from)) if section.in_place.iter().any(|flag| flag == name) => {
+            with_copies(pass, section, at, name, from)
+        }
         (Arity::Flag, Some(_)) => unknown(pass, section, at, &word.text),
         (Arity::Flag | Arity::Attached(_), None) => {
             if !is_exact(pass, at) {
@@ -413,11 +435,15 @@ fn valued(
                 if !section.harmless && value.kind == WordKind::Unknown {
                     defer(pass, at + 1);
                 }
-                // If the program did not take the next word as a value, that word could be a hidden option.
+                // If the program did not take the next word as a value, that word could be a hidden option. A dash alone
+                // is none, but it could be the script of an interpreter.
                 let hidden = value
                     .text
                     .strip_prefix('-')
-                    .is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()));
+                    .is_some_and(|rest| match rest.chars().next() {
+                        Some(next) => !next.is_ascii_digit(),
+                        None => section.runs_input,
+                    });
                 if hidden && !section.harmless && !section.single {
                     unknown(pass, section, at + 1, &value.text);
                 }
@@ -486,6 +512,13 @@ fn classify(pass: &mut Pass<'_, '_>, section: &ArgumentSpec) {
             Some(ValueClass::In) if in_place => {
                 read(pass, *at, word);
                 write(pass, *at, word);
+                if let Some(suffix) = pass.suffix.clone() {
+                    let copy = ShellWord {
+                        text: format!("{}{suffix}", word.text),
+                        ..word.clone()
+                    };
+                    write(pass, *at, &copy);
+                }
             }
             Some(ValueClass::Out) if only_read => read(pass, *at, word),
             Some(ValueClass::Ref) => {

@@ -41,6 +41,8 @@ pub struct Pass<'a, 'b> {
     pub given: Vec<String>,
     /// Whether an interpreter is given code in a word; the words after it are arguments of that code.
     pub has_code: bool,
+    /// With which suffix files that are changed in place are kept.
+    pub suffix: Option<String>,
 }
 
 /// The index of a concern that no word of a rule can lift, only `args: any`.
