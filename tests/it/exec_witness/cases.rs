@@ -443,7 +443,7 @@ async fn an_exec_is_told_as_the_kernel_sees_it() {
             (Some("/usr/bin/awk"), &real),
             "{level:?}"
         );
-        assert_eq!(seen[0].interpreters, []);
+        assert!(seen[0].interpreters.is_empty());
         assert!(!seen[0].is_unread);
         assert_eq!(
             (seen[1].argv[0].as_str(), file_name(&seen[1].real).as_str()),
