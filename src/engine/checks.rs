@@ -37,10 +37,13 @@ pub struct AuthorCommand<'a> {
     pub stdin: Option<String>,
     /// Whether standard output is read by a program: it is captured apart from stderr, and at greater length.
     pub is_answer: bool,
+    /// Whether it is a check: what it leaves in its home and temporary directory is removed when it ends.
+    pub is_check: bool,
 }
 
-/// Runs a command of the author: no policy rule applies to it, but the sandbox confines it, with a home of its own. A
-/// command of several lines ends at the first line that fails.
+/// Runs a command of the author: no policy rule applies to it, but the sandbox confines it, with a home of its own. That
+/// of steps is one for all of them, that of a check is a copy of it for this check alone. A command of several lines ends
+/// at the first line that fails.
 pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) -> Result<Finished, RunError> {
     let AuthorCommand { text, time, .. } = what;
     let program = match text.trim().contains('\n') {
@@ -69,9 +72,16 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) 
         writes: crate::base::grant::Writes::Tree,
         judge: None,
     };
-    let confinement = confinement(deps)?.of_side(Side::Author);
+    let not_run = |why: String| RunError::Environment(format!("the command `{text}` could not be run: {why}"));
+    let (confinement, check) = match what.is_check {
+        true => confinement(deps)?.of_check().await.map_err(not_run)?,
+        false => (confinement(deps)?.of_side(Side::Author), None),
+    };
     let done = ledger.watch(process::run(spawn, &confinement)).await;
-    done.map_err(|error| RunError::Environment(format!("the command `{text}` could not be run: {error}")))
+    if let Some(check) = check {
+        check.end().await.map_err(RunError::Environment)?;
+    }
+    done.map_err(|error| not_run(error.to_string()))
 }
 
 /// Checks that the run's changes keep within their bounds.

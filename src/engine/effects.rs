@@ -87,6 +87,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondi
         time: Duration::from_millis(*timeout_ms),
         stdin: None,
         is_answer: step.checks_answer(),
+        is_check: false,
     };
     let finished = checks::command(deps, ledger, what).await?;
     stop_if_interrupted(deps)?;
@@ -267,6 +268,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
                 time: Duration::from_millis(*timeout_ms),
                 stdin: of_answer.then(|| next::answer(&ledger.state, &deps.plan)),
                 is_answer: false,
+                is_check: true,
             };
             let finished = checks::command(deps, ledger, what).await?;
             stop_if_interrupted(deps)?;

@@ -2,10 +2,14 @@
 //! command of the model leaves there, such as a start-up file of an interpreter, must not decide a check.
 //!
 //! ```text
-//! author/  home, tmp, layers: steps, checks, programs of the policy
+//! author/  home, tmp, layers: steps, programs of the policy; each check works on a copy (`one_check`)
 //! model/   home and tmp, a copy of the author's when the model's first command starts; layers above the author's
 //! servers/ the same, for MCP servers and discovery
 //! ```
+
+mod one_check;
+
+pub use one_check::OneCheck;
 
 use super::Confinement;
 use rustix::fs::ioctl_ficlone;
@@ -13,10 +17,11 @@ use std::fs::{File, FileTimes};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The most bytes, entries and time that it takes to copy the author's directories for the model's commands.
+/// The most bytes, entries and time that it takes to copy the author's directories, for the model's commands or a check.
 const MOST_BYTES: u64 = 4 << 30;
 const MOST_ENTRIES: usize = 200_000;
 const MOST_TIME: Duration = Duration::from_secs(60);
@@ -54,6 +59,8 @@ pub struct Sides {
     /// Their common parent.
     dir: PathBuf,
     copied: OnceLock<Result<(), String>>,
+    /// The number of the next check.
+    checks: AtomicU32,
 }
 
 impl Sides {
@@ -69,6 +76,7 @@ impl Sides {
         Ok(Self {
             dir: dir.to_owned(),
             copied: OnceLock::new(),
+            checks: AtomicU32::new(0),
         })
     }
 
@@ -94,14 +102,11 @@ impl Sides {
     /// the first of these starts, so that nobody else writes there.
     fn copy_to_model(&self) -> Result<(), String> {
         let copy = || {
-            let mut left = Left {
-                bytes: MOST_BYTES,
-                entries: MOST_ENTRIES,
-                until: Instant::now() + MOST_TIME,
-            };
+            let mut limits = CopyLimits::new();
             let (author, model) = (Side::Author, Side::Model);
-            left.copy_dir(&self.home(author), &self.home(model))
-                .and_then(|()| left.copy_dir(&self.tmp(author), &self.tmp(model)))
+            limits
+                .copy_dir(&self.home(author), &self.home(model))
+                .and_then(|()| limits.copy_dir(&self.tmp(author), &self.tmp(model)))
                 .map_err(|error| format!("{LIMIT}: the home of the model's commands cannot be made: {error}"))
         };
         self.copied.get_or_init(copy).clone()
@@ -158,13 +163,21 @@ impl Confinement {
 }
 
 /// What may still be copied.
-struct Left {
+struct CopyLimits {
     bytes: u64,
     entries: usize,
     until: Instant,
 }
 
-impl Left {
+impl CopyLimits {
+    fn new() -> Self {
+        Self {
+            bytes: MOST_BYTES,
+            entries: MOST_ENTRIES,
+            until: Instant::now() + MOST_TIME,
+        }
+    }
+
     /// Adds what is in `from` and not in `to`, in which no process writes yet. What its owner may not read is left out.
     fn copy_dir(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let entries = match std::fs::read_dir(from) {

@@ -1,6 +1,6 @@
-//! The home and temporary directory of the model's commands are not those of the recipe's steps and checks.
+//! The home and temporary directory of the model's commands are not those of the recipe's steps, and each check has its own.
 
-use super::harness::{World, have, says, script, shell};
+use super::harness::{World, have, says, script, shell, writes};
 use serde_json::json;
 use std::process::Command;
 
@@ -41,6 +41,36 @@ fn what_the_model_leaves_at_home_no_check_sees() {
             checks.len() == 2 && checks.iter().all(|check| check["passed"] == true),
             "{level}: {object}"
         );
+    }
+}
+
+/// Checks run code that the model wrote. The first one does here what such code could do, and the second attempt makes it
+/// again.
+const CHECKS: &str = "\
+version: 1
+name: homes
+steps:
+  - { id: before, run: 'echo mine > ~/first; echo mine > \"$TMPDIR/first\"' }
+  - id: fix
+    prompt: do it
+    checks:
+      - { name: plants, run: 'cd && grep mine first \"$TMPDIR/first\" && test ! -e planted && touch planted \"$TMPDIR/planted\" && echo theirs > first && rm \"$TMPDIR/first\"' }
+      - { name: sees, run: 'cd && grep mine first \"$TMPDIR/first\" && test ! -e planted && test ! -e \"$TMPDIR/planted\"' }
+      - { name: again, file: b.txt }
+    retry: { max: 1 }
+  - { id: after, run: 'cd && grep mine first \"$TMPDIR/first\" && test ! -e planted && touch planted' }
+  - { id: last, run: 'test -e ~/planted' }
+";
+
+#[test]
+fn what_a_check_leaves_at_home_no_other_check_or_step_sees() {
+    for level in ["full", "landlock", "none"] {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let replies = script(&[says("done"), writes("b.txt", "b\n"), says("now")]);
+        let done = world.recipe(CHECKS, &replies, &policy(level), &[]);
+        assert_eq!(done.code, 0, "{level}: {}", done.stderr);
+        let checks = &world.result()["steps"][1]["checks"];
+        assert_eq!(checks[0]["runs"], 2, "{level}: {checks}");
     }
 }
 
