@@ -157,6 +157,10 @@ pub enum EventKind {
         /// Number of the attempt, from 1.
         attempt: u32,
         check: CheckResult,
+        /// Paths, relative to the workspace, that the command of the check had changed and that were put back when it
+        /// ended; at most 1,000. Null for a check without a command, and in journals of versions that put nothing back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        put_back: Option<Vec<String>>,
     },
     /// The final answer was validated against the response schema.
     ResponseJudged {
@@ -445,7 +449,7 @@ pub struct PatchTaken {
     /// The changed files.
     pub files: Vec<FileChange>,
     /// Paths from the top of the repository that were changed by checks and not by the run: they are not part of the
-    /// patch.
+    /// patch. Only in runs that began with a version that did not put such changes back.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub left: BTreeSet<String>,
     /// The tree without these paths, if there are any.

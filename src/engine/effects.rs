@@ -238,7 +238,7 @@ fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), RunError>
 }
 
 /// Performs the check with this index. Background commands that may write the workspace are ended before: one could show
-/// a check another tree than the one that was measured. If there were any, the tree is measured again instead, and the
+/// a check another tree than the one that was measured. What the check itself changes is put back. If there were any, the tree is measured again instead, and the
 /// check is made next.
 pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, index: usize) -> Result<(), RunError> {
     let step = step(deps, ledger.state.step)?;
@@ -257,6 +257,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
         })?;
         return changes::measure(deps, ledger, ground).await;
     }
+    let mut put_back = None;
     let result = match &check.what {
         CheckWhat::Run { command, timeout_ms } | CheckWhat::AnswerRun { command, timeout_ms } => {
             ground.prepare_for_commands(deps, ledger).await?;
@@ -270,7 +271,11 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
                 is_answer: false,
                 is_check: true,
             };
-            let finished = checks::command(deps, ledger, what).await?;
+            let finished = checks::command(deps, ledger, what).await;
+            // Also where the check did not come to its end.
+            let changed = changes::undo_check(deps, &ledger.state, &check.name).await;
+            let finished = finished?;
+            put_back = Some(changed?);
             stop_if_interrupted(deps)?;
             exec::record_undone(ledger, (None, Some(&step.id), true), &finished.undone)?;
             stop_if_missing(deps, &format!("check {}", check.name), &finished)?;
@@ -278,13 +283,17 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
                 of_answer,
                 ..checks::of_command(&check.name, &text, &finished)
             };
+            let made = checks::with_missing_file(made, &ledger.state.put_back_after, &deps.workspace);
             let attempt = ledger.state.progress.attempt;
             let (made, differs) = replayed_results::check(deps.provider.recorded(), &step.id, attempt, made);
             warn_of(ledger, differs)?;
             made
         }
         CheckWhat::Changed(bounds) => checks::of_changes(&check.name, bounds, ledger.state.patch.as_ref()),
-        CheckWhat::File { path, contains } => checks::of_file(&check.name, path, contains.as_deref(), &deps.workspace),
+        CheckWhat::File { path, contains } => {
+            let made = checks::of_file(&check.name, path, contains.as_deref(), &deps.workspace);
+            checks::with_missing_file(made, &ledger.state.put_back_after, &deps.workspace)
+        }
         CheckWhat::AnswerSchema { schema } => {
             checks::of_answer(&check.name, &next::answer(&ledger.state, &deps.plan), schema)
         }
@@ -293,6 +302,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
         step: step.id.clone(),
         attempt: ledger.state.progress.attempt,
         check: result,
+        put_back,
     })?;
     Ok(ledger.sync_behind()?)
 }

@@ -130,7 +130,9 @@ impl<'a> Fold<'a> {
                 self.step(step.as_str(), at).result = Some(result);
                 self.open = None;
             }
-            EventKind::Checked { step, attempt, check } => self.check(step.as_str(), at, *attempt, check),
+            EventKind::Checked {
+                step, attempt, check, ..
+            } => self.check(step.as_str(), at, *attempt, check),
             kind => self.in_step(at, kind),
         }
     }
