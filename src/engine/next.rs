@@ -10,7 +10,7 @@ use crate::base::call::CallState;
 use crate::base::event::PromptReason;
 use crate::base::ids::CallId;
 use crate::base::message::StopReason;
-use crate::base::outcome::{NOT_WANTED, RunOutcome, StepResult, StepStatus, Verdict};
+use crate::base::outcome::{ANSWER_REFUSED, NOT_WANTED, RunOutcome, StepResult, StepStatus, Verdict};
 use crate::policy::Author;
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, Expect, PlanStep, StepWork};
@@ -84,7 +84,7 @@ pub fn next(state: &RunState, plan: &Plan) -> Next {
         return finish(state, plan);
     };
     match state.phase {
-        Phase::Between if state.was_green() || failed_step(state).is_some() => finish(state, plan),
+        Phase::Between if failed_step(state).is_some() => finish(state, plan),
         Phase::Between => Next::Begin(state.step),
         Phase::Opened => open(state, plan, step),
         Phase::Prompting => match state.progress.attempt {
@@ -331,7 +331,7 @@ fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
             Some(_) if state.progress.repairs < plan.response_retries => return Next::Prompt(PromptReason::Repair),
             Some(errors) => {
                 let message = format!("the answer does not fit the response schema: {}", errors.join("; "));
-                return done(state, StepStatus::Failed, "response", message);
+                return done(state, StepStatus::Failed, ANSWER_REFUSED, message);
             }
         }
     }
