@@ -161,8 +161,6 @@ pub enum StepStatus {
 
 /// The reason of a step that was skipped because its `when` is false.
 pub const NOT_WANTED: &str = "when";
-/// The reason of a step and a run whose answer is not the JSON that the recipe asks for.
-pub const ANSWER_REFUSED: &str = "response";
 
 /// The result of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use crate::base::call::CallState;
 use crate::base::event::PromptReason;
 use crate::base::ids::CallId;
 use crate::base::message::StopReason;
-use crate::base::outcome::{ANSWER_REFUSED, NOT_WANTED, RunOutcome, StepResult, StepStatus, Verdict};
+use crate::base::outcome::{NOT_WANTED, RunOutcome, StepResult, StepStatus, Verdict};
 use crate::policy::Author;
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, Expect, PlanStep, StepWork};
@@ -331,7 +331,7 @@ fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
             Some(_) if state.progress.repairs < plan.response_retries => return Next::Prompt(PromptReason::Repair),
             Some(errors) => {
                 let message = format!("the answer does not fit the response schema: {}", errors.join("; "));
-                return done(state, StepStatus::Failed, ANSWER_REFUSED, message);
+                return done(state, StepStatus::Failed, "response", message);
             }
         }
     }

@@ -10,7 +10,7 @@ pub use shape::{
 use super::summary::{CallSummary, DenialReason, RunSummary, StepSummary};
 use crate::base::grant::JudgedExec;
 use crate::base::ids::sha256_hex;
-use crate::base::outcome::{ANSWER_REFUSED, Verdict};
+use crate::base::outcome::Verdict;
 use crate::base::quote::shell_word;
 use crate::base::source::RecipeSource;
 use serde_json::Value;
@@ -131,12 +131,10 @@ pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending)
     }
 }
 
-/// The output of `--format text`: the validated JSON if the recipe asks for it, otherwise the final answer. Empty if the
-/// answer is not the JSON that was asked for: whoever reads stdout takes what is there for valid. Ends with a newline
-/// unless it is empty.
+/// The output of `--format text`: the validated JSON if the recipe asks for it, otherwise the final answer. Ends with a
+/// newline unless it is empty.
 pub fn text(result: &RunResult) -> String {
     let mut text = match &result.output {
-        Value::Null if result.reason == ANSWER_REFUSED => String::new(),
         Value::Null => result.response.clone(),
         output => output.to_string(),
     };
