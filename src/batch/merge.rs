@@ -11,8 +11,9 @@ use super::result::{BatchResult, JobReport, ReportHead};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
 use crate::base::quote::counted;
-use crate::journal::{artefacts, chain_key, deliveries};
+use crate::journal::{JournalError, artefacts, chain_key, deliveries, output_lock};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 
 /// Size limit of a plan that is read, in bytes.
@@ -72,7 +73,20 @@ struct Bundle<'a> {
     shard: ShardSpec,
 }
 
-/// Merges bundles into `out`. `changed`: `out` may hold an earlier merge of another manifest.
+/// Locks an output directory, so that no two merges write to it, until the result is dropped.
+///
+/// # Errors
+/// Another merge holds it, or no lock can be made.
+pub fn hold(out: &Path) -> Result<File, BatchError> {
+    output_lock::hold(out).map_err(|error| match error {
+        JournalError::Held(dir) => BatchError::Environment(format!(
+            "another merge is writing to {dir}; wait for it, or name another --out"
+        )),
+        error => error.into(),
+    })
+}
+
+/// Merges bundles into `out`, which the caller holds. `changed`: `out` may hold an earlier merge of another manifest.
 ///
 /// # Errors
 /// All bundles that cannot be merged, each with its code; nothing is written then.
@@ -138,6 +152,7 @@ pub fn merge(places: &[BundlePlace], out: &Path, changed: bool) -> Result<Merged
     let result = BatchResult::of(&head, &jobs, &call);
     // Everything is checked; nothing was written until here.
     std::fs::create_dir_all(out).map_err(|error| BatchError::write(out, &error))?;
+    outputs::remove_drafts(out);
     bundle::open(out)?;
     write_rows(&bundles, out)?;
     write_patches(&patches, &jobs, out)?;
@@ -262,7 +277,10 @@ pub fn fits(out: &Path, plan: Option<&PlanFile>) -> Result<(), BatchError> {
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        if !KNOWN.iter().any(|known| name == *known) {
+        // A merge that was killed left it.
+        let is_draft =
+            name.to_str().is_some_and(artefacts::is_draft) && entry.file_type().is_ok_and(|kind| kind.is_file());
+        if !is_draft && !KNOWN.iter().any(|known| name == *known) {
             return Err(BatchError::Environment(format!(
                 "{} contains {}, so it is not the output of an earlier merge: name an empty directory",
                 out.display(),

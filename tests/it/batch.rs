@@ -5,7 +5,7 @@ use super::harness::{Done, GIT_IDENTITY, World, git_in, have, says, script, writ
 use super::service::{Answer, Service};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const POLICY: &str = "version: 1\nextends: [builtin:edit]\nsandbox: { level: none }\n";
@@ -1028,6 +1028,43 @@ fn shards_of_a_changed_manifest_merge_into_the_same_place() {
     .exits(0);
     let done = call(&world, &["merge", &one, &two, "--out", "out", "--changed"]).exits(3);
     assert!(done.stderr.contains("other-manifest"), "{}", done.stderr);
+}
+
+/// What a killed merge leaves is no obstacle for the next one, and two merges at once do not meet.
+#[test]
+fn a_merge_that_was_killed_is_repeated() {
+    let world = fleet(1);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n\
+                    targets: [{ path: r0, id: a }]\n";
+    batch(&world, manifest, &[]).exits(0);
+    let drafts = ["merged/.tmpy5von1", "merged/patches/.tmp0aBcDe"];
+    for draft in drafts {
+        world.beside(draft, "half");
+    }
+    call(&world, &["merge", "out", "--out", "merged"]).exits(0);
+    for draft in drafts {
+        assert!(!world.path().join(draft).exists(), "{draft}");
+    }
+    world.beside("merged/.tmpy5von1x", "somebody's");
+    let done = call(&world, &["merge", "out", "--out", "merged"]).exits(8);
+    assert!(done.stderr.contains(".tmpy5von1x"), "{}", done.stderr);
+    // The first one waits in the middle of reading its bundle.
+    world.beside("slow/plan.json", "{}");
+    let pipe = world.path().join("slow/bundle.json");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let mut first = command(&world, &["merge", "slow", "--out", "both"]);
+    let mut first = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let opened = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    let done = call(&world, &["merge", "out", "--out", "both"]).exits(8);
+    assert!(
+        done.stderr.contains("another merge is writing to both"),
+        "{}",
+        done.stderr
+    );
+    drop(opened);
+    assert_eq!(first.wait().unwrap().code(), Some(3));
+    call(&world, &["merge", "out", "--out", "both"]).exits(0);
 }
 
 fn copy(world: &World, from: &str, to: &str) {

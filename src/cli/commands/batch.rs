@@ -439,6 +439,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     }
     place::make_dirs(Path::new("."), &dir).map_err(|error| Refusal::Output(format!("{}: {error}", dir.display())))?;
     let mut record = BatchRecord::open(&dir)?;
+    outputs::remove_drafts(&dir);
     if let Some(store) = &store {
         catch_up(store, &dir, &plan, &mut record, args.changed).await?;
     }
@@ -927,6 +928,7 @@ fn told(result: &BatchResult, dir: &Path, store: Option<&str>) -> String {
 /// `overnight merge`. Returns the exit code.
 pub async fn merge(args: &MergeArgs) -> Result<u8, Refusal> {
     let github = step_files(args.github)?;
+    let _held = merging::hold(&args.out)?;
     let places = bundle_places(args).await?;
     let merged = merging::merge(&places, &args.out, args.changed)?;
     for line in &merged.missing {
