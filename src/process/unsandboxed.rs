@@ -162,6 +162,9 @@ pub async fn git_as_user(args: &[&str], time: Duration, lock: &File) -> Result<P
         "maintenance.auto=false",
         "submodule.recurse=false",
         "fetch.recurseSubmodules=false",
+        // A server that says nothing for so long, in seconds, has failed.
+        "http.lowSpeedLimit=1",
+        "http.lowSpeedTime=300",
     ];
     // The death of a parent is told to its child alone, and the programs that git starts wait for servers.
     let mut command = Command::new("sh");

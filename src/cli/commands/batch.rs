@@ -42,7 +42,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Length limit of the parameters in a line of a dry run.
@@ -398,6 +398,7 @@ async fn list_command(command: &Spanned<String>, source: &Source) -> Result<(Str
 }
 
 async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
+    let began = Instant::now();
     let github = step_files(args.github && !args.dry_run)?;
     let source = source(args)?;
     let only = only(args.only.as_deref())?;
@@ -417,7 +418,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     let sources = SourceCache::new(mirrors(), environment::absolute(&source.base));
     let redactor = environment::redactor();
     let (sender, signals) = tokio::sync::mpsc::unbounded_channel();
-    let call = BatchCall {
+    let mut call = BatchCall {
         dir: &dir,
         plan: &plan,
         program,
@@ -429,10 +430,12 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         sources: &sources,
         store: store.as_ref(),
         redactor,
+        began,
         signals,
+        cancelled: None,
     };
     if args.dry_run {
-        return dry_run(&call, &models, args).await;
+        return dry_run(&mut call, &models, args).await;
     }
     if is_default {
         journal_store::ignore_runs(Path::new("."))?;
@@ -443,14 +446,15 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     if let Some(store) = &store {
         catch_up(store, &dir, &plan, &mut record, args.changed).await?;
     }
-    let jobs = supervisor::ready(&call, &record.state).await;
+    // From here on a call that is ended by a signal has its outputs.
+    watch(sender)?;
+    let jobs = supervisor::ready(&mut call, &record.state).await;
     can_ask(&models, &jobs)?;
     accept(&dir, &plan, &record.state, args.changed)?;
     bundle::open(&dir)?;
     if let Some(store) = &store {
         store.begin(&dir).await?;
     }
-    watch(sender)?;
     let terminal = std::io::stderr().is_terminal();
     let mut progress = BatchProgress::new(terminal, args.quiet, Box::new(out::stderr));
     let done = supervisor::run(call, jobs, &mut record, &mut progress).await;
@@ -719,7 +723,7 @@ fn timings(path: &Path) -> Result<HashMap<String, f64>, Refusal> {
 
 /// Lists the jobs and whether each would run, and refuses what the real call refuses; a model that cannot be asked on
 /// this machine is a warning. Runs none and writes nothing.
-async fn dry_run(call: &BatchCall<'_>, models: &Models, args: &BatchArgs) -> Result<u8, Refusal> {
+async fn dry_run(call: &mut BatchCall<'_>, models: &Models, args: &BatchArgs) -> Result<u8, Refusal> {
     let mut state = BatchState::default();
     let key = chain_key::key()?;
     record::refuse_tracked(call.dir, key)?;
