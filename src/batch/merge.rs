@@ -64,6 +64,8 @@ pub struct MergedBatch {
     pub missing: Vec<String>,
     /// Jobs with rows that are left out because no plan has them.
     pub left_out: usize,
+    /// Bundles that are not below the output, so that their runs cannot be delivered from it.
+    pub outside: Vec<String>,
 }
 
 struct Bundle<'a> {
@@ -170,6 +172,11 @@ pub fn merge(places: &[BundlePlace], out: &Path, changed: bool) -> Result<Merged
         jobs,
         missing,
         left_out,
+        outside: bundles
+            .iter()
+            .filter(|bundle| way(out, bundle.dir).starts_with(".."))
+            .map(|bundle| bundle.shown.to_owned())
+            .collect(),
     })
 }
 
@@ -448,8 +455,7 @@ struct ReadRows {
 /// Passes each row of a bundle to `take`, with its paths relative to `out`, and whether the bundle lists its job. Other
 /// rows are of jobs that another split left in the directory.
 fn each_row(bundle: &Bundle<'_>, out: &Path, mut take: impl FnMut(RunRow, bool)) -> Result<(), BatchError> {
-    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let prefix = relative(&absolute(out), &absolute(bundle.dir));
+    let prefix = way(out, bundle.dir);
     let own: HashSet<&str> = bundle.seal.jobs.iter().map(String::as_str).collect();
     rows::each(&bundle.dir.join(rows::FILE), |mut row| {
         row.run = row.run.filter(|run| is_inside(run)).map(|run| shown(&prefix.join(run)));
@@ -629,6 +635,12 @@ fn report(job: &str, row: Option<RunRow>, reasons: &HashMap<&str, &str>) -> JobR
 pub fn is_inside(path: &str) -> bool {
     let mut parts = Path::new(path).components();
     !path.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// The relative path from the output directory to a bundle.
+fn way(out: &Path, bundle: &Path) -> PathBuf {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    relative(&absolute(out), &absolute(bundle))
 }
 
 /// The relative path from one absolute directory to another.

@@ -905,6 +905,8 @@ fn shards_merge_to_what_one_machine_gives() {
         (&merged["jobs"]["passed"], &merged["jobs"]["not_run"]),
         (&json!(12), &json!(0))
     );
+    let place = "so `overnight deliver` refuses this result";
+    assert!(!merge(&all, "out").stderr.contains(place));
     assert_eq!(compared(&world, "out"), compared(&world, "one"));
     for row in rows(&world, "out") {
         assert!(
@@ -917,8 +919,7 @@ fn shards_merge_to_what_one_machine_gives() {
         );
         assert!(world.path().join("out").join(row["patch"].as_str().unwrap()).is_file());
     }
-    // Merged again into the same place, and compared with the one machine's.
-    merge(&all, "out").exits(0);
+    // It was merged again into the same place, and is compared with the one machine's.
     let same = call(&world, &["compare", "one", "out", "--format", "json"])
         .exits(0)
         .json();
@@ -926,6 +927,7 @@ fn shards_merge_to_what_one_machine_gives() {
     // What is missing is named.
     let done = merge(&all[..2], "part").exits(10);
     assert!(done.stderr.contains("shard 3/3 is missing"), "{}", done.stderr);
+    assert!(done.stderr.contains(place), "{}", done.stderr);
     assert!(world.path().join("part/runs.jsonl").is_file());
     // Ran twice.
     copy(&world, all[0], "twice");

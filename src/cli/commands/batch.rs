@@ -944,6 +944,14 @@ pub async fn merge(args: &MergeArgs) -> Result<u8, Refusal> {
             counted(merged.left_out, "job")
         ));
     }
+    if let Some(first) = merged.outside.first() {
+        out::stderr(&format!(
+            "overnight: {} not below {}, for example {first}, so `overnight deliver` refuses this result; to deliver it, name a \
+             directory above the bundles as --out",
+            counted(merged.outside.len(), "bundle"),
+            args.out.display()
+        ));
+    }
     let text = match args.format {
         ListFormat::Json => format!("{}\n", serde_json::to_string(&merged.result).unwrap_or_default()),
         ListFormat::Text => told(&merged.result, &args.out, None),
