@@ -862,6 +862,57 @@ fn trials_and_models_are_scored_and_compared() {
     call(&world, &["compare", "b", "a", "--fail-on", "broken"]).exits(0);
 }
 
+/// A job that the manifest does not define any more is not broken, and rows that are missing are not well.
+#[test]
+fn a_comparison_takes_the_jobs_of_the_plan_and_no_cut_rows() {
+    let world = fleet(1);
+    let manifest = |model: &str, targets: &str| {
+        let text = format!(
+            "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:{model}.yaml\"]\ntargets: [{targets}]\n"
+        );
+        world.beside("m.yaml", text);
+    };
+    let (one, two) = ("{ path: r0, id: a }", "{ path: r0, id: a }, { path: r0, id: b }");
+    manifest("ok", two);
+    call(&world, &["batch", "m.yaml", "--out", "before"]).exits(0);
+    manifest("bad", two);
+    call(&world, &["batch", "m.yaml", "--out", "after"]).exits(1);
+    manifest("ok", one);
+    call(&world, &["batch", "m.yaml", "--out", "after", "--changed"]).exits(0);
+    let compare = |b: &str| {
+        let args = ["compare", "before", b, "--fail-on", "broken", "--format", "json"];
+        call(&world, &args)
+    };
+    let done = compare("after").exits(0);
+    assert_eq!(
+        (&done.json()["broken"], &done.json()["only_a"]),
+        (&json!([]), &json!(["b"]))
+    );
+    assert!(
+        done.stderr.contains("1 job of A without a counterpart"),
+        "{}",
+        done.stderr
+    );
+    copy(&world, "before", "cut");
+    let rows = world.path().join("cut/runs.jsonl");
+    let text = std::fs::read_to_string(&rows).unwrap();
+    std::fs::write(&rows, &text[..text.len() - 9]).unwrap();
+    assert!(compare("cut").exits(3).stderr.contains("cut-bundle"));
+    // A file alone, and a batch that has not ended.
+    let done = compare("cut/runs.jsonl").exits(0);
+    assert!(done.stderr.contains("the last line is cut"), "{}", done.stderr);
+    std::fs::remove_file(world.path().join("cut/bundle.json")).unwrap();
+    let done = compare("cut").exits(0);
+    assert!(
+        done.stderr.contains("1 job of its plan has no result"),
+        "{}",
+        done.stderr
+    );
+    std::fs::write(&rows, "").unwrap();
+    assert!(compare("cut").exits(3).stderr.contains("nothing can be compared"));
+    call(&world, &["compare", "before", "cut"]).exits(0);
+}
+
 /// The rows of a batch without what differs from run to run.
 fn compared(world: &World, dir: &str) -> Vec<Value> {
     let mut rows = rows(world, dir);

@@ -1018,7 +1018,18 @@ pub fn compare(args: &CompareArgs) -> Result<u8, Refusal> {
         let help = "name the --out directory of `overnight batch`, or the runs.jsonl in it";
         texts::must_exist("compare", &rows, help)?;
     }
-    let found = comparison::compare(&args.a, &args.b)?;
+    let (found, notes) = comparison::compare(&args.a, &args.b)?;
+    if args.fail_on.is_some() && found.is_empty() {
+        return Err(Refusal::Invalid(format!(
+            "no job of {} has a result and a counterpart with a result in {}, so nothing can be compared for --fail-on: name two \
+             batches of the same jobs that have ended",
+            args.a.display(),
+            args.b.display()
+        )));
+    }
+    for note in notes {
+        out::stderr(&format!("overnight: {note}"));
+    }
     printed(&match args.format {
         ListFormat::Json => format!("{}\n", serde_json::to_string(&found).unwrap_or_default()),
         ListFormat::Text => found.to_text(),
