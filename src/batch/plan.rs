@@ -12,7 +12,7 @@ use crate::diag::{Diagnostic, MapEntry, Shape, SourceFiles, Span, Spanned, YamlN
 use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 /// Limit of jobs of one manifest.
@@ -171,6 +171,7 @@ pub fn expand(manifest: &BatchManifest, flags: &PlanFlags, base: &Path, problems
         let expanded = Axes {
             combinations: combinations.len() > 1,
             models: of_target.len() > 1,
+            alike: alike(&of_target),
             trials: manifest.trials > 1,
         };
         for combination in &combinations {
@@ -227,6 +228,8 @@ pub fn manifest_digest<'a>(jobs: impl Iterator<Item = &'a JobIdentity>) -> Strin
 struct Axes {
     combinations: bool,
     models: bool,
+    /// The short names that several of the models have.
+    alike: BTreeSet<String>,
     trials: bool,
 }
 
@@ -411,6 +414,13 @@ fn model_part(model: &str) -> String {
     slug(last.strip_prefix(SCRIPT).or(last.strip_prefix(REPLAY)).unwrap_or(last))
 }
 
+/// The short names that several of these models have.
+fn alike(models: &[Option<NamedModel>]) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    let parts = models.iter().flatten().map(|(name, _)| model_part(name));
+    parts.filter(|part| !seen.insert(part.clone())).collect()
+}
+
 /// The hexadecimal digits at the end of a job's name.
 fn name_hash(identity: &JobIdentity) -> String {
     let key = json!([
@@ -437,7 +447,7 @@ fn job_name(identity: &JobIdentity, axes: &Axes) -> String {
         if axes.models {
             name.push_str(&format!("-{model}"));
         }
-        if axes.combinations {
+        if axes.combinations || axes.alike.contains(&model) {
             name.push_str(&format!("-{hash}"));
         }
         if axes.trials {
@@ -684,6 +694,18 @@ mod tests {
         let (plan, _) =
             plan("version: 1\nrecipe: r.yaml\ntargets:\n  - { path: ., id: one }\n  - { path: ., id: two }\n");
         assert_eq!(names(&plan), ["one", "two"]);
+    }
+
+    #[test]
+    fn models_whose_names_end_alike_have_jobs_of_their_own() {
+        let head = "version: 1\nrecipe: r.yaml\ntargets: [{ path: ., id: one }]\nmodels:";
+        let (alike, problems) = plan(&format!("{head} [a/x, b/x, a/y]\n"));
+        assert_eq!(problems, [""; 0]);
+        assert!(names(&alike)[0].starts_with("one-x-") && names(&alike)[1].starts_with("one-x-"));
+        assert_eq!(names(&alike)[2], "one-y", "other names stay");
+        assert_eq!(alike.jobs[0].identity.readable_name(), "one-x");
+        let (_, problems) = plan(&format!("{head} [a/x, a/x]\n"));
+        assert!(!problems.is_empty(), "the same model twice");
     }
 
     #[test]
