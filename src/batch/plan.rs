@@ -1,6 +1,7 @@
 //! Expands a manifest into jobs: every combination of target, parameters, model and trial, each with a stable name and,
 //! once its inputs are known, a digest of all inputs.
 
+use super::bundle;
 use super::manifest::{BatchManifest, BatchSettings, TargetSource, TargetSpec};
 use super::sources::{ResolvedSource, TreeSource};
 use crate::base::budget::Budget;
@@ -9,6 +10,7 @@ use crate::base::model_name::{REPLAY, SCRIPT, is_played};
 use crate::base::slug::slug;
 use crate::diag::reader::Problems;
 use crate::diag::{Diagnostic, MapEntry, Shape, SourceFiles, Span, Spanned, YamlNode};
+use crate::journal::{format, store};
 use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -336,9 +338,9 @@ fn job(
         arguments: RunArguments {
             recipe: recipe_argument,
             policies: policies.into_iter().map(|(_, argument)| argument).collect(),
-            model: one.model.map(|(name, place)| match name.strip_prefix(SCRIPT) {
-                Some(file) if place.is_some() => format!("script:{}", base.join(file).display()),
-                _ => name.clone(),
+            model: one.model.map(|(name, place)| match place {
+                Some(_) => model_beside(base, name),
+                None => name.clone(),
             }),
         },
         places: ArgumentPlaces {
@@ -356,6 +358,18 @@ fn beside(base: &Path, name: &str) -> String {
     match name.starts_with("builtin:") || name.starts_with("git:") || name == "-" {
         true => name.to_owned(),
         false => base.join(name).to_string_lossy().into_owned(),
+    }
+}
+
+/// A model that the manifest names, with the path of its script or recorded run as [`beside`]. A recorded run may also be
+/// named by its id.
+fn model_beside(base: &Path, name: &str) -> String {
+    if let Some(file) = name.strip_prefix(SCRIPT) {
+        return format!("{SCRIPT}{}", base.join(file).display());
+    }
+    match name.strip_prefix(REPLAY).map(|run| base.join(run)) {
+        Some(dir) if dir.is_dir() => format!("{REPLAY}{}", dir.display()),
+        _ => name.to_owned(),
     }
 }
 
@@ -467,6 +481,17 @@ fn job_name(identity: &JobIdentity, axes: &Axes) -> String {
     format!("{text}-{hash}")
 }
 
+/// The bytes of a script, or the digest of the journal of a recorded run; `None` where there is neither. A run in the
+/// job's own tree is part of its base commit.
+fn replies_of(model: &str) -> Option<Vec<u8>> {
+    if let Some(file) = model.strip_prefix(SCRIPT) {
+        return std::fs::read(file).ok();
+    }
+    let run = store::locate(model.strip_prefix(REPLAY)?, Path::new(".")).ok()?;
+    let journal = bundle::sealed_file(&run.join(format::FILE)).ok()?;
+    Some(journal.sha256.into_bytes())
+}
+
 impl PlannedJob {
     /// The digest of all inputs, once the base commit is known.
     pub fn digest(&self, resolved: &ResolvedSource) -> String {
@@ -479,13 +504,8 @@ impl PlannedJob {
             "input": self.identity.input,
             "model": self.identity.model.as_deref().or(model),
         });
-        let script = self
-            .arguments
-            .model
-            .as_deref()
-            .and_then(|model| model.strip_prefix(SCRIPT));
-        let script = script.and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
-        sha256_hex(&[key.to_string().as_bytes(), &script])
+        let played = self.arguments.model.as_deref().and_then(replies_of).unwrap_or_default();
+        sha256_hex(&[key.to_string().as_bytes(), &played])
     }
 
     /// The service of the job's model, as [`service_of`] names it; stops and pauses apply to a service.

@@ -253,7 +253,8 @@ fn every_kind_of_target_is_run_once() {
 #[test]
 fn lines_from_stdin_are_jobs() {
     let world = fleet(2);
-    let lines = "{\"path\": \"r0\", \"id\": \"a\"}\n{\"path\": \"r1\", \"params\": {\"who\": \"x\"}}\n";
+    // With the mark that some systems put before a text.
+    let lines = "\u{feff}{\"path\": \"r0\", \"id\": \"a\"}\n{\"path\": \"r1\", \"params\": {\"who\": \"x\"}}\n";
     let mut child = command(
         &world,
         &[
@@ -277,6 +278,39 @@ fn lines_from_stdin_are_jobs() {
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), lines.as_bytes()).unwrap();
     Done::of(child.wait_with_output().unwrap()).exits(0);
     assert_eq!(verdicts(&world), ["passed", "passed"]);
+    // A wrong first line is no manifest without a version.
+    world.beside("wrong", "{\"path\": \"a\tb\"}\n");
+    let done = call(&world, &["batch", "wrong", "--recipe", "greet.yaml"]).exits(3);
+    assert!(
+        done.stderr.starts_with("wrong:1:") && !done.stderr.contains("version"),
+        "{}",
+        done.stderr
+    );
+}
+
+/// A recorded run is named from the manifest, as a script is, and its replies are part of the digest.
+#[test]
+fn another_recording_is_another_input() {
+    let world = fleet(1);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n\
+                    targets: [{ path: r0, id: a }]\n";
+    batch(&world, manifest, &[]).exits(0);
+    let run = rows(&world, "out")[0]["run"].as_str().unwrap().to_owned();
+    copy(&world, &format!("out/{run}"), "recorded");
+    world.beside(
+        "sub/m.yaml",
+        "version: 1\nrecipe: ../greet.yaml\npolicy: ../policy.yaml\nmodels: [\"replay:../recorded\"]\ntargets: [{ path: ../r0 }]\n",
+    );
+    let digest = || {
+        let args = ["batch", "sub/m.yaml", "--dry-run", "--format", "json"];
+        call(&world, &args).exits(0).json()["jobs"][0]["digest"].clone()
+    };
+    let first = digest();
+    assert_eq!(first, digest());
+    let journal = world.path().join("recorded/journal.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, format!("{text}{{")).unwrap();
+    assert_ne!(first, digest());
 }
 
 #[test]
@@ -287,7 +321,7 @@ fn all_problems_are_told_at_once_and_nothing_runs() {
     let done = batch(
         &world,
         "version: 1\nrecipe: ask.yaml\nmodels: [\"script:ok.yaml\"]\nbudgt: {}\ntargets:\n  - { path: r0, params: { m: 1 } }\n  \
-         - { path: r0, recipe: wrong.yaml }\n  - { file: lines.jsonl }\n  - { file: none.jsonl }\n  - { path: r0, recipe: none.yaml }\n",
+         - { path: r0, recipe: wrong.yaml }\n  - { file: lines.jsonl }\n  - { file: none.jsonl }\n  - { path: r0, recipe: none.yaml }\n  - { path: \"\" }\n",
         &[],
     )
     .exits(3);
@@ -299,6 +333,7 @@ fn all_problems_are_told_at_once_and_nothing_runs() {
         "lines.jsonl:2:",
         "m.yaml:9:13: error[no-file]",
         "m.yaml:10:",
+        "m.yaml:11:13: error[wrong-value]: this is not the path of a directory",
     ] {
         assert!(done.stderr.contains(wanted), "{wanted}\n{}", done.stderr);
     }
@@ -1174,6 +1209,16 @@ fn a_shard_takes_what_the_engine_says_or_packs_by_durations() {
         "the long job has a shard of its own"
     );
     call(&world, &["batch", "m.yaml", "--shard", "4/3"]).exits(2);
+    let missing = [
+        "batch",
+        "m.yaml",
+        "--shard",
+        "1/2",
+        "--timings",
+        "none.jsonl",
+        "--dry-run",
+    ];
+    assert!(call(&world, &missing).exits(3).stderr.contains("--timings"));
 }
 
 #[test]

@@ -113,15 +113,23 @@ fn source(args: &BatchArgs) -> Result<Source, Refusal> {
     })
 }
 
-/// Whether the text is JSON Lines, not a manifest: its first line is a complete JSON object without targets.
+/// Whether the text is JSON Lines, not a manifest: its first line is a complete JSON object without targets, or looks like
+/// one, so that what is wrong in it is told as such.
 fn is_lines(source: &Source) -> bool {
-    let first = source
-        .text
+    if source.name.ends_with(".jsonl") {
+        return true;
+    }
+    // The parsers skip this mark too.
+    let text = source.text.strip_prefix('\u{feff}').unwrap_or(&source.text);
+    let first = text
         .lines()
-        .find(|line| !line.trim().is_empty())
+        .map(str::trim)
+        .find(|line| !line.is_empty())
         .unwrap_or_default();
-    let object: Option<serde_json::Map<String, serde_json::Value>> = serde_json::from_str(first).ok();
-    source.name.ends_with(".jsonl") || object.is_some_and(|object| !object.contains_key("targets"))
+    match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(first) {
+        Ok(object) => !object.contains_key("targets"),
+        Err(_) => first.starts_with("{\"") && first.ends_with('}') && !first.contains("\"targets\""),
+    }
 }
 
 /// The plan from manifest and flags with its models, or all problems in them.
@@ -714,10 +722,17 @@ fn shard_of(args: &BatchArgs) -> Result<Option<ShardSpec>, Refusal> {
 
 /// Duration in seconds of each job's last run.
 fn timings(path: &Path) -> Result<HashMap<String, f64>, Refusal> {
+    texts::must_exist("--timings", path, "name the runs.jsonl of an earlier batch")?;
     let mut timings = HashMap::new();
-    rows::each(path, |row| {
+    let torn = rows::each(path, |row| {
         timings.insert(row.job, row.seconds);
     })?;
+    if torn {
+        let name = path.display();
+        out::stderr(&format!(
+            "overnight: --timings {name}: the last line is cut and does not count"
+        ));
+    }
     Ok(timings)
 }
 
