@@ -453,6 +453,37 @@ fn a_closed_file_with_a_further_name_gets_a_file_of_its_own() {
     assert_eq!(fs::read_to_string(closed).unwrap(), "sub/.npmrc");
 }
 
+/// As if it had been missing for a moment when it was to be recorded.
+#[test]
+fn a_closed_path_that_was_not_recorded_stays_and_ends_the_run() {
+    let (dir, confinement) = tree(&PROTECTED);
+    let mut guard = take(&confinement);
+    guard.0.as_mut().unwrap().before.remove(Path::new("sub/.npmrc"));
+    assert_eq!(compare(guard), ["sub/.npmrc (could not be put back)"]);
+    let kept = fs::read_to_string(dir.path().join("sub/.npmrc")).unwrap();
+    assert_eq!(kept, "sub/.npmrc");
+    let mut guard = take(&confinement);
+    guard.0.as_mut().unwrap().before.remove(Path::new("sub/.npmrc"));
+    fs::remove_file(dir.path().join("sub/.npmrc")).unwrap();
+    assert!(compare(guard).is_empty());
+}
+
+#[test]
+fn what_changes_before_a_command_is_started_is_not_put_back() {
+    for (started, wanted) in [(false, "mine"), (true, ".git/config")] {
+        let (dir, confinement) = tree(&PROTECTED);
+        let guard = take(&confinement);
+        if started {
+            // No process has this session or mark.
+            guard.lives_as(i32::MAX, u64::MAX, 0);
+        }
+        fs::write(dir.path().join(".git/config"), "mine").unwrap();
+        drop(guard);
+        let now = fs::read_to_string(dir.path().join(".git/config")).unwrap();
+        assert_eq!(now, wanted);
+    }
+}
+
 #[test]
 fn a_deep_tree_is_removed_whole() {
     let (dir, confinement) = tree(&PROTECTED);
