@@ -111,9 +111,11 @@ fn build(dir: &Path) {
             .unwrap();
         assert!(got.status.success(), "{name}: {}", String::from_utf8_lossy(&got.stderr));
     }
+    let open =
+        |path: &Path| std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     for (name, of) in [("nodump-x", "runner"), ("rg", "runner")] {
         std::fs::copy(dir.join(of), dir.join(name)).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(dir.join(name), mode).unwrap();
+        open(&dir.join(name));
     }
+    open(dir);
 }
