@@ -130,13 +130,17 @@ impl Guarded {
     /// # Errors
     /// The name of a limit that was reached, and what to do. The command must not be started.
     pub fn take(confinement: &Confinement, writes: &Writes) -> Result<(Self, WorkspaceReach), String> {
+        let mut kept = Vec::new();
         if confinement.level != SandboxLevel::None {
             if *writes == Writes::Nothing {
                 return Ok((Self(None), WorkspaceReach::default()));
             }
-            confinement.links.separate(confinement)?;
+            kept = confinement.links.separate(confinement)?;
         }
-        let (guard, reach) = WriteGuard::take(confinement, writes)?;
+        let (guard, mut reach) = WriteGuard::take(confinement, writes)?;
+        // Also where it is granted: it would be written outside too.
+        reach.writable.retain(|path| !kept.contains(path));
+        reach.read_only.extend(kept);
         Ok((Self(guard), reach))
     }
 

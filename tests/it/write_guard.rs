@@ -1,6 +1,7 @@
 //! What a command can change, by its effect: each write grant at each level, with the honest use beside each attack.
 
 mod background;
+mod linked;
 mod own_errors;
 mod reach;
 

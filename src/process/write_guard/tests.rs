@@ -290,7 +290,7 @@ fn files_behind_hard_links_that_are_too_large_to_copy_are_named_and_left() {
     };
     let found = search.find_linked();
     assert_eq!(found.linked.len(), 2);
-    let error = links::separate_files(&root, found, 5, walk::MOST_TIME).unwrap_err();
+    let error = links::separate_files(&root, found, SandboxLevel::Full, (5, walk::MOST_TIME)).unwrap_err();
     assert!(error.starts_with("limit:guard_links: "), "{error}");
     assert!(error.contains("6 bytes"), "{error}");
     assert_eq!(fs::metadata(&store).unwrap().nlink(), 3);
