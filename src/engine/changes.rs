@@ -209,7 +209,8 @@ fn only_checks_ran(deps: &Deps, state: &RunState) -> bool {
 }
 
 /// The paths in `now` that only checks of an earlier version changed, in a run that began with it: changed while nothing
-/// but checks ran, and not changed by the run before or after. If a background command runs beside the checks, all changes count as the run's.
+/// but checks ran, and not changed by the run before or after. If a background command runs beside the checks, all
+/// changes count as the run's.
 async fn left_behind(
     deps: &Deps,
     state: &RunState,

@@ -27,6 +27,10 @@ use crate::recipe::template;
 use crate::workspace::at_references;
 use std::time::{Duration, Instant};
 
+/// What is said of a run whose tree could not be read in the short time after its end.
+const UNRECORDED: &str =
+    "what changed since the last snapshot of the tree is in no patch and was not checked against the policy";
+
 /// Records that a step begins.
 pub fn begin(deps: &Deps, ledger: &mut Ledger, index: usize) -> Result<(), RunError> {
     let step = step(deps, index)?;
@@ -238,8 +242,8 @@ fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), RunError>
 }
 
 /// Performs the check with this index. Background commands that may write the workspace are ended before: one could show
-/// a check another tree than the one that was measured. What the check itself changes is put back. If there were any, the tree is measured again instead, and the
-/// check is made next.
+/// a check another tree than the one that was measured. If there were any, the tree is measured again instead, and the
+/// check is made next. What the check itself changes is put back when it has ended.
 pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, index: usize) -> Result<(), RunError> {
     let step = step(deps, ledger.state.step)?;
     let Some(check) = step.checks.get(index) else {
@@ -359,11 +363,22 @@ pub async fn finish(
         Err(RunError::Journal(error)) => return Err(error),
         Err(RunError::Ended(other)) => outcome = outcome.and(other),
         Err(RunError::Environment(why)) => {
+            let cut_off = deps.cut_off();
+            let message = match &cut_off {
+                Some(_) => format!("{UNRECORDED}: {why}"),
+                None => why,
+            };
             ledger.record(EventKind::Warned {
                 code: "patch".to_owned(),
-                message: why.clone(),
+                message: message.clone(),
             })?;
-            outcome = outcome.and(RunOutcome::new(Verdict::Environment, "patch", why));
+            match cut_off {
+                Some(ended) => {
+                    outcome = outcome.and(ended);
+                    outcome.message = format!("{}; {message}", outcome.message);
+                }
+                None => outcome = outcome.and(RunOutcome::new(Verdict::Environment, "patch", message)),
+            }
         }
     }
     if outcome.verdict.is_success() && !ledger.state.stale() {
