@@ -313,4 +313,49 @@ mod tests {
             assert_eq!(state.denials, [wanted]);
         }
     }
+    #[test]
+    fn of_two_answers_the_denial_holds_and_a_call_that_waits_again_has_none() {
+        let id = CallId::nth(1);
+        let call = crate::base::call::ToolCall {
+            id: id.clone(),
+            tool: "run_shell_command".to_owned(),
+            args: json!({}),
+            wire_id: None,
+        };
+        let reply = EventKind::Replied {
+            turn: 1,
+            reply: Reply {
+                parts: vec![Part::Call(call)],
+                stop: StopReason::Calls,
+                usage: Usage::default(),
+                model: String::new(),
+            },
+            asked: String::new(),
+            took_ms: 0,
+            cost_micros: None,
+        };
+        let answer = |allow| EventKind::Approved {
+            call: id.clone(),
+            allow,
+            by: "x".to_owned(),
+        };
+        let again = EventKind::Suspended {
+            calls: vec![id.clone()],
+        };
+        for (events, wanted) in [
+            (vec![answer(true)], (true, false, CallState::Scheduled)),
+            (vec![answer(true), answer(false)], (false, true, CallState::Scheduled)),
+            (vec![answer(false), answer(true)], (false, true, CallState::Scheduled)),
+            (vec![answer(true), again], (false, false, CallState::AwaitingApproval)),
+        ] {
+            let mut state = RunState::default();
+            state.apply(&reply);
+            state.calls.get_mut(&id).unwrap().state = CallState::AwaitingApproval;
+            for event in &events {
+                state.apply(event);
+            }
+            let record = &state.calls[&id];
+            assert_eq!((record.approved, record.refused, record.state), wanted, "{events:?}");
+        }
+    }
 }
