@@ -18,6 +18,9 @@ pub const RUNS: &str = ".overnight/runs";
 /// The time at the beginning of a run id.
 const STAMP: &str = "%Y%m%d-%H%M%S";
 
+/// How the schema of a run's result begins; a batch has a `result.json` of another one.
+const RESULT_SCHEMA: &str = "overnight/result/";
+
 /// Size limit of the result of a refused run, in bytes.
 const RESULT_BYTES: u64 = 1 << 20;
 
@@ -242,6 +245,7 @@ fn describe(dir: &Path) -> RunListing {
 /// What the result of a run says that was refused before it began.
 #[derive(Debug, Deserialize)]
 pub struct RefusedRun {
+    schema: String,
     pub verdict: Verdict,
     pub recipe: String,
     pub message: String,
@@ -258,7 +262,7 @@ pub fn refused(dir: &Path) -> Option<RefusedRun> {
     }
     let bytes = state::bounded(&dir.join("result.json"), RESULT_BYTES).ok()?;
     let refused: RefusedRun = serde_json::from_slice(&bytes).ok()?;
-    refused.journal.is_none().then_some(refused)
+    (refused.schema.starts_with(RESULT_SCHEMA) && refused.journal.is_none()).then_some(refused)
 }
 
 fn describe_refused(dir: &Path, refused: RefusedRun) -> RunListing {
