@@ -56,6 +56,11 @@ impl Deps {
         }
         self.interrupt.outcome(&self.plan)
     }
+
+    /// The outcome if a signal or the wall clock ended the run so that reading the tree was given up.
+    pub fn cut_off(&self) -> Option<RunOutcome> {
+        self.shadow.was_cut_off().then(|| self.interrupted()).flatten()
+    }
 }
 
 /// The task that takes the baseline while the first request is under way.

@@ -27,6 +27,10 @@ use crate::recipe::template;
 use crate::workspace::at_references;
 use std::time::{Duration, Instant};
 
+/// What is said of a run whose tree could not be read in the short time after its end.
+const UNRECORDED: &str =
+    "what changed since the last snapshot of the tree is in no patch and was not checked against the policy";
+
 /// Records that a step begins.
 pub fn begin(deps: &Deps, ledger: &mut Ledger, index: usize) -> Result<(), RunError> {
     let step = step(deps, index)?;
@@ -347,11 +351,22 @@ pub async fn finish(
         Err(RunError::Journal(error)) => return Err(error),
         Err(RunError::Ended(other)) => outcome = outcome.and(other),
         Err(RunError::Environment(why)) => {
+            let cut_off = deps.cut_off();
+            let message = match &cut_off {
+                Some(_) => format!("{UNRECORDED}: {why}"),
+                None => why,
+            };
             ledger.record(EventKind::Warned {
                 code: "patch".to_owned(),
-                message: why.clone(),
+                message: message.clone(),
             })?;
-            outcome = outcome.and(RunOutcome::new(Verdict::Environment, "patch", why));
+            match cut_off {
+                Some(ended) => {
+                    outcome = outcome.and(ended);
+                    outcome.message = format!("{}; {message}", outcome.message);
+                }
+                None => outcome = outcome.and(RunOutcome::new(Verdict::Environment, "patch", message)),
+            }
         }
     }
     if outcome.verdict.is_success() && !ledger.state.stale() {

@@ -84,7 +84,7 @@ pub fn next(state: &RunState, plan: &Plan) -> Next {
         return finish(state, plan);
     };
     match state.phase {
-        Phase::Between if state.was_green() || failed_step(state).is_some() => finish(state, plan),
+        Phase::Between if failed_step(state).is_some() => finish(state, plan),
         Phase::Between => Next::Begin(state.step),
         Phase::Opened => open(state, plan, step),
         Phase::Prompting => match state.progress.attempt {

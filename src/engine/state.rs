@@ -486,11 +486,4 @@ impl RunState {
             .get(self.step)
             .map_or_else(|| StepId::from("end"), |step| step.id.clone())
     }
-
-    /// Whether the checks of a step passed before the model was asked, which ends the run.
-    pub fn was_green(&self) -> bool {
-        self.results
-            .iter()
-            .any(|(_, result)| result.status == StepStatus::Skipped && !result.was_not_wanted())
-    }
 }

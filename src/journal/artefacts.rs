@@ -132,6 +132,26 @@ fn write_open(path: &Path, bytes: &[u8]) -> io::Result<()> {
     std::fs::write(path, bytes)
 }
 
+/// Whether this is the name of a file that is being written, as a kill leaves it behind.
+pub fn is_draft(name: &str) -> bool {
+    let rest = name.strip_prefix(".tmp");
+    rest.is_some_and(|rest| rest.len() == 6 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+}
+
+/// Removes the files that a killed process was writing in `dir`. Only for a directory that nobody else writes to now.
+pub fn remove_drafts(dir: &Path) {
+    if !std::fs::symlink_metadata(dir).is_ok_and(|found| found.is_dir()) {
+        return;
+    }
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && entry.file_name().to_str().is_some_and(is_draft) {
+            // One that stays does no harm.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Writes a file atomically, replacing whatever has its name, and creates its directories.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     place_file(path, bytes, false)

@@ -32,6 +32,8 @@ pub struct Lines {
     level: Verbosity,
     /// The title of each open call.
     titles: HashMap<CallId, String>,
+    /// Whether the current step is a command of the recipe.
+    step_is_command: bool,
     tokens: u64,
     cost_micros: u64,
     turns: u64,
@@ -159,6 +161,7 @@ impl Lines {
                 run,
                 ..
             } => {
+                self.step_is_command = run.is_some();
                 let what = run.as_deref().map(|run| format!(": {}", text::line(run, 160)));
                 let step = text::line(step.as_str(), 80);
                 vec![format!("step {}/{total} {step}{}", index + 1, what.unwrap_or_default())]
@@ -207,17 +210,19 @@ impl Lines {
                 vec![format!("  {call} {title}{word} by {}", text::line(by, 60))]
             }
             EventKind::Checked { attempt, check, .. } => {
-                let word = match (check.passed, attempt) {
+                // Checks before the model is asked decide nothing; those of a command have no attempt either, and do.
+                let decides = *attempt > 0 || self.step_is_command;
+                let word = match (check.passed, decides) {
                     (true, _) => "passed",
-                    (false, 0) => "does not pass yet",
-                    (false, _) => "FAILED",
+                    (false, false) => "does not pass yet",
+                    (false, true) => "FAILED",
                 };
                 let why = Some(text::line(&check.message, 200)).filter(|why| !check.passed && !why.is_empty());
                 let why = why.map(|why| format!(": {why}")).unwrap_or_default();
                 let name = text::line(&check.name, 80);
                 let line = format!("  check {name} {word}{why} ({})", text::duration(check.took_ms));
-                let output = match (check.passed, attempt) {
-                    (false, 1..) => text::last_lines(&check.output),
+                let output = match (check.passed, decides) {
+                    (false, true) => text::last_lines(&check.output),
                     _ => Vec::new(),
                 };
                 let output = output.into_iter().map(|line| format!("    | {line}"));

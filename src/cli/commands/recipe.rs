@@ -100,6 +100,13 @@ async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal
             found.extend(recipe::check(&parsed, &|_, name| named.text(name)));
             origin.read_beside(&parsed, &trust, here, &mut found).await?;
             found.extend(foresee::problems(&parsed, workspace));
+            if let Some((name, place)) = origin.settings_within(&parsed, here) {
+                let message = format!("`tools.settings` lies in the workspace's repository ({})", place.display());
+                let problem = Diagnostic::warning("settings-in-workspace", name.span, message);
+                let help = "whoever may change the workspace decides which servers and commands it starts, so the recipe is not \
+                            trusted: name a file outside the repository";
+                found.push(problem.help(help));
+            }
             let outside = origin.policy_outside(&parsed, here).filter(|_| !trust.trusted);
             if let Some(name) = &outside {
                 found.push(recipe_requests::outside(

@@ -190,7 +190,8 @@ async fn drive(
     let early = early::sandbox(&session, &own).await?;
     let home = early::home_of(&session, &beginning, early.as_ref())?;
     let shadow = Shadow::open(&home.join("git"), session.workspace.root(), &session.hidden)
-        .map_err(|error| Refusal::Output(format!("{}: {error}", home.display())))?;
+        .map_err(|error| Refusal::Output(format!("{}: {error}", home.display())))?
+        .until(&interrupt.token);
     let prepared = prepare(&session, &beginning, early, &redactor, (&shadow, interrupt, deadline)).await?;
     let (early, made, mut equipment) = (prepared.baseline, prepared.sandbox, prepared.equipment);
     equipment.tools = told_of(equipment.tools, &session.policies);

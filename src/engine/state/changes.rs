@@ -19,7 +19,8 @@ impl RunState {
     /// Notes changes of an author's command that were not granted. A check that made a denied change, since undone,
     /// fails but does not end the run.
     pub(super) fn undone(&mut self, step: &StepId, check: bool, undone: &[Undone]) {
-        let ends = |one: &&Undone| !one.restored || (one.code == "deny_rule" && !check);
+        let denied = |one: &Undone| matches!(one.code.as_str(), "deny_rule" | "protected_path");
+        let ends = |one: &&Undone| !one.restored || (denied(one) && !check);
         let ending = undone.iter().filter(ends).map(|one| (step.clone(), one.clone()));
         self.refused_commands.extend(ending);
     }

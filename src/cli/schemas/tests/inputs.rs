@@ -380,7 +380,7 @@ fn guide_blocks(kind: SchemaKind) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(project().join(".github/docs/src")).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() {
+        if path.extension().is_none_or(|extension| extension != "md") {
             continue;
         }
         let page = std::fs::read_to_string(&path).unwrap();
