@@ -202,6 +202,9 @@ pub enum EventKind {
         by: String,
         /// The model from here on, as `PROVIDER/NAME`.
         model: String,
+        /// The policies from here on, if the command line named any.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        policies: Vec<PolicyText>,
     },
     PatchTaken(PatchTaken),
     /// Changes that no rule allows were undone: the paths were restored from the tree before them.
@@ -536,6 +539,8 @@ pub enum ProgressEvent {
 
 /// An output that is written while the run continues. Synchronous: a slow output delays the run.
 pub trait Sink: Send {
+    /// Receives, before all others, an event of an earlier session of the run.
+    fn on_earlier(&mut self, _event: &Event) {}
     /// Receives an event after it was written to the journal.
     fn on_event(&mut self, event: &Event) -> io::Result<()>;
     /// Receives live progress.

@@ -183,6 +183,8 @@ fn compatible(journal: &Journal, head: &JournalHead) -> Result<(), String> {
         head: head.head.clone(),
         dir: String::new(),
         adopted: false,
+        open: false,
+        copies: BTreeMap::new(),
     };
     match journal.lacks(&known) {
         None => Ok(()),
@@ -220,6 +222,10 @@ fn of_result(
     sealed(&value, &head, journal.keyed, problems)?;
     let digests = strings(stored.get("digests"));
     let whole = head.events == journal.events.len() as u64;
+    let goes_on = journal.run().and_then(state::head).is_some_and(|head| head.open);
+    if whole && journal.torn && !goes_on {
+        problems.push("journal.jsonl has bytes behind its last event, where result.json says that it ends".to_owned());
+    }
     digested(home, &digests, whole, problems)?;
     if !whole {
         if is_finished(journal) {

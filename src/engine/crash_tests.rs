@@ -318,6 +318,7 @@ fn drive(record: &mut Record, world: &mut World, plan: &Plan) -> Result<RunOutco
         record.put(EventKind::Resumed {
             by: "reviewer".to_owned(),
             model: "m".to_owned(),
+            policies: Vec::new(),
         })?;
         let waiting = record
             .state

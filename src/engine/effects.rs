@@ -390,7 +390,7 @@ pub async fn finish(
     changes::warn_left_out_of_patch(deps, ledger, &mut outcome).await?;
     let spent = ledger.state.spent.clone();
     ledger.record(EventKind::RunFinished { outcome, spent })?;
-    ledger.sync()
+    ledger.sync_with_head()
 }
 
 /// Elapsed time in milliseconds.

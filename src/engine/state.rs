@@ -295,7 +295,8 @@ impl RunState {
                 discarded: Some(discarded),
                 ..
             } => self.charge(0, discarded.usage, discarded.cost_micros),
-            EventKind::Undone { .. } | EventKind::Retried { .. } | EventKind::Suspended { .. } => {}
+            EventKind::Suspended { calls } => self.suspended(calls),
+            EventKind::Undone { .. } | EventKind::Retried { .. } => {}
         }
     }
 

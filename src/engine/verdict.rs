@@ -207,6 +207,7 @@ mod tests {
         state.apply(&EventKind::Resumed {
             by: "t".to_owned(),
             model: "m".to_owned(),
+            policies: Vec::new(),
         });
         refused_end(&state).map(|outcome| format!("{}: {}", outcome.reason, outcome.message))
     }

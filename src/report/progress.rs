@@ -6,7 +6,7 @@ pub use live::LiveBar;
 
 use super::text;
 use crate::base::call::{CallState, ToolOutput};
-use crate::base::event::{Event, EventKind, ProgressEvent, RunStarted, Sink};
+use crate::base::event::{Decided, Event, EventKind, ProgressEvent, RunStarted, Sink};
 use crate::base::ids::CallId;
 use crate::base::message::Reply;
 use crate::base::outcome::{RunOutcome, StepStatus};
@@ -48,6 +48,31 @@ impl Lines {
         }
     }
 
+    /// Learns the titles of the calls that an earlier session left open.
+    pub fn recall(&mut self, event: &Event) {
+        match &event.kind {
+            EventKind::Replied { reply, .. } => self.name_calls(reply),
+            EventKind::Decided(decided) => self.name_ruled(decided),
+            EventKind::CallFinished { call, .. } => {
+                self.titles.remove(call);
+            }
+            _ => {}
+        }
+    }
+
+    fn name_calls(&mut self, reply: &Reply) {
+        for call in reply.calls() {
+            self.titles.insert(call.id.clone(), text::line(&call.tool, 80));
+        }
+    }
+
+    fn name_ruled(&mut self, decided: &Decided) {
+        let named = decided.title.starts_with(&decided.tool) || decided.title.is_empty();
+        let tool = if named { "" } else { decided.tool.as_str() };
+        let title = text::line(&format!("{tool} {}", decided.title), 140);
+        self.titles.insert(decided.call.clone(), title);
+    }
+
     /// The lines for an event, without newlines. Control characters are removed.
     pub fn of(&mut self, event: &Event) -> Vec<String> {
         self.count(&event.kind);
@@ -68,10 +93,7 @@ impl Lines {
             EventKind::RunFinished { outcome, .. } => self.end(outcome),
             EventKind::Replied { reply, .. } => self.replied(reply),
             EventKind::Decided(decided) => {
-                let named = decided.title.starts_with(&decided.tool) || decided.title.is_empty();
-                let tool = if named { "" } else { decided.tool.as_str() };
-                let title = text::line(&format!("{tool} {}", decided.title), 140);
-                self.titles.insert(decided.call.clone(), title);
+                self.name_ruled(decided);
                 let told = match decided.ruling.decision {
                     Decision::Allow => self.level >= Verbosity::Verbose,
                     _ => normal,
@@ -225,7 +247,7 @@ impl Lines {
                 let ids: Vec<&str> = calls.iter().map(CallId::as_str).collect();
                 vec![format!("suspended: {} waits for a person", ids.join(", "))]
             }
-            EventKind::Resumed { by, model } => {
+            EventKind::Resumed { by, model, .. } => {
                 vec![format!(
                     "resumed by {} with {}",
                     text::line(by, 60),
@@ -270,9 +292,7 @@ impl Lines {
     }
 
     fn replied(&mut self, reply: &Reply) -> Vec<String> {
-        for call in reply.calls() {
-            self.titles.insert(call.id.clone(), text::line(&call.tool, 80));
-        }
+        self.name_calls(reply);
         if self.level < Verbosity::Verbose {
             return Vec::new();
         }
@@ -388,6 +408,10 @@ impl<W: Write + Send> Plain<W> {
 }
 
 impl<W: Write + Send> Sink for Plain<W> {
+    fn on_earlier(&mut self, event: &Event) {
+        self.lines.recall(event);
+    }
+
     fn on_event(&mut self, event: &Event) -> io::Result<()> {
         for line in self.lines.of(event) {
             // A failing log must not end the run.

@@ -35,9 +35,9 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
     if shared.quiet {
         out::hold();
     }
-    let tree = recorded_tree(&args).or_else(|| shared.workspace.clone());
+    let tree = recall(&mut args).or_else(|| shared.workspace.clone());
     let tree = tree.unwrap_or_else(|| PathBuf::from("."));
-    let _held = match session::hold_outputs(&shared, None, &tree) {
+    let _held = match session::hold_outputs(&args.shared, None, &tree) {
         Ok(held) => held,
         Err(refusal) => return session::refused(&refusal, None, "resume", &session::without_copies(&shared)),
     };
@@ -47,22 +47,63 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
     }
 }
 
-/// The tree that the run began in, if the journal can be read and no other tree is named.
-fn recorded_tree(args: &ResumeArgs) -> Option<PathBuf> {
-    let shared = &args.shared;
-    let is_needed = shared.patch.is_some() || shared.junit.is_some() || shared.transcript.is_some();
-    if shared.workspace.is_some() || !is_needed {
+/// Adds the outputs that flags of earlier sessions on this machine named, so that these files show the whole run, and
+/// gives the tree that the run began in, if no other tree is named. `None`, too, if the journal cannot be read.
+fn recall(args: &mut ResumeArgs) -> Option<PathBuf> {
+    let here = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
+    let name = args.run.clone().or_else(|| store::newest(&here).ok())?;
+    let dir = store::locate(&name, &here).ok()?;
+    let journal = journal::read(&dir).ok()?;
+    let ended = journal
+        .events
+        .last()
+        .is_some_and(|last| matches!(&last.kind, EventKind::RunFinished { outcome, .. } if is_final(outcome)));
+    let head = journal.run().and_then(journal::state::head).filter(|_| !ended);
+    if let Some(head) = head {
+        let shared = &mut args.shared;
+        for (name, file, path) in [
+            ("patch", "changes.patch", &mut shared.patch),
+            ("junit", "junit.xml", &mut shared.junit),
+            ("transcript", "transcript.json", &mut shared.transcript),
+        ] {
+            let earlier = head.copies.get(name).map(PathBuf::from).filter(|_| path.is_none());
+            let Some(earlier) = earlier else { continue };
+            let is_ours = is_still_ours(&earlier, &dir.join(file));
+            let what = match is_ours {
+                true => "writes",
+                false => "leaves alone, because it is no longer as this run wrote it,",
+            };
+            out::stderr(&format!(
+                "overnight: {what} {}, the file of the earlier --{name}",
+                earlier.display()
+            ));
+            if is_ours {
+                *path = Some(earlier);
+            }
+        }
+    }
+    if args.shared.workspace.is_some() {
         return None;
     }
-    let here = Path::new(".");
-    let name = args.run.clone().or_else(|| store::newest(here).ok())?;
-    let journal = journal::read(&store::locate(&name, here).ok()?).ok()?;
     let started = journal.events.iter().find_map(|event| match &event.kind {
         EventKind::RunStarted(started) => Some(started),
         _ => None,
     })?;
     let tree = started.isolated_from.as_ref().unwrap_or(&started.workspace);
     Some(PathBuf::from(tree))
+}
+
+/// Whether an output that an earlier session was told to write is as the run left it: like the run's own file, or not
+/// there. Another run may have been told to write the same file.
+fn is_still_ours(path: &Path, own: &Path) -> bool {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => match (std::fs::read(path), std::fs::read(own)) {
+            (Ok(there), Ok(own)) => there == own,
+            _ => false,
+        },
+        Ok(_) => false,
+        Err(_) => path.parent().is_some_and(Path::is_dir),
+    }
 }
 
 async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
@@ -105,7 +146,7 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
     if args.shared.github {
         github::files()?;
     }
-    let known = trust::is_ours(&journal);
+    let known = journal.is_ours();
     let vouched = journal.keyed || journal.run().is_some_and(journal::state::began);
     if args.run.is_none() && !vouched {
         return Err(Refusal::Environment(format!(
@@ -113,10 +154,12 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
             dir.display()
         )));
     }
-    let approvals = trust::approvals(&args, events, known)?;
+    let withdrawn = trust::withdrawn(&state, vouched);
+    let approvals = trust::approvals(&args, events, known, withdrawn.as_ref())?;
+    let answers = withdrawn.into_iter().chain(approvals).collect();
     let plan = trust::plan(&first, vouched)?;
     let tree = Tree::find(&args, &first).await?;
-    let told = (approvals, vouched);
+    let told = (answers, vouched);
     let ended = go_on(&args, &dir, (events, &state), (*first, plan), told, &tree, started).await;
     if let Tree::Isolated { made, .. } = tree {
         made.remove().await;
@@ -183,11 +226,12 @@ async fn go_on(
     dir: &Path,
     (events, state): (&[Event], &RunState),
     (first, mut plan): (RunStarted, Plan),
-    (approvals, vouched): (Vec<EventKind>, bool),
+    (answers, vouched): (Vec<EventKind>, bool),
     tree: &Tree,
     started: Instant,
 ) -> Result<u8, Refusal> {
-    let mut policies = trust::rulers(args, &first, tree.path(), vouched).await?;
+    let last = trust::last_policies(&first, events);
+    let (mut policies, named) = trust::rulers(args, (&first, last.as_slice()), tree.path(), vouched).await?;
     let flags = settings::flags_budget(&args.shared);
     plan.budget.turns = flags.turns.or(plan.budget.turns);
     plan.budget.tokens = flags.tokens.or(plan.budget.tokens);
@@ -215,12 +259,9 @@ async fn go_on(
     if !refused.is_empty() {
         return Err(Refusal::of_problems(&refused, &SourceFiles::default()));
     }
-    let named = first
-        .policies
-        .iter()
-        .map(|policy| &policy.name)
-        .chain(&args.shared.policy);
-    let own = named.filter_map(|name| settings::own_file(name, tree.path()));
+    let rulers = first.policies.iter().chain(last);
+    let rulers = rulers.map(|policy| &policy.name).chain(&args.shared.policy);
+    let own = rulers.filter_map(|name| settings::own_file(name, tree.path()));
     let mut own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
     own.extend(first.source.iter().flat_map(|source| source.files.iter().cloned()));
     bootstrap::guard(&mut policies, &workspace, &hidden, &own);
@@ -247,8 +288,9 @@ async fn go_on(
     let mut more = vec![EventKind::Resumed {
         by: "overnight resume".to_owned(),
         model: provider.info().id.clone(),
+        policies: named,
     }];
-    more.extend(approvals);
+    more.extend(answers);
     let session = RunSession {
         run_dir: out_dir,
         home: dir.to_owned(),

@@ -37,6 +37,7 @@ use crate::tools::web::Search;
 use crate::workspace::Workspace;
 use crate::workspace::isolate::Standing;
 use crate::workspace::patch::Shadow;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -213,6 +214,11 @@ async fn drive(
             (ledger, false)
         }
     };
+    ledger.remember(named_outputs(shared));
+    if !fresh {
+        // A person's answers count from here on.
+        ledger.sync_with_head()?;
+    }
     if home != session.home {
         ledger.record(journal_place::moved_event(&home))?;
     }
@@ -549,6 +555,22 @@ pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>, tree: &Path) -> Resul
         })?);
     }
     Ok(held)
+}
+
+/// The absolute paths of the output files that flags name, by the name of the flag. Streams are left out.
+fn named_outputs(shared: &RunFlags) -> BTreeMap<String, String> {
+    let named = [
+        ("patch", &shared.patch),
+        ("junit", &shared.junit),
+        ("transcript", &shared.transcript),
+    ];
+    let absolute = named.into_iter().filter_map(|(name, path)| {
+        let path = std::path::absolute(path.as_deref()?).ok()?;
+        let is_stream = path.starts_with("/dev") || path.starts_with("/proc");
+        let path = path.to_str().filter(|_| !is_stream)?;
+        Some((name.to_owned(), path.to_owned()))
+    });
+    absolute.collect()
 }
 
 /// The flags without the output files that another run has locked.

@@ -2,6 +2,7 @@
 
 use crate::base::ids::sha256_hex;
 use crate::journal::place::settled;
+pub use crate::journal::state::NOTE;
 use crate::journal::{artefacts, place, state, store};
 use crate::report::export::ReportFile;
 use std::collections::BTreeMap;
@@ -43,9 +44,6 @@ impl Copy {
         }
     }
 }
-
-/// Note in a run directory whose journal is elsewhere.
-pub const NOTE: &str = "journal.moved";
 
 pub(super) struct OutputFiles<'a> {
     /// Directory of the journal.

@@ -122,7 +122,8 @@ impl<'a> Fold<'a> {
                 self.sum.cost_micros = self.sum.cost_micros.max(spent.cost_micros);
                 self.sum.tokens = self.sum.tokens.max(spent.tokens);
             }
-            EventKind::Resumed { by, model } => self.resume((before, at), by, model),
+            EventKind::Resumed { by, model, .. } => self.resume((before, at), by, model),
+            EventKind::Suspended { calls } => self.suspended(calls),
             EventKind::StepStarted { step, run, .. } => {
                 self.enter(step.as_str(), run.as_deref(), at);
             }
@@ -240,7 +241,10 @@ impl<'a> Fold<'a> {
         };
         match kind {
             EventKind::Decided(decided) => call.rulings.push(decided),
-            EventKind::Approved { allow, by, .. } => call.approval = Some((*allow, by)),
+            // Of two answers to a call that has not started, the denial holds.
+            EventKind::Approved { allow, by, .. } if !matches!(call.approval, Some((false, _))) => {
+                call.approval = Some((*allow, by));
+            }
             EventKind::CallStarted { .. } => call.started = Some(at),
             EventKind::Executed { execs, omitted, .. } => (call.execs, call.execs_omitted) = (execs, *omitted),
             EventKind::CallFinished {
@@ -254,6 +258,17 @@ impl<'a> Fold<'a> {
         }
         let step = call.step;
         self.touch(step, at);
+    }
+
+    /// An approval that nothing came of no longer counts once its call waits again.
+    fn suspended(&mut self, calls: &[CallId]) {
+        for id in calls {
+            if let Some(call) = self.index.get(id).and_then(|i| self.sum.calls.get_mut(*i))
+                && matches!(call.approval, Some((true, _)))
+            {
+                call.approval = None;
+            }
+        }
     }
 
     fn begin(&mut self, at: Timestamp, head: &'a RunStarted) {
