@@ -1,7 +1,8 @@
 //! Runs trusted programs without a sandbox: git with a neutral environment, and commands from the user's own
 //! environment. Every call has a time limit. Not for programs that a model or a recipe names.
 
-use super::own_path::own_path;
+use super::own_path::{self, own_path};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -38,7 +39,27 @@ impl From<Output> for Printed {
 /// # Errors
 /// One sentence, if git cannot be started or takes longer than [`GIT_TIME`]; it is killed then.
 pub async fn git(args: &[&str], dir: &Path, env: &[(String, String)], stdin: Option<&[u8]>) -> Result<Printed, String> {
-    run_git(std::process::Command::new("git"), args, dir, &neutral_and(env), stdin).await
+    let mut command = std::process::Command::new("git");
+    // As in `own_git::hold`.
+    command.process_group(0);
+    run_git(command, args, dir, &neutral_and(env), stdin).await
+}
+
+/// What to do when git is missing.
+pub const NO_GIT: &str = "git is not on the PATH: install git";
+
+/// Whether `PATH` has git.
+#[must_use]
+pub fn has_git() -> bool {
+    own_path::has("git")
+}
+
+/// Why git could not be started, and what to do.
+pub(super) fn not_started(error: &std::io::Error) -> String {
+    match error.kind() == std::io::ErrorKind::NotFound && !has_git() {
+        true => NO_GIT.to_owned(),
+        false => format!("cannot start git: {error}"),
+    }
 }
 
 /// Like [`git`], with a prepared command and an environment of only `env`, `PATH`, `GIT_NO_LAZY_FETCH=1` and
@@ -63,7 +84,7 @@ pub(super) async fn run_git(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    let mut child = command.spawn().map_err(|error| format!("cannot start git: {error}"))?;
+    let mut child = command.spawn().map_err(|error| not_started(&error))?;
     let pipe = child.stdin.take();
     let feed = async {
         if let (Some(bytes), Some(mut pipe)) = (stdin, pipe) {
@@ -160,7 +181,7 @@ pub async fn git_as_user(args: &[&str], time: Duration) -> Result<Printed, Strin
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| format!("cannot start git: {error}"))?;
+        .map_err(|error| not_started(&error))?;
     let output = tokio::time::timeout(time, child.wait_with_output())
         .await
         .map_err(|_| format!("git took longer than {} s", time.as_secs()))?
