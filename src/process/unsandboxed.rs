@@ -1,10 +1,11 @@
 //! Runs trusted programs without a sandbox: git with a neutral environment, and commands from the user's own
 //! environment. Every call has a time limit. Not for programs that a model or a recipe names.
 
-use super::own_path::own_path;
+use super::own_path::{self, own_path};
 use super::supervised::{signal_child, tie};
 use rustix::process::Signal;
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -41,7 +42,27 @@ impl From<Output> for Printed {
 /// # Errors
 /// One sentence, if git cannot be started or takes longer than [`GIT_TIME`]; it is killed then.
 pub async fn git(args: &[&str], dir: &Path, env: &[(String, String)], stdin: Option<&[u8]>) -> Result<Printed, String> {
-    run_git(std::process::Command::new("git"), args, dir, &neutral_and(env), stdin).await
+    let mut command = std::process::Command::new("git");
+    // As in `own_git::hold`.
+    command.process_group(0);
+    run_git(command, args, dir, &neutral_and(env), stdin).await
+}
+
+/// What to do when git is missing.
+pub const NO_GIT: &str = "git is not on the PATH: install git";
+
+/// Whether `PATH` has git.
+#[must_use]
+pub fn has_git() -> bool {
+    own_path::has("git")
+}
+
+/// Why git could not be started, and what to do.
+pub(super) fn not_started(error: &std::io::Error) -> String {
+    match error.kind() == std::io::ErrorKind::NotFound && !has_git() {
+        true => NO_GIT.to_owned(),
+        false => format!("cannot start git: {error}"),
+    }
 }
 
 /// Like [`git`], with a prepared command and an environment of only `env`, `PATH`, `GIT_NO_LAZY_FETCH=1` and
@@ -66,7 +87,7 @@ pub(super) async fn run_git(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    let mut child = command.spawn().map_err(|error| format!("cannot start git: {error}"))?;
+    let mut child = command.spawn().map_err(|error| not_started(&error))?;
     let pipe = child.stdin.take();
     let feed = async {
         if let (Some(bytes), Some(mut pipe)) = (stdin, pipe) {

@@ -32,7 +32,7 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
     }
     let dir = located?;
     let Some(format) = args.format else {
-        let mut written = outputs::write(&dir, &args.workspace, &Copies::default())?;
+        let mut written = outputs::write(&dir, &args.workspace, &Copies::default(), None)?;
         if let Some(step) = step {
             step.publish_run(&dir, &mut written)?;
         }

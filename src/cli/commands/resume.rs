@@ -15,8 +15,9 @@ use crate::cli::recipe_requests::{self, Look};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{bootstrap, github, limits, out, variables, verify};
+use crate::cli::{bootstrap, github, limits, out, signals, variables, verify};
 use crate::diag::SourceFiles;
+use crate::engine::deps::Interrupt;
 use crate::engine::state::RunState;
 use crate::journal::place::settled;
 use crate::journal::{self, store};
@@ -24,6 +25,7 @@ use crate::recipe::Plan;
 use crate::recipe::plan::{PlanStep, StepWork, ToolPlan};
 use crate::workspace::isolate;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Runs the command. Returns the exit code.
@@ -35,13 +37,20 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
     if shared.quiet {
         out::hold();
     }
+    let interrupt = match signals::watch() {
+        Ok(interrupt) => interrupt,
+        Err(refusal) => return session::refused(&refusal, None, "resume", &shared),
+    };
     let tree = recall(&mut args).or_else(|| shared.workspace.clone());
     let tree = tree.unwrap_or_else(|| PathBuf::from("."));
     let _held = match session::hold_outputs(&args.shared, None, &tree) {
         Ok(held) => held,
         Err(refusal) => return session::refused(&refusal, None, "resume", &session::without_copies(&shared)),
     };
-    match attempt(args, started).await {
+    if let Some((refusal, writable)) = session::unwritable(&shared) {
+        return session::refused(&refusal, None, "resume", &writable);
+    }
+    match attempt(args, (started, &interrupt)).await {
         Ok(code) => code,
         Err(refusal) => session::refused(&refusal, None, "resume", &shared),
     }
@@ -106,7 +115,7 @@ fn is_still_ours(path: &Path, own: &Path) -> bool {
     }
 }
 
-async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
+async fn attempt(args: ResumeArgs, (started, interrupt): (Instant, &Arc<Interrupt>)) -> Result<u8, Refusal> {
     let here = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
     let name = match &args.run {
         Some(name) => name.clone(),
@@ -137,7 +146,7 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
             outcome.message
         ));
         let github = args.shared.github.then(github::files).transpose()?;
-        let mut written = outputs::write(&dir, &here, &Copies::from(&args.shared))?;
+        let mut written = outputs::write(&dir, &here, &Copies::from(&args.shared), None)?;
         if let Some(github) = github {
             github.publish_run(&dir, &mut written)?;
         }
@@ -158,9 +167,18 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
     let approvals = trust::approvals(&args, events, known, withdrawn.as_ref())?;
     let answers = withdrawn.into_iter().chain(approvals).collect();
     let plan = trust::plan(&first, vouched)?;
-    let tree = Tree::find(&args, &first).await?;
+    let flags = settings::flags_budget(&args.shared);
+    let wall = flags.wall().unwrap_or_else(|| session::wall(&plan));
+    let tree = Tree::find(&args, &first, (started + wall, interrupt)).await;
+    // Work that was told to stop fails: the reason is the signal or the limit.
+    let or_interrupted = |refusal: Refusal| match refusal {
+        Refusal::Environment(_) => session::interrupted(interrupt, wall).unwrap_or(refusal),
+        other => other,
+    };
+    let tree = tree.map_err(or_interrupted)?;
     let told = (answers, vouched);
-    let ended = go_on(&args, &dir, (events, &state), (*first, plan), told, &tree, started).await;
+    let when = (started, interrupt);
+    let ended = go_on(&args, &dir, (events, &state), (*first, plan), told, &tree, when).await;
     if let Tree::Isolated { made, .. } = tree {
         made.remove().await;
     }
@@ -183,7 +201,11 @@ enum Tree {
 }
 
 impl Tree {
-    async fn find(args: &ResumeArgs, first: &RunStarted) -> Result<Self, Refusal> {
+    async fn find(
+        args: &ResumeArgs,
+        first: &RunStarted,
+        (deadline, interrupt): (Instant, &Arc<Interrupt>),
+    ) -> Result<Self, Refusal> {
         let recorded = first.isolated_from.as_ref().unwrap_or(&first.workspace);
         let path = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from(recorded));
         if !path.is_dir() {
@@ -205,7 +227,9 @@ impl Tree {
             ));
         }
         if first.isolated_from.is_some() {
-            let made = isolate::make(&path).await.map_err(Refusal::Environment)?;
+            signals::limit(interrupt, deadline);
+            let made = isolate::make(&path, &interrupt.token).await;
+            let made = made.map_err(Refusal::Environment)?;
             return Ok(Tree::Isolated { made, origin: path });
         }
         let held = store::hold_workspace(&path)
@@ -228,7 +252,7 @@ async fn go_on(
     (first, mut plan): (RunStarted, Plan),
     (answers, vouched): (Vec<EventKind>, bool),
     tree: &Tree,
-    started: Instant,
+    (started, interrupt): (Instant, &Arc<Interrupt>),
 ) -> Result<u8, Refusal> {
     let last = trust::last_policies(&first, events);
     let (mut policies, named) = trust::rulers(args, (&first, last.as_slice()), tree.path(), vouched).await?;
@@ -268,16 +292,18 @@ async fn go_on(
     bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let isolated = match tree {
         Tree::Own { .. } => None,
-        Tree::Isolated { made, origin } => Some(
-            bootstrap::bring(
+        Tree::Isolated { made, origin } => {
+            let brought = bootstrap::bring(
                 origin,
                 made.workspace(),
                 &plan.isolate_keep,
                 &policies,
                 args.shared.quiet,
-            )
-            .await?,
-        ),
+                &interrupt.token,
+            );
+            let or_interrupted = |refusal| session::interrupted(interrupt, session::wall(&plan)).unwrap_or(refusal);
+            Some(brought.await.map_err(or_interrupted)?)
+        }
     };
     let origin = isolated.as_ref().map(|standing| standing.origin.as_path());
     bootstrap::guard_programs(&mut policies, &workspace, origin);
@@ -309,7 +335,7 @@ async fn go_on(
         prompts: state.prompts.clone(),
         started,
     };
-    session::run(session, Beginning::Resumed(more), &args.shared).await
+    session::run(session, Beginning::Resumed(more), &args.shared, interrupt).await
 }
 
 /// Whether the run's recipe is trusted. Checked again, because a journal is only a file: the recipe as it is now must

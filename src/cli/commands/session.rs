@@ -2,6 +2,7 @@
 
 mod early;
 
+use crate::base::call::{ToolKind, ToolSpec};
 use crate::base::event::{EventKind, GivenPrompt, RunStarted, Sink, ToolsetReady};
 use crate::base::ids::{RunId, sha256_hex};
 use crate::base::message::Usage;
@@ -25,11 +26,12 @@ use crate::journal::place::settled;
 use crate::journal::{JournalError, artefacts, output_lock, state, store};
 use crate::policy::PolicySet;
 use crate::policy::model::SHELL;
-use crate::process::Confinement;
+use crate::process::{Confinement, unsandboxed};
 use crate::provider::pricing::Pricing;
 use crate::provider::{ModelInfo, Provider};
 use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
+use crate::recipe::plan::{PlanStep, StepWork};
 use crate::report::progress::{LiveBar, Plain, Verbosity};
 use crate::report::stream::Stream;
 use crate::tools::Registry;
@@ -92,21 +94,31 @@ pub fn current() -> Option<String> {
     Some(format!("the journal is complete up to here: {}", journal.display()))
 }
 
-/// Runs a session to its end and writes all outputs. Returns the exit code.
-pub async fn run(session: RunSession, beginning: Beginning, shared: &RunFlags) -> Result<u8, Refusal> {
+/// The wall-clock limit of a plan.
+pub fn wall(plan: &Plan) -> Duration {
+    plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS))
+}
+
+/// What ends a run that was interrupted before it began. `wall`: its wall-clock limit.
+pub fn interrupted(interrupt: &Interrupt, wall: Duration) -> Option<Refusal> {
+    let wall = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
+    interrupt.ending(wall).map(Refusal::Interrupted)
+}
+
+/// Runs a session to its end and writes all outputs. Returns the exit code. `interrupt`: from [`signals::watch`].
+pub async fn run(
+    session: RunSession,
+    beginning: Beginning,
+    shared: &RunFlags,
+    interrupt: &Arc<Interrupt>,
+) -> Result<u8, Refusal> {
     let run_dir = session.run_dir.clone();
     let _ = CURRENT.set((session.run.clone(), session.home.clone()));
-    let interrupt = Arc::new(Interrupt::default());
     let copies = Copies::from(shared);
     let origin = session.origin.clone();
-    let (told, home) = drive(session, beginning, shared, &interrupt).await?;
+    let (told, home) = drive(session, beginning, shared, interrupt).await?;
     let github = shared.github.then(github::files).transpose()?;
-    let mut written = outputs::write(&home, &origin, &copies)?;
-    if let Some(problem) = told {
-        written.problems.push(problem);
-        written.code = exit::stronger(written.code, exit::OUTPUT);
-        outputs::mark_unwritten(&mut written.result, written.code);
-    }
+    let mut written = outputs::write(&home, &origin, &copies, told)?;
     if let Some(github) = github {
         github.publish_run(&home, &mut written)?;
     }
@@ -171,6 +183,9 @@ async fn drive(
     ) {
         return Err(Refusal::Environment(missing));
     }
+    if !unsandboxed::has_git() && may_change_files(&session)? {
+        return Err(Refusal::Environment(unsandboxed::NO_GIT.to_owned()));
+    }
     let mut own = bootstrap::private(session.workspace.root())?;
     origin::give(&mut own, &session.beside, &session.plan)?;
     if let Some(isolated) = &session.isolated {
@@ -182,10 +197,8 @@ async fn drive(
     required_context(&session)?;
     let allowed = session.policies.brief();
     let system = prompt::system(&session.plan, &allowed, &context);
-    let wall = session.plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
-    let deadline = session.started + wall;
-    signals::watch(interrupt, deadline)
-        .map_err(|error| Refusal::Environment(format!("signals cannot be watched: {error}")))?;
+    let deadline = session.started + wall(&session.plan);
+    signals::limit(interrupt, deadline);
     let hermetic = session.provider.recorded().is_some();
     let early = early::sandbox(&session, &own).await?;
     let home = early::home_of(&session, &beginning, early.as_ref())?;
@@ -320,6 +333,19 @@ fn told_of(tools: Registry, policies: &PolicySet) -> Registry {
         let follows_commands = spec.effects.follows_commands;
         policies.may_allow(&spec.name, spec.kind, &spec.origin) && (has_commands || !follows_commands)
     })
+}
+
+/// Whether files may be changed by what the run does, so that git has to make a patch.
+fn may_change_files(session: &RunSession) -> Result<bool, Refusal> {
+    let plan = &session.plan;
+    let has_commands = |step: &PlanStep| matches!(step.work, StepWork::Run { .. }) || !step.checks.is_empty();
+    if plan.tools.starts_programs() || plan.steps.iter().any(has_commands) {
+        return Ok(true);
+    }
+    let changes = |kind: ToolKind| matches!(kind, ToolKind::Edit | ToolKind::Execute);
+    let builtin = bootstrap::registry(None, false)?;
+    let may = |spec: &ToolSpec| changes(spec.kind) && session.policies.may_allow(&spec.name, spec.kind, &spec.origin);
+    Ok(builtin.specs().into_iter().any(may))
 }
 
 /// A cost limit can only be enforced if the price is known.
@@ -583,6 +609,25 @@ pub fn without_copies(shared: &RunFlags) -> RunFlags {
     }
 }
 
+/// Why output files that flags name cannot be written, and the flags without those. Found before the run, because what is
+/// found after it was paid for nothing.
+pub fn unwritable(shared: &RunFlags) -> Option<(Refusal, RunFlags)> {
+    let mut writable = shared.clone();
+    let mut problems = Vec::new();
+    for (flag, path) in [
+        ("--patch", &mut writable.patch),
+        ("--junit", &mut writable.junit),
+        ("--transcript", &mut writable.transcript),
+    ] {
+        let Some(name) = path.clone() else { continue };
+        if let Some(why) = artefacts::unwritable(&name) {
+            problems.push(format!("{flag} {} {why}", name.display()));
+            *path = None;
+        }
+    }
+    (!problems.is_empty()).then(|| (Refusal::Output(problems.join("; ")), writable))
+}
+
 /// Removes the patch of an earlier run, so that it is not taken for this run's if this run makes none.
 pub fn remove_stale_patch(shared: &RunFlags) {
     let Some(path) = &shared.patch else {
@@ -613,7 +658,7 @@ pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Run
     }
     // A run directory with a journal belongs to another run.
     let dir = dir.filter(|dir| !store::is_taken(dir));
-    let mut written = outputs::write_unstarted(dir, &Copies::from(shared), recipe, refusal.verdict(), &message);
+    let mut written = outputs::write_unstarted(dir, &Copies::from(shared), recipe, &refusal.outcome(&message));
     if shared.github {
         github::publish_refusal(&mut written);
     }
