@@ -565,7 +565,7 @@ impl Judge<'_> {
                     prefix_of(simple)
                 )
             }
-            Need::ShellRead(_) => format!("needs a rule that allows read_file on {path}"),
+            Need::ShellRead(..) => format!("needs a rule that allows {tool} with {path} among its `paths`"),
             Need::ShellWrite(..) => {
                 format!("writing {path} from a command (`> {path}`) needs a rule that allows write_file on {path}")
             }
