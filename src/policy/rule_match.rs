@@ -12,7 +12,7 @@ use super::shell::{
 };
 use crate::base::access::ResolvedPath;
 use crate::base::grant::Starts;
-use crate::base::ruling::PolicyInput;
+use crate::base::ruling::{PolicyInput, shown_rule};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -299,10 +299,13 @@ fn off_limits(rule: &Rule, simple: &Simple, place: &str, why: Mismatch) -> Misma
             code: NO_RULE.to_owned(),
             reason: format!(
                 "rule {} allows `{program}` only on {bounds}; `{}` touches {place}",
-                rule.name,
+                shown_rule(&rule.name),
                 line(simple)
             ),
-            fix: format!("name other paths, or change `paths` or `except` of rule {}", rule.name),
+            fix: format!(
+                "name other paths, or change `paths` or `except` of rule {}",
+                shown_rule(&rule.name)
+            ),
         }),
         ..why
     }
@@ -321,11 +324,14 @@ fn other_argument(rule: &Rule, simple: &Simple) -> Mismatch {
             code: NO_RULE.to_owned(),
             reason: format!(
                 "rule {} allows `{}` only with the arguments `{}`",
-                rule.name,
+                shown_rule(&rule.name),
                 line(simple),
                 wanted.join("`, `")
             ),
-            fix: format!("call it with these arguments, or change `with` of rule {}", rule.name),
+            fix: format!(
+                "call it with these arguments, or change `with` of rule {}",
+                shown_rule(&rule.name)
+            ),
         }),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Judge, entry, keep_nearest, launched_as};
 use crate::base::call::ToolOrigin;
-use crate::base::ruling::{Considered, PolicyInput};
+use crate::base::ruling::{Considered, PolicyInput, shown_rule};
 use crate::policy::installed::replaceable;
 use crate::policy::model::{Policy, Rule, RuleEffect, needs_no_rule};
 use crate::policy::needs::{Need, ShellReader, is_result_name};
@@ -95,13 +95,13 @@ impl Judge<'_> {
         let used = self.uses.counts.get(&rule.name).copied().unwrap_or(0);
         match rule.times {
             Some(times) if used >= times => {
-                let reason = format!("{} was used {used} of {times} times", rule.name);
+                let reason = format!("{} was used {used} of {times} times", shown_rule(&rule.name));
                 Err(Mismatch {
                     why: reason.clone().into(),
                     near: Some(CommandRefusal {
                         code: "times_used_up".to_owned(),
                         reason,
-                        fix: format!("raise `times` of {}", rule.name),
+                        fix: format!("raise `times` of {}", shown_rule(&rule.name)),
                     }),
                 })
             }
