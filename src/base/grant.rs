@@ -166,6 +166,12 @@ impl Undone {
     }
 }
 
+/// The first of the changes for which a command failed with this code.
+pub fn cause<'a>(undone: &'a [Undone], code: &str) -> Option<&'a Undone> {
+    let is_cause = |one: &&Undone| one.code == code || (code == NOT_RESTORED && !one.restored);
+    undone.iter().find(is_cause)
+}
+
 /// The code of a denial whose change could not be undone: it ends the run.
 pub const NOT_RESTORED: &str = "not_restored";
 

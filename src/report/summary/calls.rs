@@ -2,7 +2,7 @@
 
 use crate::base::call::{CallState, ToolCall, ToolOutput};
 use crate::base::event::Decided;
-use crate::base::grant::{JudgedExec, NOT_RESTORED, Undone};
+use crate::base::grant::{JudgedExec, Undone, cause};
 use crate::base::ruling::{Decision, Ruling};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -122,8 +122,7 @@ impl<'a> CallSummary<'a> {
         let failure = self.output?.error.as_ref()?;
         let code = failure.denial()?;
         // The rule of the ruling allowed the command; another one, or none, is why its change was not kept.
-        let is_cause = |one: &&Undone| one.code == code || (code == NOT_RESTORED && !one.restored);
-        let cause = self.undone.iter().find(is_cause);
+        let cause = cause(self.undone, code);
         Some(DenialReason {
             rule: cause.and_then(|one| one.rule.as_deref()),
             code,
