@@ -463,7 +463,16 @@ impl Judge<'_> {
         let coverage = self.coverage(policy, suspend.map(|(rule, _)| rule));
         considered.extend(coverage.considered.iter().cloned());
         let ruling = if let Some((need, refusal)) = refused {
-            denied(with_instead(refusal, nearest::known(self.set, need)))
+            let ruling = denied(with_instead(refusal, nearest::known(self.set, need)));
+            let by_path = deny.filter(|(rule, _)| rule.paths.is_some() && need.place().is_some());
+            match by_path.filter(|(_, denied)| denied.place() == need.place()) {
+                Some((rule, _)) => Ruling {
+                    rule: Some(rule.name.clone()),
+                    fix: format!("{}, and rule {} denies it, too", ruling.fix, rule.name),
+                    ..ruling
+                },
+                None => ruling,
+            }
         } else if let Some((rule, need)) = deny {
             self.forbidden(rule, need)
         } else if let Some((need, near)) = &coverage.open {
