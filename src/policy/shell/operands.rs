@@ -20,6 +20,7 @@ pub fn apply(
         used: WordUse::default(),
         operands: Vec::new(),
         given: Vec::new(),
+        given_code: false,
     };
     match profiles::of(walk.grants.profiles, program) {
         Some(profile) => {
@@ -30,6 +31,7 @@ pub fn apply(
             }
             if whole
                 && profile.top.runs_input
+                && !pass.given_code
                 && (redirected || state.fed || pass.words.len() == 1)
                 && pass.operands.first().is_none_or(|(_, word)| is_input(word))
             {
@@ -88,7 +90,8 @@ fn unprofiled(pass: &mut Pass<'_, '_>, start: usize) {
 fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> bool {
     let mut at = start;
     while let Some(text) = pass.words.get(at).and_then(ShellWord::exact) {
-        if !text.starts_with(['-', '+'])
+        if pass.given_code
+            || !text.starts_with(['-', '+'])
             || text == "-"
             || text.len() < 2
             || subcommand(pass.words, profile, at).is_some()
@@ -102,6 +105,10 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> 
         if profile.top.passed.iter().any(|passed| passed == name) {
             pass.used.passed_over.extend(before..at);
         }
+    }
+    if pass.given_code {
+        arguments(pass, &profile.top, at);
+        return false;
     }
     let Some(next) = pass.words.get(at) else {
         return false;
@@ -167,7 +174,10 @@ fn arguments(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, start: usize) {
     let mut at = start;
     let mut dashes = false;
     while let Some(word) = pass.words.get(at).cloned() {
-        if dashes {
+        if pass.given_code {
+            loose(pass, at, &word);
+            at += 1;
+        } else if dashes {
             match section.rest {
                 Some(class) => take(pass, class, at, &word),
                 None => pass.operands.push((at, word)),
@@ -292,7 +302,18 @@ fn unknown(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, name: &st
         let mut refusal = given_code(&pass.words[0].text, "in a word");
         refusal.code = format!("unknown_option:{name}");
         pass.used.concerns.push((at, refusal));
-        return at + 1;
+        let node = pass.words[0]
+            .text
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .starts_with("node");
+        return match name {
+            // A module, by its name or its path; only for node `-p` takes code.
+            "-r" => at + 1,
+            "-p" if !node => at + 1,
+            _ => code(pass, at, name),
+        };
     }
     let reason = format!(
         "`{name}` is not among the options that the profile of `{}` knows to be harmless",
@@ -300,6 +321,24 @@ fn unknown(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, name: &st
     );
     concern(pass, at, &format!("unknown_option:{name}"), &reason);
     at + 1
+}
+
+/// Passes over the code that an interpreter is given with the option at `at`: it is no path, whatever it looks like.
+fn code(pass: &mut Pass<'_, '_>, at: usize, name: &str) -> usize {
+    pass.given_code = true;
+    let text = pass.words[at].text.as_str();
+    let attached = match name.starts_with("--") {
+        true => text.contains('='),
+        // `-uc CODE`, `-cCODE`; `-pe CODE` is both options of node.
+        false => !matches!(text, "-pe" | "-ep") && text.find(&name[1..]).is_some_and(|found| found + 1 < text.len()),
+    };
+    if attached {
+        return at + 1;
+    }
+    if pass.words.get(at + 1).is_some() && !is_exact(pass, at + 1) {
+        defer(pass, at + 1);
+    }
+    at + 2
 }
 
 /// Handles the value of an option; `attached` is its start in the word itself.

@@ -39,6 +39,8 @@ pub struct Pass<'a, 'b> {
     pub operands: Vec<(usize, ShellWord)>,
     /// Names of the options that were given.
     pub given: Vec<String>,
+    /// Whether an option gave an interpreter its code; all further words are arguments of that code.
+    pub given_code: bool,
 }
 
 /// The index of a concern that no word of a rule can lift, only `args: any`.
@@ -435,7 +437,9 @@ pub fn loose(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
             .as_ref()
             .is_some_and(|place| place.found != PathStatus::Nothing)
     };
-    let path = value.contains('/') || value.starts_with('~') || value.starts_with("..");
+    // A text of several lines is no name, whatever is in it.
+    let lines = value.contains('\n');
+    let path = !lines && (value.contains('/') || value.starts_with('~') || value.starts_with(".."));
     match place::of_text(pass.walk, pass.state, value) {
         Some(uses) if path || uses.iter().any(exists) => place::add(&mut pass.used.reads, uses),
         Some(_) => {}

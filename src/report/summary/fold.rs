@@ -103,6 +103,12 @@ impl<'a> Fold<'a> {
                 for one in undone {
                     self.undone(call.is_none(), one);
                 }
+                let place = call.as_ref().and_then(|id| self.index.get(id));
+                if let Some(call) = place.and_then(|place| self.sum.calls.get_mut(*place))
+                    && call.undone.is_empty()
+                {
+                    call.undone = undone;
+                }
             }
             EventKind::PutBack(done) => {
                 let listed = self.sum.patch.into_iter().flat_map(|patch| &patch.unruled);
@@ -334,6 +340,7 @@ impl<'a> Fold<'a> {
                 took_ms: 0,
                 execs: &[],
                 execs_omitted: 0,
+                undone: &[],
             });
         }
         self.sum.turns.push(TurnSummary {
