@@ -157,6 +157,10 @@ pub enum EventKind {
         /// Number of the attempt, from 1.
         attempt: u32,
         check: CheckResult,
+        /// Paths, relative to the workspace, that the command of the check had changed and that were put back when it
+        /// ended; at most 1,000. Null for a check without a command, and in journals of versions that put nothing back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        put_back: Option<Vec<String>>,
     },
     /// The final answer was validated against the response schema.
     ResponseJudged {
@@ -198,6 +202,9 @@ pub enum EventKind {
         by: String,
         /// The model from here on, as `PROVIDER/NAME`.
         model: String,
+        /// The policies from here on, if the command line named any.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        policies: Vec<PolicyText>,
     },
     PatchTaken(PatchTaken),
     /// Changes that no rule allows were undone: the paths were restored from the tree before them.
@@ -445,7 +452,7 @@ pub struct PatchTaken {
     /// The changed files.
     pub files: Vec<FileChange>,
     /// Paths from the top of the repository that were changed by checks and not by the run: they are not part of the
-    /// patch.
+    /// patch. Only in runs that began with a version that did not put such changes back.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub left: BTreeSet<String>,
     /// The tree without these paths, if there are any.
@@ -532,6 +539,8 @@ pub enum ProgressEvent {
 
 /// An output that is written while the run continues. Synchronous: a slow output delays the run.
 pub trait Sink: Send {
+    /// Receives, before all others, an event of an earlier session of the run.
+    fn on_earlier(&mut self, _event: &Event) {}
     /// Receives an event after it was written to the journal.
     fn on_event(&mut self, event: &Event) -> io::Result<()>;
     /// Receives live progress.

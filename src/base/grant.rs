@@ -152,6 +152,26 @@ pub struct Undone {
     pub change: PathChange,
 }
 
+impl Undone {
+    /// One line: what would let a command make the change, or what to do instead.
+    pub fn fix(&self) -> &'static str {
+        match self.code.as_str() {
+            "deny_rule" | "suspend_rule" => "go another way, or narrow the rule with `except`",
+            "protected_path" => {
+                "name the path itself in `paths`; for git commands, list `.git/**` in `paths` of their own rule"
+            }
+            "not_granted" => "name the path as an operand, or add a rule that names the path",
+            _ => "change fewer files in one command",
+        }
+    }
+}
+
+/// The first of the changes for which a command failed with this code.
+pub fn cause<'a>(undone: &'a [Undone], code: &str) -> Option<&'a Undone> {
+    let is_cause = |one: &&Undone| one.code == code || (code == NOT_RESTORED && !one.restored);
+    undone.iter().find(is_cause)
+}
+
 /// The code of a denial whose change could not be undone: it ends the run.
 pub const NOT_RESTORED: &str = "not_restored";
 

@@ -72,7 +72,7 @@ impl Verdict {
 }
 
 /// How and why a run ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RunOutcome {
     pub verdict: Verdict,

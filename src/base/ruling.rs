@@ -27,6 +27,16 @@ impl Decision {
     }
 }
 
+/// The name of a rule without the directory of its file, for the model: what it reads must be the same when a recording
+/// is replayed elsewhere.
+pub fn shown_rule(rule: &str) -> &str {
+    let of_file = |(_, line): &(&str, &str)| !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_digit());
+    match rule.rsplit_once(':').filter(of_file) {
+        Some((path, _)) => rule.get(path.rfind('/').map_or(0, |slash| slash + 1)..).unwrap_or(rule),
+        None => rule,
+    }
+}
+
 /// A ruling on one call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

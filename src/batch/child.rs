@@ -145,12 +145,28 @@ pub fn end_of(run_dir: &Path, status: ExitStatus, log: &Path) -> ChildEnd {
                 verdict: verdict.to_owned(),
                 exit_code,
                 reason,
-                message: last_line(log),
+                message: match status.signal() {
+                    Some(signal) => killed(signal, &last_line(log)),
+                    None => last_line(log),
+                },
                 spending: spending_of_journal(run_dir),
                 ..ChildEnd::default()
             }
         }
     }
+}
+
+/// What happened to a process that a signal ended, after the last line of its log.
+fn killed(signal: i32, last: &str) -> String {
+    let cause = match signal {
+        libc::SIGKILL => " (as the kernel does when memory runs out)",
+        _ => "",
+    };
+    let after = match last.is_empty() {
+        true => String::new(),
+        false => format!("; the last line of its log: {last}"),
+    };
+    format!("the process of the job was killed by signal {signal}{cause}{after}")
 }
 
 /// The verdict of a process that left no result.
@@ -292,6 +308,18 @@ pub fn row(job: &PlannedJob, digest: &str, attempt: u64, end: &ChildEnd) -> RunR
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_killed_process_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let end = || end_of(dir.path(), ExitStatus::from_raw(9), &log);
+        let start = "the process of the job was killed by signal 9 ";
+        assert!(end().message.starts_with(start) && !end().message.contains("log"));
+        std::fs::write(&log, "overnight: patch: 1 file changed\n").unwrap();
+        assert!(end().message.starts_with(start) && end().message.ends_with("log: overnight: patch: 1 file changed"));
+        assert_eq!(end().reason, "signal:9");
+    }
 
     #[test]
     fn only_a_patch_that_does_not_exist_means_that_nothing_changed() {

@@ -1,8 +1,9 @@
 //! Compares two batches: which jobs passed in one and failed in the other, and whether chance alone explains the
 //! difference.
 
-use super::BatchError;
 use super::rows::{self, RunRow};
+use super::{BatchError, bundle, merge, plan};
+use crate::base::quote::counted;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -58,18 +59,80 @@ impl Side {
     }
 }
 
-/// The last finished row of each job. `path` is a batch directory or a `runs.jsonl`.
-fn read(path: &Path) -> Result<Vec<Side>, BatchError> {
-    let file = if path.is_dir() {
-        path.join(rows::FILE)
-    } else {
-        path.to_owned()
+/// The last finished row of each job of a batch.
+struct ReadBatch {
+    sides: Vec<Side>,
+    /// What people should know of the rows, one sentence each.
+    notes: Vec<String>,
+}
+
+/// Reads a batch directory or a `runs.jsonl`. Of a directory only the jobs of its plan count, and its rows must be those
+/// of its `bundle.json`, which is there when its last call has ended.
+fn read(path: &Path) -> Result<ReadBatch, BatchError> {
+    let shown = path.display().to_string();
+    let (file, planned) = match path.is_dir() {
+        true => {
+            let planned = match path.join(plan::FILE).is_file() {
+                true => Some(merge::read_plan(path, &shown)?),
+                false => None,
+            };
+            whole(path, &shown)?;
+            (path.join(rows::FILE), planned)
+        }
+        false => (path.to_owned(), None),
     };
+    let mut notes = Vec::new();
     let mut last: BTreeMap<String, Side> = BTreeMap::new();
-    rows::each(&file, |row| {
+    let torn = rows::each(&file, |row| {
         last.insert(row.job.clone(), side(&row));
     })?;
-    Ok(last.into_values().collect())
+    if torn {
+        notes.push(format!(
+            "{}: the last line is cut and does not count; copy the file again, or let the batch end",
+            file.display()
+        ));
+    }
+    if let Some(plan) = planned {
+        let jobs: BTreeSet<&str> = plan.jobs.iter().map(|job| job.job.as_str()).collect();
+        // Rows of jobs that were taken out of the manifest stay in the file.
+        last.retain(|job, _| jobs.contains(job.as_str()));
+        let without = jobs.len() - last.len();
+        if without > 0 {
+            let verb = if without == 1 { "has" } else { "have" };
+            notes.push(format!(
+                "{shown}: {} of its plan {verb} no result",
+                counted(without, "job")
+            ));
+        }
+    }
+    Ok(ReadBatch {
+        sides: last.into_values().collect(),
+        notes,
+    })
+}
+
+/// Refuses rows that are not those of the bundle file.
+fn whole(dir: &Path, shown: &str) -> Result<(), BatchError> {
+    let wrong = |code: &str, why: &str| BatchError::Invalid(merge::problem(shown, code, why, "copy the bundle again"));
+    let seal = bundle::read(dir).map_err(|why| wrong(merge::ALTERED, &why))?;
+    let Some(sealed) = seal.as_ref().and_then(|seal| seal.files.get(rows::FILE)) else {
+        return Ok(());
+    };
+    let path = dir.join(rows::FILE);
+    let found = bundle::sealed_file(&path).map_err(|error| BatchError::read(&path, &error))?;
+    if found == *sealed {
+        return Ok(());
+    }
+    Err(match found.bytes < sealed.bytes {
+        true => wrong(
+            merge::CUT,
+            &format!("{} is cut: {} of {} bytes", rows::FILE, found.bytes, sealed.bytes),
+        ),
+        false => wrong(
+            merge::ALTERED,
+            &format!("{} is altered: its digest is another", rows::FILE),
+        ),
+    })
 }
 
 fn side(row: &RunRow) -> Side {
@@ -105,12 +168,23 @@ fn pairing(a: &[Side], b: &[Side]) -> Option<PairedBy> {
     })
 }
 
-/// Compares two batches.
+/// Compares two batches. The second value says what people should know of their rows, one sentence each.
 ///
 /// # Errors
-/// One of them cannot be read, or their jobs cannot be paired.
-pub fn compare(a: &Path, b: &Path) -> Result<BatchComparison, BatchError> {
-    paired(&read(a)?, &read(b)?)
+/// One of them cannot be read, is cut or altered, or their jobs cannot be paired.
+pub fn compare(a: &Path, b: &Path) -> Result<(BatchComparison, Vec<String>), BatchError> {
+    let (a, b) = (read(a)?, read(b)?);
+    let found = paired(&a.sides, &b.sides)?;
+    let mut notes = [a.notes, b.notes].concat();
+    for (alone, place, other) in [(&found.only_a, "A", "B"), (&found.only_b, "B", "A")] {
+        if let Some(first) = alone.first() {
+            notes.push(format!(
+                "{} of {place} without a counterpart in {other}, for example {first}",
+                counted(alone.len(), "job")
+            ));
+        }
+    }
+    Ok((found, notes))
 }
 
 fn paired(a: &[Side], b: &[Side]) -> Result<BatchComparison, BatchError> {
@@ -169,6 +243,11 @@ fn as_float(number: u64) -> f64 {
 }
 
 impl BatchComparison {
+    /// Whether no job of A has a counterpart in B, so that nothing was compared.
+    pub fn is_empty(&self) -> bool {
+        self.both_passed + self.both_failed == 0 && self.fixed.is_empty() && self.broken.is_empty()
+    }
+
     /// The comparison as text for people.
     pub fn to_text(&self) -> String {
         let mut text = format!(

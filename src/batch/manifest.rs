@@ -256,6 +256,12 @@ pub fn target(node: &YamlNode, of_manifest: bool, problems: &mut Problems) -> Op
     {
         problems.push(problem);
     }
+    if let TargetSource::Path(path) = &source
+        && path.value.is_empty()
+    {
+        let problem = Diagnostic::error("wrong-value", path.span, "this is not the path of a directory");
+        problems.push(problem.help("write `path: .` for the directory of the manifest"));
+    }
     if let Some(name) = &git_ref
         && (name.value.is_empty() || name.value.starts_with('-') || name.value.contains(char::is_whitespace))
     {

@@ -11,8 +11,9 @@ use super::result::{BatchResult, JobReport, ReportHead};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
 use crate::base::quote::counted;
-use crate::journal::{artefacts, chain_key, deliveries};
+use crate::journal::{JournalError, artefacts, chain_key, deliveries, output_lock};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 
 /// Size limit of a plan that is read, in bytes.
@@ -63,6 +64,8 @@ pub struct MergedBatch {
     pub missing: Vec<String>,
     /// Jobs with rows that are left out because no plan has them.
     pub left_out: usize,
+    /// Bundles that are not below the output, so that their runs cannot be delivered from it.
+    pub outside: Vec<String>,
 }
 
 struct Bundle<'a> {
@@ -72,7 +75,20 @@ struct Bundle<'a> {
     shard: ShardSpec,
 }
 
-/// Merges bundles into `out`. `changed`: `out` may hold an earlier merge of another manifest.
+/// Locks an output directory, so that no two merges write to it, until the result is dropped.
+///
+/// # Errors
+/// Another merge holds it, or no lock can be made.
+pub fn hold(out: &Path) -> Result<File, BatchError> {
+    output_lock::hold(out).map_err(|error| match error {
+        JournalError::Held(dir) => BatchError::Environment(format!(
+            "another merge is writing to {dir}; wait for it, or name another --out"
+        )),
+        error => error.into(),
+    })
+}
+
+/// Merges bundles into `out`, which the caller holds. `changed`: `out` may hold an earlier merge of another manifest.
 ///
 /// # Errors
 /// All bundles that cannot be merged, each with its code; nothing is written then.
@@ -138,6 +154,7 @@ pub fn merge(places: &[BundlePlace], out: &Path, changed: bool) -> Result<Merged
     let result = BatchResult::of(&head, &jobs, &call);
     // Everything is checked; nothing was written until here.
     std::fs::create_dir_all(out).map_err(|error| BatchError::write(out, &error))?;
+    outputs::remove_drafts(out);
     bundle::open(out)?;
     write_rows(&bundles, out)?;
     write_patches(&patches, &jobs, out)?;
@@ -155,6 +172,11 @@ pub fn merge(places: &[BundlePlace], out: &Path, changed: bool) -> Result<Merged
         jobs,
         missing,
         left_out,
+        outside: bundles
+            .iter()
+            .filter(|bundle| way(out, bundle.dir).starts_with(".."))
+            .map(|bundle| bundle.shown.to_owned())
+            .collect(),
     })
 }
 
@@ -262,7 +284,10 @@ pub fn fits(out: &Path, plan: Option<&PlanFile>) -> Result<(), BatchError> {
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        if !KNOWN.iter().any(|known| name == *known) {
+        // A merge that was killed left it.
+        let is_draft =
+            name.to_str().is_some_and(artefacts::is_draft) && entry.file_type().is_ok_and(|kind| kind.is_file());
+        if !is_draft && !KNOWN.iter().any(|known| name == *known) {
             return Err(BatchError::Environment(format!(
                 "{} contains {}, so it is not the output of an earlier merge: name an empty directory",
                 out.display(),
@@ -430,8 +455,7 @@ struct ReadRows {
 /// Passes each row of a bundle to `take`, with its paths relative to `out`, and whether the bundle lists its job. Other
 /// rows are of jobs that another split left in the directory.
 fn each_row(bundle: &Bundle<'_>, out: &Path, mut take: impl FnMut(RunRow, bool)) -> Result<(), BatchError> {
-    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let prefix = relative(&absolute(out), &absolute(bundle.dir));
+    let prefix = way(out, bundle.dir);
     let own: HashSet<&str> = bundle.seal.jobs.iter().map(String::as_str).collect();
     rows::each(&bundle.dir.join(rows::FILE), |mut row| {
         row.run = row.run.filter(|run| is_inside(run)).map(|run| shown(&prefix.join(run)));
@@ -611,6 +635,12 @@ fn report(job: &str, row: Option<RunRow>, reasons: &HashMap<&str, &str>) -> JobR
 pub fn is_inside(path: &str) -> bool {
     let mut parts = Path::new(path).components();
     !path.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// The relative path from the output directory to a bundle.
+fn way(out: &Path, bundle: &Path) -> PathBuf {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    relative(&absolute(out), &absolute(bundle))
 }
 
 /// The relative path from one absolute directory to another.

@@ -24,6 +24,12 @@ pub fn write(dir: &Path, head: &ReportHead<'_>, jobs: &[JobReport], result: &Bat
     Ok(())
 }
 
+/// Removes the files that a killed call was writing in a batch directory, which nobody else writes to now.
+pub fn remove_drafts(dir: &Path) {
+    artefacts::remove_drafts(dir);
+    artefacts::remove_drafts(&dir.join("patches"));
+}
+
 /// Writes a file in chunks to a temporary name and renames it, so that it appears whole or not at all.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! Expands a manifest into jobs: every combination of target, parameters, model and trial, each with a stable name and,
 //! once its inputs are known, a digest of all inputs.
 
+use super::bundle;
 use super::manifest::{BatchManifest, BatchSettings, TargetSource, TargetSpec};
 use super::sources::{ResolvedSource, TreeSource};
 use crate::base::budget::Budget;
@@ -9,10 +10,11 @@ use crate::base::model_name::{REPLAY, SCRIPT, is_played};
 use crate::base::slug::slug;
 use crate::diag::reader::Problems;
 use crate::diag::{Diagnostic, MapEntry, Shape, SourceFiles, Span, Spanned, YamlNode};
+use crate::journal::{format, store};
 use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 /// Limit of jobs of one manifest.
@@ -171,6 +173,7 @@ pub fn expand(manifest: &BatchManifest, flags: &PlanFlags, base: &Path, problems
         let expanded = Axes {
             combinations: combinations.len() > 1,
             models: of_target.len() > 1,
+            alike: alike(&of_target),
             trials: manifest.trials > 1,
         };
         for combination in &combinations {
@@ -227,6 +230,8 @@ pub fn manifest_digest<'a>(jobs: impl Iterator<Item = &'a JobIdentity>) -> Strin
 struct Axes {
     combinations: bool,
     models: bool,
+    /// The short names that several of the models have.
+    alike: BTreeSet<String>,
     trials: bool,
 }
 
@@ -333,9 +338,9 @@ fn job(
         arguments: RunArguments {
             recipe: recipe_argument,
             policies: policies.into_iter().map(|(_, argument)| argument).collect(),
-            model: one.model.map(|(name, place)| match name.strip_prefix(SCRIPT) {
-                Some(file) if place.is_some() => format!("script:{}", base.join(file).display()),
-                _ => name.clone(),
+            model: one.model.map(|(name, place)| match place {
+                Some(_) => model_beside(base, name),
+                None => name.clone(),
             }),
         },
         places: ArgumentPlaces {
@@ -353,6 +358,18 @@ fn beside(base: &Path, name: &str) -> String {
     match name.starts_with("builtin:") || name.starts_with("git:") || name == "-" {
         true => name.to_owned(),
         false => base.join(name).to_string_lossy().into_owned(),
+    }
+}
+
+/// A model that the manifest names, with the path of its script or recorded run as [`beside`]. A recorded run may also be
+/// named by its id.
+fn model_beside(base: &Path, name: &str) -> String {
+    if let Some(file) = name.strip_prefix(SCRIPT) {
+        return format!("{SCRIPT}{}", base.join(file).display());
+    }
+    match name.strip_prefix(REPLAY).map(|run| base.join(run)) {
+        Some(dir) if dir.is_dir() => format!("{REPLAY}{}", dir.display()),
+        _ => name.to_owned(),
     }
 }
 
@@ -411,6 +428,13 @@ fn model_part(model: &str) -> String {
     slug(last.strip_prefix(SCRIPT).or(last.strip_prefix(REPLAY)).unwrap_or(last))
 }
 
+/// The short names that several of these models have.
+fn alike(models: &[Option<NamedModel>]) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    let parts = models.iter().flatten().map(|(name, _)| model_part(name));
+    parts.filter(|part| !seen.insert(part.clone())).collect()
+}
+
 /// The hexadecimal digits at the end of a job's name.
 fn name_hash(identity: &JobIdentity) -> String {
     let key = json!([
@@ -437,7 +461,7 @@ fn job_name(identity: &JobIdentity, axes: &Axes) -> String {
         if axes.models {
             name.push_str(&format!("-{model}"));
         }
-        if axes.combinations {
+        if axes.combinations || axes.alike.contains(&model) {
             name.push_str(&format!("-{hash}"));
         }
         if axes.trials {
@@ -457,6 +481,17 @@ fn job_name(identity: &JobIdentity, axes: &Axes) -> String {
     format!("{text}-{hash}")
 }
 
+/// The bytes of a script, or the digest of the journal of a recorded run; `None` where there is neither. A run in the
+/// job's own tree is part of its base commit.
+fn replies_of(model: &str) -> Option<Vec<u8>> {
+    if let Some(file) = model.strip_prefix(SCRIPT) {
+        return std::fs::read(file).ok();
+    }
+    let run = store::locate(model.strip_prefix(REPLAY)?, Path::new(".")).ok()?;
+    let journal = bundle::sealed_file(&run.join(format::FILE)).ok()?;
+    Some(journal.sha256.into_bytes())
+}
+
 impl PlannedJob {
     /// The digest of all inputs, once the base commit is known.
     pub fn digest(&self, resolved: &ResolvedSource) -> String {
@@ -469,13 +504,8 @@ impl PlannedJob {
             "input": self.identity.input,
             "model": self.identity.model.as_deref().or(model),
         });
-        let script = self
-            .arguments
-            .model
-            .as_deref()
-            .and_then(|model| model.strip_prefix(SCRIPT));
-        let script = script.and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
-        sha256_hex(&[key.to_string().as_bytes(), &script])
+        let played = self.arguments.model.as_deref().and_then(replies_of).unwrap_or_default();
+        sha256_hex(&[key.to_string().as_bytes(), &played])
     }
 
     /// The service of the job's model, as [`service_of`] names it; stops and pauses apply to a service.
@@ -684,6 +714,18 @@ mod tests {
         let (plan, _) =
             plan("version: 1\nrecipe: r.yaml\ntargets:\n  - { path: ., id: one }\n  - { path: ., id: two }\n");
         assert_eq!(names(&plan), ["one", "two"]);
+    }
+
+    #[test]
+    fn models_whose_names_end_alike_have_jobs_of_their_own() {
+        let head = "version: 1\nrecipe: r.yaml\ntargets: [{ path: ., id: one }]\nmodels:";
+        let (alike, problems) = plan(&format!("{head} [a/x, b/x, a/y]\n"));
+        assert_eq!(problems, [""; 0]);
+        assert!(names(&alike)[0].starts_with("one-x-") && names(&alike)[1].starts_with("one-x-"));
+        assert_eq!(names(&alike)[2], "one-y", "other names stay");
+        assert_eq!(alike.jobs[0].identity.readable_name(), "one-x");
+        let (_, problems) = plan(&format!("{head} [a/x, a/x]\n"));
+        assert!(!problems.is_empty(), "the same model twice");
     }
 
     #[test]

@@ -92,15 +92,15 @@ impl RunRow {
     }
 }
 
-/// Passes each row of a `runs.jsonl` in order to `take`, one at a time, and returns their number. A torn last line is
-/// skipped.
+/// Passes each row of a `runs.jsonl` in order to `take`, one at a time. A torn last line is skipped; returns whether there
+/// is one.
 ///
 /// # Errors
 /// The file cannot be read, or a line is not a row; the message names its number.
-pub fn each(path: &Path, mut take: impl FnMut(RunRow)) -> Result<u64, BatchError> {
+pub fn each(path: &Path, mut take: impl FnMut(RunRow)) -> Result<bool, BatchError> {
     let file = std::fs::File::open(path).map_err(|error| BatchError::read(path, &error))?;
     let mut reader = BufReader::new(file);
-    let (mut number, mut line) = (0, Vec::new());
+    let (mut number, mut line) = (0_u64, Vec::new());
     loop {
         line.clear();
         let mut part = std::io::Read::take(&mut reader, MAX_LINE as u64 + 1);
@@ -108,7 +108,7 @@ pub fn each(path: &Path, mut take: impl FnMut(RunRow)) -> Result<u64, BatchError
         if read.map_err(|error| BatchError::read(path, &error))? == 0
             || !line.ends_with(b"\n") && line.len() <= MAX_LINE
         {
-            return Ok(number);
+            return Ok(!line.is_empty());
         }
         number += 1;
         let row = serde_json::from_slice(&line).map_err(|error| {

@@ -9,6 +9,7 @@ use crate::workspace::patch::{self, Repository};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -172,7 +173,7 @@ impl SourceCache {
         std::fs::create_dir_all(&self.dir).map_err(said)?;
         let lock = File::create(self.dir.join(format!("{}.lock", &digest[..24]))).map_err(said)?;
         // Wait for another batch that fetches the same repository, without blocking this process.
-        tokio::task::spawn_blocking(move || lock.lock().map(|()| lock))
+        let lock = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock))
             .await
             .map_err(|error| error.to_string())?
             .map_err(said)?;
@@ -184,15 +185,15 @@ impl SourceCache {
             git_dir: dir.clone(),
             common_dir: dir.clone(),
         };
-        let mut fetched = fetch_into(&dir, &from, &REFSPECS).await?;
-        // A mirror with ids of the other format can never hold this repository.
+        let mut fetched = fetch_into(&dir, &from, &lock).await?;
+        if fetched.is_err() && remove_locks(&dir) {
+            fetched = fetch_into(&dir, &from, &lock).await?;
+        }
+        // The repository answers, so the mirror is damaged, or has ids of the other format.
         if fetched.is_err()
-            && let Some(sha256) = has_sha256(&dir, &from).await
-            && sha256 != mirror.is_sha256()
+            && let Some(sha256) = has_sha256(&from, &lock).await
         {
-            std::fs::remove_dir_all(&dir).map_err(said)?;
-            own_git::lay_out(&dir, sha256).map_err(said)?;
-            fetched = fetch_into(&dir, &from, &REFSPECS).await?;
+            fetched = made_again(&dir, sha256, &from, &lock, fetched).await?;
         }
         fetched.map_err(|why| format!("{url} cannot be fetched: {why}"))?;
         Ok(mirror)
@@ -236,8 +237,8 @@ fn has_host(url: &str) -> bool {
     url.contains("://") || url.split('/').next().is_some_and(|first| first.contains(':'))
 }
 
-/// Fetches; the inner error is git's message.
-async fn fetch_into(dir: &Path, from: &str, refspecs: &[&str]) -> Result<Result<(), String>, String> {
+/// Fetches; the inner error is git's message. `lock` is that of the mirror.
+async fn fetch_into(dir: &Path, from: &str, lock: &File) -> Result<Result<(), String>, String> {
     let dir = dir.to_string_lossy();
     let mut args = vec![
         "--git-dir",
@@ -251,19 +252,69 @@ async fn fetch_into(dir: &Path, from: &str, refspecs: &[&str]) -> Result<Result<
         "--",
         from,
     ];
-    args.extend(refspecs);
-    let printed = unsandboxed::git_as_user(&args, FETCH_TIME).await?;
+    args.extend(REFSPECS);
+    let printed = unsandboxed::git_as_user(&args, FETCH_TIME, lock).await?;
     Ok(match printed.ok {
         true => Ok(()),
         false => Err(printed.stderr),
     })
 }
 
+/// Removes the lock files that a killed git left in a mirror, and says whether there were any. Only who holds the
+/// mirror's own lock may do so.
+fn remove_locks(dir: &Path) -> bool {
+    let mut found = false;
+    let mut open = vec![dir.to_owned()];
+    while let Some(next) = open.pop() {
+        for entry in std::fs::read_dir(&next).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let Ok(kind) = entry.file_type() else { continue };
+            // No reference has a name with this ending.
+            if kind.is_file() && path.extension().is_some_and(|end| end == "lock") {
+                found |= std::fs::remove_file(&path).is_ok();
+            } else if kind.is_dir() && (next != dir || entry.file_name() == "refs") {
+                open.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// Fetches into a new mirror, which takes the place of the one at `dir` if that succeeds; `failed` says why the old one
+/// could not be used, which is returned if it does not.
+async fn made_again(
+    dir: &Path,
+    sha256: bool,
+    from: &str,
+    lock: &File,
+    failed: Result<(), String>,
+) -> Result<Result<(), String>, String> {
+    let fresh = dir.with_extension("new");
+    let said = |error: std::io::Error| format!("the cache {}: {error}", dir.display());
+    let removed = |path: &Path| match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(said(error)),
+        _ => Ok(()),
+    };
+    removed(&fresh)?;
+    own_git::lay_out(&fresh, sha256).map_err(said)?;
+    if fetch_into(&fresh, from, lock).await?.is_err() {
+        removed(&fresh)?;
+        return Ok(failed);
+    }
+    removed(dir)?;
+    std::fs::rename(&fresh, dir).map_err(said)?;
+    Ok(Ok(()))
+}
+
 /// Whether the object ids of a remote repository are SHA-256; `None` if it does not answer or has no default branch.
-async fn has_sha256(dir: &Path, from: &str) -> Option<bool> {
-    let dir = dir.to_string_lossy();
+async fn has_sha256(from: &str, lock: &File) -> Option<bool> {
+    // Not the mirror, which may be damaged.
+    let scratch = own_git::Scratch::make(false).ok()?;
+    let dir = scratch.path().to_string_lossy();
     let args = ["--git-dir", dir.as_ref(), "ls-remote", "--", from, "HEAD"];
-    let printed = unsandboxed::git_as_user(&args, unsandboxed::GIT_TIME).await.ok()?;
+    let printed = unsandboxed::git_as_user(&args, unsandboxed::GIT_TIME, lock)
+        .await
+        .ok()?;
     let text = String::from_utf8_lossy(&printed.stdout);
     match text.split_whitespace().next()?.len() {
         40 => Some(false),
@@ -357,6 +408,32 @@ mod tests {
             repository(&origin, format).await;
             assert_eq!(resolved(dir, &origin, None).await.unwrap().commit.len(), length);
             std::fs::remove_dir_all(&origin).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_mirror_that_a_killed_git_left_behind_is_used_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (dir, origin) = (dir.path(), dir.path().join("origin"));
+        repository(&origin, "sha1").await;
+        let mirror = resolved(dir, &origin, None).await.unwrap().repository.git_dir;
+        git(&origin, &["commit", "-q", "--allow-empty", "-m", "more"]).await;
+        for left in ["refs/remotes/origin/main.lock", "packed-refs.lock"] {
+            std::fs::write(mirror.join(left), "").unwrap();
+        }
+        let kept = mirror.join("kept");
+        std::fs::write(&kept, "").unwrap();
+        let new = git(&origin, &["rev-parse", "main"]).await;
+        assert_eq!(resolved(dir, &origin, None).await.unwrap().commit, new);
+        assert!(kept.exists(), "what is whole is not fetched again");
+        for lost in ["config", "objects"] {
+            let lost = mirror.join(lost);
+            if lost.is_dir() {
+                std::fs::remove_dir_all(&lost).unwrap();
+            } else {
+                std::fs::remove_file(&lost).unwrap();
+            }
+            assert_eq!(resolved(dir, &origin, None).await.unwrap().commit, new);
         }
     }
 

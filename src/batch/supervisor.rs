@@ -62,8 +62,12 @@ pub struct BatchCall<'a> {
     /// Where ended jobs are sent.
     pub store: Option<&'a RemoteBundle>,
     pub redactor: &'a Redactor,
+    /// When the call began; its wall clock is counted from then.
+    pub began: Instant,
     /// Receives the number of each signal.
     pub signals: tokio::sync::mpsc::UnboundedReceiver<i32>,
+    /// The signal that came while [`ready`] was at work.
+    pub cancelled: Option<i32>,
 }
 
 /// A job of this call, with its inputs as far as they are known.
@@ -75,44 +79,53 @@ pub struct ReadyJob<'a> {
     pub digest: String,
 }
 
-/// Resolves base commits and digests of all jobs of this call, and determines which of them need no run.
-pub async fn ready<'a>(call: &BatchCall<'a>, state: &record::BatchState) -> Vec<ReadyJob<'a>> {
-    let kept: Vec<&PlannedJob> = call
-        .plan
+/// Resolves base commits and digests of all jobs of this call, and determines which of them need no run. A signal and
+/// the end of the wall clock end it: then some jobs are not resolved, and [`run`] starts none.
+pub async fn ready<'a>(call: &mut BatchCall<'a>, state: &record::BatchState) -> Vec<ReadyJob<'a>> {
+    let (plan, of_shard, only, sources) = (call.plan, call.of_shard, call.only, call.sources);
+    let mut jobs: Vec<ReadyJob<'a>> = plan
         .jobs
         .iter()
-        .filter(|job| call.of_shard.is_none_or(|names| names.contains(&job.identity.job)))
-        .collect();
-    let resolving = kept.into_iter().map(|planned| async move {
-        if !(call.only)(&planned.identity) {
-            return ReadyJob {
-                planned,
-                standing: JobStanding::Skipped,
-                source: Err(String::new()),
-                digest: String::new(),
-            };
-        }
-        let names = std::iter::once(&planned.arguments.recipe).chain(&planned.arguments.policies);
-        let revisions: Vec<&str> = names
-            .filter_map(|name| name.strip_prefix("git:").and_then(|spec| spec.split_once(':')))
-            .map(|(revision, _)| revision)
-            // Paths relative to the checkout change with the base commit, which is part of the digest already.
-            .filter(|revision| !revision.starts_with("HEAD") && !revision.starts_with('@'))
-            .collect();
-        let git_ref = planned.identity.git_ref.as_deref();
-        let source = call.sources.resolve(&planned.source, git_ref, &revisions).await;
-        let digest = source.as_ref().map(|source| planned.digest(source)).unwrap_or_default();
-        ReadyJob {
+        .filter(|job| of_shard.is_none_or(|names| names.contains(&job.identity.job)))
+        .map(|planned| ReadyJob {
             planned,
-            standing: JobStanding::Run,
-            source,
-            digest,
+            standing: match only(&planned.identity) {
+                true => JobStanding::Run,
+                false => JobStanding::Skipped,
+            },
+            source: Err("the call ended before its repository and its base commit were known".to_owned()),
+            digest: String::new(),
+        })
+        .collect();
+    let asked: Vec<(usize, &'a PlannedJob)> = jobs
+        .iter()
+        .enumerate()
+        .filter(|(_, job)| job.standing == JobStanding::Run)
+        .map(|(at, job)| (at, job.planned))
+        .collect();
+    let resolving = asked
+        .into_iter()
+        .map(move |(at, planned)| async move { (at, resolved(planned, sources).await) });
+    let mut resolving = std::pin::pin!(futures_util::stream::iter(resolving).buffer_unordered(RESOLVED_AT_ONCE));
+    let wall = plan.settings.budget.wall_ms;
+    let until = wall.map(|ms| tokio::time::Instant::from_std(call.began + Duration::from_millis(ms)));
+    loop {
+        tokio::select! {
+            biased;
+            Some(signal) = call.signals.recv() => {
+                call.cancelled = Some(signal);
+                break;
+            }
+            found = resolving.next() => {
+                let Some((at, source)) = found else { break };
+                if let Some(job) = jobs.get_mut(at) {
+                    job.digest = source.as_ref().map(|source| job.planned.digest(source)).unwrap_or_default();
+                    job.source = source;
+                }
+            }
+            () = tokio::time::sleep_until(until.unwrap_or_else(tokio::time::Instant::now)), if until.is_some() => break,
         }
-    });
-    let mut jobs: Vec<ReadyJob<'a>> = futures_util::stream::iter(resolving)
-        .buffered(RESOLVED_AT_ONCE)
-        .collect()
-        .await;
+    }
     for job in jobs.iter_mut().filter(|job| job.standing == JobStanding::Run) {
         let name = &job.planned.identity.job;
         let same = state
@@ -126,6 +139,19 @@ pub async fn ready<'a>(call: &BatchCall<'a>, state: &record::BatchState) -> Vec<
         }
     }
     jobs
+}
+
+/// The tree of a job and the commits that its recipe and policies name.
+async fn resolved(planned: &PlannedJob, sources: &SourceCache) -> Result<ResolvedSource, String> {
+    let names = std::iter::once(&planned.arguments.recipe).chain(&planned.arguments.policies);
+    let revisions: Vec<&str> = names
+        .filter_map(|name| name.strip_prefix("git:").and_then(|spec| spec.split_once(':')))
+        .map(|(revision, _)| revision)
+        // Paths relative to the checkout change with the base commit, which is part of the digest already.
+        .filter(|revision| !revision.starts_with("HEAD") && !revision.starts_with('@'))
+        .collect();
+    let git_ref = planned.identity.git_ref.as_deref();
+    sources.resolve(&planned.source, git_ref, &revisions).await
 }
 
 /// One attempt that is prepared or running.
@@ -218,7 +244,7 @@ pub async fn run<'a>(
     })?;
     progress.begin(queue.len(), jobs.len() - queue.len());
     let mut supervisor = Supervisor {
-        budget: SharedBudget::new(&call.plan.settings.budget, Instant::now()),
+        budget: SharedBudget::new(&call.plan.settings.budget, call.began),
         breaker: CircuitBreaker::new(call.plan.settings.stop, queue.len() as u64),
         call: &call,
         jobs: &jobs,
@@ -256,6 +282,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     async fn drive(&mut self, signals: &mut tokio::sync::mpsc::UnboundedReceiver<i32>) -> Result<(), BatchError> {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        if let Some(signal) = self.call.cancelled {
+            self.interrupt(signal)?;
+        }
         loop {
             self.fill()?;
             let idle = self.active == 0 && (self.queue.is_empty() || self.result.stopped.is_some());

@@ -39,6 +39,7 @@ use crate::workspace::{Workspace, context, patch, skills};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// Opens the tree and hides run directories in it.
 pub fn workspace(dir: &Path, hidden: &[PathBuf], plan: Option<&Plan>) -> Result<Workspace, Refusal> {
@@ -196,20 +197,22 @@ pub fn private(root: &Path) -> Result<Private, Refusal> {
     Ok(private)
 }
 
-/// Brings the directories that the recipe keeps into an isolated worktree, and reports which of them exist.
+/// Brings the directories that the recipe keeps into an isolated worktree, and reports which of them exist. Gives up when
+/// `stop` is cancelled.
 pub async fn bring(
     origin: &Path,
     tree: &Path,
     keep: &[String],
     policies: &PolicySet,
     quiet: bool,
+    stop: &CancellationToken,
 ) -> Result<Standing, Refusal> {
     let layers = match policies.sandbox().level {
         WishedLevel::Auto | WishedLevel::Full => process::probe().await.full.is_ok(),
         WishedLevel::Landlock | WishedLevel::None => false,
     };
-    let (origin, tree, keep) = (origin.to_owned(), tree.to_owned(), keep.to_vec());
-    let brought = tokio::task::spawn_blocking(move || isolate::bring(&origin, &tree, &keep, layers)).await;
+    let (origin, tree, keep, stop) = (origin.to_owned(), tree.to_owned(), keep.to_vec(), stop.clone());
+    let brought = tokio::task::spawn_blocking(move || isolate::bring(&origin, &tree, &keep, layers, &stop)).await;
     let (standing, told) = brought
         .map_err(|error| error.to_string())
         .flatten()

@@ -15,12 +15,7 @@ use std::path::Path;
 
 /// The problems of a recipe; missing files are checked only if a workspace is given.
 pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
-    let mut found = Vec::new();
-    for model in &recipe.models {
-        if let Err(why) = check_name(&model.value) {
-            found.push(Diagnostic::error("unknown-model", model.span, why));
-        }
-    }
+    let mut found = unknown_models(recipe);
     found.extend(unknown_tools(recipe));
     for step in &recipe.steps {
         if let StepSource::Run { command, .. } = &step.work {
@@ -53,6 +48,16 @@ pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
         }
     }
     found
+}
+
+/// The names in `model` that no provider has.
+pub fn unknown_models(recipe: &Recipe) -> Vec<Diagnostic> {
+    let wrong = |model: &Spanned<String>| {
+        let why = check_name(&model.value).err()?;
+        let help = "name a model of one of these, or give another one with `--model`";
+        Some(Diagnostic::error("unknown-model", model.span, why).help(help))
+    };
+    recipe.models.iter().filter_map(wrong).collect()
 }
 
 /// The programs that the recipe's commands run in any case and that this machine lacks.

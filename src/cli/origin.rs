@@ -297,15 +297,22 @@ impl RecipeOrigin {
                 "its file has more than one hard link, and another of them may lie in the workspace's repository",
             ));
         }
-        if let Some(settings) = &recipe.tools.settings
-            && let Some(place) = reaches(&self.place(DocumentUse::Settings, &settings.value, workspace), &places)
-        {
+        if let Some((_, place)) = self.settings_within(recipe, workspace) {
             return Ok(Trust::no(format!(
                 "its `tools.settings` lies in the workspace's repository ({})",
                 place.display()
             )));
         }
         Ok(Trust::yes("a file outside the workspace's repository"))
+    }
+
+    /// `tools.settings` of the recipe and the place in the workspace's repository that it leads to, if it does. Only for
+    /// a recipe that is a file; the files of another one are not read from the workspace.
+    pub fn settings_within<'a>(&self, recipe: &'a Recipe, workspace: &Path) -> Option<(&'a Spanned<String>, PathBuf)> {
+        let settings = recipe.tools.settings.as_ref()?;
+        let Kind::File(_) = &self.kind else { return None };
+        let file = self.place(DocumentUse::Settings, &settings.value, workspace);
+        Some((settings, reaches(&file, &places(workspace))?))
     }
 
     /// The policy that a recipe names, and the directories in which the files that it extends must be.

@@ -48,11 +48,18 @@ pub struct WrittenOutputs {
 }
 
 /// Writes all files of a run from its journal in `home`. If the journal was moved out of reach of commands, the files
-/// are also written to the run directory, and they name the paths there. `tree`: the user's workspace.
-pub fn write(home: &Path, tree: &Path, copies: &Copies) -> Result<WrittenOutputs, JournalError> {
+/// are also written to the run directory, and they name the paths there. `tree`: the user's workspace; `unwritten`: an
+/// output that could not be written before these files.
+pub fn write(
+    home: &Path,
+    tree: &Path,
+    copies: &Copies,
+    unwritten: Option<String>,
+) -> Result<WrittenOutputs, JournalError> {
     let journal = journal::read(home)?;
-    let sum = RunSummary::fold(&journal.events);
+    let mut sum = RunSummary::fold(&journal.events);
     let mut files = OutputFiles::of(home, tree);
+    files.problems.extend(unwritten);
     let patch = patch_bytes(home, &sum).unwrap_or_else(|error| {
         files.problems.push(error.to_string());
         Vec::new()
@@ -74,43 +81,68 @@ pub fn write(home: &Path, tree: &Path, copies: &Copies) -> Result<WrittenOutputs
         artefacts: files.names.clone(),
         ..Ending::default()
     };
-    let beside = |ending| Beside {
-        ending,
-        declared: declared(&sum),
-        patch: patch.as_deref(),
-    };
-    for (format, copy) in wanted.iter().filter(|(format, _)| *format != ReportFile::Result) {
-        match export::render(*format, &sum, beside(&ending)) {
-            Ok(bytes) => files.put(*format, &bytes, *copy),
-            Err(error) => files.problems.push(format!("{}: {error}", format.as_str())),
-        }
-    }
-    let unwritten = |object: &mut RunResult, code: u8, problems: &[String]| {
-        mark_unwritten(object, code);
-        object.message = format!("{}; not written: {}", object.message, problems.join("; "));
-    };
+    put_all(&mut files, &wanted, &sum, &ending, patch.as_deref());
     if !files.problems.is_empty() {
         code = exit::stronger(code, exit::OUTPUT);
         ending.exit_code = i32::from(code);
+        if code == exit::OUTPUT {
+            sum.outcome = unwritten_outcome(&sum.outcome, &files.problems);
+        }
+        // Those that could be written must not claim another ending than that of the process.
+        let again: Vec<_> = wanted
+            .iter()
+            .filter(|(format, _)| *format != ReportFile::Patch)
+            .map(|(format, copy)| (*format, copy.filter(|copy| copy.is_replaced())))
+            .collect();
+        put_all(&mut files, &again, &sum, &ending, patch.as_deref());
     }
     ending.journal = Some(head(&journal));
     ending.digests = std::mem::take(&mut files.digests);
     ending.digests.extend(kept_digests(home)?);
     let mut object = result::result(&sum, &ending);
-    if code == exit::OUTPUT {
-        unwritten(&mut object, code, &files.problems);
-    }
     seal(&mut object, journal.keyed)?;
+    let known = files.problems.len();
     files.put(ReportFile::Result, object.to_pretty().as_bytes(), None);
-    if !files.problems.is_empty() && code != exit::OUTPUT {
+    if files.problems.len() > known && code != exit::OUTPUT {
         code = exit::stronger(code, exit::OUTPUT);
-        unwritten(&mut object, code, &files.problems);
+        mark_unwritten(&mut object, code);
+        object.message = format!("{}; not written: {}", object.message, files.problems.join("; "));
     }
     Ok(WrittenOutputs {
         result: object,
         code,
         problems: files.problems,
     })
+}
+
+/// Writes the files of a run except its result. A problem that is known is not added again.
+fn put_all(
+    files: &mut OutputFiles<'_>,
+    wanted: &[(ReportFile, Option<&Copy>)],
+    sum: &RunSummary<'_>,
+    ending: &Ending,
+    patch: Option<&[u8]>,
+) {
+    for (format, copy) in wanted.iter().filter(|(format, _)| *format != ReportFile::Result) {
+        let beside = Beside {
+            ending,
+            declared: declared(sum),
+            patch,
+        };
+        match export::render(*format, sum, beside) {
+            Ok(bytes) => files.put(*format, &bytes, *copy),
+            Err(error) => files.note(format!("{}: {error}", format.as_str())),
+        }
+    }
+}
+
+/// The outcome of a run whose outputs could not all be written.
+fn unwritten_outcome(outcome: &RunOutcome, problems: &[String]) -> RunOutcome {
+    let message = format!("{}; not written: {}", outcome.message, problems.join("; "));
+    RunOutcome {
+        partial: outcome.partial,
+        ..RunOutcome::new(Verdict::Output, Verdict::Output.as_str(), message)
+    }
 }
 
 /// Gives a result the verdict of a run whose outputs could not be written.
@@ -246,16 +278,10 @@ pub fn unstarted(verdict: Verdict, recipe: &str, message: &str) -> WrittenOutput
     }
 }
 
-/// Writes the outputs of a run that never started: `result.json` and JUnit.
-pub fn write_unstarted(
-    dir: Option<&Path>,
-    copies: &Copies,
-    recipe: &str,
-    verdict: Verdict,
-    message: &str,
-) -> WrittenOutputs {
-    let outcome = RunOutcome::new(verdict, verdict.as_str(), message);
-    let mut code = exit::code(&outcome);
+/// Writes the outputs of a run that never started: `result.json` and JUnit. `outcome`: why.
+pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, outcome: &RunOutcome) -> WrittenOutputs {
+    let (verdict, message) = (outcome.verdict, outcome.message.as_str());
+    let mut code = exit::code(outcome);
     let mut problems = Vec::new();
     let mut ending = Ending {
         exit_code: i32::from(code),
@@ -283,7 +309,11 @@ pub fn write_unstarted(
             .artefacts
             .insert("result".to_owned(), dir.join("result.json").display().to_string());
     }
-    let mut object = result::unstarted(verdict, recipe, message, &ending);
+    let mut object = RunResult {
+        reason: outcome.reason.clone(),
+        partial: outcome.partial,
+        ..result::unstarted(verdict, recipe, message, &ending)
+    };
     if let Some(dir) = dir {
         noted(replace(&dir.join("result.json"), object.to_pretty().as_bytes()));
     }

@@ -1,7 +1,7 @@
 //! The reasons why a command cannot start, and their exit codes.
 
 use super::exit;
-use crate::base::outcome::Verdict;
+use crate::base::outcome::{RunOutcome, Verdict};
 use crate::diag::{self, Diagnostic, SourceFiles};
 use crate::journal::JournalError;
 use serde::Serialize;
@@ -22,6 +22,9 @@ pub enum Refusal {
     /// Something could not be written: exit code 9.
     #[error("{0}")]
     Output(String),
+    /// A signal or the wall-clock limit came before the run began: the code of that outcome.
+    #[error("{}", .0.message)]
+    Interrupted(RunOutcome),
 }
 
 impl Refusal {
@@ -51,6 +54,7 @@ impl Refusal {
             Refusal::Invalid(_) => exit::INVALID,
             Refusal::Environment(_) => exit::ENVIRONMENT,
             Refusal::Output(_) => exit::OUTPUT,
+            Refusal::Interrupted(outcome) => exit::code(outcome),
         }
     }
 
@@ -61,6 +65,22 @@ impl Refusal {
             Refusal::Invalid(_) => Verdict::Invalid,
             Refusal::Environment(_) => Verdict::Environment,
             Refusal::Output(_) => Verdict::Output,
+            Refusal::Interrupted(outcome) => outcome.verdict,
+        }
+    }
+
+    /// How a run that could not start ended; `message`: the text of this refusal as it may be shown.
+    pub fn outcome(&self, message: &str) -> RunOutcome {
+        let message = message.to_owned();
+        match self {
+            Refusal::Interrupted(outcome) => RunOutcome {
+                message,
+                ..outcome.clone()
+            },
+            _ => RunOutcome {
+                partial: false,
+                ..RunOutcome::new(self.verdict(), self.verdict().as_str(), message)
+            },
         }
     }
 }

@@ -368,9 +368,17 @@ pub async fn recipe_plan(
     let mut noted = Vec::new();
     let recipe = recipe::parse(files, file, &mut noted).map_err(|problems| Refusal::of_problems(&problems, files))?;
     let unknown = match typed.sketch {
-        // What is only shown starts no tool.
+        // What is only shown starts no tool and asks no model.
         true => Vec::new(),
-        false => foresee::unknown_tools(&recipe),
+        false => {
+            let models = match typed.overrides.model {
+                Some(_) => Vec::new(),
+                None => foresee::unknown_models(&recipe),
+            };
+            let mut unknown = [models, foresee::unknown_tools(&recipe)].concat();
+            diag::diagnostic::sort(&mut unknown);
+            unknown
+        }
     };
     if !unknown.is_empty() {
         return Err(Refusal::of_problems(&unknown, files));

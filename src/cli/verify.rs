@@ -104,7 +104,7 @@ fn unknown_entries(dir: &Path, own: &[&str], shown: &dyn Fn(&str) -> String, pro
     let mut names: Vec<String> = entries
         .filter_map(Result::ok)
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| !own.contains(&name.as_str()) && !is_output(name) && !is_draft(name))
+        .filter(|name| !own.contains(&name.as_str()) && !is_output(name) && !artefacts::is_draft(name))
         .collect();
     names.sort();
     let unknown = names
@@ -115,12 +115,6 @@ fn unknown_entries(dir: &Path, own: &[&str], shown: &dyn Fn(&str) -> String, pro
 
 fn is_output(name: &str) -> bool {
     ReportFile::ALL.into_iter().any(|format| format.file() == Some(name))
-}
-
-/// Whether an entry has the name of an output that is being written, as a kill leaves it behind.
-fn is_draft(name: &str) -> bool {
-    let rest = name.strip_prefix(".tmp");
-    rest.is_some_and(|rest| rest.len() == 6 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
 /// Verifies the blobs and kept results that the journal names.
@@ -189,6 +183,8 @@ fn compatible(journal: &Journal, head: &JournalHead) -> Result<(), String> {
         head: head.head.clone(),
         dir: String::new(),
         adopted: false,
+        open: false,
+        copies: BTreeMap::new(),
     };
     match journal.lacks(&known) {
         None => Ok(()),
@@ -226,6 +222,10 @@ fn of_result(
     sealed(&value, &head, journal.keyed, problems)?;
     let digests = strings(stored.get("digests"));
     let whole = head.events == journal.events.len() as u64;
+    let goes_on = journal.run().and_then(state::head).is_some_and(|head| head.open);
+    if whole && journal.torn && !goes_on {
+        problems.push("journal.jsonl has bytes behind its last event, where result.json says that it ends".to_owned());
+    }
     digested(home, &digests, whole, problems)?;
     if !whole {
         if is_finished(journal) {

@@ -7,10 +7,10 @@ use super::deps::Deps;
 use super::ledger::Ledger;
 use super::preconditions::Preconditions;
 use super::run_error::RunError;
-use super::state::RunState;
+use super::state::{MOST_NAMED, RunState};
 use super::verdict::first_names;
 use crate::base::event::{EventKind, PatchTaken, PutBack};
-use crate::base::outcome::RunOutcome;
+use crate::base::outcome::{RunOutcome, Verdict};
 use crate::journal::{JournalError, artefacts};
 use crate::policy::{ChangeRuling, rule_change};
 use crate::process::change_times;
@@ -26,9 +26,7 @@ const MOST_FLUSH: Duration = Duration::from_secs(10);
 pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions) -> Result<(), RunError> {
     ground.prepare_for_effects(ledger).await?;
     let Some(baseline) = &ground.baseline else {
-        return Err(RunError::Environment(
-            "there is no baseline to compare the tree with".to_owned(),
-        ));
+        return Err(no_baseline());
     };
     // Background commands are stopped meanwhile, so that the tree does not change between snapshot and ruling.
     let _still = deps.scope.jobs.freeze();
@@ -147,6 +145,36 @@ pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> 
     Ok(ledger.sync_behind()?)
 }
 
+/// Restores what the command of a check has changed in the tree, so that the next check and the verdict see the tree that
+/// is delivered. Returns the paths, at most [`MOST_NAMED`]. Nothing else may have run since the last measurement.
+pub async fn undo_check(deps: &Deps, state: &RunState, check: &str) -> Result<Vec<String>, RunError> {
+    let Some(tree) = state.tree() else {
+        return Err(no_baseline());
+    };
+    let before = Snapshot { tree: tree.to_owned() };
+    let _still = deps.scope.jobs.freeze();
+    let exact = !has_live_writers(deps) || flush(deps).await;
+    let restored = deps.shadow.revert(&before, exact).await.map_err(trouble)?;
+    if restored.failed.is_empty() {
+        return Ok(restored.done.into_iter().take(MOST_NAMED).collect());
+    }
+    let failed: Vec<String> = restored
+        .failed
+        .iter()
+        .map(|(path, why)| format!("{path} ({why})"))
+        .collect();
+    let message = format!(
+        "check {check} changed files that could not be put back: {}; look at these files before the tree is used, and let git ignore \
+         them if the check is meant to write them",
+        first_names(failed.iter().map(String::as_str))
+    );
+    Err(RunError::Ended(RunOutcome::new(
+        Verdict::Denied,
+        "not_put_back",
+        message,
+    )))
+}
+
 /// At the end of the run: restores what is not allowed and takes the final patch. `wrote`: something that the record
 /// does not show may have written to the tree.
 pub async fn settle(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, wrote: bool) -> Result<(), RunError> {
@@ -163,6 +191,10 @@ pub async fn settle(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions
     Ok(())
 }
 
+fn no_baseline() -> RunError {
+    RunError::Environment("there is no baseline to compare the tree with".to_owned())
+}
+
 fn trouble(why: String) -> RunError {
     RunError::Environment(format!("the changes cannot be read: {why}"))
 }
@@ -171,13 +203,14 @@ fn snapshot(tree: Option<&str>, base: &Snapshot) -> Snapshot {
     tree.map_or_else(|| base.clone(), |tree| Snapshot { tree: tree.to_owned() })
 }
 
-/// Whether nothing but checks ran since the last measurement.
+/// Whether nothing but checks of an earlier version ran since the last measurement, which put nothing back.
 fn only_checks_ran(deps: &Deps, state: &RunState) -> bool {
     state.littered && !state.touched && !deps.scope.jobs.any_running()
 }
 
-/// The paths in `now` that only checks changed: changed while nothing but checks ran, and not changed by the run before
-/// or after. If a background command runs beside the checks, all changes count as the run's.
+/// The paths in `now` that only checks of an earlier version changed, in a run that began with it: changed while nothing
+/// but checks ran, and not changed by the run before or after. If a background command runs beside the checks, all
+/// changes count as the run's.
 async fn left_behind(
     deps: &Deps,
     state: &RunState,
@@ -205,8 +238,8 @@ async fn left_behind(
     Ok(left)
 }
 
-/// Warns at the end about files that the patch leaves out: files that only checks changed, and files that the run
-/// edited although git ignores them.
+/// Warns at the end about what the patch leaves out: what checks changed, and files that the run edited although git
+/// ignores them.
 pub async fn warn_left_out_of_patch(
     deps: &Deps,
     ledger: &mut Ledger,
@@ -222,6 +255,18 @@ pub async fn warn_left_out_of_patch(
         let message = format!(
             "files that only checks changed are left out of the patch: {}",
             first_names(left.iter().map(String::as_str))
+        );
+        ledger.record(EventKind::Warned {
+            code: "left_by_checks".to_owned(),
+            message,
+        })?;
+    }
+    let back = &ledger.state.put_back_after;
+    if !back.is_empty() {
+        let message = format!(
+            "what checks changed in the tree was put back when they ended: {}; let git ignore what they are meant to leave, or make it \
+             in a `run` step",
+            first_names(back.keys().map(String::as_str))
         );
         ledger.record(EventKind::Warned {
             code: "left_by_checks".to_owned(),

@@ -15,6 +15,7 @@ use crate::process::{self, Finished, Invocation, Spawn};
 use crate::recipe::plan::ChangeLimits;
 use crate::workspace::Workspace;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,10 +38,13 @@ pub struct AuthorCommand<'a> {
     pub stdin: Option<String>,
     /// Whether standard output is read by a program: it is captured apart from stderr, and at greater length.
     pub is_answer: bool,
+    /// Whether it is a check: what it leaves in its home and temporary directory is removed when it ends.
+    pub is_check: bool,
 }
 
-/// Runs a command of the author: no policy rule applies to it, but the sandbox confines it, with a home of its own. A
-/// command of several lines ends at the first line that fails.
+/// Runs a command of the author: no policy rule applies to it, but the sandbox confines it, with a home of its own. That
+/// of steps is one for all of them, that of a check is a copy of it for this check alone. A command of several lines ends
+/// at the first line that fails.
 pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) -> Result<Finished, RunError> {
     let AuthorCommand { text, time, .. } = what;
     let program = match text.trim().contains('\n') {
@@ -69,9 +73,16 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) 
         writes: crate::base::grant::Writes::Tree,
         judge: None,
     };
-    let confinement = confinement(deps)?.of_side(Side::Author);
+    let not_run = |why: String| RunError::Environment(format!("the command `{text}` could not be run: {why}"));
+    let (confinement, check) = match what.is_check {
+        true => confinement(deps)?.of_check().await.map_err(not_run)?,
+        false => (confinement(deps)?.of_side(Side::Author), None),
+    };
     let done = ledger.watch(process::run(spawn, &confinement)).await;
-    done.map_err(|error| RunError::Environment(format!("the command `{text}` could not be run: {error}")))
+    if let Some(check) = check {
+        check.end().await.map_err(RunError::Environment)?;
+    }
+    done.map_err(|error| not_run(error.to_string()))
 }
 
 /// Checks that the run's changes keep within their bounds.
@@ -140,6 +151,38 @@ pub fn of_command(name: &str, text: &str, finished: &Finished) -> CheckResult {
         exit: Some(exit.clone()),
         took_ms: finished.took.as_millis() as u64,
         of_answer: false,
+    }
+}
+
+/// The result of a check. If it failed and names a file that is missing because an earlier check had made it, its message
+/// says so. `put_back`: paths that checks had changed, each with the name of the check.
+pub fn with_missing_file(made: CheckResult, put_back: &BTreeMap<String, String>, workspace: &Workspace) -> CheckResult {
+    if made.passed || put_back.is_empty() {
+        return made;
+    }
+    let ends = |c: char| c.is_whitespace() || "'\"`,;:()[]{}<>=|&".contains(c);
+    let words = [&made.what, &made.message, &made.output]
+        .into_iter()
+        .flat_map(|text| text.split(ends))
+        .map(|word| word.trim_start_matches("./"));
+    let is_end_of = |word: &str, path: &str| word.strip_suffix(path).is_some_and(|above| above.ends_with('/'));
+    let named = |word: &str| match word.starts_with('/') {
+        true => put_back.iter().find(|(path, _)| is_end_of(word, path)),
+        false => put_back.get_key_value(word),
+    };
+    let is_missing = |path: &str| std::fs::symlink_metadata(workspace.root().join(path)).is_err();
+    let told = words
+        .filter_map(named)
+        .find(|(path, by)| **by != made.name && is_missing(path))
+        .map(|(path, by)| {
+            format!(
+                "{}; {path}, which check {by} had made, was removed when that check ended: let git ignore it, or make it in a `run` step",
+                made.message
+            )
+        });
+    match told {
+        Some(message) => CheckResult { message, ..made },
+        None => made,
     }
 }
 
@@ -281,6 +324,45 @@ mod tests {
             assert_eq!(told, Err(format!("{path} was changed")));
         }
         assert!(changed(&bounds, Some(&patch(&[("a/latest.js", None, 1)]))).is_ok());
+    }
+
+    #[test]
+    fn a_failed_check_tells_which_file_of_an_earlier_check_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a.txt"), "as before").unwrap();
+        let workspace = Workspace::open(dir.path()).unwrap();
+        let put_back = [("a.txt", "tests"), ("out/app.js", "build"), ("report.xml", "tests")];
+        let put_back: BTreeMap<String, String> = put_back.map(|(path, by)| (path.to_owned(), by.to_owned())).into();
+        let told = |name: &str, passed: bool, what: &str, output: &str| {
+            let made = CheckResult {
+                passed,
+                output: output.to_owned(),
+                ..without_program(name, what.to_owned(), Err("exit code 1".to_owned()), false)
+            };
+            with_missing_file(made, &put_back, &workspace).message
+        };
+        let report = "exit code 1; report.xml, which check tests had made, was removed";
+        let app = "exit code 1; out/app.js, which check build had made, was removed";
+        for (what, output, begins) in [
+            ("file report.xml", "", report),
+            ("test -s ./report.xml", "", report),
+            ("run", "open '/ws/out/app.js': no such file", app),
+        ] {
+            let message = told("last", false, what, output);
+            assert!(message.starts_with(begins), "{message}");
+        }
+        for (name, passed, output) in [
+            (
+                "last",
+                false,
+                "no old-report.xml, no /ws/myreport.xml, no report.xml.bak",
+            ),
+            ("last", false, "a.txt, which is there"),
+            ("tests", false, "its own report.xml"),
+            ("last", true, "report.xml"),
+        ] {
+            assert_eq!(told(name, passed, "run", output), "exit code 1", "{output}");
+        }
     }
 
     #[test]

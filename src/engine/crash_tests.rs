@@ -262,6 +262,8 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
                     took_ms: 0,
                     of_answer: false,
                 },
+                // Earlier versions put nothing back, and measured the tree after the checks.
+                put_back: (record.state.progress.attempt % 2 == 1).then(Vec::new),
             })
         }
         Next::Judge => record.put(EventKind::ResponseJudged {
@@ -316,6 +318,7 @@ fn drive(record: &mut Record, world: &mut World, plan: &Plan) -> Result<RunOutco
         record.put(EventKind::Resumed {
             by: "reviewer".to_owned(),
             model: "m".to_owned(),
+            policies: Vec::new(),
         })?;
         let waiting = record
             .state

@@ -56,6 +56,11 @@ impl Deps {
         }
         self.interrupt.outcome(&self.plan)
     }
+
+    /// The outcome if a signal or the wall clock ended the run so that reading the tree was given up.
+    pub fn cut_off(&self) -> Option<RunOutcome> {
+        self.shadow.was_cut_off().then(|| self.interrupted()).flatten()
+    }
 }
 
 /// The task that takes the baseline while the first request is under way.
@@ -89,6 +94,11 @@ impl Interrupt {
 
     /// The outcome of the interruption, if there was one.
     pub fn outcome(&self, plan: &Plan) -> Option<RunOutcome> {
+        self.ending(plan.budget.wall_ms.unwrap_or_default())
+    }
+
+    /// Like [`Interrupt::outcome`], with a wall-clock limit of this many milliseconds.
+    pub fn ending(&self, wall_ms: u64) -> Option<RunOutcome> {
         match self.cause.load(Ordering::SeqCst) {
             0 => None,
             number if number > 0 => {
@@ -107,11 +117,10 @@ impl Interrupt {
                 Some(outcome)
             }
             _ => {
-                let allowed = plan.budget.wall_ms.unwrap_or_default();
                 let hit = crate::base::budget::LimitHit {
                     limit: "wall".to_owned(),
-                    spent: allowed,
-                    allowed,
+                    spent: wall_ms,
+                    allowed: wall_ms,
                 };
                 Some(RunOutcome::limit(&hit))
             }

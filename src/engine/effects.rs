@@ -27,6 +27,10 @@ use crate::recipe::template;
 use crate::workspace::at_references;
 use std::time::{Duration, Instant};
 
+/// What is said of a run whose tree could not be read in the short time after its end.
+const UNRECORDED: &str =
+    "what changed since the last snapshot of the tree is in no patch and was not checked against the policy";
+
 /// Records that a step begins.
 pub fn begin(deps: &Deps, ledger: &mut Ledger, index: usize) -> Result<(), RunError> {
     let step = step(deps, index)?;
@@ -87,6 +91,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondi
         time: Duration::from_millis(*timeout_ms),
         stdin: None,
         is_answer: step.checks_answer(),
+        is_check: false,
     };
     let finished = checks::command(deps, ledger, what).await?;
     stop_if_interrupted(deps)?;
@@ -238,7 +243,7 @@ fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), RunError>
 
 /// Performs the check with this index. Background commands that may write the workspace are ended before: one could show
 /// a check another tree than the one that was measured. If there were any, the tree is measured again instead, and the
-/// check is made next.
+/// check is made next. What the check itself changes is put back when it has ended.
 pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, index: usize) -> Result<(), RunError> {
     let step = step(deps, ledger.state.step)?;
     let Some(check) = step.checks.get(index) else {
@@ -256,6 +261,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
         })?;
         return changes::measure(deps, ledger, ground).await;
     }
+    let mut put_back = None;
     let result = match &check.what {
         CheckWhat::Run { command, timeout_ms } | CheckWhat::AnswerRun { command, timeout_ms } => {
             ground.prepare_for_commands(deps, ledger).await?;
@@ -267,8 +273,13 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
                 time: Duration::from_millis(*timeout_ms),
                 stdin: of_answer.then(|| next::answer(&ledger.state, &deps.plan)),
                 is_answer: false,
+                is_check: true,
             };
-            let finished = checks::command(deps, ledger, what).await?;
+            let finished = checks::command(deps, ledger, what).await;
+            // Also where the check did not come to its end.
+            let changed = changes::undo_check(deps, &ledger.state, &check.name).await;
+            let finished = finished?;
+            put_back = Some(changed?);
             stop_if_interrupted(deps)?;
             exec::record_undone(ledger, (None, Some(&step.id), true), &finished.undone)?;
             stop_if_missing(deps, &format!("check {}", check.name), &finished)?;
@@ -276,13 +287,17 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
                 of_answer,
                 ..checks::of_command(&check.name, &text, &finished)
             };
+            let made = checks::with_missing_file(made, &ledger.state.put_back_after, &deps.workspace);
             let attempt = ledger.state.progress.attempt;
             let (made, differs) = replayed_results::check(deps.provider.recorded(), &step.id, attempt, made);
             warn_of(ledger, differs)?;
             made
         }
         CheckWhat::Changed(bounds) => checks::of_changes(&check.name, bounds, ledger.state.patch.as_ref()),
-        CheckWhat::File { path, contains } => checks::of_file(&check.name, path, contains.as_deref(), &deps.workspace),
+        CheckWhat::File { path, contains } => {
+            let made = checks::of_file(&check.name, path, contains.as_deref(), &deps.workspace);
+            checks::with_missing_file(made, &ledger.state.put_back_after, &deps.workspace)
+        }
         CheckWhat::AnswerSchema { schema } => {
             checks::of_answer(&check.name, &next::answer(&ledger.state, &deps.plan), schema)
         }
@@ -291,6 +306,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
         step: step.id.clone(),
         attempt: ledger.state.progress.attempt,
         check: result,
+        put_back,
     })?;
     Ok(ledger.sync_behind()?)
 }
@@ -347,11 +363,22 @@ pub async fn finish(
         Err(RunError::Journal(error)) => return Err(error),
         Err(RunError::Ended(other)) => outcome = outcome.and(other),
         Err(RunError::Environment(why)) => {
+            let cut_off = deps.cut_off();
+            let message = match &cut_off {
+                Some(_) => format!("{UNRECORDED}: {why}"),
+                None => why,
+            };
             ledger.record(EventKind::Warned {
                 code: "patch".to_owned(),
-                message: why.clone(),
+                message: message.clone(),
             })?;
-            outcome = outcome.and(RunOutcome::new(Verdict::Environment, "patch", why));
+            match cut_off {
+                Some(ended) => {
+                    outcome = outcome.and(ended);
+                    outcome.message = format!("{}; {message}", outcome.message);
+                }
+                None => outcome = outcome.and(RunOutcome::new(Verdict::Environment, "patch", message)),
+            }
         }
     }
     if outcome.verdict.is_success() && !ledger.state.stale() {
@@ -363,7 +390,7 @@ pub async fn finish(
     changes::warn_left_out_of_patch(deps, ledger, &mut outcome).await?;
     let spent = ledger.state.spent.clone();
     ledger.record(EventKind::RunFinished { outcome, spent })?;
-    ledger.sync()
+    ledger.sync_with_head()
 }
 
 /// Elapsed time in milliseconds.

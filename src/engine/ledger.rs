@@ -6,6 +6,7 @@ use crate::base::secret::Redactor;
 use crate::journal::{JournalError, JournalWriter};
 use crate::tools::LiveSender;
 use jiff::Timestamp;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
@@ -56,6 +57,11 @@ impl Ledger {
         let mut ledger = Self::over(writer, sinks, redactor);
         ledger.state = RunState::fold(&events);
         ledger.seq = events.len() as u64;
+        for sink in &mut ledger.sinks {
+            for event in &events {
+                sink.on_earlier(event);
+            }
+        }
         Ok(ledger)
     }
 
@@ -101,6 +107,17 @@ impl Ledger {
     /// Returns once everything recorded is on disk.
     pub fn sync(&mut self) -> Result<(), JournalError> {
         self.writer.sync()
+    }
+
+    /// Like `sync`, for events that count only once this machine has recorded them: a resume with a person's answers, and
+    /// the end of the run.
+    pub fn sync_with_head(&mut self) -> Result<(), JournalError> {
+        self.writer.sync_with_head()
+    }
+
+    /// Records where the outputs are that flags named, for a later resume.
+    pub fn remember(&mut self, copies: BTreeMap<String, String>) {
+        self.writer.remember(copies);
     }
 
     /// Continues in another directory; the files beside the journal are moved with it.

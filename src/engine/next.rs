@@ -84,7 +84,7 @@ pub fn next(state: &RunState, plan: &Plan) -> Next {
         return finish(state, plan);
     };
     match state.phase {
-        Phase::Between if state.was_green() || failed_step(state).is_some() => finish(state, plan),
+        Phase::Between if failed_step(state).is_some() => finish(state, plan),
         Phase::Between => Next::Begin(state.step),
         Phase::Opened => open(state, plan, step),
         Phase::Prompting => match state.progress.attempt {
@@ -175,12 +175,12 @@ fn open(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
 }
 
 /// Performs the check with this index. Before the first check, the tree is measured and changes that no rule allows are
-/// put back. It is measured again after the last one, so that changes made by the checks' commands are not attributed
-/// to the run.
+/// put back. What the check itself changes is put back when it ends, so that each one sees the tree that is delivered.
 fn check(state: &RunState, step: &PlanStep, index: usize) -> Next {
     let look = match step.checks.get(index).map(|check| &check.what) {
-        Some(CheckWhat::Changed(_)) => state.stale(),
-        Some(CheckWhat::Run { .. } | CheckWhat::File { .. } | CheckWhat::AnswerRun { .. }) => state.touched,
+        Some(CheckWhat::Changed(_) | CheckWhat::Run { .. } | CheckWhat::File { .. } | CheckWhat::AnswerRun { .. }) => {
+            state.stale()
+        }
         Some(CheckWhat::AnswerSchema { .. }) | None => false,
     };
     if look { Next::Measure } else { Next::Check(index) }

@@ -79,7 +79,9 @@ impl Recording {
                 EventKind::Ran { step, output, .. } => {
                     beside.steps.insert(step.clone(), output.clone());
                 }
-                EventKind::Checked { step, attempt, check } => {
+                EventKind::Checked {
+                    step, attempt, check, ..
+                } => {
                     let key = (step.clone(), *attempt, check.name.clone());
                     beside.checks.insert(key, check.clone());
                 }

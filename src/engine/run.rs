@@ -35,7 +35,9 @@ pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Preconditions) ->
             Err(RunError::Journal(error)) => return Err(error),
             Err(RunError::Ended(outcome)) => effects::finish(deps, ledger, &mut ground, outcome).await?,
             Err(RunError::Environment(why)) => {
-                let outcome = RunOutcome::new(Verdict::Environment, "environment", why);
+                // If the tree could not be read only because the run has ended, closing it tells what is missing.
+                let environment = || RunOutcome::new(Verdict::Environment, "environment", why);
+                let outcome = deps.cut_off().unwrap_or_else(environment);
                 effects::finish(deps, ledger, &mut ground, outcome).await?;
             }
         }

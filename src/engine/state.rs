@@ -4,6 +4,8 @@ mod calls;
 mod changes;
 pub mod replies;
 
+pub use changes::MOST_NAMED;
+
 use super::history_size::{Reported, size};
 use super::stuck_detection::{Sameness, echoes};
 use crate::base::budget::Spent;
@@ -172,8 +174,11 @@ pub struct RunState {
     pub not_put_back: Vec<String>,
     /// Changes of the author's own commands that end the run: denied ones, and those that could not be undone.
     pub refused_commands: Vec<(StepId, Undone)>,
-    /// Whether checks ran since the last measurement; changes made meanwhile are attributed to them.
+    /// Whether checks ran since the last measurement that may have left changes in the tree, as those of earlier versions
+    /// did; changes made meanwhile are attributed to them.
     pub littered: bool,
+    /// What checks changed in the tree and was put back, each path with the last of these checks; at most 1,000.
+    pub put_back_after: BTreeMap<String, String>,
     /// How often in a row the same calls had the same results.
     pub repeats: u32,
     sameness: Sameness,
@@ -227,8 +232,9 @@ impl RunState {
             EventKind::CallFinished {
                 call, state, output, ..
             } => self.call_finished(call, *state, output),
-            EventKind::Checked { check, .. } => {
-                self.littered |= check.exit.is_some();
+            EventKind::Checked { check, put_back, .. } => {
+                self.littered |= check.exit.is_some() && put_back.is_none();
+                self.note_put_back(&check.name, put_back.as_deref().unwrap_or_default());
                 self.progress.checks.push(check.clone());
             }
             EventKind::ResponseJudged { errors, .. } => self.progress.judged = Some(errors.clone()),
@@ -289,7 +295,8 @@ impl RunState {
                 discarded: Some(discarded),
                 ..
             } => self.charge(0, discarded.usage, discarded.cost_micros),
-            EventKind::Undone { .. } | EventKind::Retried { .. } | EventKind::Suspended { .. } => {}
+            EventKind::Suspended { calls } => self.suspended(calls),
+            EventKind::Undone { .. } | EventKind::Retried { .. } => {}
         }
     }
 
@@ -484,12 +491,5 @@ impl RunState {
         plan.steps
             .get(self.step)
             .map_or_else(|| StepId::from("end"), |step| step.id.clone())
-    }
-
-    /// Whether the checks of a step passed before the model was asked, which ends the run.
-    pub fn was_green(&self) -> bool {
-        self.results
-            .iter()
-            .any(|(_, result)| result.status == StepStatus::Skipped && !result.was_not_wanted())
     }
 }

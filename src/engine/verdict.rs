@@ -42,9 +42,9 @@ pub fn refused_end(state: &RunState) -> Option<RunOutcome> {
             .iter()
             .map(|(_, undone)| undone.clone())
             .collect();
-        let reason = match undone.iter().all(|undone| undone.restored) {
-            true => "deny_rule",
-            false => "not_put_back",
+        let reason = match undone.iter().find(|undone| !undone.restored).or(undone.first()) {
+            Some(first) if first.restored => first.code.clone(),
+            _ => "not_put_back".to_owned(),
         };
         let message = format!("step {step} changed what the policy denies: {}", described(&undone));
         return Some(RunOutcome::new(Verdict::Denied, reason, message));
@@ -102,10 +102,25 @@ fn was_skipped(state: &RunState, step: &PlanStep) -> bool {
     results.any(|(id, result)| *id == step.id && result.was_not_wanted())
 }
 
+/// The steps that ask a model.
+fn asking(plan: &Plan) -> impl Iterator<Item = &PlanStep> {
+    plan.steps
+        .iter()
+        .filter(|step| matches!(step.work, StepWork::Prompt { .. }))
+}
+
 /// Whether every step that asks a model was skipped by its condition, so that nothing had to be done.
 fn nothing_was_wanted(state: &RunState, plan: &Plan) -> bool {
-    let asks = |step: &&PlanStep| matches!(step.work, StepWork::Prompt { .. });
-    plan.asks() && plan.steps.iter().filter(asks).all(|step| was_skipped(state, step))
+    plan.asks() && asking(plan).all(|step| was_skipped(state, step))
+}
+
+/// Whether every step that asks a model was skipped, by its condition or because its checks passed already.
+fn no_model_was_needed(state: &RunState, plan: &Plan) -> bool {
+    let skipped = |step: &PlanStep| {
+        let mut results = state.results.iter();
+        results.any(|(id, result)| *id == step.id && result.status == StepStatus::Skipped)
+    };
+    plan.asks() && asking(plan).all(skipped)
 }
 
 /// The outcome of a run whose steps are done and whose changes are measured; the strictest reason wins.
@@ -141,7 +156,7 @@ pub fn outcome(state: &RunState, plan: &Plan) -> RunOutcome {
         return RunOutcome::new(Verdict::Failed, "approved_call_failed", what);
     }
     match (plan.expect, state.changed()) {
-        (Expect::Change, false) if !state.was_green() && !nothing_was_wanted(state, plan) => {
+        (Expect::Change, false) if !no_model_was_needed(state, plan) => {
             let what = "a change was expected and nothing changed";
             let failed = RunOutcome::new(Verdict::Failed, "expect", what);
             return refused(what).unwrap_or(failed);
@@ -192,6 +207,7 @@ mod tests {
         state.apply(&EventKind::Resumed {
             by: "t".to_owned(),
             model: "m".to_owned(),
+            policies: Vec::new(),
         });
         refused_end(&state).map(|outcome| format!("{}: {}", outcome.reason, outcome.message))
     }
@@ -207,7 +223,9 @@ mod tests {
             not_back.starts_with("not_put_back: ") && not_back.contains("could not be undone"),
             "{not_back}"
         );
-        assert_eq!(end(None, false, undone("protected_path", true)), None);
+        let protected = end(None, false, undone("protected_path", true)).unwrap();
+        assert!(protected.starts_with("protected_path: "), "{protected}");
+        assert_eq!(end(None, true, undone("protected_path", true)), None, "the check has failed");
         assert_eq!(end(None, true, undone("deny_rule", true)), None, "the check has failed");
         assert!(end(None, true, undone("deny_rule", false)).is_some());
         assert_eq!(

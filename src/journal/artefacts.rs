@@ -84,6 +84,51 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Whether writing a file that the user named replaces it, so that it can be written again. A device or a pipe would get
+/// the bytes twice.
+pub fn is_replaced(path: &Path) -> bool {
+    matches!(destination(path), Ok((_, Destination::File(_))))
+}
+
+/// Why a file that the user named cannot be written, and what to do, as far as that can be told before. Changes nothing.
+pub fn unwritable(path: &Path) -> Option<String> {
+    let file = match destination(path) {
+        Err(error) => return Some(format!("cannot be written ({error}): name another file")),
+        Ok((_, Destination::Open)) => {
+            return match std::fs::metadata(path) {
+                Ok(found) if found.is_dir() => Some("is a directory: name a file".to_owned()),
+                Ok(_) => None,
+                Err(error) => Some(format!("cannot be written ({error}): name another file")),
+            };
+        }
+        Ok((_, Destination::File(file))) => file,
+    };
+    let why = unmakeable(file.parent()?)?;
+    Some(format!("cannot be written, because {why}: name a file elsewhere"))
+}
+
+/// Why files cannot be made in a directory, which is created if it does not exist. Changes nothing.
+pub fn unmakeable(dir: &Path) -> Option<String> {
+    let mut at = dir;
+    let found = loop {
+        match std::fs::metadata(at) {
+            Ok(found) => break found,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                at = at.parent()?;
+            }
+            Err(error) => return Some(format!("{}: {error}", at.display())),
+        }
+    };
+    if !found.is_dir() {
+        return Some(format!("{} is a file", at.display()));
+    }
+    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    match rustix::fs::access(at, access) {
+        Ok(()) => None,
+        Err(error) => Some(format!("{}: {}", at.display(), io::Error::from(error))),
+    }
+}
+
 /// The links that a file which the user named leads through, as absolute paths. Links above the last component of a
 /// path do not count.
 pub fn links(path: &Path) -> Vec<PathBuf> {
@@ -130,6 +175,26 @@ fn write_open(path: &Path, bytes: &[u8]) -> io::Result<()> {
         }
     }
     std::fs::write(path, bytes)
+}
+
+/// Whether this is the name of a file that is being written, as a kill leaves it behind.
+pub fn is_draft(name: &str) -> bool {
+    let rest = name.strip_prefix(".tmp");
+    rest.is_some_and(|rest| rest.len() == 6 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+}
+
+/// Removes the files that a killed process was writing in `dir`. Only for a directory that nobody else writes to now.
+pub fn remove_drafts(dir: &Path) {
+    if !std::fs::symlink_metadata(dir).is_ok_and(|found| found.is_dir()) {
+        return;
+    }
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && entry.file_name().to_str().is_some_and(is_draft) {
+            // One that stays does no harm.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Writes a file atomically, replacing whatever has its name, and creates its directories.

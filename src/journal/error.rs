@@ -12,6 +12,12 @@ pub enum JournalError {
     /// What the user named is the directory of a batch: exit code 8.
     #[error("no journal in {dir}, which is the directory of a batch: name the directory of one run in it, {run}")]
     Batch { dir: String, run: String },
+    /// A run that was refused before it had a journal: exit code 8.
+    #[error(
+        "the run in {dir} ended as {verdict} before it began, so nothing of it can be resumed, replayed, verified or delivered: \
+         `overnight report {dir} --format result` says why"
+    )]
+    NeverBegan { dir: String, verdict: String },
     /// A workspace has no runs: exit code 8.
     #[error("{0} has no runs (those of --sample do not count)")]
     NoRuns(String),

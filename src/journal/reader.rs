@@ -1,5 +1,5 @@
 //! Reads a journal: checks the chain, ignores a torn last line, and compares the journal with the head recorded in this
-//! user's state directory. Writes nothing.
+//! user's state directory, which also decides which lines behind that head count. Writes nothing.
 
 use super::chain_key::{self, JournalKey};
 use super::error::JournalError;
@@ -24,6 +24,10 @@ pub struct Journal {
     pub keyed: bool,
     /// The hash of each line.
     pub links: Vec<String>,
+    /// Number of last lines that do not count, because this machine did not record them.
+    pub unrecorded: usize,
+    /// For each line, the bytes up to and including it.
+    ends: Vec<u64>,
 }
 
 impl Journal {
@@ -52,10 +56,68 @@ impl Journal {
             )),
         }
     }
+
+    /// Whether this user's state directory holds the head of exactly this journal, and the run began here, so that every
+    /// line of it was written here.
+    pub fn is_ours(&self) -> bool {
+        let head = self.run().and_then(state::head);
+        head.is_some_and(|head| !head.adopted && head.events == self.events.len() as u64 && head.head == self.chain)
+    }
+
+    /// Leaves out what does not count behind the recorded end, or says why it damages the journal.
+    ///
+    /// A process that is killed leaves lines whose head it could not record any more. But it records the head before it
+    /// acts on an answer of a person, before it goes on after a resume, and before it reports an end. So of these events
+    /// only the last lines can be unrecorded, and nothing came of them: they count as not written. Whatever else is behind
+    /// such a line, or behind a recorded end, was written by somebody else. With a key, its holder wrote every line.
+    fn end_at(&mut self, head: &Head) -> Result<(), String> {
+        let count = usize::try_from(head.events).unwrap_or(usize::MAX);
+        let more = self.events.get(count..).unwrap_or_default();
+        if self.keyed || more.is_empty() {
+            return Ok(());
+        }
+        let last = count.checked_sub(1).and_then(|last| self.events.get(last));
+        let has_ended = last.is_some_and(|event| matches!(event.kind, EventKind::RunFinished { .. }));
+        let first = more.iter().position(|event| needs_record(&event.kind));
+        let goes_on = head.open && first == Some(0);
+        let rest = first.and_then(|first| more.get(first..)).unwrap_or_default();
+        let of_a_kill = |event: &Event| needs_record(&event.kind) || matches!(event.kind, EventKind::Suspended { .. });
+        if (has_ended && !goes_on) || !rest.iter().all(of_a_kill) {
+            return Err(format!(
+                "it goes on behind event {}, where this machine's record of the run ends: somebody appended to it, or the run was \
+                 resumed on another machine. Take the run directory as it was left here; where a run goes from machine to machine, \
+                 set {} on all of them",
+                count.saturating_sub(1),
+                chain_key::KEY_VARIABLE
+            ));
+        }
+        if let Some(first) = first {
+            self.unrecorded = rest.len();
+            self.keep(count + first);
+        }
+        Ok(())
+    }
+
+    /// Keeps only so many lines.
+    fn keep(&mut self, count: usize) {
+        self.events.truncate(count);
+        self.links.truncate(count);
+        self.ends.truncate(count);
+        self.chain = self.links.last().cloned().unwrap_or_default();
+        self.whole_bytes = self.ends.last().copied().unwrap_or_default();
+    }
+}
+
+/// Whether nothing comes of an event before this machine has recorded it.
+fn needs_record(kind: &EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::Resumed { .. } | EventKind::Approved { .. } | EventKind::RunFinished { .. }
+    )
 }
 
 /// Reads the journal of a run directory. An error when the chain is broken, when it needs a key that this process does
-/// not have, or when this user's state directory records that the journal was longer or different.
+/// not have, or when this user's state directory records that the journal was longer or different, or had ended.
 pub fn read(dir: &Path) -> Result<Journal, JournalError> {
     let mut journal = read_alone(dir, chain_key::key()?)?;
     let Some(head) = journal.run().and_then(state::head) else {
@@ -65,13 +127,17 @@ pub fn read(dir: &Path) -> Result<Journal, JournalError> {
         // A running session may have appended more between the two reads.
         journal = read_alone(dir, chain_key::key()?)?;
     }
+    let damaged = |line, why| JournalError::Damaged {
+        path: dir.join(format::FILE).display().to_string(),
+        line,
+        why,
+    };
     if let Some(why) = journal.lacks(&head) {
-        return Err(JournalError::Damaged {
-            path: dir.join(format::FILE).display().to_string(),
-            line: journal.events.len(),
-            why: format!("{why}, according to the state directory of this user"),
-        });
+        let why = format!("{why}, according to the state directory of this user");
+        return Err(damaged(journal.events.len(), why));
     }
+    let next = usize::try_from(head.events).unwrap_or(usize::MAX).saturating_add(1);
+    journal.end_at(&head).map_err(|why| damaged(next, why))?;
     Ok(journal)
 }
 
@@ -108,6 +174,8 @@ pub fn read_alone(dir: &Path, key: Option<&JournalKey>) -> Result<Journal, Journ
         torn: false,
         keyed: false,
         links: Vec::new(),
+        unrecorded: 0,
+        ends: Vec::new(),
     };
     for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let Some(text) = line.strip_suffix(b"\n") else {
@@ -139,6 +207,7 @@ pub fn read_alone(dir: &Path, key: Option<&JournalKey>) -> Result<Journal, Journ
         journal.links.push(decoded.chain.clone());
         journal.chain = decoded.chain;
         journal.whole_bytes += line.len() as u64;
+        journal.ends.push(journal.whole_bytes);
     }
     if journal.events.is_empty() {
         return Err(JournalError::Missing(dir.display().to_string()));

@@ -2,7 +2,7 @@
 //! runs whose directory commands could reach. No command can reach this directory.
 //!
 //! ```text
-//! heads/RUN   {"run":ID,"events":N,"head":HEX,"dir":PATH,"adopted":true}
+//! heads/RUN   {"run":ID,"events":N,"head":HEX,"dir":PATH,"adopted":true,"open":true,"copies":{"patch":PATH}}
 //! runs/RUN/   journal.jsonl, blobs/, results/, git/, and `place`: the run directory for the outputs
 //! ```
 
@@ -12,6 +12,7 @@ use super::format;
 use super::place;
 use crate::base::ids::RunId;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -19,6 +20,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// Note in a run directory whose journal is in the state directory.
+pub const NOTE: &str = "journal.moved";
 const HEADS: &str = "heads";
 const MOVED: &str = "runs";
 /// In `runs/RUN`: the path of the run directory.
@@ -26,7 +29,7 @@ pub const PLACE: &str = "place";
 /// Limit of heads that are kept; beyond it, the oldest are removed.
 const HEADS_KEPT: usize = 10_000;
 /// Size limit of a state file that is read, in bytes.
-const SMALL: u64 = 16 << 10;
+const SMALL: u64 = 64 << 10;
 
 /// The recorded length and hash of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +46,13 @@ pub struct Head {
     /// the journal brought with it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopted: bool,
+    /// Whether a process of this machine goes on from here, so that it may have appended its first lines before it recorded
+    /// them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open: bool,
+    /// The absolute paths of the outputs that flags named: `patch`, `junit`, `transcript`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub copies: BTreeMap<String, String>,
 }
 
 /// Whether a run's id is usable as a file name: a journal from elsewhere may contain anything.
@@ -64,19 +74,20 @@ pub fn began(run: &RunId) -> bool {
 
 /// The recorded head of a run.
 pub fn head(run: &RunId) -> Option<Head> {
-    let text = small(&head_path(run)?).ok()?;
+    let text = bounded(&head_path(run)?, SMALL).ok()?;
     // Bytes after the first line are left over from a longer one.
     let head: Head = serde_json::from_slice(text.split(|byte| *byte == b'\n').next()?).ok()?;
     (head.run == *run).then_some(head)
 }
 
-fn small(path: &Path) -> io::Result<Vec<u8>> {
+/// The first bytes of a file. A link is refused, and a pipe is not waited for.
+pub(super) fn bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)?;
     let mut bytes = Vec::new();
-    file.take(SMALL).read_to_end(&mut bytes)?;
+    file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -87,6 +98,7 @@ pub(super) struct HeadFile {
     run: RunId,
     dir: String,
     adopted: bool,
+    copies: BTreeMap<String, String>,
 }
 
 impl HeadFile {
@@ -104,6 +116,7 @@ impl HeadFile {
             run: run.clone(),
             dir: String::new(),
             adopted,
+            copies: self::head(run).map(|known| known.copies).unwrap_or_default(),
         };
         head.move_to(journal);
         Ok(head)
@@ -114,14 +127,21 @@ impl HeadFile {
         self.dir = place::settled(journal).to_string_lossy().into_owned();
     }
 
-    /// The line that records the current length of the journal.
-    pub fn line(&self, events: u64, head: &str) -> Vec<u8> {
+    /// Adds the paths of outputs; one of the same name is replaced.
+    pub fn remember(&mut self, copies: BTreeMap<String, String>) {
+        self.copies.extend(copies);
+    }
+
+    /// The line that records the current length of the journal; `open` as in [`Head`].
+    pub fn line(&self, events: u64, head: &str, open: bool) -> Vec<u8> {
         let head = Head {
             run: self.run.clone(),
             events,
             head: head.to_owned(),
             dir: self.dir.clone(),
             adopted: self.adopted,
+            open,
+            copies: self.copies.clone(),
         };
         // Strings and a number always serialize.
         let mut line = serde_json::to_vec(&head).unwrap_or_default();
@@ -133,6 +153,11 @@ impl HeadFile {
     /// record ahead of the journal.
     pub fn write(&self, line: &[u8]) -> io::Result<()> {
         self.file.write_all_at(line, 0)
+    }
+
+    /// Returns when what was written is on the disk.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
     }
 
     pub fn try_clone(&self) -> io::Result<File> {
@@ -202,7 +227,7 @@ pub fn outputs_of(dir: &Path) -> Option<PathBuf> {
     if dir.parent() != Some(&moved) {
         return None;
     }
-    let text = small(&dir.join(PLACE)).ok()?;
+    let text = bounded(&dir.join(PLACE), SMALL).ok()?;
     Some(PathBuf::from(OsString::from_vec(text)))
 }
 

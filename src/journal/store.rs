@@ -3,12 +3,26 @@
 use super::{JournalError, artefacts, format, place, reader, state, writer};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
+use crate::base::outcome::Verdict;
 use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// The directory of a workspace that holds its runs.
 pub const RUNS: &str = ".overnight/runs";
+
+/// The time at the beginning of a run id.
+const STAMP: &str = "%Y%m%d-%H%M%S";
+
+/// How the schema of a run's result begins; a batch has a `result.json` of another one.
+const RESULT_SCHEMA: &str = "overnight/result/";
+
+/// Size limit of the result of a refused run, in bytes.
+const RESULT_BYTES: u64 = 1 << 20;
 
 /// The record of a batch in its directory.
 const BATCH_RECORD: &str = "batch.jsonl";
@@ -20,7 +34,7 @@ pub fn new_run_id(now: Timestamp) -> RunId {
     let mut random = [0_u8; 3];
     // Creating the directory detects a collision, so without random bytes one only becomes more likely.
     let _ = std::fs::File::open("/dev/urandom").and_then(|mut file| std::io::Read::read_exact(&mut file, &mut random));
-    let stamp = now.strftime("%Y%m%d-%H%M%S");
+    let stamp = now.strftime(STAMP);
     let [a, b, c] = random;
     RunId(format!("{stamp}-{a:02x}{b:02x}{c:02x}"))
 }
@@ -78,6 +92,14 @@ pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
             return Ok(dir);
         }
     }
+    for dir in [PathBuf::from(run), workspace.join(RUNS).join(run)] {
+        if let Some(refused) = refused(&dir) {
+            return Err(JournalError::NeverBegan {
+                dir: dir.display().to_string(),
+                verdict: refused.verdict.as_str().to_owned(),
+            });
+        }
+    }
     let known = state::is_plain(run).then(|| state::head(&RunId::from(run))).flatten();
     let known = known
         .map(|head| PathBuf::from(head.dir))
@@ -97,7 +119,8 @@ pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
     })
 }
 
-/// The directory of the newest run of a workspace; runs of samples do not count, because they are not runs on it.
+/// The directory of the newest run of a workspace, also of one that was refused before it began; runs of samples do not
+/// count, because they are not runs on it.
 ///
 /// # Errors
 /// The workspace has no runs, or they cannot be listed.
@@ -143,16 +166,19 @@ pub struct RunListing {
     pub verdict: String,
     /// Whether it is a run of a recipe's sample.
     pub is_sample: bool,
+    /// Whether it has a journal. Without one it was refused before it began.
+    pub began: bool,
 }
 
 impl RunListing {
     /// Whether the run has not come to its end: it waits for a person, was interrupted or killed, or is active. One that
     /// cannot be read without a key counts too.
     pub fn is_open(&self) -> bool {
-        matches!(
+        let is_open = matches!(
             self.verdict.as_str(),
             "suspended" | "cancelled" | "unfinished" | "keyed"
-        )
+        );
+        self.began && is_open
     }
 }
 
@@ -178,13 +204,15 @@ pub fn list(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
     let moved = moved.filter(|(_, out)| out.parent().is_some_and(|parent| place::settled(parent) == here));
     let moved: Vec<PathBuf> = moved.map(|(dir, _)| dir).collect();
     let known = |dir: &PathBuf| moved.iter().any(|moved| moved.file_name() == dir.file_name());
-    let mut runs: Vec<RunListing> = entries
+    let dirs: Vec<PathBuf> = entries
         .filter_map(Result::ok)
         .map(|entry| entry.path())
-        .filter(|dir| dir.join(format::FILE).is_file() && !known(dir))
-        .chain(moved.iter().cloned())
-        .map(|dir| describe(&dir))
+        .filter(|dir| !known(dir))
         .collect();
+    let begun = dirs.iter().filter(|dir| dir.join(format::FILE).is_file());
+    let begun = begun.chain(&moved).map(|dir| describe(dir));
+    let refused = dirs.iter().filter_map(|dir| Some(describe_refused(dir, refused(dir)?)));
+    let mut runs: Vec<RunListing> = begun.chain(refused).collect();
     runs.sort_by(|a, b| a.run.cmp(&b.run));
     Ok(runs)
 }
@@ -198,6 +226,7 @@ fn describe(dir: &Path) -> RunListing {
         recipe: String::new(),
         verdict: "damaged".to_owned(),
         is_sample: false,
+        began: true,
     };
     let read = reader::read(dir);
     if let Err(JournalError::Key(_)) = read {
@@ -211,6 +240,45 @@ fn describe(dir: &Path) -> RunListing {
         }
     }
     listed
+}
+
+/// What the result of a run says that was refused before it began.
+#[derive(Debug, Deserialize)]
+pub struct RefusedRun {
+    schema: String,
+    pub verdict: Verdict,
+    pub recipe: String,
+    pub message: String,
+    /// A run with a journal was not refused, even if the journal is gone.
+    #[serde(default)]
+    journal: Option<IgnoredAny>,
+}
+
+/// The refused run of this directory: it has a result and never had a journal.
+pub fn refused(dir: &Path) -> Option<RefusedRun> {
+    let has = |name: &str| std::fs::symlink_metadata(dir.join(name)).is_ok();
+    if has(format::FILE) || has(state::NOTE) {
+        return None;
+    }
+    let bytes = state::bounded(&dir.join("result.json"), RESULT_BYTES).ok()?;
+    let refused: RefusedRun = serde_json::from_slice(&bytes).ok()?;
+    (refused.schema.starts_with(RESULT_SCHEMA) && refused.journal.is_none()).then_some(refused)
+}
+
+fn describe_refused(dir: &Path, refused: RefusedRun) -> RunListing {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    // The id begins with the time.
+    let stamp = name.get(..15).and_then(|stamp| DateTime::strptime(STAMP, stamp).ok());
+    let started = stamp.and_then(|stamp| stamp.to_zoned(TimeZone::UTC).ok());
+    RunListing {
+        dir: dir.to_owned(),
+        run: RunId(name),
+        started: started.map(|started| started.timestamp()),
+        recipe: refused.recipe,
+        verdict: refused.verdict.as_str().to_owned(),
+        is_sample: false,
+        began: false,
+    }
 }
 
 fn note(listed: &mut RunListing, event: &Event) {
@@ -245,7 +313,12 @@ pub fn prune(workspace: &Path, keep: usize, all: bool) -> Result<Pruned, Journal
             continue;
         }
         refuse_link(workspace, &run.dir)?;
-        let free = File::open(run.dir.join(format::FILE)).is_ok_and(|file| file.try_lock().is_ok());
+        let journal = run.dir.join(format::FILE);
+        let free = match run.began {
+            true => File::open(journal).is_ok_and(|file| file.try_lock().is_ok()),
+            // A run that has begun there since.
+            false => !journal.exists(),
+        };
         if free {
             let place = state::outputs_of(&run.dir);
             let gone = |dir: &Path| match std::fs::remove_dir_all(dir) {

@@ -7,6 +7,7 @@ use super::state::{self, HeadFile};
 use super::{format, place, reader};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,6 +30,8 @@ pub struct JournalWriter {
     head: Option<HeadFile>,
     /// Why there is no head file.
     headless: Option<String>,
+    /// Number of lines with which an existing journal was opened.
+    opened_at: Option<u64>,
     /// Whether something was appended since the last sync.
     dirty: bool,
     /// Started on first use.
@@ -86,7 +89,10 @@ impl JournalWriter {
         (run, adopted): (Option<&RunId>, bool),
     ) -> Self {
         let dir = path.parent().unwrap_or_else(|| Path::new("."));
-        let opened = run.map_or_else(|| Err("it names no run".to_owned()), |run| HeadFile::open(run, dir, adopted));
+        let opened = run.map_or_else(
+            || Err("it names no run".to_owned()),
+            |run| HeadFile::open(run, dir, adopted),
+        );
         let (head, headless) = match opened {
             Ok(head) => (Some(head), None),
             Err(why) => (None, Some(why)),
@@ -99,6 +105,7 @@ impl JournalWriter {
             key,
             head,
             headless,
+            opened_at: None,
             dirty: true,
             behind: None,
         }
@@ -128,7 +135,19 @@ impl JournalWriter {
             })?;
         let end = (journal.chain.clone(), journal.events.len() as u64);
         let adopted = !journal.keyed && !journal.run().is_some_and(state::began);
-        let writer = Self::over(path, file, end, key, (journal.run(), adopted));
+        let mut writer = Self::over(path, file, end, key, (journal.run(), adopted));
+        if let Some(why) = &writer.headless
+            && !journal.keyed
+            && journal.run().and_then(state::head).is_some()
+        {
+            // The lines of this session would lie behind the recorded end, where nobody could believe them.
+            return Err(writer.write_error(std::io::Error::other(format!(
+                "its recorded end cannot be moved: {why}"
+            ))));
+        }
+        // Before the first line: a process that is killed behind it leaves a journal that is known to go on.
+        writer.opened_at = Some(writer.events);
+        writer.sync_with_head()?;
         Ok((writer, journal.events))
     }
 
@@ -187,9 +206,26 @@ impl JournalWriter {
         Ok(())
     }
 
+    /// Like `sync`, and the head survives a power loss, too. Called for events that count only once they are recorded.
+    pub fn sync_with_head(&mut self) -> Result<(), JournalError> {
+        self.sync()?;
+        let told = self.head.as_ref().map_or(Ok(()), HeadFile::sync);
+        told.map_err(|source| self.write_error(source))
+    }
+
+    /// Records where the outputs are that flags named, by the names of [`state::Head::copies`], with the next sync.
+    pub fn remember(&mut self, copies: BTreeMap<String, String>) {
+        if let Some(head) = &mut self.head {
+            head.remember(copies);
+            self.dirty = true;
+        }
+    }
+
     fn head_line(&self) -> Vec<u8> {
+        let open = self.opened_at == Some(self.events);
         let head = self.head.as_ref();
-        head.map(|head| head.line(self.events, &self.chain)).unwrap_or_default()
+        head.map(|head| head.line(self.events, &self.chain, open))
+            .unwrap_or_default()
     }
 
     /// Removes old heads. To be called once, at the end of a run.

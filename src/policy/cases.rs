@@ -73,8 +73,17 @@ pub fn parse(files: &SourceFiles, file: SourceId) -> Result<Vec<PolicyCase>, Vec
     let mut cases = Vec::new();
     if let Some(mut reader) = Reader::open(&root, "the table", &mut problems) {
         reader.version(&mut problems);
-        if reader.need("cases", &mut problems).is_some() {
-            let nodes = reader.items("cases", &mut problems).unwrap_or_default();
+        if let Some(list) = reader.need("cases", &mut problems)
+            && let Some(nodes) = reader.items("cases", &mut problems)
+        {
+            if nodes.is_empty() {
+                let problem = Diagnostic::error(
+                    "no-cases",
+                    list.span,
+                    "the table has no cases, so it would test nothing",
+                );
+                problems.push(problem.help("write a case, for example `- { read: README.md, expect: allow }`"));
+            }
             cases.extend(nodes.iter().filter_map(|node| case(node, &mut problems)));
         }
         reader.finish(&mut problems);
@@ -227,6 +236,7 @@ mod tests {
     fn a_table_is_strict() {
         for (text, code) in [
             ("version: 1\n", "missing-key"),
+            ("version: 1\ncases: []\n", "no-cases"),
             ("version: 1\ncases: [{ expect: allow }]\n", "bad-case"),
             (
                 "version: 1\ncases: [{ read: a, write: b, expect: allow }]\n",

@@ -463,7 +463,16 @@ impl Judge<'_> {
         let coverage = self.coverage(policy, suspend.map(|(rule, _)| rule));
         considered.extend(coverage.considered.iter().cloned());
         let ruling = if let Some((need, refusal)) = refused {
-            denied(with_instead(refusal, nearest::known(self.set, need)))
+            let ruling = denied(with_instead(refusal, nearest::known(self.set, need)));
+            let by_path = deny.filter(|(rule, _)| rule.paths.is_some() && need.place().is_some());
+            match by_path.filter(|(_, denied)| denied.place() == need.place()) {
+                Some((rule, _)) => Ruling {
+                    rule: Some(rule.name.clone()),
+                    fix: format!("{}, and rule {} denies it, too", ruling.fix, rule.name),
+                    ..ruling
+                },
+                None => ruling,
+            }
         } else if let Some((rule, need)) = deny {
             self.forbidden(rule, need)
         } else if let Some((need, near)) = &coverage.open {
@@ -565,7 +574,7 @@ impl Judge<'_> {
                     prefix_of(simple)
                 )
             }
-            Need::ShellRead(_) => format!("needs a rule that allows read_file on {path}"),
+            Need::ShellRead(..) => format!("needs a rule that allows {tool} with {path} among its `paths`"),
             Need::ShellWrite(..) => {
                 format!("writing {path} from a command (`> {path}`) needs a rule that allows write_file on {path}")
             }

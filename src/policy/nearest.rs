@@ -97,11 +97,11 @@ pub(super) fn instead(set: &PolicySet, need: &Need<'_>) -> Option<String> {
             [] => return None,
             places => format!("places that may be written: {}", first(places)),
         }),
-        Need::Read(_) | Need::ShellRead(_) => match set.allowed_places("read_file").as_slice() {
+        Need::Read(_) => match set.allowed_places("read_file").as_slice() {
             [] => None,
             places => Some(format!("places that may be read: {}", first(places))),
         },
-        Need::Tool => None,
+        Need::Tool | Need::ShellRead(..) => None,
     }
 }
 

@@ -7,6 +7,15 @@ use crate::base::ruling::PolicyInput;
 /// The most accesses in one call; a call with more is denied without examining them.
 pub const MAX_NEEDS: usize = 5_000;
 
+/// Who reads a file in a command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShellReader {
+    /// A command, whose own rule must leave it the file, or a test that shows nothing of the file.
+    Command,
+    /// The shell: `$(< file)`, a redirection of a group, `read < file`.
+    Shell,
+}
+
 /// One access of a call.
 #[derive(Clone, Copy, Debug)]
 pub enum Need<'a> {
@@ -19,7 +28,7 @@ pub enum Need<'a> {
     Command(&'a Simple),
     /// A command that needs no rule (`cd`, `true`); deny rules still apply to it.
     State(&'a Simple),
-    ShellRead(&'a FileUse),
+    ShellRead(&'a FileUse, ShellReader),
     /// With the command that writes; `None` for a redirect of a group.
     ShellWrite(&'a FileUse, Option<&'a Simple>),
     ShellHost(&'a str, &'a Simple),
@@ -31,7 +40,7 @@ impl<'a> Need<'a> {
         match self {
             Need::Read(place) => Some((place, false)),
             Need::Write(place) => Some((place, true)),
-            Need::ShellRead(used) => used.place.as_ref().map(|place| (place, false)),
+            Need::ShellRead(used, _) => used.place.as_ref().map(|place| (place, false)),
             Need::ShellWrite(used, _) => used.place.as_ref().map(|place| (place, true)),
             _ => None,
         }
@@ -64,7 +73,7 @@ impl<'a> Need<'a> {
             Need::Write(place) => format!("write {}", place.shown()),
             Need::Url(url) | Need::ShellHost(url, _) => format!("fetch {url}"),
             Need::Command(simple) | Need::State(simple) => format!("run `{}`", line(simple)),
-            Need::ShellRead(used) => format!("read {}", used_path(used)),
+            Need::ShellRead(used, _) => format!("read {}", used_path(used)),
             Need::ShellWrite(used, _) => format!("write {}", used_path(used)),
         }
     }
@@ -96,11 +105,26 @@ pub fn gather<'a>(access: &'a Access, readings: &'a [CommandReading]) -> Vec<Nee
             } else {
                 Need::Command(simple)
             });
-            needs.extend(simple.reads.iter().map(Need::ShellRead));
+            let reader = match simple.program.as_str() {
+                "read" => ShellReader::Shell,
+                _ => ShellReader::Command,
+            };
+            needs.extend(simple.reads.iter().map(|used| Need::ShellRead(used, reader)));
             needs.extend(simple.writes.iter().map(|used| Need::ShellWrite(used, Some(simple))));
             needs.extend(simple.hosts.iter().map(|url| Need::ShellHost(url, simple)));
         }
-        needs.extend(reading.reads.iter().map(Need::ShellRead));
+        needs.extend(
+            reading
+                .reads
+                .iter()
+                .map(|used| Need::ShellRead(used, ShellReader::Shell)),
+        );
+        needs.extend(
+            reading
+                .tested
+                .iter()
+                .map(|used| Need::ShellRead(used, ShellReader::Command)),
+        );
         needs.extend(reading.writes.iter().map(|used| Need::ShellWrite(used, None)));
     }
     needs.extend(access.reads.iter().filter(|place| !is_result(place)).map(Need::Read));

@@ -9,11 +9,12 @@ use super::model::{
 use super::shell::parse_prefix;
 use super::text_values::{string, strings};
 use crate::base::call::ToolKind;
-use crate::diag::diagnostic::any_error;
+use crate::diag::diagnostic::{any_error, list};
 use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{
     Diagnostic, Reader, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean, file_line, similar_word,
 };
+use crate::tools::{args, builtin_spec};
 use globset::GlobBuilder;
 
 /// Where a rule is written and which names it may use.
@@ -40,7 +41,8 @@ pub fn parse(files: &SourceFiles, node: &YamlNode, home: &Home<'_>, problems: &m
     let paths = texts(&mut reader, "paths", problems).map(|list| path_list(&list, problems));
     let commands = texts(&mut reader, "commands", problems).map(|list| command_list(&list, problems));
     let hosts = texts(&mut reader, "hosts", problems).map(|list| host_list(&list, problems));
-    let with = reader.node("with").map(|node| with(node, problems)).unwrap_or_default();
+    let conditions = reader.node("with");
+    let mut with = conditions.map(|node| with(node, problems)).unwrap_or_default();
     let except = reader.node("except");
     let times = reader.whole("times", problems);
     let pipe = reader.node("pipe").and_then(|node| string(node, "pipe", problems));
@@ -88,6 +90,9 @@ pub fn parse(files: &SourceFiles, node: &YamlNode, home: &Home<'_>, problems: &m
         .iter()
         .filter_map(|text| tool(text, home.known, problems))
         .collect();
+    if let Some(node) = conditions {
+        known_arguments(node, &tools, &mut with, problems);
+    }
     let name = name(files, head, id, home, problems);
     let mut rule = Rule {
         name,
@@ -286,6 +291,44 @@ fn with(node: &YamlNode, problems: &mut Problems) -> Vec<(String, ValuePattern)>
         }
     }
     list
+}
+
+/// Gives arguments in `with` their current names, and reports those that none of the tools has, if all of them are
+/// built in: such a rule would never match.
+fn known_arguments(
+    node: &YamlNode,
+    tools: &[ToolPattern],
+    with: &mut [(String, ValuePattern)],
+    problems: &mut Problems,
+) {
+    let spec = |tool: &ToolPattern| match tool {
+        ToolPattern::Name(name) => builtin_spec(name),
+        _ => None,
+    };
+    let (Shape::Map(entries), Some(specs)) = (&node.shape, tools.iter().map(spec).collect::<Option<Vec<_>>>()) else {
+        return;
+    };
+    let known: Vec<&str> = specs.iter().copied().flat_map(args::names).collect();
+    for entry in entries {
+        let name = entry.key.as_str();
+        if specs.is_empty() || known.contains(&name) {
+            continue;
+        }
+        let mut newer: Vec<&str> = specs.iter().filter_map(|spec| args::newer_name(spec, name)).collect();
+        newer.dedup();
+        if let [newer] = newer.as_slice() {
+            for (older, _) in with.iter_mut().filter(|(older, _)| older == name) {
+                (*newer).clone_into(older);
+            }
+        }
+        if newer.is_empty() {
+            let of: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+            let message = format!("`{name}` is no argument of {}", list(&of));
+            let help = did_you_mean(name, known.iter().copied());
+            let problem = Diagnostic::error("unknown-argument", entry.key_span, message);
+            problems.push(problem.help(help.unwrap_or_else(|| "leave it out: the tool has no arguments".to_owned())));
+        }
+    }
 }
 
 /// Parses `except`: a list has the type of the rule's own narrowing; a map names the type.

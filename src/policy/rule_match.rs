@@ -5,14 +5,14 @@ use super::bounds::concerns;
 use super::files::PathPattern;
 use super::hosts::{self, HostPattern, UrlRefused};
 use super::model::{CommandPrefix, Except, Rule, RuleEffect, RuleRuns};
-use super::needs::Need;
+use super::needs::{Need, ShellReader, line};
 use super::shell::{
-    self, CommandRefusal, Simple, best_match, covers, deny_covers, lifts, matched, names_program, surely_covers,
-    unvouched,
+    self, CommandRefusal, Simple, best_match, covers, deny_covers, lifts, matched, names_program, searched,
+    surely_covers, unvouched,
 };
 use crate::base::access::ResolvedPath;
 use crate::base::grant::Starts;
-use crate::base::ruling::PolicyInput;
+use crate::base::ruling::{PolicyInput, shown_rule};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -26,6 +26,10 @@ pub struct Mismatch {
 
 /// Why a rule does not match calls of other tools than its own.
 pub(super) const OTHER_TOOL: &str = "another tool";
+/// Why a rule does not match a call with other arguments.
+const OTHER_ARGUMENT: &str = "an argument does not match `with`";
+/// The code of an access that no rule covers.
+pub(super) const NO_RULE: &str = "no_rule";
 
 fn miss<T>(why: &'static str) -> Result<T, Mismatch> {
     Err(Mismatch {
@@ -50,11 +54,27 @@ pub fn allows(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<(
         Need::Tool if rule.is_narrowed() => {
             called().and_then(|()| miss("the call accesses nothing that the rule is narrowed to"))
         }
-        Need::Tool | Need::ShellRead(_) => called(),
+        Need::ShellRead(used, ShellReader::Shell) => called().and_then(|()| match &used.place {
+            Some(place) => left_to_shell(rule, place),
+            None => Ok(()),
+        }),
+        Need::Tool | Need::ShellRead(_, ShellReader::Command) => called(),
         Need::Read(place) => called().and_then(|()| file_fits(rule, place, false)),
         Need::Write(place) => called().and_then(|()| file_fits(rule, place, true)),
         Need::Url(url) => called().and_then(|()| url_fits(rule, url)),
-        Need::Command(simple) | Need::State(simple) => called().and_then(|()| command(rule, simple)),
+        Need::Command(simple) | Need::State(simple) => match called() {
+            Ok(()) => command(rule, simple),
+            Err(_) if about && command(rule, simple).is_ok() => Err(other_argument(rule, simple)),
+            Err(other) => Err(other),
+        },
+    }
+}
+
+/// Whether a rule about commands lets the shell itself read a file, whatever the commands.
+fn left_to_shell(rule: &Rule, place: &ResolvedPath) -> Result<(), Mismatch> {
+    match opens_only_repository(rule) {
+        true => path_not_touched(rule, place),
+        false => path_fits(rule, place, false),
     }
 }
 
@@ -129,11 +149,10 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
         if rule.is_narrowed() {
             return miss("narrowed to something other than commands");
         }
-        return if excepted(&rule.except, simple) {
-            miss("excepted")
-        } else {
-            Ok(())
-        };
+        if excepted(&rule.except, simple) {
+            return miss("excepted");
+        }
+        return places_fit(rule, simple);
     };
     if simple.asks_version
         && simple.launches.iter().all(|launch| launch.unvouched.is_none())
@@ -195,29 +214,125 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
             }),
         });
     }
+    places_fit(rule, simple)?;
+    match &rule.hosts {
+        Some(patterns) if !simple.hosts.iter().all(|url| shell_url_fits(url, patterns)) => miss("no host matches"),
+        _ => Ok(()),
+    }
+}
+
+/// Whether every file that a command names, and every directory that it searches, is within the `paths` of a rule and
+/// outside its exceptions.
+fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
+    if rule.paths.is_none() && rule.except.paths.is_empty() {
+        return Ok(());
+    }
     let files = simple
         .reads
         .iter()
         .map(|used| (used, false))
         .chain(simple.writes.iter().map(|used| (used, true)));
     for (used, writing) in files {
-        match &used.place {
-            Some(place) if writing && simple.program == "git" && place.path == ".git" => {}
-            // `.git/**` opens the repository to git; alone it does not narrow what git reads.
-            Some(place) if !writing && simple.program == "git" && opens_only_repository(rule) => {
-                path_not_touched(rule, place)?;
-            }
-            Some(place) => path_fits(rule, place, writing)?,
-            None if rule.paths.is_some() && simple.deferred.is_none() => {
+        let Some(place) = &used.place else {
+            // With a deferred command it is judged with its real path at its exec.
+            if simple.deferred.is_none() {
                 return miss("a path is not known before the command runs");
             }
-            // It is judged with its real path at its exec.
-            None => {}
+            continue;
+        };
+        if simple.program == "git" && writing && place.path == ".git" {
+            continue;
+        }
+        // `.git/**` opens the repository to git; alone it does not narrow what git reads.
+        let fits = match !writing && simple.program == "git" && opens_only_repository(rule) {
+            true => path_not_touched(rule, place),
+            false => path_fits(rule, place, writing),
+        };
+        fits.map_err(|why| off_limits(rule, simple, place.shown(), why))?;
+    }
+    if rule.except.paths.is_empty() {
+        return Ok(());
+    }
+    // Without a judge nothing asks again what the unknown words have become.
+    if let Some(concern) = simple
+        .concern
+        .as_ref()
+        .filter(|concern| concern.code == "opaque_argument")
+    {
+        return Err(Mismatch {
+            why: Cow::Owned(concern.reason.clone()),
+            near: Some(concern.clone()),
+        });
+    }
+    let held = |dir: &&str| rule.except.paths.iter().any(|pattern| pattern.may_fit_below(dir));
+    match searched(simple).into_iter().find(held) {
+        None => Ok(()),
+        Some(dir) => {
+            let shown = if dir.is_empty() { "." } else { dir };
+            let why = Mismatch {
+                why: Cow::Borrowed("it searches a directory that may hold excepted paths"),
+                near: None,
+            };
+            Err(off_limits(rule, simple, shown, why))
         }
     }
-    match &rule.hosts {
-        Some(patterns) if !simple.hosts.iter().all(|url| shell_url_fits(url, patterns)) => miss("no host matches"),
-        _ => Ok(()),
+}
+
+/// The most patterns that a message names.
+const NAMED: usize = 8;
+
+/// A rule that covers the words of a command, but not what they do with a place.
+fn off_limits(rule: &Rule, simple: &Simple, place: &str, why: Mismatch) -> Mismatch {
+    let texts = |patterns: &[PathPattern]| -> String {
+        let shown: Vec<&str> = patterns.iter().take(NAMED).map(PathPattern::text).collect();
+        let more = if patterns.len() > NAMED { ", …" } else { "" };
+        format!("{}{more}", shown.join(", "))
+    };
+    let on = rule.paths.as_deref().map_or_else(|| "any path".to_owned(), texts);
+    let bounds = match rule.except.paths.as_slice() {
+        [] => on,
+        except => format!("{on} but not {}", texts(except)),
+    };
+    let program = &simple.program;
+    Mismatch {
+        near: Some(CommandRefusal {
+            code: NO_RULE.to_owned(),
+            reason: format!(
+                "rule {} allows `{program}` only on {bounds}; `{}` touches {place}",
+                shown_rule(&rule.name),
+                line(simple)
+            ),
+            fix: format!(
+                "name other paths, or change `paths` or `except` of rule {}",
+                shown_rule(&rule.name)
+            ),
+        }),
+        ..why
+    }
+}
+
+/// A rule that covers a command, but not the arguments of the call.
+fn other_argument(rule: &Rule, simple: &Simple) -> Mismatch {
+    let wanted: Vec<String> = rule
+        .with
+        .iter()
+        .map(|(name, pattern)| format!("{name}: {}", pattern.text))
+        .collect();
+    Mismatch {
+        why: Cow::Borrowed(OTHER_ARGUMENT),
+        near: Some(CommandRefusal {
+            code: NO_RULE.to_owned(),
+            reason: format!(
+                "rule {} allows `{}` only with the arguments `{}`",
+                shown_rule(&rule.name),
+                line(simple),
+                wanted.join("`, `")
+            ),
+            fix: format!(
+                "call it with these arguments, or change `with` of rule {}",
+                shown_rule(&rule.name)
+            ),
+        }),
     }
 }
 
@@ -431,7 +546,7 @@ fn unnarrowed(rule: &Rule, need: &Need<'_>) -> Result<(), Mismatch> {
         Need::Url(url) => shell_url_fits(url, &rule.except.hosts),
         // A rule with exceptions matches everything that is not excepted, but it does not apply to calls without that
         // kind of access.
-        Need::ShellRead(_) | Need::ShellHost(..) | Need::ShellWrite(..) => !rule.except.commands.is_empty(),
+        Need::ShellRead(..) | Need::ShellHost(..) | Need::ShellWrite(..) => !rule.except.commands.is_empty(),
         _ => false,
     };
     if excepted { miss("excepted") } else { Ok(()) }
@@ -507,7 +622,7 @@ fn arguments(rule: &Rule, asked: &PolicyInput<'_>, generous: bool) -> Result<(),
             Some(value) => fits(value),
         };
         if !fine {
-            return miss("an argument does not match `with`");
+            return miss(OTHER_ARGUMENT);
         }
     }
     Ok(())
@@ -526,7 +641,7 @@ impl Need<'_> {
     fn is_side(&self) -> bool {
         matches!(
             self,
-            Need::ShellRead(_) | Need::ShellWrite(..) | Need::ShellHost(..) | Need::State(_)
+            Need::ShellRead(..) | Need::ShellWrite(..) | Need::ShellHost(..) | Need::State(_)
         )
     }
 }

@@ -4,7 +4,7 @@ use super::bounds::refuse;
 use super::hosts::HostPattern;
 use super::model::{DeliveryLimits, Policy, PolicySet, Rule, RuleEffect, SHELL, SandboxWish};
 use super::names::fold_path;
-use super::needs::Need;
+use super::needs::{Need, ShellReader};
 use super::profiles::OwnProfiles;
 use super::protected;
 use super::rule_match::{allows, file_fits, forbids};
@@ -303,7 +303,7 @@ impl PolicySet {
         };
         let shell = tool == SHELL;
         let need = if shell {
-            Need::ShellRead(&used)
+            Need::ShellRead(&used, ShellReader::Command)
         } else {
             Need::Read(&place)
         };

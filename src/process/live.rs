@@ -2,15 +2,16 @@
 //! are compared.
 
 use super::stat::{StatFields, read_stat};
-use super::tree::{living_below, send};
+use super::tree::{Signs, living_of, send};
 use crate::base::grant::Writes;
 use rustix::process::Signal;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time that processes get to stop: one that waits for a disk or a network file system stops late.
+/// The time that processes get to stop once each has the signal: one that waits for a disk or a network file system
+/// stops late.
 const STOP_TIME: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -29,10 +30,6 @@ struct Command {
     seen: Vec<Writes>,
     tree: Option<Signs>,
 }
-
-/// How the processes of a command are found: PID of the first one, the tree's mark, and how many generations from the
-/// first are helper processes.
-type Signs = (i32, u64, u8);
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     next: 0,
@@ -84,8 +81,16 @@ impl Lived {
     /// Sets its processes. Helper processes are never stopped: they must be able to kill the tree if this process dies.
     pub fn is(&self, root: i32, mark: u64, helpers: u8) {
         if let Some(command) = lock().commands.get_mut(&self.0) {
-            command.tree = Some((root, mark, helpers));
+            command.tree = Some(Signs { root, mark, helpers });
         }
+    }
+
+    /// Whether it was started, and its end was not recorded.
+    pub fn has_processes(&self) -> bool {
+        lock()
+            .commands
+            .get(&self.0)
+            .is_some_and(|command| command.tree.is_some())
     }
 
     /// Records that its processes have ended.
@@ -122,7 +127,7 @@ impl Drop for Lived {
 /// Keeps processes stopped while it lives. Holds are counted; dropping the last one lets a process continue.
 #[derive(Debug)]
 pub struct Frozen {
-    held: Vec<i32>,
+    held: BTreeSet<i32>,
     all: bool,
 }
 
@@ -171,30 +176,31 @@ fn hold(which: impl Fn(&Command) -> bool) -> Frozen {
 }
 
 /// Repeats until no new process appears and none runs. Processes that something else has stopped are left alone.
-fn stop(trees: &[Signs], ours: &BTreeMap<i32, usize>) -> (Vec<i32>, bool) {
-    let mut held: Vec<i32> = Vec::new();
+fn stop(trees: &[Signs], ours: &BTreeMap<i32, usize>) -> (BTreeSet<i32>, bool) {
+    let mut held: BTreeSet<i32> = BTreeSet::new();
     if trees.is_empty() {
         return (held, true);
     }
-    let until = Instant::now() + STOP_TIME;
+    let mut until = None;
     loop {
-        let living: Vec<i32> = trees
-            .iter()
-            .flat_map(|(root, mark, helpers)| living_below(*root, *mark, *helpers))
-            .collect();
+        // One look at the processes of the machine for all trees: there can be many of both.
+        let Some(living) = living_of(trees) else {
+            return (held, false);
+        };
         let mut calm = true;
         for pid in living {
             let still = stands_still(pid);
             if held.contains(&pid) {
                 calm &= still;
             } else if ours.contains_key(&pid) {
-                held.push(pid);
+                held.insert(pid);
             } else if !still {
                 send(pid, Signal::STOP);
-                held.push(pid);
+                held.insert(pid);
                 calm = false;
             }
         }
+        let until = *until.get_or_insert_with(|| Instant::now() + STOP_TIME);
         if calm || Instant::now() > until {
             return (held, calm);
         }

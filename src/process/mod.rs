@@ -27,6 +27,7 @@ mod spawn;
 mod spawn_error;
 mod stat;
 pub mod supervised;
+pub mod temporary;
 pub mod toolchains;
 mod tree;
 pub mod unsandboxed;

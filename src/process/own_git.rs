@@ -2,7 +2,8 @@
 //! them, at every sandbox level: git may only read, or also write below named directories.
 
 use super::own_path::own_path;
-use super::unsandboxed::{GIT_TIME, Printed, neutral_and, run_git};
+use super::temporary::{self, Temporary};
+use super::unsandboxed::{GIT_TIME, Printed, neutral_and, not_started, run_git};
 use landlock::{ABI, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 use std::collections::BTreeMap;
@@ -55,6 +56,11 @@ pub async fn git(
 pub(super) fn hold(command: &mut Command, may: May<'_>) -> Result<(), String> {
     let rules = rules(may).map_err(|error| format!("git cannot be restricted: {error}"))?;
     let filter = filter(may).map_err(|error| format!("git cannot be restricted: {error}"))?;
+    // A signal of a terminal or a CI system to the process group is for this program, which ends its git itself. Only a
+    // transport may ask on the terminal, which a group of its own could not read.
+    if !matches!(may, May::Reach(_)) {
+        command.process_group(0);
+    }
     // Ruleset and filter must live as long as the command.
     let held = Arc::new((rules, filter));
     let hook = move || {
@@ -123,7 +129,7 @@ fn filter(may: May<'_>) -> Result<BpfProgram, String> {
 /// A private temporary git directory: no index, no hooks, only settings from this program. Removed on drop.
 #[derive(Debug)]
 pub struct Scratch {
-    dir: tempfile::TempDir,
+    dir: Temporary,
 }
 
 impl Scratch {
@@ -133,7 +139,7 @@ impl Scratch {
     /// One sentence, if the temporary directory cannot be written.
     pub fn make(sha256: bool) -> Result<Self, String> {
         let made = || -> std::io::Result<Self> {
-            let dir = tempfile::Builder::new().prefix("overnight-git-").tempdir()?;
+            let dir = Temporary::make(temporary::GIT)?;
             lay_out(dir.path(), sha256)?;
             Ok(Self { dir })
         };
@@ -229,7 +235,7 @@ impl Batch {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|error| format!("cannot start git: {error}"))?;
+        let mut child = command.spawn().map_err(|error| not_started(&error))?;
         let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("git has no pipes".to_owned());
         };

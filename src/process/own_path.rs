@@ -2,6 +2,7 @@
 //! `sh`): the directories of `PATH` in which no command of a run can put a program.
 
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -22,6 +23,15 @@ pub fn keep_out(tree: &Path) {
 pub fn own_path() -> OsString {
     let trees = TREES.lock().unwrap_or_else(PoisonError::into_inner).clone();
     kept(&std::env::var_os("PATH").unwrap_or_default(), &trees)
+}
+
+/// Whether a directory of [`own_path`] has this program.
+#[must_use]
+pub fn has(program: &str) -> bool {
+    std::env::split_paths(&own_path()).any(|dir| {
+        let found = std::fs::metadata(dir.join(program));
+        found.is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0)
+    })
 }
 
 fn kept(path: &OsString, trees: &[PathBuf]) -> OsString {

@@ -2,21 +2,26 @@
 //! command of the model leaves there, such as a start-up file of an interpreter, must not decide a check.
 //!
 //! ```text
-//! author/  home, tmp, layers: steps, checks, programs of the policy
+//! author/  home, tmp, layers: steps, programs of the policy; each check works on a copy (`one_check`)
 //! model/   home and tmp, a copy of the author's when the model's first command starts; layers above the author's
 //! servers/ the same, for MCP servers and discovery
 //! ```
 
+mod one_check;
+
+pub use one_check::OneCheck;
+
 use super::Confinement;
 use rustix::fs::ioctl_ficlone;
-use std::fs::{File, FileTimes};
+use std::fs::{File, FileTimes, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most bytes, entries and time that it takes to copy the author's directories for the model's commands.
+/// The most bytes, entries and time that it takes to copy the author's directories, for the model's commands or a check.
 const MOST_BYTES: u64 = 4 << 30;
 const MOST_ENTRIES: usize = 200_000;
 const MOST_TIME: Duration = Duration::from_secs(60);
@@ -53,7 +58,10 @@ impl Side {
 pub struct Sides {
     /// Their common parent.
     dir: PathBuf,
-    copied: OnceLock<Result<(), String>>,
+    /// Whether what the author's commands left was copied. What failed is tried again for the next command.
+    copied: Mutex<bool>,
+    /// The number of the next check.
+    checks: AtomicU32,
 }
 
 impl Sides {
@@ -68,7 +76,8 @@ impl Sides {
         }
         Ok(Self {
             dir: dir.to_owned(),
-            copied: OnceLock::new(),
+            copied: Mutex::new(false),
+            checks: AtomicU32::new(0),
         })
     }
 
@@ -93,18 +102,18 @@ impl Sides {
     /// What the author's commands have left so far is there for the model's commands too. Does something once, before
     /// the first of these starts, so that nobody else writes there.
     fn copy_to_model(&self) -> Result<(), String> {
-        let copy = || {
-            let mut left = Left {
-                bytes: MOST_BYTES,
-                entries: MOST_ENTRIES,
-                until: Instant::now() + MOST_TIME,
-            };
-            let (author, model) = (Side::Author, Side::Model);
-            left.copy_dir(&self.home(author), &self.home(model))
-                .and_then(|()| left.copy_dir(&self.tmp(author), &self.tmp(model)))
-                .map_err(|error| format!("{LIMIT}: the home of the model's commands cannot be made: {error}"))
-        };
-        self.copied.get_or_init(copy).clone()
+        let mut copied = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
+        if *copied {
+            return Ok(());
+        }
+        let mut limits = CopyLimits::new();
+        let (author, model) = (Side::Author, Side::Model);
+        limits
+            .copy_dir(&self.home(author), &self.home(model))
+            .and_then(|()| limits.copy_dir(&self.tmp(author), &self.tmp(model)))
+            .map_err(|error| format!("{LIMIT}: the home of the model's commands cannot be made: {error}"))?;
+        *copied = true;
+        Ok(())
     }
 }
 
@@ -158,21 +167,30 @@ impl Confinement {
 }
 
 /// What may still be copied.
-struct Left {
+struct CopyLimits {
     bytes: u64,
     entries: usize,
     until: Instant,
 }
 
-impl Left {
-    /// Adds what is in `from` and not in `to`, in which no process writes yet. What its owner may not read is left out.
+impl CopyLimits {
+    fn new() -> Self {
+        Self {
+            bytes: MOST_BYTES,
+            entries: MOST_ENTRIES,
+            until: Instant::now() + MOST_TIME,
+        }
+    }
+
+    /// Adds what is in `from` and not in `to`, in which no process writes yet. What its owner may not read is left out,
+    /// and so is what was removed in the meantime.
     fn copy_dir(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let entries = match std::fs::read_dir(from) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
-            entries => entries?,
+            Err(error) if is_left_out(&error) => return Ok(()),
+            entries => entries.map_err(|error| at(from, &error))?,
         };
         for entry in entries {
-            let entry = entry?;
+            let entry = entry.map_err(|error| at(from, &error))?;
             self.copy(&entry.path(), &to.join(entry.file_name()))?;
         }
         Ok(())
@@ -186,37 +204,55 @@ impl Left {
     }
 
     fn copy(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        let data = std::fs::symlink_metadata(from)?;
+        let data = match std::fs::symlink_metadata(from) {
+            Err(error) if is_left_out(&error) => return Ok(()),
+            data => data.map_err(|error| at(from, &error))?,
+        };
         self.entries = self.entries.checked_sub(1).ok_or_else(|| over("200,000 entries"))?;
+        if data.is_file() {
+            // Also of a file that is there already: copying may be tried again.
+            self.bytes = self.bytes.checked_sub(data.len()).ok_or_else(|| over("4 GiB"))?;
+        }
         let there = std::fs::symlink_metadata(to).ok();
         if data.is_dir() {
             match there {
-                None => make(to)?,
+                None => make(to).map_err(|error| at(to, &error))?,
                 Some(there) if there.is_dir() => {}
                 // Homes begin with links to directories of the machine, through which nothing may be written.
                 Some(_) => return Ok(()),
             }
             self.copy_dir(from, to)?;
-            return std::fs::set_permissions(to, std::fs::Permissions::from_mode(data.mode() & 0o777));
+            let mode = std::fs::Permissions::from_mode(data.mode() & 0o777);
+            return std::fs::set_permissions(to, mode).map_err(|error| at(to, &error));
         }
         if there.is_some() {
             return Ok(());
         }
         if data.is_symlink() {
-            return std::os::unix::fs::symlink(std::fs::read_link(from)?, to);
+            let linked = std::fs::read_link(from).and_then(|target| std::os::unix::fs::symlink(target, to));
+            return linked.map_err(|error| at(from, &error));
         }
         // A pipe or a socket is of no use without the process that made it.
         if !data.is_file() {
             return Ok(());
         }
-        self.bytes = self.bytes.checked_sub(data.len()).ok_or_else(|| over("4 GiB"))?;
         let source = match File::open(from) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
-            source => source?,
+            Err(error) if is_left_out(&error) => return Ok(()),
+            source => source.map_err(|error| at(from, &error))?,
         };
-        let copy = File::create_new(to)?;
-        if ioctl_ficlone(&copy, &source).is_err() {
-            while io::copy(&mut (&source).take(PIECE), &mut &copy)? == PIECE {
+        let copy = File::create_new(to).map_err(|error| at(to, &error))?;
+        let copied = self.fill(&copy, &source, &data).map_err(|error| at(from, &error));
+        if copied.is_err() {
+            // A part of it would pass for the whole when copying is tried again.
+            let _ = std::fs::remove_file(to);
+        }
+        copied
+    }
+
+    /// Gives a new file the content, times and mode of another.
+    fn fill(&self, mut copy: &File, source: &File, data: &Metadata) -> io::Result<()> {
+        if ioctl_ficlone(copy, source).is_err() {
+            while io::copy(&mut source.take(PIECE), &mut copy)? == PIECE {
                 self.in_time()?;
             }
         }
@@ -224,6 +260,16 @@ impl Left {
         copy.set_times(FileTimes::new().set_modified(data.modified()?))?;
         copy.set_permissions(std::fs::Permissions::from_mode(data.mode() & 0o777))
     }
+}
+
+/// Whether an error says that an entry cannot be read by its owner, or no longer exists.
+fn is_left_out(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound)
+}
+
+/// The same error with the path at which it occurred.
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// The limit's name.

@@ -1,7 +1,8 @@
-//! Starts this program as a child that the kernel kills when the parent ends, for a supervisor of several runs.
+//! Ties a child to its parent, so that the kernel signals the child when the parent ends, and starts this program as
+//! such a child, for a supervisor of several runs.
 
 use rustix::process::{
-    Pid, Signal, getpid, getppid, kill_process, kill_process_group, set_parent_process_death_signal,
+    Pid, Signal, getpid, getppid, kill_process, kill_process_group, set_parent_process_death_signal, setsid,
 };
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,20 +25,7 @@ pub struct SupervisedChild {
 ///
 /// # Errors
 /// The program cannot be started.
-#[expect(
-    unsafe_code,
-    reason = "only a hook between fork and exec can tie the child to its parent"
-)]
 pub fn start(program: &Path, args: &[OsString], env: &[(String, String)], log: File) -> io::Result<SupervisedChild> {
-    let parent = getpid();
-    let hook = move || {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the line above took effect.
-        match getppid() == Some(parent) {
-            true => Ok(()),
-            false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
-        }
-    };
     let mut command = Command::new(program);
     command
         .args(args)
@@ -47,13 +35,33 @@ pub fn start(program: &Path, args: &[OsString], env: &[(String, String)], log: F
         .stderr(log)
         .process_group(0)
         .kill_on_drop(true);
-    // SAFETY: the hook makes two system calls on plain numbers and allocates nothing.
-    unsafe {
-        command.pre_exec(hook);
-    }
+    tie(&mut command, Signal::KILL, false);
     Ok(SupervisedChild {
         child: command.spawn()?,
     })
+}
+
+/// Makes the kernel send `signal` to the child when the thread that starts it ends. `session`: the child leads a session
+/// and a process group of its own, and has no terminal.
+#[expect(
+    unsafe_code,
+    reason = "only a hook between fork and exec can tie the child to its parent"
+)]
+pub(super) fn tie(command: &mut Command, signal: Signal, session: bool) {
+    let parent = getpid();
+    let hook = move || {
+        set_parent_process_death_signal(Some(signal))?;
+        // The parent may have died before the line above took effect.
+        match getppid() == Some(parent) {
+            true if session => setsid().map(|_| ()).map_err(io::Error::from),
+            true => Ok(()),
+            false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+        }
+    };
+    // SAFETY: the hook makes system calls on plain numbers and allocates nothing.
+    unsafe {
+        command.pre_exec(hook);
+    }
 }
 
 impl SupervisedChild {

@@ -8,7 +8,7 @@
 
 use super::stat::{StatFields, read_stat};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -65,19 +65,36 @@ pub(crate) fn below(table: &[ProcessEntry], roots: impl IntoIterator<Item = i32>
         .collect()
 }
 
-/// The live processes of the tree of `root` with this mark, without the helper processes in its first `helpers`
-/// generations.
-pub(crate) fn living_below(root: i32, mark: u64, helpers: u8) -> Vec<i32> {
+/// How the processes of a tree are found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Signs {
+    /// PID of the first process.
+    pub root: i32,
+    pub mark: u64,
+    /// How many generations from the first are helper processes, at most two.
+    pub helpers: u8,
+}
+
+/// The live processes of all these trees, without their helper processes. `None` when the processes cannot be seen.
+pub(crate) fn living_of(trees: &[Signs]) -> Option<Vec<i32>> {
     let me = getpid().as_raw_nonzero().get();
     let table = table();
+    // This process is always among them.
+    (!table.is_empty()).then(|| living_in(&table, me, trees, mark_of))
+}
+
+fn living_in(table: &[ProcessEntry], me: i32, trees: &[Signs], mark_of: impl Fn(i32) -> Option<u64>) -> Vec<i32> {
+    let helpers: BTreeMap<i32, u8> = trees.iter().map(|tree| (tree.root, tree.helpers)).collect();
+    let marks: BTreeSet<u64> = trees.iter().map(|tree| tree.mark).collect();
     let is_top = |entry: &&ProcessEntry| {
-        entry.parent == me && (entry.pid == root || entry.session == root || mark_of(entry.pid) == Some(mark))
+        let is_known = helpers.contains_key(&entry.pid) || helpers.contains_key(&entry.session);
+        entry.parent == me && (is_known || mark_of(entry.pid).is_some_and(|mark| marks.contains(&mark)))
     };
     let tops: Vec<i32> = table.iter().filter(is_top).map(|entry| entry.pid).collect();
-    let is_helper = |entry: &ProcessEntry| (helpers > 0 && entry.pid == root) || (helpers > 1 && entry.parent == root);
-    below(&table, tops)
+    let has = |pid: i32, least: u8| helpers.get(&pid).is_some_and(|helpers| *helpers >= least);
+    below(table, tops)
         .into_iter()
-        .filter(|entry| !entry.zombie && !is_helper(entry))
+        .filter(|entry| !entry.zombie && !has(entry.pid, 1) && !has(entry.parent, 2))
         .map(|entry| entry.pid)
         .collect()
 }
@@ -284,6 +301,40 @@ mod tests {
         let table = [entry(9, 8), entry(8, 5), entry(5, 1), entry(6, 1)];
         let found: Vec<i32> = below(&table, [5]).iter().map(|entry| entry.pid).collect();
         assert_eq!(found, [9, 8, 5]);
+    }
+
+    /// As many looks at the marks as there are children, however many trees.
+    #[test]
+    fn all_trees_are_found_in_one_look() {
+        let entry = |pid, parent, session| ProcessEntry {
+            pid,
+            parent,
+            session,
+            zombie: false,
+        };
+        let mut table = vec![entry(1, 0, 1), entry(2, 1, 1)];
+        let mut trees = Vec::new();
+        for number in 0..50 {
+            let root = 100 + 10 * number;
+            // The helper, its own child, the command and what that started.
+            table.extend((0..4).map(|depth| entry(root + depth, if depth == 0 { 2 } else { root + depth - 1 }, root)));
+            // An orphan with a session of its own and the mark of the tree, and a child of this program without one.
+            table.extend([entry(root + 5, 2, root + 5), entry(root + 6, 2, root + 6)]);
+            trees.push(Signs {
+                root,
+                mark: u64::from(root.unsigned_abs()),
+                helpers: 2,
+            });
+        }
+        let looks = std::cell::Cell::new(0);
+        let mark_of = |pid: i32| {
+            looks.set(looks.get() + 1);
+            (pid % 10 == 5).then(|| u64::from((pid - 5).unsigned_abs()))
+        };
+        let living = living_in(&table, 2, &trees, mark_of);
+        let wanted = (0..50).flat_map(|number| [2, 3, 5].map(|one| 100 + 10 * number + one));
+        assert_eq!(living, wanted.collect::<Vec<i32>>());
+        assert_eq!(looks.get(), 100);
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! Runs trusted programs without a sandbox: git with a neutral environment, and commands from the user's own
 //! environment. Every call has a time limit. Not for programs that a model or a recipe names.
 
-use super::own_path::own_path;
+use super::own_path::{self, own_path};
+use super::supervised::{signal_child, tie};
+use rustix::process::Signal;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -38,7 +42,27 @@ impl From<Output> for Printed {
 /// # Errors
 /// One sentence, if git cannot be started or takes longer than [`GIT_TIME`]; it is killed then.
 pub async fn git(args: &[&str], dir: &Path, env: &[(String, String)], stdin: Option<&[u8]>) -> Result<Printed, String> {
-    run_git(std::process::Command::new("git"), args, dir, &neutral_and(env), stdin).await
+    let mut command = std::process::Command::new("git");
+    // As in `own_git::hold`.
+    command.process_group(0);
+    run_git(command, args, dir, &neutral_and(env), stdin).await
+}
+
+/// What to do when git is missing.
+pub const NO_GIT: &str = "git is not on the PATH: install git";
+
+/// Whether `PATH` has git.
+#[must_use]
+pub fn has_git() -> bool {
+    own_path::has("git")
+}
+
+/// Why git could not be started, and what to do.
+pub(super) fn not_started(error: &std::io::Error) -> String {
+    match error.kind() == std::io::ErrorKind::NotFound && !has_git() {
+        true => NO_GIT.to_owned(),
+        false => format!("cannot start git: {error}"),
+    }
 }
 
 /// Like [`git`], with a prepared command and an environment of only `env`, `PATH`, `GIT_NO_LAZY_FETCH=1` and
@@ -63,7 +87,7 @@ pub(super) async fn run_git(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    let mut child = command.spawn().map_err(|error| format!("cannot start git: {error}"))?;
+    let mut child = command.spawn().map_err(|error| not_started(&error))?;
     let pipe = child.stdin.take();
     let feed = async {
         if let (Some(bytes), Some(mut pipe)) = (stdin, pipe) {
@@ -128,12 +152,29 @@ pub(super) fn neutral_and(env: &[(String, String)]) -> Vec<(String, String)> {
     [neutral().as_slice(), env].concat()
 }
 
+/// A shell that runs its arguments, and with SIGTERM kills its process group, of which it is the leader.
+const LEADER: &str = "trap 'kill -s KILL 0' TERM; \"$@\" & wait \"$!\"";
+
+/// Kills a process group when it is dropped.
+struct OwnGroup(Option<i32>);
+
+impl Drop for OwnGroup {
+    fn drop(&mut self) {
+        if let Some(pid) = self.0 {
+            signal_child(pid, true);
+        }
+    }
+}
+
 /// Runs `git` on a repository that this program made, with the user's settings and credentials, to fetch from a URL
-/// that the user names. Hooks, filters and prompts stay off.
+/// that the user names. Hooks, filters and prompts stay off. All its processes are killed when the result is dropped
+/// and when this process ends, also by a signal; until then `lock` is held.
+///
+/// Call this on a thread that lives as long as the process, as [`super::supervised::start`].
 ///
 /// # Errors
 /// One sentence, if git cannot be started or takes longer than `time`; it is killed then.
-pub async fn git_as_user(args: &[&str], time: Duration) -> Result<Printed, String> {
+pub async fn git_as_user(args: &[&str], time: Duration, lock: &File) -> Result<Printed, String> {
     let overrides = [
         "core.hooksPath=/dev/null",
         "core.fsmonitor=false",
@@ -142,12 +183,18 @@ pub async fn git_as_user(args: &[&str], time: Duration) -> Result<Printed, Strin
         "maintenance.auto=false",
         "submodule.recurse=false",
         "fetch.recurseSubmodules=false",
+        // A server that says nothing for so long, in seconds, has failed.
+        "http.lowSpeedLimit=1",
+        "http.lowSpeedTime=300",
     ];
-    let mut command = Command::new("git");
+    // The death of a parent is told to its child alone, and the programs that git starts wait for servers.
+    let mut command = Command::new("sh");
+    command.args(["-c", LEADER, "sh", "git"]);
     for setting in overrides {
         command.args(["-c", setting]);
     }
-    let child = command
+    let lock = lock.try_clone().map_err(|error| format!("cannot start git: {error}"))?;
+    command
         .args(args)
         .env("PATH", own_path())
         .env("GIT_TERMINAL_PROMPT", "0")
@@ -155,16 +202,18 @@ pub async fn git_as_user(args: &[&str], time: Duration) -> Result<Printed, Strin
         .env_remove("GIT_DIR")
         .env_remove("GIT_WORK_TREE")
         .env_remove("GIT_INDEX_FILE")
-        .stdin(Stdio::null())
+        // Only the shell has it: it is the last one that ends.
+        .stdin(lock)
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(|error| format!("cannot start git: {error}"))?;
+        .stderr(Stdio::piped());
+    tie(&mut command, Signal::TERM, true);
+    let child = command.spawn().map_err(|error| format!("cannot start git: {error}"))?;
+    let mut group = OwnGroup(child.id().and_then(|pid| i32::try_from(pid).ok()));
     let output = tokio::time::timeout(time, child.wait_with_output())
         .await
         .map_err(|_| format!("git took longer than {} s", time.as_secs()))?
         .map_err(|error| format!("waiting for git failed: {error}"))?;
+    group.0 = None;
     Ok(output.into())
 }
 

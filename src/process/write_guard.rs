@@ -55,6 +55,8 @@ pub(super) struct WriteGuard {
     taken: SystemTime,
     /// The device on which the change time of a file shows every write.
     exact: Option<u64>,
+    /// Directories that could not be listed before the command: nothing in them counts as new.
+    unlisted: BTreeSet<PathBuf>,
     most_names: u64,
     lived: Lived,
 }
@@ -119,7 +121,7 @@ impl Allowed {
     }
 }
 
-/// A guard that is compared on drop if it was not compared before.
+/// A guard that is compared on drop if its command was started and it was not compared before.
 pub(super) struct Guarded(Option<WriteGuard>);
 
 impl Guarded {
@@ -128,13 +130,17 @@ impl Guarded {
     /// # Errors
     /// The name of a limit that was reached, and what to do. The command must not be started.
     pub fn take(confinement: &Confinement, writes: &Writes) -> Result<(Self, WorkspaceReach), String> {
+        let mut kept = Vec::new();
         if confinement.level != SandboxLevel::None {
             if *writes == Writes::Nothing {
                 return Ok((Self(None), WorkspaceReach::default()));
             }
-            confinement.links.separate(confinement)?;
+            kept = confinement.links.separate(confinement)?;
         }
-        let (guard, reach) = WriteGuard::take(confinement, writes)?;
+        let (guard, mut reach) = WriteGuard::take(confinement, writes)?;
+        // Also where it is granted: it would be written outside too.
+        reach.writable.retain(|path| !kept.contains(path));
+        reach.read_only.extend(kept);
         Ok((Self(guard), reach))
     }
 
@@ -154,7 +160,10 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        self.compare(&[]);
+        // A command that was never started has changed nothing.
+        if self.0.as_ref().is_some_and(|guard| guard.lived.has_processes()) {
+            self.compare(&[]);
+        }
     }
 }
 
@@ -229,7 +238,7 @@ fn limit_message(over: &Over) -> String {
             "more than 512 MiB would have to be kept for comparing",
             "write below a smaller directory, or grant `writes: tree`",
         ),
-        _ => ("a directory cannot be read", "make it readable or remove it"),
+        _ => ("a file or directory cannot be read", "make it readable"),
     };
     format!(
         "{}: {what}{at}, so what the command writes could not be checked; {fix}",

@@ -330,7 +330,7 @@ fn bounded(message: &str) -> String {
 /// The error for a recipe that expects a change and is run without `--policy`. `None` when it expects none.
 pub fn policy_needed(recipe: &Recipe) -> Option<Diagnostic> {
     let of_steps = recipe.steps.iter().find(|step| step.expect == Some(Expect::Change));
-    let at = match recipe.expect {
+    let at = match recipe.expect_of_run() {
         Expect::Change => recipe.expect_at.unwrap_or(recipe.head),
         _ => of_steps?.id.span,
     };

@@ -110,7 +110,7 @@ pub fn lower(
             .collect(),
         budget: overridden(run_budget(&recipe.budget), &given.overrides.budget),
         on_deny: recipe.on_deny,
-        expect: recipe.expect,
+        expect: recipe.expect_of_run(),
         skills: recipe.skills.iter().map(|path| render.path(path)).collect(),
         memory: recipe.memory,
         context: recipe.context.iter().map(|path| render.path(path)).collect(),

@@ -197,6 +197,23 @@ pub struct Step {
     pub budget: Option<BudgetSpec>,
 }
 
+impl Recipe {
+    /// What the changes of the whole run are judged by: `expect` of the recipe, unless every step that could meet it
+    /// has one of its own. Those are the steps that ask a model, or all steps where none does.
+    pub fn expect_of_run(&self) -> Expect {
+        let asks = |step: &&Step| !matches!(step.work, StepSource::Run { .. });
+        let asking: Vec<&Step> = self.steps.iter().filter(asks).collect();
+        let replaced = match asking.is_empty() {
+            true => self.steps.iter().all(|step| step.expect.is_some()),
+            false => asking.iter().all(|step| step.expect.is_some()),
+        };
+        match replaced {
+            true => Expect::Any,
+            false => self.expect,
+        }
+    }
+}
+
 /// The action of a step; its texts are templates.
 #[derive(Clone, Debug)]
 pub enum StepSource {

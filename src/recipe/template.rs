@@ -227,7 +227,8 @@ fn context(scope: &TemplateScope<'_>) -> minijinja::Value {
 /// A value as people read it: strings unquoted, lists and maps as JSON.
 fn plain(value: &minijinja::Value) -> String {
     match value.kind() {
-        ValueKind::Seq | ValueKind::Map | ValueKind::None | ValueKind::Iterable => {
+        // As in YAML and JSON: `true`, not Python's `True`.
+        ValueKind::Bool | ValueKind::Seq | ValueKind::Map | ValueKind::None | ValueKind::Iterable => {
             serde_json::to_string(value).unwrap_or_else(|_| value.to_string())
         }
         _ => value.to_string(),

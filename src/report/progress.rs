@@ -6,7 +6,7 @@ pub use live::LiveBar;
 
 use super::text;
 use crate::base::call::{CallState, ToolOutput};
-use crate::base::event::{Event, EventKind, ProgressEvent, RunStarted, Sink};
+use crate::base::event::{Decided, Event, EventKind, ProgressEvent, RunStarted, Sink};
 use crate::base::ids::CallId;
 use crate::base::message::Reply;
 use crate::base::outcome::{RunOutcome, StepStatus};
@@ -32,6 +32,8 @@ pub struct Lines {
     level: Verbosity,
     /// The title of each open call.
     titles: HashMap<CallId, String>,
+    /// Whether the current step is a command of the recipe.
+    step_is_command: bool,
     tokens: u64,
     cost_micros: u64,
     turns: u64,
@@ -44,6 +46,31 @@ impl Lines {
             level,
             ..Self::default()
         }
+    }
+
+    /// Learns the titles of the calls that an earlier session left open.
+    pub fn recall(&mut self, event: &Event) {
+        match &event.kind {
+            EventKind::Replied { reply, .. } => self.name_calls(reply),
+            EventKind::Decided(decided) => self.name_ruled(decided),
+            EventKind::CallFinished { call, .. } => {
+                self.titles.remove(call);
+            }
+            _ => {}
+        }
+    }
+
+    fn name_calls(&mut self, reply: &Reply) {
+        for call in reply.calls() {
+            self.titles.insert(call.id.clone(), text::line(&call.tool, 80));
+        }
+    }
+
+    fn name_ruled(&mut self, decided: &Decided) {
+        let named = decided.title.starts_with(&decided.tool) || decided.title.is_empty();
+        let tool = if named { "" } else { decided.tool.as_str() };
+        let title = text::line(&format!("{tool} {}", decided.title), 140);
+        self.titles.insert(decided.call.clone(), title);
     }
 
     /// The lines for an event, without newlines. Control characters are removed.
@@ -66,10 +93,7 @@ impl Lines {
             EventKind::RunFinished { outcome, .. } => self.end(outcome),
             EventKind::Replied { reply, .. } => self.replied(reply),
             EventKind::Decided(decided) => {
-                let named = decided.title.starts_with(&decided.tool) || decided.title.is_empty();
-                let tool = if named { "" } else { decided.tool.as_str() };
-                let title = text::line(&format!("{tool} {}", decided.title), 140);
-                self.titles.insert(decided.call.clone(), title);
+                self.name_ruled(decided);
                 let told = match decided.ruling.decision {
                     Decision::Allow => self.level >= Verbosity::Verbose,
                     _ => normal,
@@ -137,6 +161,7 @@ impl Lines {
                 run,
                 ..
             } => {
+                self.step_is_command = run.is_some();
                 let what = run.as_deref().map(|run| format!(": {}", text::line(run, 160)));
                 let step = text::line(step.as_str(), 80);
                 vec![format!("step {}/{total} {step}{}", index + 1, what.unwrap_or_default())]
@@ -185,17 +210,19 @@ impl Lines {
                 vec![format!("  {call} {title}{word} by {}", text::line(by, 60))]
             }
             EventKind::Checked { attempt, check, .. } => {
-                let word = match (check.passed, attempt) {
+                // Checks before the model is asked decide nothing; those of a command have no attempt either, and do.
+                let decides = *attempt > 0 || self.step_is_command;
+                let word = match (check.passed, decides) {
                     (true, _) => "passed",
-                    (false, 0) => "does not pass yet",
-                    (false, _) => "FAILED",
+                    (false, false) => "does not pass yet",
+                    (false, true) => "FAILED",
                 };
                 let why = Some(text::line(&check.message, 200)).filter(|why| !check.passed && !why.is_empty());
                 let why = why.map(|why| format!(": {why}")).unwrap_or_default();
                 let name = text::line(&check.name, 80);
                 let line = format!("  check {name} {word}{why} ({})", text::duration(check.took_ms));
-                let output = match (check.passed, attempt) {
-                    (false, 1..) => text::last_lines(&check.output),
+                let output = match (check.passed, decides) {
+                    (false, true) => text::last_lines(&check.output),
                     _ => Vec::new(),
                 };
                 let output = output.into_iter().map(|line| format!("    | {line}"));
@@ -220,7 +247,7 @@ impl Lines {
                 let ids: Vec<&str> = calls.iter().map(CallId::as_str).collect();
                 vec![format!("suspended: {} waits for a person", ids.join(", "))]
             }
-            EventKind::Resumed { by, model } => {
+            EventKind::Resumed { by, model, .. } => {
                 vec![format!(
                     "resumed by {} with {}",
                     text::line(by, 60),
@@ -265,9 +292,7 @@ impl Lines {
     }
 
     fn replied(&mut self, reply: &Reply) -> Vec<String> {
-        for call in reply.calls() {
-            self.titles.insert(call.id.clone(), text::line(&call.tool, 80));
-        }
+        self.name_calls(reply);
         if self.level < Verbosity::Verbose {
             return Vec::new();
         }
@@ -383,6 +408,10 @@ impl<W: Write + Send> Plain<W> {
 }
 
 impl<W: Write + Send> Sink for Plain<W> {
+    fn on_earlier(&mut self, event: &Event) {
+        self.lines.recall(event);
+    }
+
     fn on_event(&mut self, event: &Event) -> io::Result<()> {
         for line in self.lines.of(event) {
             // A failing log must not end the run.

@@ -30,19 +30,26 @@ const RENAMED: [(&str, &str, &str); 13] = [
 /// Upper limit for the files that are searched for one with the same name.
 const MAX_LOOK: usize = 50_000;
 
+/// The current names of a tool's arguments.
+pub fn names(spec: &ToolSpec) -> impl Iterator<Item = &str> {
+    let all = spec.parameters.pointer("/properties").and_then(Value::as_object);
+    all.into_iter().flat_map(|all| all.keys().map(String::as_str))
+}
+
+/// The current name of an argument that is given under an older one.
+pub fn newer_name(spec: &ToolSpec, name: &str) -> Option<&'static str> {
+    let known = |wanted: &str| names(spec).any(|name| name == wanted);
+    RENAMED.iter().find_map(|(tool, older, newer)| {
+        let fits = *older == name && (tool.is_empty() || *tool == spec.name) && known(newer) && !known(older);
+        fits.then_some(*newer)
+    })
+}
+
 /// The arguments of a built-in tool under their current names. `null` counts as absent.
 pub fn current(spec: &ToolSpec, args: &Map<String, Value>) -> Result<Map<String, Value>, ToolError> {
-    let known = |name: &str| {
-        spec.parameters
-            .pointer("/properties")
-            .is_some_and(|all| all.get(name).is_some())
-    };
     let mut now = Map::new();
     for (name, value) in args.iter().filter(|(_, value)| !value.is_null()) {
-        let newer = RENAMED.iter().find_map(|(tool, older, newer)| {
-            let fits = *older == name && (tool.is_empty() || *tool == spec.name) && known(newer) && !known(older);
-            fits.then_some(*newer)
-        });
+        let newer = newer_name(spec, name);
         let target = newer.unwrap_or(name);
         let given = args.get(target).is_some_and(|given| !given.is_null()) || now.contains_key(target);
         if newer.is_some() && given {

@@ -2,6 +2,7 @@
 
 use crate::base::call::{ExitInfo, ToolFailure};
 use crate::base::grant::{NOT_RESTORED, Undone, codes, described};
+use crate::base::ruling::shown_rule;
 
 /// Lines about any end other than plain success.
 pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
@@ -43,19 +44,33 @@ pub(super) fn undone_failure(undone: &[Undone]) -> Option<ToolFailure> {
         code => format!("denied:{code}"),
     };
     let in_git = |undone: &Undone| undone.path.split('/').any(|name| name == ".git");
-    let fix = match undone.iter().any(in_git) {
-        true => {
+    let closing = undone
+        .iter()
+        .find(|undone| matches!(undone.code.as_str(), "deny_rule" | "suspend_rule"));
+    let fix = match closing.map(|closing| closing.rule.as_deref().map_or("a rule", shown_rule)) {
+        Some(rule) => format!("It is closed by {rule}: go another way, or narrow that rule with `except`."),
+        None if undone.iter().any(in_git) => {
             "In `.git`, an `allow` rule for the git command that lists `.git/**` in `paths` would allow it, except for \
              configuration, hooks and info; elsewhere, a rule that names the path."
+                .to_owned()
         }
-        false => "A rule that names the path would allow it.",
+        None => "A rule that names the path would allow it.".to_owned(),
     };
+    let told: Vec<Undone> = undone.iter().cloned().map(without_place).collect();
     let message = format!(
         "[denied ({}): the command changed {}. {fix}]",
         codes.join(", "),
-        described(undone)
+        described(&told)
     );
     Some(ToolFailure { kind, message })
+}
+
+/// The change with the name of its rule as the model reads it.
+fn without_place(undone: Undone) -> Undone {
+    Undone {
+        rule: undone.rule.as_deref().map(|rule| shown_rule(rule).to_owned()),
+        ..undone
+    }
 }
 
 #[cfg(test)]
@@ -65,17 +80,22 @@ mod tests {
 
     #[test]
     fn a_denial_in_git_names_the_entry_that_opens_it() {
-        let told = |path: &str| {
+        let told = |path: &str, code: &str, rule: Option<&str>| {
             let undone = Undone {
                 path: path.to_owned(),
-                code: "protected_path".to_owned(),
-                rule: None,
+                code: code.to_owned(),
+                rule: rule.map(str::to_owned),
                 restored: true,
                 change: PathChange::Modified,
             };
             undone_failure(&[undone]).unwrap().message
         };
-        assert!(told(".git/refs/tags/v1").contains("lists `.git/**` in `paths`"));
-        assert!(told("AGENTS.md").contains("A rule that names the path would allow it.]"));
+        assert!(told(".git/refs/tags/v1", "protected_path", None).contains("lists `.git/**` in `paths`"));
+        assert!(told("AGENTS.md", "protected_path", None).contains("A rule that names the path would allow it.]"));
+        assert_eq!(
+            told("src/no/a", "deny_rule", Some("/home/ci/pol.yaml:3")),
+            "[denied (deny_rule): the command changed src/no/a (deny_rule, rule pol.yaml:3); this was undone. It is closed \
+             by pol.yaml:3: go another way, or narrow that rule with `except`.]"
+        );
     }
 }

@@ -3,6 +3,7 @@
 use crate::base::call::ToolFailure;
 use crate::base::grant::{ExecDenial, JudgedExec};
 use crate::base::quote::shell_word;
+use crate::base::ruling::shown_rule;
 
 /// Upper limit for the programs that are listed as run before.
 const MOST_TOLD: usize = 20;
@@ -20,11 +21,13 @@ pub(super) fn failure(denied: &(JudgedExec, ExecDenial), execs: &[JudgedExec], o
 /// Rule, program, directory, the programs that ran before, and what to write instead. `execs`: all judged programs, in
 /// order.
 pub(super) fn denial_text((exec, denial): &(JudgedExec, ExecDenial), execs: &[JudgedExec], omitted: u64) -> String {
-    let rule = denial
-        .rule
-        .as_ref()
-        .map(|rule| format!(" by rule `{rule}`"))
-        .unwrap_or_default();
+    let name = denial.rule.as_deref().map(|rule| (rule, shown_rule(rule)));
+    let rule = name.map_or_else(String::new, |(_, shown)| format!(" by rule `{shown}`"));
+    // The reason names the rule as the journal does.
+    let told = |text: &str| match name {
+        Some((rule, shown)) => text.replace(rule, shown),
+        None => text.to_owned(),
+    };
     let place = match exec.cwd.as_str() {
         "." => String::new(),
         dir => format!(" in {dir}"),
@@ -33,9 +36,9 @@ pub(super) fn denial_text((exec, denial): &(JudgedExec, ExecDenial), execs: &[Ju
         "[denied ({}){rule}: `{}`{place} was not executed: {}. The command was ended there. {} Instead: {}.]",
         denial.code,
         line(exec),
-        denial.reason.trim_end_matches('.'),
+        told(&denial.reason).trim_end_matches('.'),
         before(execs, omitted),
-        denial.fix.trim_end_matches('.'),
+        told(&denial.fix).trim_end_matches('.'),
     )
 }
 
@@ -107,6 +110,17 @@ mod tests {
              Programs that ran before it: `/usr/bin/git status`, `/usr/bin/date`. Instead: leave the file alone.]"
         );
         assert_eq!(failure(&denied, &before, 0).denial(), Some("exec_denied"));
+        let rule = "/home/ci/pol.yaml:3";
+        let by_file = ExecDenial {
+            reason: format!("read k/a is denied by rule {rule}"),
+            fix: format!("narrow rule {rule}"),
+            ..denial(Some(rule))
+        };
+        let text = denial_text(&(exec(&["cat", "k/a"], "."), by_file), &[], 0);
+        assert!(
+            text.contains("rule `pol.yaml:3`") && !text.contains("/home/ci"),
+            "{text}"
+        );
     }
 
     #[test]

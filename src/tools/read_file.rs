@@ -57,6 +57,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
         end: args.number("end_line"),
     };
     if let Some(id) = args.text("file_path")?.strip_prefix(PREFIX) {
+        results::check_name(id)?;
         let id = id.to_owned();
         return Ok(PreparedCall {
             title: format!("read {PREFIX}{id}"),

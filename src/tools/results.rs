@@ -153,16 +153,25 @@ pub fn carry(from: &Path, output: &ToolOutput, context: &ToolContext) -> Result<
     Ok(())
 }
 
-/// The bytes of a kept result. `id` comes from the model, so only letters, digits and `-` are accepted.
-pub fn kept(results: &Path, id: &str) -> Result<Vec<u8>, ToolError> {
+/// Whether an `id`, which comes from the model, may be that of a result: only letters, digits and `-`.
+///
+/// # Errors
+/// It is not.
+pub fn check_name(id: &str) -> Result<(), ToolError> {
     let plain = !id.is_empty() && id.len() <= 64 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    let read = || DirHandle::open(results)?.read(id, 2 * KEPT_EACH as u64 + 4_096);
-    if !plain {
-        return Err(ToolError::model(
+    match plain {
+        true => Ok(()),
+        false => Err(ToolError::model(
             "file_not_found",
             format!("{PREFIX}{id} is not the name of a result"),
-        ));
+        )),
     }
+}
+
+/// The bytes of a kept result.
+pub fn kept(results: &Path, id: &str) -> Result<Vec<u8>, ToolError> {
+    check_name(id)?;
+    let read = || DirHandle::open(results)?.read(id, 2 * KEPT_EACH as u64 + 4_096);
     read().map_err(|_| ToolError::model("file_not_found", format!("{PREFIX}{id} does not exist")))
 }
 

@@ -14,8 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 /// Upper limit in bytes for one ignore file. A longer one does not apply.
 const MAX_IGNORE_FILE: u64 = 4 << 20;
 
-/// Upper limit for the patterns of one ignore file. The further ones do not apply.
-const MAX_PATTERNS: usize = 20_000;
+/// Upper limit for the patterns of one ignore file. The further ones do not apply here; for a snapshot, of which they
+/// could not be left out, such a file is an error.
+pub(super) const MAX_PATTERNS: usize = 20_000;
 
 /// Upper limit for the directories whose rules are kept in memory. If it is reached, all are forgotten and read again
 /// when they are needed.

@@ -1,6 +1,8 @@
-//! Creates a temporary git worktree, so that the user's tree is not changed; removes it at the end.
+//! Creates a temporary git worktree, so that the user's tree is not changed; removes it at the end. Also removes those of
+//! processes that were killed.
 
 mod keep;
+mod left;
 
 pub use keep::{Standing, Told, bring};
 
@@ -8,13 +10,16 @@ use super::patch;
 use crate::base::quote::{counted, first_names};
 use crate::process::own_git::{self, May};
 use crate::process::private;
+use crate::process::temporary::{self, Temporary};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// A temporary worktree.
 #[derive(Debug)]
 pub struct Isolated {
     /// Contains the worktree, and is removed together with it.
-    dir: tempfile::TempDir,
+    dir: Temporary,
     workspace: PathBuf,
     repository: patch::Repository,
     /// Directories in which git may write for the worktree.
@@ -27,15 +32,22 @@ pub struct Isolated {
 /// Limit of names in a warning.
 const NAMED: usize = 8;
 
-/// Creates a worktree of `HEAD` for the repository of `workspace`.
-pub async fn make(workspace: &Path) -> Result<Isolated, String> {
+/// The error of work that was told to stop.
+const STOPPED: &str = "it was interrupted";
+/// How long a thread that was told to stop is waited for. One that hangs in git or a file system is left alone.
+const STOP_TIME: Duration = Duration::from_millis(500);
+
+/// Creates a worktree of `HEAD` for the repository of `workspace`. When `stop` is cancelled, removes what it has made.
+///
+/// # Errors
+/// A sentence: there is no repository or no commit, git fails, a file cannot be written, or it was interrupted.
+pub async fn make(workspace: &Path, stop: &CancellationToken) -> Result<Isolated, String> {
     let root = std::fs::canonicalize(workspace).map_err(|error| format!("{}: {error}", workspace.display()))?;
     let repository =
         patch::repository(&root).ok_or("--isolate needs a git repository, and the workspace is not in one")?;
-    let dir = tempfile::Builder::new()
-        .prefix("overnight-worktree-")
-        .tempdir()
-        .map_err(|error| format!("no temporary directory: {error}"))?;
+    let common = std::fs::canonicalize(&repository.common_dir).unwrap_or_else(|_| repository.common_dir.clone());
+    left::remove(&common, stop).await;
+    let dir = Temporary::make(temporary::WORKTREE).map_err(|error| format!("no temporary directory: {error}"))?;
     let tree = dir.path().join("tree");
     let name = tree.to_string_lossy();
     let own = repository.git_dir.to_string_lossy().into_owned();
@@ -53,8 +65,8 @@ pub async fn make(workspace: &Path) -> Result<Isolated, String> {
         name.as_ref(),
         commit.as_str(),
     ];
-    let common = std::fs::canonicalize(&repository.common_dir).unwrap_or_else(|_| repository.common_dir.clone());
     let places = [common, dir.path().to_owned()];
+    // Not ended early by `stop`: a killed git leaves a registration that it takes for one in use.
     let made = own_git::git(&args, Path::new("/"), &[], None, May::WriteAndStart(&places)).await?;
     if !made.ok {
         return Err(format!("cannot create a worktree: {}", made.stderr));
@@ -67,11 +79,15 @@ pub async fn make(workspace: &Path) -> Result<Isolated, String> {
         pointers: 0,
         warnings: Vec::new(),
     };
-    let filled = isolated.fill(tree.clone(), commit).await;
+    let filled = isolated.fill(tree.clone(), commit, stop).await;
     match filled.and_then(|lacks| isolated.is_inside(&tree).map(|()| lacks)) {
         Ok((pointers, submodules)) => {
             isolated.pointers = pointers;
-            isolated.warnings.extend(uncommitted(&isolated.repository).await);
+            let Some(changes) = stop.run_until_cancelled(uncommitted(&isolated.repository)).await else {
+                isolated.remove().await;
+                return Err(STOPPED.to_owned());
+            };
+            isolated.warnings.extend(changes);
             isolated.warnings.extend(empty(&isolated.repository.top, &submodules));
             Ok(isolated)
         }
@@ -84,16 +100,29 @@ pub async fn make(workspace: &Path) -> Result<Isolated, String> {
 
 impl Isolated {
     /// Writes the files of the commit. Returns the number of Git LFS pointers, and the submodules.
-    async fn fill(&self, tree: PathBuf, commit: String) -> Result<(usize, Vec<String>), String> {
+    async fn fill(
+        &self,
+        tree: PathBuf,
+        commit: String,
+        stop: &CancellationToken,
+    ) -> Result<(usize, Vec<String>), String> {
         let repository = self.repository.clone();
+        let stopped = stop.clone();
         let filled = tokio::task::spawn_blocking(move || {
-            let checkout = patch::checkout(&repository, &commit, &tree)?;
+            let checkout = patch::checkout(&repository, &commit, &tree, &|| stopped.is_cancelled())?;
             let own = patch::repository(&tree).ok_or("git created no worktree")?;
             let index = own.git_dir.join("index");
             std::fs::write(&index, checkout.index).map_err(|error| format!("{}: {error}", index.display()))?;
             Ok((checkout.pointers, checkout.submodules))
         });
-        filled.await.map_err(|error| error.to_string())?
+        let too_long = async {
+            stop.cancelled().await;
+            tokio::time::sleep(STOP_TIME).await;
+        };
+        tokio::select! {
+            filled = filled => filled.map_err(|error| error.to_string())?,
+            () = too_long => Err(STOPPED.to_owned()),
+        }
     }
 
     /// Rejects a workspace that is missing from the commit or is a symbolic link in it, even if it is a directory in

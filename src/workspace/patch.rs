@@ -2,6 +2,7 @@
 //! object store: no program runs with the tree as its work tree, no setting, attribute, filter or hook of the tree is
 //! used, and nothing is written to the repository's `.git`.
 
+mod bound;
 mod cache;
 mod checkout;
 mod delta;
@@ -31,6 +32,7 @@ pub use scan_state::MOST_FILE;
 
 use crate::process::change_times::exact_device;
 use crate::process::own_git;
+use bound::{Bound, RunEnd, WorkTimes};
 use cache::CachedDir;
 use ignored::{Counting, IgnoreFiles, IgnoreJudge, IgnoreRules, read_patterns};
 use index::GitIndex;
@@ -44,8 +46,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 use store::Store;
+use tokio_util::sync::CancellationToken;
 use trees::ObjectReader;
 
 /// The snapshots of one tree, in a separate object store.
@@ -61,6 +64,8 @@ pub struct Shadow {
     format: ObjectFormat,
     /// Paths relative to `top` that are never part of a snapshot.
     hidden: Vec<Vec<u8>>,
+    /// The end of the run, after which no work on the tree goes on for long.
+    end: RunEnd,
     state: Arc<Mutex<State>>,
 }
 
@@ -74,6 +79,7 @@ struct State {
     last: Option<Arc<CachedDir>>,
     /// The ignore files that count; `None` before the first snapshot.
     ignore_files: Option<IgnoreFiles>,
+    times: WorkTimes,
 }
 
 /// The state of the tree at one time.
@@ -118,14 +124,31 @@ impl Shadow {
             prefix,
             repository,
             format,
+            end: RunEnd::default(),
             state: Arc::new(Mutex::new(State {
                 exact: true,
                 store,
                 base: None,
                 last: None,
                 ignore_files: None,
+                times: WorkTimes::default(),
             })),
         })
+    }
+
+    /// Gives up work on the tree shortly after `ended` is cancelled. A snapshot that does not take long is completed
+    /// even then.
+    #[must_use]
+    pub fn until(self, ended: &CancellationToken) -> Self {
+        Self {
+            end: RunEnd::new(ended),
+            ..self
+        }
+    }
+
+    /// Whether a snapshot or a patch was given up because the run had ended.
+    pub fn was_cut_off(&self) -> bool {
+        self.end.was_cut_off()
     }
 
     /// Continues in the directory that the store was moved to. No operation may be in progress.
@@ -293,6 +316,19 @@ impl Shadow {
         index: Option<&GitIndex>,
         may: Option<IgnoreJudge<'_>>,
     ) -> Result<Snapshot, String> {
+        let bound = state.times.begin(&self.end);
+        let taken = self.walk_within(&bound, state, index, may);
+        state.times.finish(&bound);
+        taken
+    }
+
+    fn walk_within(
+        &self,
+        bound: &Bound,
+        state: &mut State,
+        index: Option<&GitIndex>,
+        may: Option<IgnoreJudge<'_>>,
+    ) -> Result<Snapshot, String> {
         let counting = match (&state.ignore_files, may) {
             (None, _) => Counting::First,
             (Some(_), None) => Counting::Unruled,
@@ -311,7 +347,7 @@ impl Shadow {
             ignore_files: Mutex::new(state.ignore_files.clone().unwrap_or_default()),
             counting,
             own: &[own],
-            started: Instant::now(),
+            bound,
             now: now.map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)),
             exact: state
                 .exact
@@ -395,8 +431,9 @@ impl Shadow {
         let Some((name, _)) = self.prefix.get(base..).and_then(|rest| rest.split_once('/')) else {
             return then(handle, rules, ignored);
         };
-        let text = read_patterns(handle.as_fd())?.unwrap_or_default();
-        let rules = IgnoreRules::new(Some(rules), base, &text);
+        let above = self.prefix.get(..base).unwrap_or_default();
+        let text = read_patterns(handle.as_fd()).map_err(|why| format!("{above}.gitignore: {why}"))?;
+        let rules = IgnoreRules::new(Some(rules), base, &text.unwrap_or_default());
         let end = base + name.len();
         let path = self.prefix.get(..end).unwrap_or_default();
         let ignored = ignored || rules.ignores(path.as_bytes(), true);

@@ -36,7 +36,7 @@ pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Opti
     // Written before the files, so that an incomplete worktree can be found and removed.
     let pointer = tree.join(".git");
     std::fs::write(&pointer, format!("gitdir: {}\n", admin.display())).map_err(|error| said(&pointer, error))?;
-    let checkout = patch::checkout(repository, commit, &tree)?;
+    let checkout = patch::checkout(repository, commit, &tree, &|| false)?;
     let index = admin.join("index");
     std::fs::write(&index, checkout.index).map_err(|error| said(&index, error))?;
     Ok((checkout.pointers > 0).then(|| {

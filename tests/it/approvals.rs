@@ -1,8 +1,8 @@
 //! What an approval is about, what a resume believes, and whose tree it works on.
 
-use super::forged::{elsewhere, forged_journal};
+use super::forged::{appended, elsewhere, forged_journal};
 use super::harness::{Done, World, git_in, project, says, script, shell};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::process::Command;
 
 /// Scripts run; each needs a person.
@@ -298,4 +298,100 @@ fn git_writes_its_repository_where_its_own_rule_opens_it() {
         resume(&world, &["--approve", &named(&world)]).exits(0);
         assert_eq!(world.git(&["tag"]).trim(), "v1", "{level}");
     }
+}
+
+#[test]
+fn an_approval_in_a_journal_from_elsewhere_counts_as_not_given() {
+    let world = waiting("echo x > x.txt\n", "none", &[]);
+    let named = named(&world);
+    let forged = [
+        json!({"event": "resumed", "by": "x", "model": "m"}),
+        json!({"event": "approved", "call": "c1", "allow": true, "by": "x"}),
+    ];
+    appended(&world.out(), &forged);
+    let world = elsewhere(world);
+    let policy = world.path().join("policy.yaml").to_string_lossy().into_owned();
+    let done = resume(&world, &["--policy", &policy]).exits(5);
+    assert!(done.stderr.contains("counts as not given"), "{}", done.stderr);
+    assert!(!world.ws().join("x.txt").exists());
+    assert_eq!(world.result()["suspended"][0]["call"], "c1");
+    resume(&world, &["--policy", &policy, "--approve", "c1"]).exits(2);
+    resume(&world, &["--policy", &policy, "--approve", &named]).exits(0);
+    assert_eq!(world.read("x.txt"), "x\n");
+}
+
+#[test]
+fn one_call_has_one_answer() {
+    let world = waiting("echo x > x.txt\n", "none", &[]);
+    let journal = || std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    let (before, named) = (journal(), named(&world));
+    for (approve, deny) in [("c1", "c1"), (named.as_str(), "c1"), ("c1", named.as_str())] {
+        let done = resume(&world, &["--deny", deny, "--approve", approve]).exits(2);
+        assert!(done.stderr.contains("both approved and denied"), "{}", done.stderr);
+    }
+    assert_eq!(journal(), before);
+    assert!(!world.ws().join("x.txt").exists());
+    // The same answer twice is one, and the lines about it name the tool.
+    let done = resume(&world, &["--deny", "c1", "--deny", &named]).exits(4);
+    assert_eq!(journal().matches("\"event\":\"approved\"").count(), 1);
+    for said in ["denied by", "failed"] {
+        let line = done
+            .stderr
+            .lines()
+            .find(|line| line.contains("  c1 ") && line.contains(said));
+        assert!(
+            line.is_some_and(|line| line.contains("run_shell_command")),
+            "{}",
+            done.stderr
+        );
+    }
+}
+
+#[test]
+fn a_policy_that_a_resume_names_rules_the_resumes_after_it() {
+    let world = waiting("echo x > x.txt\n", "none", &[]);
+    let text = format!("{}# Another one.\n", policy("none"));
+    let other = world.beside("other.yaml", &text);
+    resume(&world, &["--policy", &other]).exits(5);
+    std::fs::remove_file(world.path().join("policy.yaml")).unwrap();
+    std::fs::write(&other, format!("{text}#\n")).unwrap();
+    let done = resume(&world, &["--approve", "c1"]).exits(8);
+    assert!(
+        done.stderr.contains("other.yaml") && done.stderr.contains("has changed"),
+        "{}",
+        done.stderr
+    );
+    std::fs::write(&other, text).unwrap();
+    resume(&world, &["--approve", "c1"]).exits(0);
+    assert_eq!(world.read("x.txt"), "x\n");
+}
+
+#[test]
+fn a_resume_writes_the_outputs_again_that_the_run_was_told_to_write() {
+    let world = waiting(
+        "echo x > x.txt\n",
+        "none",
+        &["--patch", "../p.patch", "--junit", "../j.xml"],
+    );
+    let at = |name: &str| world.path().join(name);
+    let asked = std::fs::read_to_string(at("j.xml")).unwrap();
+    std::fs::remove_file(at("policy.yaml")).unwrap();
+    // A refusal is no end of the run, and nobody named the file here.
+    resume(&world, &["--approve", "c1"]).exits(8);
+    assert_eq!(std::fs::read_to_string(at("j.xml")).unwrap(), asked);
+    let policy = world.beside("policy.yaml", policy("none"));
+    let other = at("other.xml").to_string_lossy().into_owned();
+    resume(&world, &["--approve", "c1", "--policy", &policy, "--junit", &other]).exits(0);
+    let whole = std::fs::read_to_string(at("out/changes.patch")).unwrap();
+    assert!(whole.contains("+x"), "{whole}");
+    assert_eq!(std::fs::read_to_string(at("p.patch")).unwrap(), whole);
+    // A flag stands for the earlier one.
+    assert_eq!(std::fs::read_to_string(at("j.xml")).unwrap(), asked);
+    assert!(at("other.xml").is_file());
+    // What another run wrote there since stays.
+    let world = waiting("echo x > x.txt\n", "none", &["--patch", "../p.patch"]);
+    let patch = world.beside("p.patch", "of another run\n");
+    let done = resume(&world, &["--approve", "c1"]).exits(0);
+    assert!(done.stderr.contains("leaves alone"), "{}", done.stderr);
+    assert_eq!(std::fs::read_to_string(patch).unwrap(), "of another run\n");
 }

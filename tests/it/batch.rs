@@ -5,7 +5,7 @@ use super::harness::{Done, GIT_IDENTITY, World, git_in, have, says, script, writ
 use super::service::{Answer, Service};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const POLICY: &str = "version: 1\nextends: [builtin:edit]\nsandbox: { level: none }\n";
@@ -253,7 +253,8 @@ fn every_kind_of_target_is_run_once() {
 #[test]
 fn lines_from_stdin_are_jobs() {
     let world = fleet(2);
-    let lines = "{\"path\": \"r0\", \"id\": \"a\"}\n{\"path\": \"r1\", \"params\": {\"who\": \"x\"}}\n";
+    // With the mark that some systems put before a text.
+    let lines = "\u{feff}{\"path\": \"r0\", \"id\": \"a\"}\n{\"path\": \"r1\", \"params\": {\"who\": \"x\"}}\n";
     let mut child = command(
         &world,
         &[
@@ -277,6 +278,39 @@ fn lines_from_stdin_are_jobs() {
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), lines.as_bytes()).unwrap();
     Done::of(child.wait_with_output().unwrap()).exits(0);
     assert_eq!(verdicts(&world), ["passed", "passed"]);
+    // A wrong first line is no manifest without a version.
+    world.beside("wrong", "{\"path\": \"a\tb\"}\n");
+    let done = call(&world, &["batch", "wrong", "--recipe", "greet.yaml"]).exits(3);
+    assert!(
+        done.stderr.starts_with("wrong:1:") && !done.stderr.contains("version"),
+        "{}",
+        done.stderr
+    );
+}
+
+/// A recorded run is named from the manifest, as a script is, and its replies are part of the digest.
+#[test]
+fn another_recording_is_another_input() {
+    let world = fleet(1);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n\
+                    targets: [{ path: r0, id: a }]\n";
+    batch(&world, manifest, &[]).exits(0);
+    let run = rows(&world, "out")[0]["run"].as_str().unwrap().to_owned();
+    copy(&world, &format!("out/{run}"), "recorded");
+    world.beside(
+        "sub/m.yaml",
+        "version: 1\nrecipe: ../greet.yaml\npolicy: ../policy.yaml\nmodels: [\"replay:../recorded\"]\ntargets: [{ path: ../r0 }]\n",
+    );
+    let digest = || {
+        let args = ["batch", "sub/m.yaml", "--dry-run", "--format", "json"];
+        call(&world, &args).exits(0).json()["jobs"][0]["digest"].clone()
+    };
+    let first = digest();
+    assert_eq!(first, digest());
+    let journal = world.path().join("recorded/journal.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, format!("{text}{{")).unwrap();
+    assert_ne!(first, digest());
 }
 
 #[test]
@@ -287,7 +321,7 @@ fn all_problems_are_told_at_once_and_nothing_runs() {
     let done = batch(
         &world,
         "version: 1\nrecipe: ask.yaml\nmodels: [\"script:ok.yaml\"]\nbudgt: {}\ntargets:\n  - { path: r0, params: { m: 1 } }\n  \
-         - { path: r0, recipe: wrong.yaml }\n  - { file: lines.jsonl }\n  - { file: none.jsonl }\n  - { path: r0, recipe: none.yaml }\n",
+         - { path: r0, recipe: wrong.yaml }\n  - { file: lines.jsonl }\n  - { file: none.jsonl }\n  - { path: r0, recipe: none.yaml }\n  - { path: \"\" }\n",
         &[],
     )
     .exits(3);
@@ -299,6 +333,7 @@ fn all_problems_are_told_at_once_and_nothing_runs() {
         "lines.jsonl:2:",
         "m.yaml:9:13: error[no-file]",
         "m.yaml:10:",
+        "m.yaml:11:13: error[wrong-value]: this is not the path of a directory",
     ] {
         assert!(done.stderr.contains(wanted), "{wanted}\n{}", done.stderr);
     }
@@ -862,6 +897,57 @@ fn trials_and_models_are_scored_and_compared() {
     call(&world, &["compare", "b", "a", "--fail-on", "broken"]).exits(0);
 }
 
+/// A job that the manifest does not define any more is not broken, and rows that are missing are not well.
+#[test]
+fn a_comparison_takes_the_jobs_of_the_plan_and_no_cut_rows() {
+    let world = fleet(1);
+    let manifest = |model: &str, targets: &str| {
+        let text = format!(
+            "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:{model}.yaml\"]\ntargets: [{targets}]\n"
+        );
+        world.beside("m.yaml", text);
+    };
+    let (one, two) = ("{ path: r0, id: a }", "{ path: r0, id: a }, { path: r0, id: b }");
+    manifest("ok", two);
+    call(&world, &["batch", "m.yaml", "--out", "before"]).exits(0);
+    manifest("bad", two);
+    call(&world, &["batch", "m.yaml", "--out", "after"]).exits(1);
+    manifest("ok", one);
+    call(&world, &["batch", "m.yaml", "--out", "after", "--changed"]).exits(0);
+    let compare = |b: &str| {
+        let args = ["compare", "before", b, "--fail-on", "broken", "--format", "json"];
+        call(&world, &args)
+    };
+    let done = compare("after").exits(0);
+    assert_eq!(
+        (&done.json()["broken"], &done.json()["only_a"]),
+        (&json!([]), &json!(["b"]))
+    );
+    assert!(
+        done.stderr.contains("1 job of A without a counterpart"),
+        "{}",
+        done.stderr
+    );
+    copy(&world, "before", "cut");
+    let rows = world.path().join("cut/runs.jsonl");
+    let text = std::fs::read_to_string(&rows).unwrap();
+    std::fs::write(&rows, &text[..text.len() - 9]).unwrap();
+    assert!(compare("cut").exits(3).stderr.contains("cut-bundle"));
+    // A file alone, and a batch that has not ended.
+    let done = compare("cut/runs.jsonl").exits(0);
+    assert!(done.stderr.contains("the last line is cut"), "{}", done.stderr);
+    std::fs::remove_file(world.path().join("cut/bundle.json")).unwrap();
+    let done = compare("cut").exits(0);
+    assert!(
+        done.stderr.contains("1 job of its plan has no result"),
+        "{}",
+        done.stderr
+    );
+    std::fs::write(&rows, "").unwrap();
+    assert!(compare("cut").exits(3).stderr.contains("nothing can be compared"));
+    call(&world, &["compare", "before", "cut"]).exits(0);
+}
+
 /// The rows of a batch without what differs from run to run.
 fn compared(world: &World, dir: &str) -> Vec<Value> {
     let mut rows = rows(world, dir);
@@ -905,6 +991,8 @@ fn shards_merge_to_what_one_machine_gives() {
         (&merged["jobs"]["passed"], &merged["jobs"]["not_run"]),
         (&json!(12), &json!(0))
     );
+    let place = "so `overnight deliver` refuses this result";
+    assert!(!merge(&all, "out").stderr.contains(place));
     assert_eq!(compared(&world, "out"), compared(&world, "one"));
     for row in rows(&world, "out") {
         assert!(
@@ -917,8 +1005,7 @@ fn shards_merge_to_what_one_machine_gives() {
         );
         assert!(world.path().join("out").join(row["patch"].as_str().unwrap()).is_file());
     }
-    // Merged again into the same place, and compared with the one machine's.
-    merge(&all, "out").exits(0);
+    // It was merged again into the same place, and is compared with the one machine's.
     let same = call(&world, &["compare", "one", "out", "--format", "json"])
         .exits(0)
         .json();
@@ -926,6 +1013,7 @@ fn shards_merge_to_what_one_machine_gives() {
     // What is missing is named.
     let done = merge(&all[..2], "part").exits(10);
     assert!(done.stderr.contains("shard 3/3 is missing"), "{}", done.stderr);
+    assert!(done.stderr.contains(place), "{}", done.stderr);
     assert!(world.path().join("part/runs.jsonl").is_file());
     // Ran twice.
     copy(&world, all[0], "twice");
@@ -1030,6 +1118,43 @@ fn shards_of_a_changed_manifest_merge_into_the_same_place() {
     assert!(done.stderr.contains("other-manifest"), "{}", done.stderr);
 }
 
+/// What a killed merge leaves is no obstacle for the next one, and two merges at once do not meet.
+#[test]
+fn a_merge_that_was_killed_is_repeated() {
+    let world = fleet(1);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n\
+                    targets: [{ path: r0, id: a }]\n";
+    batch(&world, manifest, &[]).exits(0);
+    let drafts = ["merged/.tmpy5von1", "merged/patches/.tmp0aBcDe"];
+    for draft in drafts {
+        world.beside(draft, "half");
+    }
+    call(&world, &["merge", "out", "--out", "merged"]).exits(0);
+    for draft in drafts {
+        assert!(!world.path().join(draft).exists(), "{draft}");
+    }
+    world.beside("merged/.tmpy5von1x", "somebody's");
+    let done = call(&world, &["merge", "out", "--out", "merged"]).exits(8);
+    assert!(done.stderr.contains(".tmpy5von1x"), "{}", done.stderr);
+    // The first one waits in the middle of reading its bundle.
+    world.beside("slow/plan.json", "{}");
+    let pipe = world.path().join("slow/bundle.json");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let mut first = command(&world, &["merge", "slow", "--out", "both"]);
+    let mut first = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let opened = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    let done = call(&world, &["merge", "out", "--out", "both"]).exits(8);
+    assert!(
+        done.stderr.contains("another merge is writing to both"),
+        "{}",
+        done.stderr
+    );
+    drop(opened);
+    assert_eq!(first.wait().unwrap().code(), Some(3));
+    call(&world, &["merge", "out", "--out", "both"]).exits(0);
+}
+
 fn copy(world: &World, from: &str, to: &str) {
     let done = Command::new("cp")
         .args(["-r", from, to])
@@ -1084,6 +1209,16 @@ fn a_shard_takes_what_the_engine_says_or_packs_by_durations() {
         "the long job has a shard of its own"
     );
     call(&world, &["batch", "m.yaml", "--shard", "4/3"]).exits(2);
+    let missing = [
+        "batch",
+        "m.yaml",
+        "--shard",
+        "1/2",
+        "--timings",
+        "none.jsonl",
+        "--dry-run",
+    ];
+    assert!(call(&world, &missing).exits(3).stderr.contains("--timings"));
 }
 
 #[test]

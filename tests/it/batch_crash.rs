@@ -184,6 +184,59 @@ fn children_of_a_killed_supervisor_end_with_it() {
     }
 }
 
+/// While a server keeps a fetch waiting, a signal and the wall clock end the call with its outputs, and git ends with it.
+#[test]
+fn a_call_that_waits_for_a_repository_can_be_ended() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let world = fleet(1);
+    let manifest = |budget: &str| {
+        let text = format!(
+            "version: 1\nrecipe: ask.yaml\nmodels: [\"script:ok.yaml\"]\n{budget}\
+             targets: [{{ repo: \"http://{address}/x.git\", id: far }}, {{ path: r0, id: near }}]\n"
+        );
+        world.beside("m.yaml", text);
+    };
+    let fetching = || processes(&address).iter().any(|line| line.contains("git-remote-http"));
+    let gone = || {
+        let began = Instant::now();
+        while !processes(&address).is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", processes(&address));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    manifest("");
+    let mut child = start(&world, &["batch", "m.yaml", "--out", "killed"]);
+    until("git waits for the server", fetching);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    gone();
+    let mut command = command(&world, &["batch", "m.yaml", "--out", "out", "--format", "json"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    until("git waits for the server", fetching);
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(143));
+    let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(
+        (&told["verdict"], &told["jobs"]["not_run"]),
+        (&json!("cancelled"), &json!(2))
+    );
+    assert_eq!(told, result(&world, "out"));
+    gone();
+    manifest("budget: { wall: 1s }\n");
+    let done = call(&world, &["batch", "m.yaml", "--out", "out"]);
+    assert_eq!(done.code, 10, "{}", done.stderr);
+    assert_eq!(
+        result(&world, "out")["stopped"],
+        "the budget of the batch is used up: wall",
+        "{}",
+        done.stderr
+    );
+    gone();
+}
+
 #[test]
 fn a_signal_ends_the_jobs_in_order_and_the_same_command_goes_on() {
     let world = fleet(1);

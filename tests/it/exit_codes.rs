@@ -62,6 +62,13 @@ fn problems(case: &Case, format: &str) -> Vec<String> {
             expect(clean == (case.code == 0), "junit.xml says how it ended");
         }
     }
+    if case.code == 9 {
+        let xml = std::fs::read_to_string(job.world.out().join("junit.xml")).unwrap_or_default();
+        expect(
+            xml.contains("<failure") || xml.contains("<error"),
+            "junit.xml of the run directory says that an output is missing",
+        );
+    }
     if matches!(case.code, 5 | 6 | 7 | 129 | 130 | 143) {
         expect(
             stored.as_ref().is_some_and(|stored| stored["partial"] == true),
@@ -101,17 +108,61 @@ fn every_output_says_how_it_ended() {
 #[test]
 fn a_quiet_run_says_what_could_not_be_written() {
     let world = World::repo(&[("a.txt", "one\n")]);
-    std::fs::create_dir_all(world.path().join("j.xml/in-the-way")).unwrap();
     let junit = world.path().join("j.xml").to_string_lossy().into_owned();
-    let more = ["-p", "x", "--quiet", "--junit", &junit];
-    let done = world.run(&script(&[says("done")]), &open_policy(&[]), &more).exits(9);
-    assert!(done.stderr.contains("error: not written: "), "{}", done.stderr);
+    // A directory that is there before the run would be refused before it.
+    let recipe = "version: 1\nname: r\nsteps: [{ id: one, run: 'mkdir -p ../j.xml/in-the-way' }]\n";
+    let more = ["--quiet", "--junit", &junit];
+    let done = world.recipe(recipe, &script(&[]), &open_policy(&[]), &more).exits(9);
+    assert_eq!(
+        done.stderr.matches("error: not written: ").count(),
+        1,
+        "{}",
+        done.stderr
+    );
+    // What could be written does not claim that the run passed.
+    let xml = std::fs::read_to_string(world.out().join("junit.xml")).unwrap();
+    assert!(
+        xml.contains("type=\"output\"") && xml.contains("not written: "),
+        "{xml}"
+    );
+    let summary = std::fs::read_to_string(world.out().join("summary.md")).unwrap();
+    assert!(
+        summary.lines().next().is_some_and(|line| line.ends_with(": output")),
+        "{summary}"
+    );
     let result = std::fs::read_to_string(world.out().join("result.json")).unwrap();
     let result: Value = serde_json::from_str(&result).unwrap();
     assert_eq!(
         (&result["verdict"], &result["reason"]),
         (&json!("output"), &json!("output"))
     );
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_refused_before_the_first_request() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let model = format!("script:{}", world.beside("script.yaml", script(&[says("x")])));
+    for (flag, path, told) in [
+        ("--junit", ".", "is a directory: name a file"),
+        ("--patch", "a.txt/below/p", "a.txt is a file: name a file elsewhere"),
+        ("--transcript", "/proc/nope/t", "name another file"),
+        ("--out", "a.txt", "a.txt is a file: name a new or empty directory"),
+    ] {
+        let args = ["run", "-p", "x", "--model", &model, flag, path, "--format", "json"];
+        let done = world.call(&args).exits(9);
+        assert!(
+            done.stderr.lines().count() == 1 && done.stderr.starts_with(&format!("error: {flag} {path} ")),
+            "{}",
+            done.stderr
+        );
+        assert!(done.stderr.contains(told), "{}", done.stderr);
+        let object = done.json();
+        assert_eq!(
+            (&object["verdict"], &object["usage"]["turns"]),
+            (&json!("output"), &json!(0))
+        );
+    }
+    assert_eq!(world.read("a.txt"), "one\n");
 }
 
 #[test]

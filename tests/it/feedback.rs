@@ -201,6 +201,36 @@ steps:
 }
 
 #[test]
+fn a_green_step_skips_only_itself() {
+    let recipe = "\
+version: 1
+name: r
+parameters: [{ name: loud, type: boolean, default: true, description: d }]
+steps:
+  - { id: one, prompt: go }
+  - { id: green, prompt: go, skip_if_green: true, checks: [{ name: there, run: test -f a.txt }] }
+  - { id: last, run: 'echo --loud={{ loud }}', checks: [{ name: red, run: echo why it is red; false }] }
+";
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let replies = [writes("a.txt", "two\n"), says("done")];
+    let done = world.recipe(recipe, &script(&replies), &open_policy(&[]), &[]).exits(1);
+    for told in ["step 3/3 last", "check red FAILED", "| why it is red"] {
+        assert!(done.stderr.contains(told), "{told}: {}", done.stderr);
+    }
+    assert_eq!(world.result()["steps"][2]["output"], "--loud=true\n");
+}
+
+#[test]
+fn an_expectation_of_every_step_replaces_that_of_the_recipe() {
+    for (own, code) in [("", 1), ("expect: any, ", 0)] {
+        let recipe = format!("version: 1\nname: r\nexpect: change\nsteps: [{{ id: one, {own}prompt: go }}]\n");
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let replies: Vec<Value> = (0..9).map(|n| says(&format!("nothing to do {n}"))).collect();
+        world.recipe(&recipe, &script(&replies), &open_policy(&[]), &[]).exits(code);
+    }
+}
+
+#[test]
 fn bounds_on_the_changes_are_a_check() {
     let recipe = "\
 version: 1

@@ -331,3 +331,109 @@ pub fn forged_journal(out: &Path, change: impl FnOnce(String) -> String) {
     assert_ne!(events, forged, "nothing was changed");
     std::fs::write(out.join("journal.jsonl"), chained(&forged)).unwrap();
 }
+
+/// Appends events to a journal, with a chain that holds.
+pub fn appended(out: &Path, more: &[Value]) {
+    let path = out.join("journal.jsonl");
+    let mut text = std::fs::read_to_string(&path).unwrap();
+    for event in more {
+        let last: Value = serde_json::from_str(text.lines().next_back().unwrap()).unwrap();
+        let mut event = event.clone();
+        event["seq"] = json!(text.lines().count());
+        event["at"] = json!("2026-01-01T00:00:00Z");
+        let (line, _) = format::encode(last["chain"].as_str().unwrap(), &event.to_string(), None);
+        text.push_str(&line);
+        text.push('\n');
+    }
+    std::fs::write(path, text).unwrap();
+}
+
+/// Sets the recorded end of a run: that of a process which was killed behind this many events.
+fn recorded(world: &World, events: usize, open: bool) {
+    let lines = lines(&world.out());
+    let run = entry(&lines[0])["run"].as_str().unwrap().to_owned();
+    let last: Value = serde_json::from_str(&lines[events - 1]).unwrap();
+    let path = world.path().join("home/.local/state/overnight/heads").join(run);
+    let mut head: Value =
+        serde_json::from_str(std::fs::read_to_string(&path).unwrap().lines().next().unwrap()).unwrap();
+    head["events"] = json!(events);
+    head["head"] = last["chain"].clone();
+    head["open"] = json!(open);
+    std::fs::write(path, format!("{head}\n")).unwrap();
+}
+
+#[test]
+fn what_stands_behind_the_recorded_end_of_a_journal_does_not_count() {
+    let world = tree();
+    let ask = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file }\n  - { allow: write_file, paths: \
+               ['**'] }\nsandbox: { level: none }\n";
+    let replies = script(&[writes("b.txt", "b\n"), says("done")]);
+    world.run(&replies, ask, &["-p", "x"]).exits(5);
+    let out = world.out().to_string_lossy().into_owned();
+    let path = world.out().join("journal.jsonl");
+    let whole = std::fs::read_to_string(&path).unwrap();
+    let count = whole.lines().count();
+    let resumed = json!({"event": "resumed", "by": "x", "model": "m"});
+    let approved = json!({"event": "approved", "call": "c1", "allow": true, "by": "x"});
+    let warned = json!({"event": "warned", "code": "w", "message": "m"});
+    let mut passed = entry(whole.lines().next_back().unwrap());
+    passed["outcome"]["verdict"] = json!("passed");
+    // An end was recorded: nothing follows it.
+    for more in [
+        vec![resumed.clone(), approved.clone()],
+        vec![resumed.clone(), passed.clone()],
+        vec![warned.clone()],
+    ] {
+        appended(&world.out(), &more);
+        let commands: [(&[&str], i32); 4] = [
+            (&["runs", "verify", &out], 1),
+            (&["resume", &out], 8),
+            (&["report", &out], 8),
+            (&["deliver", &out, "--to", "branch"], 1),
+        ];
+        for (args, code) in commands {
+            let done = world.call(args).exits(code);
+            let all = format!("{}{}", done.stdout, done.stderr);
+            assert!(all.contains("goes on behind event"), "{args:?}: {all}");
+        }
+        std::fs::write(&path, &whole).unwrap();
+    }
+    // A resume that was killed before it recorded its first lines: nobody has approved anything.
+    recorded(&world, count, true);
+    appended(&world.out(), &[resumed.clone(), approved.clone()]);
+    let done = verify(&world, &out).exits(0);
+    assert!(
+        done.stdout.contains("2 events behind the recorded end left out"),
+        "{}",
+        done.stdout
+    );
+    world.call(&["resume", &out]).exits(5);
+    assert!(!world.ws().join("b.txt").exists());
+    // Such a process writes nothing else there.
+    let whole = std::fs::read_to_string(&path).unwrap();
+    let count = whole.lines().count();
+    recorded(&world, count, true);
+    appended(&world.out(), &[resumed, approved, warned]);
+    world.call(&["resume", &out]).exits(8);
+    std::fs::write(&path, &whole).unwrap();
+    recorded(&world, count, false);
+    world.call(&["resume", &out, "--approve", "c1"]).exits(0);
+    assert_eq!(world.read("b.txt"), "b\n");
+    // A run that was killed before it recorded its end has none yet.
+    let whole = std::fs::read_to_string(&path).unwrap();
+    recorded(&world, whole.lines().count() - 1, false);
+    std::fs::remove_file(world.out().join("result.json")).unwrap();
+    let done = verify(&world, &out);
+    assert!(
+        !done.stderr.contains("result.json is missing") && !done.stderr.contains("damaged"),
+        "{}",
+        done.stderr
+    );
+    world.call(&["resume", &out]).exits(0);
+    verify(&world, &out).exits(0);
+    // A result that names the end of the journal knows of no part of a line behind it.
+    let whole = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, format!("{whole}{{\"chain\":")).unwrap();
+    let done = verify(&world, &out).exits(1);
+    assert!(done.stderr.contains("behind its last event"), "{}", done.stderr);
+}

@@ -1,8 +1,9 @@
 //! Where a run is stopped: turns, tokens, cost, wall clock, calls, and calls that go round in circles.
 
 use super::gemini::{self, Answer, Gemini};
-use super::harness::{Done, World, calls, open_policy, says, script, shell, writes};
+use super::harness::{Done, World, calls, open_policy, says, script, shell, until, writes};
 use serde_json::{Value, json};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 fn asking() -> World {
@@ -100,6 +101,76 @@ fn the_wall_clock_ends_whatever_runs() {
             begun.elapsed()
         );
     }
+}
+
+/// As many files as take a minute or more to be read; they have no blocks on the disk.
+const SPARSE: usize = 1_000;
+
+#[test]
+fn the_wall_clock_ends_a_snapshot() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    for n in 0..SPARSE {
+        let file = std::fs::File::create(world.ws().join(format!("f{n}"))).unwrap();
+        file.set_len(31 << 20).unwrap();
+    }
+    let replies = script(&[writes("b.txt", "x\n"), says("done")]);
+    let begun = Instant::now();
+    world
+        .run(&replies, &open_policy(&[]), &["-p", "x", "--max-wall", "1s"])
+        .exits(6);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let result = world.result();
+    assert_eq!(
+        (&result["reason"], &result["partial"]),
+        (&json!("limit:wall"), &json!(true))
+    );
+    assert!(
+        !world.ws().join("b.txt").exists(),
+        "nothing is written before the baseline is taken"
+    );
+}
+
+#[test]
+fn a_signal_ends_a_snapshot_and_the_one_before_it_is_the_patch() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let recipe = world.beside(
+        "recipe.yaml",
+        format!(
+            "version: 1\nname: r\nsteps:\n  - {{ id: one, run: 'echo two > a.txt' }}\n  \
+             - {{ id: two, run: 'mkdir d && cd d && seq {SPARSE} | xargs truncate -s 31M' }}\n"
+        ),
+    );
+    let model = format!("script:{}", world.beside("script.yaml", script(&[says("x")])));
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let out = world.out().to_string_lossy().into_owned();
+    let args = ["run", &recipe, "--model", &model, "--policy", &policy, "--out", &out];
+    let child = world
+        .command(&args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("the second command has ended", || {
+        let text = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap_or_default();
+        text.matches("\"event\":\"ran\"").count() == 2
+    });
+    let begun = Instant::now();
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+    Done::of(child.wait_with_output().unwrap()).exits(130);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let result = world.result();
+    assert_eq!(
+        (&result["reason"], &result["partial"]),
+        (&json!("signal:2"), &json!(true))
+    );
+    let message = result["message"].as_str().unwrap();
+    assert!(
+        message.contains("cancelled by SIGINT; what changed since the last snapshot of the tree is in no patch"),
+        "{message}"
+    );
+    let patch = std::fs::read_to_string(world.out().join("changes.patch")).unwrap();
+    assert!(patch.contains("+two") && !patch.contains("d/1"), "{patch}");
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! What checks leave behind is not the run's own change: not in the patch, and no reason to call a run a success.
+//! What checks change in the tree is put back when they end: it is not in the patch, no reason to call a run a success,
+//! and decides no other check.
 
-use super::harness::{World, calls, open_policy, says, script, shell, writes};
+use super::harness::{World, calls, open_policy, says, script, shell, until, writes};
 use serde_json::{Value, json};
 
-/// A check that leaves two files behind, one of them new at each run.
+/// A check that makes two files, one of them new at each run, and changes a third.
 const RECIPE: &str = "\
 version: 1
 name: r
@@ -39,14 +40,18 @@ fn a_run_that_only_its_checks_changed_did_nothing() {
     assert_eq!(world.result()["verdict"], "no_change");
     assert!(!world.out().join("changes.patch").exists());
     let warnings = world.result()["warnings"].to_string();
-    assert!(warnings.contains("count.txt, fmt.txt, left.txt"), "{warnings}");
+    assert!(
+        warnings.contains("left_by_checks")
+            && warnings.contains("was put back when they ended: count.txt, fmt.txt, left.txt"),
+        "{warnings}"
+    );
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
     // And is no pass where a change was expected.
     assert_eq!(run("change", &[says("done")]).result()["reason"], "expect");
 }
 
 #[test]
-fn the_patch_has_what_the_model_did_and_not_what_checks_left() {
-    // The first attempt is sent back; the files that the checks left are there at the second one.
+fn the_patch_has_what_the_model_did_and_not_what_checks_did() {
     let world = run(
         "any",
         &[
@@ -63,7 +68,7 @@ fn the_patch_has_what_the_model_did_and_not_what_checks_left() {
 }
 
 #[test]
-fn what_the_model_writes_is_its_own_even_where_a_check_wrote_too() {
+fn what_the_model_writes_stays_as_it_is_where_a_check_wrote_too() {
     let replies = [
         writes("fmt.txt", "mine\n"),
         writes("b.txt", "one\n"),
@@ -73,10 +78,13 @@ fn what_the_model_writes_is_its_own_even_where_a_check_wrote_too() {
         says("now"),
     ];
     let world = run("any", &replies);
-    // A file that the model changed and a check changed after it is in the patch as it is now.
     assert_eq!(paths(&world), ["b.txt", "fmt.txt", "left.txt"]);
     let patch = std::fs::read_to_string(world.out().join("changes.patch")).unwrap();
-    assert!(patch.contains("+reformatted"), "{patch}");
+    assert!(!patch.contains("+reformatted") && !patch.contains("+x"), "{patch}");
+    assert_eq!(
+        (world.read("fmt.txt"), world.read("left.txt")),
+        ("mine\n".to_owned(), "mine\n".to_owned())
+    );
 }
 
 #[test]
@@ -88,11 +96,92 @@ fn a_green_tree_is_no_change_whatever_the_checks_left() {
     assert_eq!(world.result()["verdict"], "no_change");
 }
 
+/// What a check runs is the model's, and may write all of the tree that the sandbox leaves open.
+const TURNS: &str = "\
+version: 1
+name: r
+steps:
+  - id: one
+    prompt: do it
+    checks:
+      - { name: tests, run: bash src/test.sh }
+      - { name: gone, file: report.xml }
+      - { name: frozen, run: bash tests/frozen.sh }
+      - { name: tree, run: 'test ! -e hidden && test ! -e src/more.txt && test -x tests/tool && test -e tests/removed.txt && test ! -e made' }
+      - { name: bounds, changed: { only: ['src/**'] } }
+    retry: { max: 0 }
+";
+
 #[test]
-fn a_run_that_is_killed_in_a_check_goes_on() {
+fn what_one_check_does_to_the_tree_decides_no_other() {
+    let test = "set -e\necho exit 0 > tests/frozen.sh\nprintf 'hid*\\nmade/\\n' > .gitignore\necho x > hidden\necho y > src/more.txt\n\
+                chmod -x tests/tool\nrm tests/removed.txt\nmkdir -p made/deep\necho z > made/deep/.gitignore\nmkfifo made/pipe || :\n\
+                ln -s /etc/passwd tests/removed.txt\necho x > report.xml\necho kept > out/cache\n";
+    for level in ["full", "landlock", "none"] {
+        let world = World::repo(&[
+            (".gitignore", "out/\n"),
+            ("tests/frozen.sh", "echo frozen; exit 1\n"),
+            ("tests/removed.txt", "there\n"),
+            ("tests/tool", "#!/bin/sh\n"),
+        ]);
+        world.file("out/cache", "old\n");
+        let tool = world.ws().join("tests/tool");
+        std::fs::set_permissions(tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        world.commit("a program");
+        let policy = format!(
+            "version: 1\nrules:\n  - {{ allow: [read_file, write_file], paths: ['src/**'] }}\nsandbox: {{ level: {level} }}\n"
+        );
+        let done = world.recipe(
+            TURNS,
+            &script(&[writes("src/test.sh", test), says("done")]),
+            &policy,
+            &[],
+        );
+        assert_eq!(done.code, 1, "{level}: {}", done.stderr);
+        let result = world.result();
+        let checks = result["steps"][0]["checks"].as_array().unwrap();
+        let passed: Vec<bool> = checks.iter().map(|check| check["passed"] == true).collect();
+        assert_eq!(passed, [true, false, false, true, true], "{level}: {checks:?}");
+        let told = checks[1]["message"].as_str().unwrap();
+        assert!(
+            told.contains("report.xml, which check tests had made, was removed"),
+            "{level}: {told}"
+        );
+        assert_eq!(checks[2]["message"], "exit code 1", "{level}");
+        assert_eq!(paths(&world), ["src/test.sh"], "{level}");
+        assert_eq!(world.git(&["status", "--porcelain"]), "?? src/\n", "{level}");
+        assert_eq!(world.read("out/cache"), "kept\n", "{level}: git ignores it");
+        let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+        assert!(journal.contains("\"put_back\":[\".gitignore\","), "{level}: {journal}");
+    }
+}
+
+#[test]
+fn what_cannot_be_put_back_ends_the_run() {
     let world = World::repo(&[("a.txt", "one\n")]);
+    // Git does not know it, and it is too large for the store.
+    let large = std::fs::File::create(world.ws().join("large.bin")).unwrap();
+    large.set_len(33 << 20).unwrap();
     let recipe = "version: 1\nname: r\nsteps:\n  - id: one\n    prompt: x\n    checks:\n      \
-                  - { name: slow, run: \"echo x >> left.txt; test $(wc -l < left.txt) -gt 1 || sleep 60\" }\n";
+                  - { name: grows, run: 'echo x >> large.bin; echo y > a.txt' }\n";
+    let done = world.recipe(recipe, &script(&[says("done")]), &open_policy(&[]), &[]);
+    assert_eq!(done.code, 4, "{}", done.stderr);
+    let result = world.result();
+    assert_eq!(result["reason"], "not_put_back");
+    let message = result["message"].as_str().unwrap();
+    assert!(
+        message.contains("check grows") && message.contains("large.bin"),
+        "{message}"
+    );
+    assert_eq!(world.read("a.txt"), "one\n", "what can be put back is");
+}
+
+#[test]
+fn a_run_that_is_killed_in_a_check_goes_on_with_the_tree_that_the_check_found() {
+    let world = World::repo(&[(".gitignore", "began\n"), ("a.txt", "one\n")]);
+    let recipe = "version: 1\nname: r\nsteps:\n  - id: one\n    prompt: x\n    checks:\n      \
+                  - { name: slow, run: \"grep -qx one a.txt && test ! -e left.txt && echo x > left.txt && echo two > a.txt && \
+                  { test -e began || { echo > began; sleep 60; }; }\" }\n";
     let recipe = world.beside("recipe.yaml", recipe);
     let model = format!(
         "script:{}",
@@ -109,9 +198,15 @@ fn a_run_that_is_killed_in_a_check_goes_on() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    super::harness::until("the check has begun", || world.ws().join("left.txt").exists());
+    until("the check has begun", || world.ws().join("began").exists());
     child.kill().unwrap();
     child.wait().unwrap();
-    world.call(&["resume", &out]).exits(0);
+    let done = world.call(&["resume", &out]).exits(0);
+    assert!(
+        done.stderr.contains("what it changed was put back: a.txt, left.txt"),
+        "{}",
+        done.stderr
+    );
     assert_eq!(world.result()["verdict"], "no_change");
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
 }

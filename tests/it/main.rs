@@ -38,6 +38,7 @@ mod harness;
 mod hostile;
 mod injection;
 mod inputs;
+mod isolation;
 mod journal;
 mod layering;
 mod limits;

@@ -246,12 +246,12 @@ fn prune_keeps_what_has_not_come_to_its_end() {
         told,
         json!({ "removed": [], "kept": [{ "run": waits, "verdict": "suspended" }] })
     );
-    // The work that waits can still be approved; the line about it has no gap where a title would be.
+    // The work that waits can still be approved; the lines about it name it.
     std::fs::remove_file(world.ws().join("b.txt")).unwrap();
     let done = world.call(&["resume", "--last", "--approve", "c1"]);
     assert_eq!(done.code, 0, "{}", done.stderr);
     let line = done.stderr.lines().find(|line| line.contains("approved by")).unwrap();
-    assert!(line.contains("  c1 approved by"), "{line}");
+    assert!(line.contains("  c1 write_file create b.txt approved by"), "{line}");
     assert_eq!(world.read("b.txt"), "b\n");
     std::fs::remove_file(world.ws().join("b.txt")).unwrap();
     let waits = [run(&ask, 5), waits];
@@ -259,6 +259,51 @@ fn prune_keeps_what_has_not_come_to_its_end() {
     for run in waits {
         assert!(done.stdout.contains(&run), "{}", done.stdout);
     }
+    assert_eq!(world.call(&["runs"]).exits(0).stdout, "");
+}
+
+#[test]
+fn a_run_that_was_refused_is_the_newest_one_too() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let writing = model(&world, &[writes("b.txt", "b\n"), says("done")]);
+    let policy = world.beside("open.yaml", open_policy(&[]));
+    let args = ["run", "-p", "x", "--model", &writing, "--policy", &policy];
+    world.call(&args).exits(0);
+    std::fs::write(&policy, "version: 1\nrulez: []\n").unwrap();
+    world.call(&args).exits(3);
+    // Two runs of one second have no order.
+    let runs = world.ws().join(".overnight/runs");
+    let mut all = std::fs::read_dir(&runs).unwrap().map(|entry| entry.unwrap().path());
+    let refused = all.find(|dir| !dir.join("journal.jsonl").exists()).unwrap();
+    std::fs::rename(refused, runs.join("20990101-000000-aaaaaa")).unwrap();
+    let listed = world.call(&["runs", "list", "--format", "json"]).exits(0).json();
+    let verdicts: Vec<&str> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|run| run["verdict"].as_str())
+        .collect();
+    assert_eq!(verdicts, ["passed", "invalid"]);
+    assert!(listed[1]["started"].is_string(), "{listed}");
+    for args in [&["deliver", "--last", "--to", "branch"][..], &["resume", "--last"]] {
+        let done = world.call(args).exits(8);
+        assert!(
+            done.stderr.contains("ended as invalid before it began"),
+            "{}",
+            done.stderr
+        );
+    }
+    assert!(world.git(&["branch", "--list", "overnight/*"]).is_empty());
+    let result = world.call(&["report", "--last", "--format", "result"]).exits(0).json();
+    assert_eq!(result["verdict"], "invalid");
+    let files = world.call(&["report", "--last"]).exits(0).stdout;
+    assert!(files.contains("junit.xml") && files.contains("result.json"), "{files}");
+    let text = world.call(&["report", "--last", "--format", "summary"]).exits(0).stdout;
+    assert!(text.contains("invalid"), "{text}");
+    world.call(&["report", "--last", "--format", "html"]).exits(8);
+    world.call(&["runs", "verify"]).exits(0);
+    let done = world.call(&["runs", "prune", "--keep", "0"]).exits(0);
+    assert_eq!(done.stdout.lines().count(), 2, "{}", done.stdout);
     assert_eq!(world.call(&["runs"]).exits(0).stdout, "");
 }
 

@@ -1,6 +1,6 @@
-//! The home and temporary directory of the model's commands are not those of the recipe's steps and checks.
+//! The home and temporary directory of the model's commands are not those of the recipe's steps, and each check has its own.
 
-use super::harness::{World, have, says, script, shell};
+use super::harness::{Done, World, have, says, script, shell, writes};
 use serde_json::json;
 use std::process::Command;
 
@@ -42,6 +42,69 @@ fn what_the_model_leaves_at_home_no_check_sees() {
             "{level}: {object}"
         );
     }
+}
+
+/// Checks run code that the model wrote. The first one does here what such code could do, and the second attempt makes it
+/// again.
+const CHECKS: &str = "\
+version: 1
+name: homes
+steps:
+  - { id: before, run: 'echo mine > ~/first; echo mine > \"$TMPDIR/first\"' }
+  - id: fix
+    prompt: do it
+    checks:
+      - { name: plants, run: 'cd && grep mine first \"$TMPDIR/first\" && test ! -e planted && touch planted \"$TMPDIR/planted\" && echo theirs > first && rm \"$TMPDIR/first\"' }
+      - { name: sees, run: 'cd && grep mine first \"$TMPDIR/first\" && test ! -e planted && test ! -e \"$TMPDIR/planted\"' }
+      - { name: again, file: b.txt }
+    retry: { max: 1 }
+  - { id: after, run: 'cd && grep mine first \"$TMPDIR/first\" && test ! -e planted && touch planted' }
+  - { id: last, run: 'test -e ~/planted' }
+";
+
+#[test]
+fn what_a_check_leaves_at_home_no_other_check_or_step_sees() {
+    for level in ["full", "landlock", "none"] {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let replies = script(&[says("done"), writes("b.txt", "b\n"), says("now")]);
+        let done = world.recipe(CHECKS, &replies, &policy(level), &[]);
+        assert_eq!(done.code, 0, "{level}: {}", done.stderr);
+        let checks = &world.result()["steps"][1]["checks"];
+        assert_eq!(checks[0]["runs"], 2, "{level}: {checks}");
+    }
+}
+
+/// What a step has locked even for its owner is left out of the copy. Root without the right to read everything is like any other user.
+#[test]
+fn what_a_step_has_locked_keeps_no_command_from_starting() {
+    let locked = "version: 1\nname: homes\nsteps:\n  - { id: before, run: 'mkdir ~/d && touch ~/d/f ~/e && chmod 600 ~/d' }\n  - { id: fix, prompt: do it }\n";
+    let world = World::repo(&[("look.sh", "cat ~/e && test -d ~/d && echo all there\n")]);
+    let mut told = says("done");
+    told["expect"] = json!("all there");
+    let model = world.beside("script.json", script(&[shell("bash look.sh"), told]));
+    let model = format!("script:{model}");
+    let (recipe, policy) = (
+        world.beside("recipe.yaml", locked),
+        world.beside("policy.yaml", policy("none")),
+    );
+    let out = world.out().display().to_string();
+    let inner = world.command(&["run", &recipe, "--model", &model, "--policy", &policy, "--out", &out]);
+    let mut command = Command::new("setpriv");
+    if rustix::process::geteuid().is_root() {
+        command.arg("--bounding-set=-dac_override,-dac_read_search");
+    }
+    let got = command
+        .arg("--")
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env_clear()
+        .envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .current_dir(world.ws())
+        .output();
+    if !have("setpriv", got.is_ok()) {
+        return;
+    }
+    Done::of(got.unwrap()).exits(0);
 }
 
 /// A directory on which a tmpfs is mounted.

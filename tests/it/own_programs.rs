@@ -105,6 +105,32 @@ fn git_is_not_taken_from_the_tree() {
 }
 
 #[test]
+fn a_missing_git_is_found_before_the_first_request() {
+    let world = World::new();
+    let bin = world.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    for program in ["bash", "sh"] {
+        std::os::unix::fs::symlink(format!("/bin/{program}"), bin.join(program)).unwrap();
+    }
+    let world = world.env("PATH", bin.to_string_lossy().into_owned());
+    let replies = script(&[writes("b.txt", "b\n"), says("done")]);
+    let policy = "version: 1\nextends: [builtin:edit]\nsandbox: { level: none }\n";
+    let done = world.run(&replies, policy, &["-p", "x"]).exits(8);
+    assert!(
+        done.stderr.contains("git is not on the PATH: install git"),
+        "{}",
+        done.stderr
+    );
+    assert_eq!(world.result()["usage"]["turns"], 0);
+    assert!(!world.ws().join("b.txt").exists());
+    let found = world.call(&["doctor"]).exits(8).stdout;
+    assert!(found.contains("git is not on the PATH: install git"), "{found}");
+    // What cannot change a file needs none.
+    let model = format!("script:{}", world.beside("says.yaml", script(&[says("done")])));
+    world.call(&["run", "-p", "x", "--model", &model]).exits(0);
+}
+
+#[test]
 fn nothing_in_the_background_shows_a_check_another_tree() {
     let recipe = "version: 1\nname: flip\nexpect: change\nsteps:\n  - id: one\n    prompt: x\n    checks:\n      - { name: good, run: \"echo > began; sleep 1; grep -q good a.txt\" }\n";
     let flip =

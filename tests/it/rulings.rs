@@ -439,3 +439,27 @@ fn conditions_on_arguments_see_the_current_names_in_an_explanation_too() {
         .stdout;
     assert_eq!(same, "every call gets the same ruling\n");
 }
+
+#[test]
+fn exceptions_of_an_allow_rule_hold_for_commands_that_search() {
+    let rules = "version: 1\nrules:\n  - { id: look, allow: run_shell_command, commands: [grep, git], except: { paths: \
+                 ['src/**'] } }\nsandbox: { level: none }\n";
+    let world = World::repo(&[("docs/a.txt", "open words\n"), ("src/a.txt", "closed words\n")]);
+    let searches = [
+        "grep -rh words docs",
+        "grep -rh words .",
+        "grep -rh words",
+        "git grep -h words",
+    ];
+    let replies: Vec<Value> = searches.iter().map(|line| shell(line)).chain([says("done")]).collect();
+    world.run(&script(&replies), rules, &["-p", "x"]).exits(4);
+    let told = std::fs::read_to_string(world.out().join("transcript.json")).unwrap();
+    assert!(told.contains("open words") && !told.contains("closed words"), "{told}");
+    let denied = world.result()["denied"].clone();
+    assert_eq!(denied.as_array().unwrap().len(), 3, "{denied}");
+    let reason = denied[0]["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("but not src/**") && reason.ends_with("touches ."),
+        "{reason}"
+    );
+}

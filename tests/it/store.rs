@@ -678,6 +678,23 @@ fn a_tree_that_is_too_deep_fails_loudly() {
 }
 
 #[test]
+fn an_ignore_file_with_too_many_patterns_fails_loudly() {
+    let world = World::repo(&[("a.txt", "one\n"), ("d/b.txt", "one\n")]);
+    let store = Store::of(&world);
+    let base = store.baseline();
+    let patterns = |count: usize| "# not a pattern\n\n".to_owned() + &"z*q\n".repeat(count);
+    for path in [".gitignore", "d/.gitignore"] {
+        world.file(path, patterns(20_001));
+        let why = store.runtime.block_on(store.shadow.snapshot()).unwrap_err();
+        assert!(why.starts_with(&format!("{path}: more than 20000 patterns")), "{why}");
+        world.file(path, patterns(20_000));
+        assert_ne!(store.snapshot(), base);
+        std::fs::remove_file(world.ws().join(path)).unwrap();
+    }
+    assert_eq!(store.snapshot(), base);
+}
+
+#[test]
 fn the_same_size_and_time_do_not_hide_a_change() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let path = world.ws().join("a.txt");

@@ -261,3 +261,30 @@ fn every_row_of_the_comparison_is_closed_and_its_tests_are_there() {
         assert!(COMPARED.contains(&format!("`{name}`")), "{name} is not compared");
     }
 }
+
+#[test]
+fn a_program_that_is_denied_at_its_exec_is_no_allowed_call() {
+    let world = World::repo(&[(".env", "key\n"), ("a.txt", "one\n")]);
+    let rules = "version: 1\nrules:\n  - { allow: run_shell_command, commands: [cat, head] }\n  - { deny: \
+                 run_shell_command, commands: [head -c] }\n";
+    let policy = world.beside("policy.yaml", rules);
+    for (command, rule) in [
+        ("x=.env; cat $x", None),
+        ("n=-c; head $n 2 a.txt", Some("policy.yaml:4")),
+    ] {
+        let answer = call(&world, &policy, "run_shell_command", &json!({ "command": command }));
+        let answer = answer.exits(4).json();
+        fields(&answer, 4, command);
+        assert_eq!(answer["code"], "exec_denied", "{answer}");
+        assert_eq!(
+            answer["rule"].as_str().map(|name| name.ends_with("/policy.yaml:4")),
+            rule.map(|_| true)
+        );
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(
+            rule.is_none_or(|rule| message.contains(&format!("by rule `{rule}`"))),
+            "{message}"
+        );
+        private(&world, &told(answer.clone()).to_string(), command);
+    }
+}

@@ -1,6 +1,8 @@
 //! What a command can change, by its effect: each write grant at each level, with the honest use beside each attack.
 
 mod background;
+mod linked;
+mod own_errors;
 mod reach;
 
 use overnight::base::grant::{Undone, WriteKind, WritePath, Writes};

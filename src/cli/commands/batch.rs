@@ -42,7 +42,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Length limit of the parameters in a line of a dry run.
@@ -113,15 +113,23 @@ fn source(args: &BatchArgs) -> Result<Source, Refusal> {
     })
 }
 
-/// Whether the text is JSON Lines, not a manifest: its first line is a complete JSON object without targets.
+/// Whether the text is JSON Lines, not a manifest: its first line is a complete JSON object without targets, or looks like
+/// one, so that what is wrong in it is told as such.
 fn is_lines(source: &Source) -> bool {
-    let first = source
-        .text
+    if source.name.ends_with(".jsonl") {
+        return true;
+    }
+    // The parsers skip this mark too.
+    let text = source.text.strip_prefix('\u{feff}').unwrap_or(&source.text);
+    let first = text
         .lines()
-        .find(|line| !line.trim().is_empty())
+        .map(str::trim)
+        .find(|line| !line.is_empty())
         .unwrap_or_default();
-    let object: Option<serde_json::Map<String, serde_json::Value>> = serde_json::from_str(first).ok();
-    source.name.ends_with(".jsonl") || object.is_some_and(|object| !object.contains_key("targets"))
+    match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(first) {
+        Ok(object) => !object.contains_key("targets"),
+        Err(_) => first.starts_with("{\"") && first.ends_with('}') && !first.contains("\"targets\""),
+    }
 }
 
 /// The plan from manifest and flags with its models, or all problems in them.
@@ -398,6 +406,7 @@ async fn list_command(command: &Spanned<String>, source: &Source) -> Result<(Str
 }
 
 async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
+    let began = Instant::now();
     let github = step_files(args.github && !args.dry_run)?;
     let source = source(args)?;
     let only = only(args.only.as_deref())?;
@@ -417,7 +426,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     let sources = SourceCache::new(mirrors(), environment::absolute(&source.base));
     let redactor = environment::redactor();
     let (sender, signals) = tokio::sync::mpsc::unbounded_channel();
-    let call = BatchCall {
+    let mut call = BatchCall {
         dir: &dir,
         plan: &plan,
         program,
@@ -429,27 +438,31 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         sources: &sources,
         store: store.as_ref(),
         redactor,
+        began,
         signals,
+        cancelled: None,
     };
     if args.dry_run {
-        return dry_run(&call, &models, args).await;
+        return dry_run(&mut call, &models, args).await;
     }
     if is_default {
         journal_store::ignore_runs(Path::new("."))?;
     }
     place::make_dirs(Path::new("."), &dir).map_err(|error| Refusal::Output(format!("{}: {error}", dir.display())))?;
     let mut record = BatchRecord::open(&dir)?;
+    outputs::remove_drafts(&dir);
     if let Some(store) = &store {
         catch_up(store, &dir, &plan, &mut record, args.changed).await?;
     }
-    let jobs = supervisor::ready(&call, &record.state).await;
+    // From here on a call that is ended by a signal has its outputs.
+    watch(sender)?;
+    let jobs = supervisor::ready(&mut call, &record.state).await;
     can_ask(&models, &jobs)?;
     accept(&dir, &plan, &record.state, args.changed)?;
     bundle::open(&dir)?;
     if let Some(store) = &store {
         store.begin(&dir).await?;
     }
-    watch(sender)?;
     let terminal = std::io::stderr().is_terminal();
     let mut progress = BatchProgress::new(terminal, args.quiet, Box::new(out::stderr));
     let done = supervisor::run(call, jobs, &mut record, &mut progress).await;
@@ -709,16 +722,23 @@ fn shard_of(args: &BatchArgs) -> Result<Option<ShardSpec>, Refusal> {
 
 /// Duration in seconds of each job's last run.
 fn timings(path: &Path) -> Result<HashMap<String, f64>, Refusal> {
+    texts::must_exist("--timings", path, "name the runs.jsonl of an earlier batch")?;
     let mut timings = HashMap::new();
-    rows::each(path, |row| {
+    let torn = rows::each(path, |row| {
         timings.insert(row.job, row.seconds);
     })?;
+    if torn {
+        let name = path.display();
+        out::stderr(&format!(
+            "overnight: --timings {name}: the last line is cut and does not count"
+        ));
+    }
     Ok(timings)
 }
 
 /// Lists the jobs and whether each would run, and refuses what the real call refuses; a model that cannot be asked on
 /// this machine is a warning. Runs none and writes nothing.
-async fn dry_run(call: &BatchCall<'_>, models: &Models, args: &BatchArgs) -> Result<u8, Refusal> {
+async fn dry_run(call: &mut BatchCall<'_>, models: &Models, args: &BatchArgs) -> Result<u8, Refusal> {
     let mut state = BatchState::default();
     let key = chain_key::key()?;
     record::refuse_tracked(call.dir, key)?;
@@ -927,6 +947,7 @@ fn told(result: &BatchResult, dir: &Path, store: Option<&str>) -> String {
 /// `overnight merge`. Returns the exit code.
 pub async fn merge(args: &MergeArgs) -> Result<u8, Refusal> {
     let github = step_files(args.github)?;
+    let _held = merging::hold(&args.out)?;
     let places = bundle_places(args).await?;
     let merged = merging::merge(&places, &args.out, args.changed)?;
     for line in &merged.missing {
@@ -936,6 +957,14 @@ pub async fn merge(args: &MergeArgs) -> Result<u8, Refusal> {
         out::stderr(&format!(
             "overnight: {} that the manifest does not define any more, left out",
             counted(merged.left_out, "job")
+        ));
+    }
+    if let Some(first) = merged.outside.first() {
+        out::stderr(&format!(
+            "overnight: {} not below {}, for example {first}, so `overnight deliver` refuses this result; to deliver it, name a \
+             directory above the bundles as --out",
+            counted(merged.outside.len(), "bundle"),
+            args.out.display()
         ));
     }
     let text = match args.format {
@@ -1004,7 +1033,18 @@ pub fn compare(args: &CompareArgs) -> Result<u8, Refusal> {
         let help = "name the --out directory of `overnight batch`, or the runs.jsonl in it";
         texts::must_exist("compare", &rows, help)?;
     }
-    let found = comparison::compare(&args.a, &args.b)?;
+    let (found, notes) = comparison::compare(&args.a, &args.b)?;
+    if args.fail_on.is_some() && found.is_empty() {
+        return Err(Refusal::Invalid(format!(
+            "no job of {} has a result and a counterpart with a result in {}, so nothing can be compared for --fail-on: name two \
+             batches of the same jobs that have ended",
+            args.a.display(),
+            args.b.display()
+        )));
+    }
+    for note in notes {
+        out::stderr(&format!("overnight: {note}"));
+    }
     printed(&match args.format {
         ListFormat::Json => format!("{}\n", serde_json::to_string(&found).unwrap_or_default()),
         ListFormat::Text => found.to_text(),

@@ -276,12 +276,6 @@ fn code_of(fault: DeliverFault) -> u8 {
     }
 }
 
-/// Whether this user's state directory knows exactly this journal, or a key authenticates it.
-fn is_vouched(journal: &journal::Journal) -> bool {
-    let head = journal.run().and_then(state::head);
-    journal.keyed || head.is_some_and(|head| head.events == journal.events.len() as u64 && head.head == journal.chain)
-}
-
 impl Call<'_> {
     /// Delivers one run. An error ends the command only if it concerns all runs.
     async fn one(&self, asked: &Asked, log: Option<&mut (DeliveryLog, Vec<Value>)>) -> Result<Delivered, Refusal> {
@@ -316,7 +310,7 @@ impl Call<'_> {
             );
             return Ok(stopped(&run, &DeliverStop::Refused(why)));
         }
-        if !is_vouched(&journal) {
+        if !journal.keyed && !journal.is_ours() {
             // A tree from elsewhere may bring a run that is newer than the user's own.
             if self.args.last {
                 return Err(Refusal::Environment(format!(

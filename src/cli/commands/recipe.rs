@@ -12,8 +12,9 @@ use crate::cli::refusal::Refusal;
 use crate::cli::schemas::SchemaKind;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{exit, foresee, inputs, out, privileged_event, shipped};
+use crate::cli::{exit, foresee, inputs, out, privileged_event, shipped, signals};
 use crate::diag::{self, Diagnostic, Severity, SourceFiles, Span};
+use crate::process::temporary::{self, Temporary};
 use crate::recipe::{self, show};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -100,6 +101,13 @@ async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal
             found.extend(recipe::check(&parsed, &|_, name| named.text(name)));
             origin.read_beside(&parsed, &trust, here, &mut found).await?;
             found.extend(foresee::problems(&parsed, workspace));
+            if let Some((name, place)) = origin.settings_within(&parsed, here) {
+                let message = format!("`tools.settings` lies in the workspace's repository ({})", place.display());
+                let problem = Diagnostic::warning("settings-in-workspace", name.span, message);
+                let help = "whoever may change the workspace decides which servers and commands it starts, so the recipe is not \
+                            trusted: name a file outside the repository";
+                found.push(problem.help(help));
+            }
             let outside = origin.policy_outside(&parsed, here).filter(|_| !trust.trusted);
             if let Some(name) = &outside {
                 found.push(recipe_requests::outside(
@@ -383,12 +391,11 @@ async fn test(files: Vec<PathBuf>, format: ReportFormat, started: Instant) -> Re
         if !named && !is_shipped && !sample::dir(&recipe).is_dir() {
             continue;
         }
-        let out_dir = tempfile::Builder::new()
-            .prefix("overnight-recipe-test-")
-            .tempdir()
+        let out_dir = Temporary::make(temporary::RECIPE_TEST)
             .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
         let run = out_dir.path().join("run");
-        let ended = run::of_sample(arguments(&recipe, &run), started).await;
+        let interrupt = signals::watch()?;
+        let ended = run::of_sample(arguments(&recipe, &run), started, &interrupt).await;
         ran += 1;
         let verdict = match ended {
             Ok(0) => "passed".to_owned(),

@@ -5,11 +5,14 @@ use crate::cli::args::ReportArgs;
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, github, out, variables};
-use crate::journal::{self, store};
+use crate::journal::store::RefusedRun;
+use crate::journal::{self, JournalError, store};
 use crate::report::export::{self, Beside, ReportFile};
 use crate::report::findings;
+use crate::report::markdown;
 use crate::report::result::{self, Ending};
 use crate::report::summary::RunSummary;
+use std::path::Path;
 
 /// Writes one output to stdout, or all files to the run directory.
 pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
@@ -17,13 +20,19 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
         Some(run) => run.clone(),
         None => store::newest(&args.workspace)?,
     };
-    let dir = store::locate(&run, &args.workspace)?;
+    let located = store::locate(&run, &args.workspace);
     let step = match variables::github(args.github)? {
         true => Some(github::files()?),
         false => None,
     };
+    if let Err(JournalError::NeverBegan { dir, .. }) = &located
+        && let Some(refused) = store::refused(Path::new(dir))
+    {
+        return of_refused(Path::new(dir), &refused, args.format, step.is_some());
+    }
+    let dir = located?;
     let Some(format) = args.format else {
-        let mut written = outputs::write(&dir, &args.workspace, &Copies::default())?;
+        let mut written = outputs::write(&dir, &args.workspace, &Copies::default(), None)?;
         if let Some(step) = step {
             step.publish_run(&dir, &mut written)?;
         }
@@ -90,4 +99,42 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
     };
     printed.map_err(|error| Refusal::Output(format!("stdout: {error}")))?;
     Ok(exit::PASSED)
+}
+
+/// Reports a run that was refused before it began: the files that the refusal left, or what they say.
+fn of_refused(dir: &Path, refused: &RefusedRun, format: Option<ReportFile>, in_step: bool) -> Result<u8, Refusal> {
+    let mut written = outputs::unstarted(refused.verdict, &refused.recipe, &refused.message);
+    if in_step {
+        github::publish_refusal(&mut written);
+        outputs::report_problems(&written);
+    }
+    let code = match written.problems.is_empty() {
+        true => exit::PASSED,
+        false => exit::OUTPUT,
+    };
+    let text = match format {
+        None => {
+            let files = ["junit.xml", "result.json"].map(|name| dir.join(name));
+            let there = files.iter().filter(|file| file.is_file());
+            there.map(|file| format!("{}\n", file.display())).collect()
+        }
+        Some(ReportFile::Text) => String::new(),
+        Some(ReportFile::Summary) => markdown::unstarted(&written.result),
+        Some(format @ (ReportFile::Result | ReportFile::Junit)) => {
+            let path = dir.join(format.file().unwrap_or_default());
+            std::fs::read_to_string(&path)
+                .map_err(|error| Refusal::Environment(format!("cannot read {}: {error}", path.display())))?
+        }
+        Some(format) => {
+            return Err(Refusal::Environment(format!(
+                "the run in {} ended as {} before it began, so it has no {}: {}",
+                dir.display(),
+                refused.verdict.as_str(),
+                format.as_str(),
+                refused.message
+            )));
+        }
+    };
+    printed(&text)?;
+    Ok(code)
 }

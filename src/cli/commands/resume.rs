@@ -15,8 +15,9 @@ use crate::cli::recipe_requests::{self, Look};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{bootstrap, github, limits, out, variables, verify};
+use crate::cli::{bootstrap, github, limits, out, signals, variables, verify};
 use crate::diag::SourceFiles;
+use crate::engine::deps::Interrupt;
 use crate::engine::state::RunState;
 use crate::journal::place::settled;
 use crate::journal::{self, store};
@@ -24,6 +25,7 @@ use crate::recipe::Plan;
 use crate::recipe::plan::{PlanStep, StepWork, ToolPlan};
 use crate::workspace::isolate;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Runs the command. Returns the exit code.
@@ -35,28 +37,63 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
     if shared.quiet {
         out::hold();
     }
-    let tree = recorded_tree(&args).or_else(|| shared.workspace.clone());
+    let interrupt = match signals::watch() {
+        Ok(interrupt) => interrupt,
+        Err(refusal) => return session::refused(&refusal, None, "resume", &shared),
+    };
+    let tree = recall(&mut args).or_else(|| shared.workspace.clone());
     let tree = tree.unwrap_or_else(|| PathBuf::from("."));
-    let _held = match session::hold_outputs(&shared, None, &tree) {
+    let _held = match session::hold_outputs(&args.shared, None, &tree) {
         Ok(held) => held,
         Err(refusal) => return session::refused(&refusal, None, "resume", &session::without_copies(&shared)),
     };
-    match attempt(args, started).await {
+    if let Some((refusal, writable)) = session::unwritable(&shared) {
+        return session::refused(&refusal, None, "resume", &writable);
+    }
+    match attempt(args, (started, &interrupt)).await {
         Ok(code) => code,
         Err(refusal) => session::refused(&refusal, None, "resume", &shared),
     }
 }
 
-/// The tree that the run began in, if the journal can be read and no other tree is named.
-fn recorded_tree(args: &ResumeArgs) -> Option<PathBuf> {
-    let shared = &args.shared;
-    let is_needed = shared.patch.is_some() || shared.junit.is_some() || shared.transcript.is_some();
-    if shared.workspace.is_some() || !is_needed {
+/// Adds the outputs that flags of earlier sessions on this machine named, so that these files show the whole run, and
+/// gives the tree that the run began in, if no other tree is named. `None`, too, if the journal cannot be read.
+fn recall(args: &mut ResumeArgs) -> Option<PathBuf> {
+    let here = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
+    let name = args.run.clone().or_else(|| store::newest(&here).ok())?;
+    let dir = store::locate(&name, &here).ok()?;
+    let journal = journal::read(&dir).ok()?;
+    let ended = journal
+        .events
+        .last()
+        .is_some_and(|last| matches!(&last.kind, EventKind::RunFinished { outcome, .. } if is_final(outcome)));
+    let head = journal.run().and_then(journal::state::head).filter(|_| !ended);
+    if let Some(head) = head {
+        let shared = &mut args.shared;
+        for (name, file, path) in [
+            ("patch", "changes.patch", &mut shared.patch),
+            ("junit", "junit.xml", &mut shared.junit),
+            ("transcript", "transcript.json", &mut shared.transcript),
+        ] {
+            let earlier = head.copies.get(name).map(PathBuf::from).filter(|_| path.is_none());
+            let Some(earlier) = earlier else { continue };
+            let is_ours = is_still_ours(&earlier, &dir.join(file));
+            let what = match is_ours {
+                true => "writes",
+                false => "leaves alone, because it is no longer as this run wrote it,",
+            };
+            out::stderr(&format!(
+                "overnight: {what} {}, the file of the earlier --{name}",
+                earlier.display()
+            ));
+            if is_ours {
+                *path = Some(earlier);
+            }
+        }
+    }
+    if args.shared.workspace.is_some() {
         return None;
     }
-    let here = Path::new(".");
-    let name = args.run.clone().or_else(|| store::newest(here).ok())?;
-    let journal = journal::read(&store::locate(&name, here).ok()?).ok()?;
     let started = journal.events.iter().find_map(|event| match &event.kind {
         EventKind::RunStarted(started) => Some(started),
         _ => None,
@@ -65,7 +102,20 @@ fn recorded_tree(args: &ResumeArgs) -> Option<PathBuf> {
     Some(PathBuf::from(tree))
 }
 
-async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
+/// Whether an output that an earlier session was told to write is as the run left it: like the run's own file, or not
+/// there. Another run may have been told to write the same file.
+fn is_still_ours(path: &Path, own: &Path) -> bool {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => match (std::fs::read(path), std::fs::read(own)) {
+            (Ok(there), Ok(own)) => there == own,
+            _ => false,
+        },
+        Ok(_) => false,
+        Err(_) => path.parent().is_some_and(Path::is_dir),
+    }
+}
+
+async fn attempt(args: ResumeArgs, (started, interrupt): (Instant, &Arc<Interrupt>)) -> Result<u8, Refusal> {
     let here = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
     let name = match &args.run {
         Some(name) => name.clone(),
@@ -96,7 +146,7 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
             outcome.message
         ));
         let github = args.shared.github.then(github::files).transpose()?;
-        let mut written = outputs::write(&dir, &here, &Copies::from(&args.shared))?;
+        let mut written = outputs::write(&dir, &here, &Copies::from(&args.shared), None)?;
         if let Some(github) = github {
             github.publish_run(&dir, &mut written)?;
         }
@@ -105,7 +155,7 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
     if args.shared.github {
         github::files()?;
     }
-    let known = trust::is_ours(&journal);
+    let known = journal.is_ours();
     let vouched = journal.keyed || journal.run().is_some_and(journal::state::began);
     if args.run.is_none() && !vouched {
         return Err(Refusal::Environment(format!(
@@ -113,11 +163,22 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
             dir.display()
         )));
     }
-    let approvals = trust::approvals(&args, events, known)?;
+    let withdrawn = trust::withdrawn(&state, vouched);
+    let approvals = trust::approvals(&args, events, known, withdrawn.as_ref())?;
+    let answers = withdrawn.into_iter().chain(approvals).collect();
     let plan = trust::plan(&first, vouched)?;
-    let tree = Tree::find(&args, &first).await?;
-    let told = (approvals, vouched);
-    let ended = go_on(&args, &dir, (events, &state), (*first, plan), told, &tree, started).await;
+    let flags = settings::flags_budget(&args.shared);
+    let wall = flags.wall().unwrap_or_else(|| session::wall(&plan));
+    let tree = Tree::find(&args, &first, (started + wall, interrupt)).await;
+    // Work that was told to stop fails: the reason is the signal or the limit.
+    let or_interrupted = |refusal: Refusal| match refusal {
+        Refusal::Environment(_) => session::interrupted(interrupt, wall).unwrap_or(refusal),
+        other => other,
+    };
+    let tree = tree.map_err(or_interrupted)?;
+    let told = (answers, vouched);
+    let when = (started, interrupt);
+    let ended = go_on(&args, &dir, (events, &state), (*first, plan), told, &tree, when).await;
     if let Tree::Isolated { made, .. } = tree {
         made.remove().await;
     }
@@ -140,7 +201,11 @@ enum Tree {
 }
 
 impl Tree {
-    async fn find(args: &ResumeArgs, first: &RunStarted) -> Result<Self, Refusal> {
+    async fn find(
+        args: &ResumeArgs,
+        first: &RunStarted,
+        (deadline, interrupt): (Instant, &Arc<Interrupt>),
+    ) -> Result<Self, Refusal> {
         let recorded = first.isolated_from.as_ref().unwrap_or(&first.workspace);
         let path = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from(recorded));
         if !path.is_dir() {
@@ -162,7 +227,9 @@ impl Tree {
             ));
         }
         if first.isolated_from.is_some() {
-            let made = isolate::make(&path).await.map_err(Refusal::Environment)?;
+            signals::limit(interrupt, deadline);
+            let made = isolate::make(&path, &interrupt.token).await;
+            let made = made.map_err(Refusal::Environment)?;
             return Ok(Tree::Isolated { made, origin: path });
         }
         let held = store::hold_workspace(&path)
@@ -183,11 +250,12 @@ async fn go_on(
     dir: &Path,
     (events, state): (&[Event], &RunState),
     (first, mut plan): (RunStarted, Plan),
-    (approvals, vouched): (Vec<EventKind>, bool),
+    (answers, vouched): (Vec<EventKind>, bool),
     tree: &Tree,
-    started: Instant,
+    (started, interrupt): (Instant, &Arc<Interrupt>),
 ) -> Result<u8, Refusal> {
-    let mut policies = trust::rulers(args, &first, tree.path(), vouched).await?;
+    let last = trust::last_policies(&first, events);
+    let (mut policies, named) = trust::rulers(args, (&first, last.as_slice()), tree.path(), vouched).await?;
     let flags = settings::flags_budget(&args.shared);
     plan.budget.turns = flags.turns.or(plan.budget.turns);
     plan.budget.tokens = flags.tokens.or(plan.budget.tokens);
@@ -215,28 +283,27 @@ async fn go_on(
     if !refused.is_empty() {
         return Err(Refusal::of_problems(&refused, &SourceFiles::default()));
     }
-    let named = first
-        .policies
-        .iter()
-        .map(|policy| &policy.name)
-        .chain(&args.shared.policy);
-    let own = named.filter_map(|name| settings::own_file(name, tree.path()));
+    let rulers = first.policies.iter().chain(last);
+    let rulers = rulers.map(|policy| &policy.name).chain(&args.shared.policy);
+    let own = rulers.filter_map(|name| settings::own_file(name, tree.path()));
     let mut own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
     own.extend(first.source.iter().flat_map(|source| source.files.iter().cloned()));
     bootstrap::guard(&mut policies, &workspace, &hidden, &own);
     bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let isolated = match tree {
         Tree::Own { .. } => None,
-        Tree::Isolated { made, origin } => Some(
-            bootstrap::bring(
+        Tree::Isolated { made, origin } => {
+            let brought = bootstrap::bring(
                 origin,
                 made.workspace(),
                 &plan.isolate_keep,
                 &policies,
                 args.shared.quiet,
-            )
-            .await?,
-        ),
+                &interrupt.token,
+            );
+            let or_interrupted = |refusal| session::interrupted(interrupt, session::wall(&plan)).unwrap_or(refusal);
+            Some(brought.await.map_err(or_interrupted)?)
+        }
     };
     let origin = isolated.as_ref().map(|standing| standing.origin.as_path());
     bootstrap::guard_programs(&mut policies, &workspace, origin);
@@ -247,8 +314,9 @@ async fn go_on(
     let mut more = vec![EventKind::Resumed {
         by: "overnight resume".to_owned(),
         model: provider.info().id.clone(),
+        policies: named,
     }];
-    more.extend(approvals);
+    more.extend(answers);
     let session = RunSession {
         run_dir: out_dir,
         home: dir.to_owned(),
@@ -267,7 +335,7 @@ async fn go_on(
         prompts: state.prompts.clone(),
         started,
     };
-    session::run(session, Beginning::Resumed(more), &args.shared).await
+    session::run(session, Beginning::Resumed(more), &args.shared, interrupt).await
 }
 
 /// Whether the run's recipe is trusted. Checked again, because a journal is only a file: the recipe as it is now must

@@ -11,9 +11,10 @@ use crate::cli::environment;
 use crate::cli::origin::RecipeFile;
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Settings};
-use crate::cli::{bootstrap, exit, github, limits, out, search, shipped, variables};
+use crate::cli::{bootstrap, exit, github, limits, out, search, shipped, signals, variables};
+use crate::engine::deps::Interrupt;
 use crate::journal::place::{self, settled};
-use crate::journal::{JournalError, format, store};
+use crate::journal::{JournalError, artefacts, format, store};
 use crate::policy::words;
 use crate::recipe::{Plan, show};
 use crate::report::export::ReportFile;
@@ -21,7 +22,8 @@ use crate::tools::Registry;
 use crate::workspace::{isolate, patch};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Runs the command. Returns the exit code.
 pub async fn run(mut args: RunArgs, started: Instant) -> u8 {
@@ -31,24 +33,29 @@ pub async fn run(mut args: RunArgs, started: Instant) -> u8 {
     if args.shared.quiet {
         out::hold();
     }
+    let interrupt = match signals::watch() {
+        Ok(interrupt) => interrupt,
+        Err(refusal) => return session::refused(&refusal, None, &recipe_name(&args), &args.shared),
+    };
     if args.sample {
-        return run_sample(args, started).await;
+        return run_sample(args, started, &interrupt).await;
     }
-    in_tree(args, started).await
+    in_tree(args, started, &interrupt).await
 }
 
 /// Runs the sample of a recipe. The run directory is created in the user's current directory.
-async fn run_sample(args: RunArgs, started: Instant) -> u8 {
+async fn run_sample(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) -> u8 {
     let shared = args.shared.clone();
-    match of_sample(args, started).await {
+    match of_sample(args, started, interrupt).await {
         Ok(code) => code,
         Err(refusal) => session::refused(&refusal, None, "sample", &shared),
     }
 }
 
 /// Like `--sample`, but returns a refusal to the caller instead of printing it.
-pub async fn of_sample(args: RunArgs, started: Instant) -> Result<u8, Refusal> {
-    let (args, _copy) = sample::prepare(args).await?;
+pub async fn of_sample(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) -> Result<u8, Refusal> {
+    let prepared = interrupt.token.run_until_cancelled(sample::prepare(args)).await;
+    let (args, _copy) = prepared.unwrap_or_else(|| Err(cancelled(interrupt)))?;
     let silent = args.shared.silent;
     let tell = |text: &str| {
         if !silent {
@@ -58,13 +65,19 @@ pub async fn of_sample(args: RunArgs, started: Instant) -> Result<u8, Refusal> {
     tell(
         "SAMPLE: the replies are recorded, no model is asked; the tools run for real on a throw-away copy of the sample repository.",
     );
-    let code = in_tree(args, started).await;
+    let code = in_tree(args, started, interrupt).await;
     tell("SAMPLE: the replies were recorded, no model was asked.");
     Ok(code)
 }
 
+/// The refusal of a run that a signal cancelled before its limits were known.
+fn cancelled(interrupt: &Interrupt) -> Refusal {
+    session::interrupted(interrupt, Duration::ZERO)
+        .unwrap_or_else(|| Refusal::Environment("the run was cancelled".to_owned()))
+}
+
 /// Runs in the tree that the flags name.
-pub async fn in_tree(args: RunArgs, started: Instant) -> u8 {
+async fn in_tree(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) -> u8 {
     let recipe = recipe_name(&args);
     let shared = args.shared.clone();
     let out = args.out.clone();
@@ -84,7 +97,12 @@ pub async fn in_tree(args: RunArgs, started: Instant) -> u8 {
     if !args.dry_run {
         session::remove_stale_patch(&shared);
     }
-    match attempt(args, &mut place, started).await {
+    let unwritable = session::unwritable(&shared).filter(|_| !args.dry_run);
+    let (ended, shared) = match unwritable {
+        Some((refusal, writable)) => (Err(refusal), writable),
+        None => (attempt(args, &mut place, started, interrupt).await, shared),
+    };
+    match ended {
         Ok(code) => code,
         Err(refusal) => {
             let dir = place.as_ref().ok().map(Place::dir).or(out.as_deref());
@@ -97,8 +115,8 @@ pub async fn in_tree(args: RunArgs, started: Instant) -> u8 {
 /// Names in a run directory whose run was refused or ended before its journal began.
 const BEFORE_A_JOURNAL: [&str; 5] = [".gitignore", "journal.jsonl.new", "git", "blobs", "results"];
 
-/// Refuses an `--out` that is the workspace, contains it, or holds files that no run wrote. A directory with a journal
-/// is refused later, because it can be resumed.
+/// Refuses an `--out` that is the workspace, contains it, cannot be made, or holds files that no run wrote. A directory
+/// with a journal is refused later, because it can be resumed.
 fn fit_for_run(out: &Path, workspace: &Path) -> Result<(), Refusal> {
     let name = out.display();
     let instead = format!(
@@ -109,6 +127,11 @@ fn fit_for_run(out: &Path, workspace: &Path) -> Result<(), Refusal> {
     if settled(workspace).starts_with(&place) {
         return Err(Refusal::Environment(format!(
             "--out {name} is the workspace or contains it, and nothing was written there: {instead}",
+        )));
+    }
+    if let Some(why) = artefacts::unmakeable(&place) {
+        return Err(Refusal::Output(format!(
+            "--out {name} cannot be written, because {why}: name a new or empty directory, or leave --out away"
         )));
     }
     let Ok(entries) = std::fs::read_dir(out) else {
@@ -187,7 +210,12 @@ impl Place {
     }
 }
 
-async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Instant) -> Result<u8, Refusal> {
+async fn attempt(
+    args: RunArgs,
+    place: &mut Result<Place, Refusal>,
+    started: Instant,
+    interrupt: &Arc<Interrupt>,
+) -> Result<u8, Refusal> {
     let place = match place {
         Ok(place) => place,
         Err(refusal) => return Err(refusal.clone()),
@@ -196,7 +224,8 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
         // A step whose outputs cannot be written must not first spend money.
         github::files()?;
     }
-    let settings = settings::settle(&args, &place.workspace).await?;
+    let args = Arc::new(args);
+    let settings = settled_beside(&args, &place.workspace, interrupt).await?;
     if !args.dry_run && !args.shared.silent {
         out::stderr(&limits::line(&settings.plan, &bootstrap::pricing()?));
     }
@@ -225,7 +254,12 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
         )));
     }
     if args.isolate {
-        let isolated = isolate::make(&place.workspace).await.map_err(Refusal::Environment)?;
+        let wall = session::wall(&settings.plan);
+        signals::limit(interrupt, started + wall);
+        // Work that was told to stop fails: the reason is the signal or the limit.
+        let or_interrupted = |refusal: Refusal| session::interrupted(interrupt, wall).unwrap_or(refusal);
+        let made = isolate::make(&place.workspace, &interrupt.token).await;
+        let isolated = made.map_err(|why| or_interrupted(Refusal::Environment(why)))?;
         if let Some(lacks) = isolated.lacks() {
             out::stderr(&lacks);
         }
@@ -236,13 +270,15 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
             &keep,
             &settings.policies,
             args.shared.quiet,
+            &interrupt.token,
         );
         let ended = match standing.await {
             Ok(mut standing) => {
                 standing.warnings = isolated.warnings().to_vec();
-                begin(&args.shared, settings, place, Some((&isolated, standing)), started).await
+                let isolated = Some((&isolated, standing));
+                begin(&args.shared, settings, place, isolated, (started, interrupt)).await
             }
-            Err(refusal) => Err(refusal),
+            Err(refusal) => Err(or_interrupted(refusal)),
         };
         isolated.remove().await;
         return ended;
@@ -253,7 +289,19 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
             place.workspace.display()
         ))
     })?;
-    begin(&args.shared, settings, place, None, started).await
+    begin(&args.shared, settings, place, None, (started, interrupt)).await
+}
+
+/// [`settings::settle`] on another thread, because it may wait for stdin or a pipe: signals are watched here.
+async fn settled_beside(args: &Arc<RunArgs>, workspace: &Path, interrupt: &Interrupt) -> Result<Settings, Refusal> {
+    let (args, workspace) = (Arc::clone(args), workspace.to_owned());
+    let runtime = tokio::runtime::Handle::current();
+    let settling = tokio::task::spawn_blocking(move || runtime.block_on(settings::settle(&args, &workspace)));
+    match interrupt.token.run_until_cancelled(settling).await {
+        Some(Ok(settings)) => settings,
+        Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+        None => Err(cancelled(interrupt)),
+    }
 }
 
 async fn begin(
@@ -261,7 +309,7 @@ async fn begin(
     settings: Settings,
     place: &Place,
     isolated: Option<(&isolate::Isolated, isolate::Standing)>,
-    started: Instant,
+    (started, interrupt): (Instant, &Arc<Interrupt>),
 ) -> Result<u8, Refusal> {
     let Settings {
         plan,
@@ -333,7 +381,7 @@ async fn begin(
         prompts: Vec::new(),
         started,
     };
-    session::run(session, Beginning::New(Box::new(first)), shared).await
+    session::run(session, Beginning::New(Box::new(first)), shared, interrupt).await
 }
 
 async fn commit(workspace: &crate::workspace::Workspace) -> Result<Option<String>, Refusal> {

@@ -73,7 +73,8 @@ fn list(workspace: &Path, format: ReportFormat) -> Result<u8, Refusal> {
 /// Prints each run with its problems, as text or as `[{directory, valid, events, head, keyed, torn, problems}]`.
 fn verify_all(runs: &[String], workspace: &Path, format: ReportFormat) -> Result<u8, Refusal> {
     let dirs = if runs.is_empty() {
-        store::list(workspace)?.into_iter().map(|run| run.dir).collect()
+        let begun = store::list(workspace)?.into_iter().filter(|run| run.began);
+        begun.map(|run| run.dir).collect()
     } else {
         let located = runs.iter().map(|run| store::locate(run, workspace));
         located.collect::<Result<Vec<_>, _>>()?
@@ -106,10 +107,14 @@ fn verify_all(runs: &[String], workspace: &Path, format: ReportFormat) -> Result
         }
         if let Some(journal) = journal.filter(|_| problems.is_empty()) {
             let torn = if journal.torn { ", the last line is torn" } else { "" };
+            let left = match journal.unrecorded {
+                0 => String::new(),
+                more => format!(", {} behind the recorded end left out", counted(more, "event")),
+            };
             let keyed = if journal.keyed { ", keyed" } else { "" };
             let head = journal.chain.get(..16).unwrap_or_default();
             printed(&format!(
-                "{name}: {}, chain {head}{keyed}{torn}\n",
+                "{name}: {}, chain {head}{keyed}{torn}{left}\n",
                 counted(journal.events.len(), "event")
             ))?;
         }

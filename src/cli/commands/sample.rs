@@ -6,6 +6,7 @@ use crate::cli::environment;
 use crate::cli::origin::RecipeOrigin;
 use crate::cli::refusal::Refusal;
 use crate::cli::shipped;
+use crate::process::temporary::{self, Temporary};
 use crate::process::unsandboxed;
 use crate::recipe::plan::InputFormat;
 use std::path::{Path, PathBuf};
@@ -21,14 +22,12 @@ pub fn dir(recipe: &Path) -> PathBuf {
 }
 
 /// The arguments of the sample's run, and the temporary copy, which is deleted when dropped.
-pub async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), Refusal> {
+pub async fn prepare(mut args: RunArgs) -> Result<(RunArgs, Temporary), Refusal> {
     let recipe = args
         .recipe
         .clone()
         .ok_or_else(|| Refusal::Usage("--sample needs a recipe".to_owned()))?;
-    let copy = tempfile::Builder::new()
-        .prefix("overnight-sample-")
-        .tempdir()
+    let copy = Temporary::make(temporary::SAMPLE)
         .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
     let shipped = recipe.to_str().and_then(|name| name.strip_prefix(shipped::PREFIX));
     let sample = match shipped {

@@ -2,6 +2,7 @@
 
 mod early;
 
+use crate::base::call::{ToolKind, ToolSpec};
 use crate::base::event::{EventKind, GivenPrompt, RunStarted, Sink, ToolsetReady};
 use crate::base::ids::{RunId, sha256_hex};
 use crate::base::message::Usage;
@@ -25,11 +26,12 @@ use crate::journal::place::settled;
 use crate::journal::{JournalError, artefacts, output_lock, state, store};
 use crate::policy::PolicySet;
 use crate::policy::model::SHELL;
-use crate::process::Confinement;
+use crate::process::{Confinement, unsandboxed};
 use crate::provider::pricing::Pricing;
 use crate::provider::{ModelInfo, Provider};
 use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
+use crate::recipe::plan::{PlanStep, StepWork};
 use crate::report::progress::{LiveBar, Plain, Verbosity};
 use crate::report::stream::Stream;
 use crate::tools::Registry;
@@ -37,6 +39,7 @@ use crate::tools::web::Search;
 use crate::workspace::Workspace;
 use crate::workspace::isolate::Standing;
 use crate::workspace::patch::Shadow;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -91,21 +94,31 @@ pub fn current() -> Option<String> {
     Some(format!("the journal is complete up to here: {}", journal.display()))
 }
 
-/// Runs a session to its end and writes all outputs. Returns the exit code.
-pub async fn run(session: RunSession, beginning: Beginning, shared: &RunFlags) -> Result<u8, Refusal> {
+/// The wall-clock limit of a plan.
+pub fn wall(plan: &Plan) -> Duration {
+    plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS))
+}
+
+/// What ends a run that was interrupted before it began. `wall`: its wall-clock limit.
+pub fn interrupted(interrupt: &Interrupt, wall: Duration) -> Option<Refusal> {
+    let wall = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
+    interrupt.ending(wall).map(Refusal::Interrupted)
+}
+
+/// Runs a session to its end and writes all outputs. Returns the exit code. `interrupt`: from [`signals::watch`].
+pub async fn run(
+    session: RunSession,
+    beginning: Beginning,
+    shared: &RunFlags,
+    interrupt: &Arc<Interrupt>,
+) -> Result<u8, Refusal> {
     let run_dir = session.run_dir.clone();
     let _ = CURRENT.set((session.run.clone(), session.home.clone()));
-    let interrupt = Arc::new(Interrupt::default());
     let copies = Copies::from(shared);
     let origin = session.origin.clone();
-    let (told, home) = drive(session, beginning, shared, &interrupt).await?;
+    let (told, home) = drive(session, beginning, shared, interrupt).await?;
     let github = shared.github.then(github::files).transpose()?;
-    let mut written = outputs::write(&home, &origin, &copies)?;
-    if let Some(problem) = told {
-        written.problems.push(problem);
-        written.code = exit::stronger(written.code, exit::OUTPUT);
-        outputs::mark_unwritten(&mut written.result, written.code);
-    }
+    let mut written = outputs::write(&home, &origin, &copies, told)?;
     if let Some(github) = github {
         github.publish_run(&home, &mut written)?;
     }
@@ -170,6 +183,9 @@ async fn drive(
     ) {
         return Err(Refusal::Environment(missing));
     }
+    if !unsandboxed::has_git() && may_change_files(&session)? {
+        return Err(Refusal::Environment(unsandboxed::NO_GIT.to_owned()));
+    }
     let mut own = bootstrap::private(session.workspace.root())?;
     origin::give(&mut own, &session.beside, &session.plan)?;
     if let Some(isolated) = &session.isolated {
@@ -181,15 +197,14 @@ async fn drive(
     required_context(&session)?;
     let allowed = session.policies.brief();
     let system = prompt::system(&session.plan, &allowed, &context);
-    let wall = session.plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
-    let deadline = session.started + wall;
-    signals::watch(interrupt, deadline)
-        .map_err(|error| Refusal::Environment(format!("signals cannot be watched: {error}")))?;
+    let deadline = session.started + wall(&session.plan);
+    signals::limit(interrupt, deadline);
     let hermetic = session.provider.recorded().is_some();
     let early = early::sandbox(&session, &own).await?;
     let home = early::home_of(&session, &beginning, early.as_ref())?;
     let shadow = Shadow::open(&home.join("git"), session.workspace.root(), &session.hidden)
-        .map_err(|error| Refusal::Output(format!("{}: {error}", home.display())))?;
+        .map_err(|error| Refusal::Output(format!("{}: {error}", home.display())))?
+        .until(&interrupt.token);
     let prepared = prepare(&session, &beginning, early, &redactor, (&shadow, interrupt, deadline)).await?;
     let (early, made, mut equipment) = (prepared.baseline, prepared.sandbox, prepared.equipment);
     equipment.tools = told_of(equipment.tools, &session.policies);
@@ -212,6 +227,11 @@ async fn drive(
             (ledger, false)
         }
     };
+    ledger.remember(named_outputs(shared));
+    if !fresh {
+        // A person's answers count from here on.
+        ledger.sync_with_head()?;
+    }
     if home != session.home {
         ledger.record(journal_place::moved_event(&home))?;
     }
@@ -313,6 +333,19 @@ fn told_of(tools: Registry, policies: &PolicySet) -> Registry {
         let follows_commands = spec.effects.follows_commands;
         policies.may_allow(&spec.name, spec.kind, &spec.origin) && (has_commands || !follows_commands)
     })
+}
+
+/// Whether files may be changed by what the run does, so that git has to make a patch.
+fn may_change_files(session: &RunSession) -> Result<bool, Refusal> {
+    let plan = &session.plan;
+    let has_commands = |step: &PlanStep| matches!(step.work, StepWork::Run { .. }) || !step.checks.is_empty();
+    if plan.tools.starts_programs() || plan.steps.iter().any(has_commands) {
+        return Ok(true);
+    }
+    let changes = |kind: ToolKind| matches!(kind, ToolKind::Edit | ToolKind::Execute);
+    let builtin = bootstrap::registry(None, false)?;
+    let may = |spec: &ToolSpec| changes(spec.kind) && session.policies.may_allow(&spec.name, spec.kind, &spec.origin);
+    Ok(builtin.specs().into_iter().any(may))
 }
 
 /// A cost limit can only be enforced if the price is known.
@@ -550,6 +583,22 @@ pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>, tree: &Path) -> Resul
     Ok(held)
 }
 
+/// The absolute paths of the output files that flags name, by the name of the flag. Streams are left out.
+fn named_outputs(shared: &RunFlags) -> BTreeMap<String, String> {
+    let named = [
+        ("patch", &shared.patch),
+        ("junit", &shared.junit),
+        ("transcript", &shared.transcript),
+    ];
+    let absolute = named.into_iter().filter_map(|(name, path)| {
+        let path = std::path::absolute(path.as_deref()?).ok()?;
+        let is_stream = path.starts_with("/dev") || path.starts_with("/proc");
+        let path = path.to_str().filter(|_| !is_stream)?;
+        Some((name.to_owned(), path.to_owned()))
+    });
+    absolute.collect()
+}
+
 /// The flags without the output files that another run has locked.
 pub fn without_copies(shared: &RunFlags) -> RunFlags {
     RunFlags {
@@ -558,6 +607,25 @@ pub fn without_copies(shared: &RunFlags) -> RunFlags {
         transcript: None,
         ..shared.clone()
     }
+}
+
+/// Why output files that flags name cannot be written, and the flags without those. Found before the run, because what is
+/// found after it was paid for nothing.
+pub fn unwritable(shared: &RunFlags) -> Option<(Refusal, RunFlags)> {
+    let mut writable = shared.clone();
+    let mut problems = Vec::new();
+    for (flag, path) in [
+        ("--patch", &mut writable.patch),
+        ("--junit", &mut writable.junit),
+        ("--transcript", &mut writable.transcript),
+    ] {
+        let Some(name) = path.clone() else { continue };
+        if let Some(why) = artefacts::unwritable(&name) {
+            problems.push(format!("{flag} {} {why}", name.display()));
+            *path = None;
+        }
+    }
+    (!problems.is_empty()).then(|| (Refusal::Output(problems.join("; ")), writable))
 }
 
 /// Removes the patch of an earlier run, so that it is not taken for this run's if this run makes none.
@@ -590,7 +658,7 @@ pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Run
     }
     // A run directory with a journal belongs to another run.
     let dir = dir.filter(|dir| !store::is_taken(dir));
-    let mut written = outputs::write_unstarted(dir, &Copies::from(shared), recipe, refusal.verdict(), &message);
+    let mut written = outputs::write_unstarted(dir, &Copies::from(shared), recipe, &refusal.outcome(&message));
     if shared.github {
         github::publish_refusal(&mut written);
     }

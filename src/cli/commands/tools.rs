@@ -2,7 +2,7 @@
 
 use super::printed;
 use crate::base::call::{ToolOrigin, ToolOutput, ToolSpec};
-use crate::base::grant::{ExecJudge, Writes};
+use crate::base::grant::{ExecJudge, Undone, Writes, cause};
 use crate::base::ids::CallId;
 use crate::base::ruling::{Decision, PolicyInput, Ruling};
 use crate::base::secret::Redactor;
@@ -273,10 +273,39 @@ async fn judged(
     };
     Ok(Answer {
         status: if output.error.is_some() { "error" } else { "success" },
-        ruling: Some(ruling),
+        ruling: Some(denied_later(ruling, &output)),
         output,
         code,
     })
+}
+
+/// The ruling, or the denial of an allowed call while it ran: of a program at its exec, or of a change that was undone.
+fn denied_later(ruling: Ruling, output: &ToolOutput) -> Ruling {
+    let Some(failure) = &output.error else {
+        return ruling;
+    };
+    let Some(code) = failure.denial() else {
+        return ruling;
+    };
+    let denied = output.judged.execs.iter().rev().find_map(|exec| exec.denied.as_ref());
+    let by = match denied {
+        Some(denial) => Ruling {
+            rule: denial.rule.clone(),
+            ..Ruling::denied(&denial.code, &denial.reason, &denial.fix)
+        },
+        None => {
+            let cause = cause(&output.undone, code);
+            Ruling {
+                rule: cause.and_then(|one| one.rule.clone()),
+                ..Ruling::denied(code, &failure.message, cause.map_or("", Undone::fix))
+            }
+        }
+    };
+    Ruling {
+        considered: ruling.considered,
+        words: ruling.words,
+        ..by
+    }
 }
 
 fn failure(error: ToolError) -> ToolOutput {

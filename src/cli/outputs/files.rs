@@ -2,6 +2,7 @@
 
 use crate::base::ids::sha256_hex;
 use crate::journal::place::settled;
+pub use crate::journal::state::NOTE;
 use crate::journal::{artefacts, place, state, store};
 use crate::report::export::ReportFile;
 use std::collections::BTreeMap;
@@ -33,6 +34,11 @@ impl Copy {
         artefacts::remove(&self.path).map_err(|error| format!("{}: {error}", self.path.display()))
     }
 
+    /// Whether it can be written again.
+    pub(super) fn is_replaced(&self) -> bool {
+        artefacts::is_replaced(&self.path)
+    }
+
     fn unmoved(&self) -> Result<(), String> {
         match settled(&self.path) == self.led_to {
             true => Ok(()),
@@ -43,9 +49,6 @@ impl Copy {
         }
     }
 }
-
-/// Note in a run directory whose journal is elsewhere.
-pub const NOTE: &str = "journal.moved";
 
 pub(super) struct OutputFiles<'a> {
     /// Directory of the journal.
@@ -119,14 +122,21 @@ impl<'a> OutputFiles<'a> {
             .unwrap_or_default()
     }
 
+    /// Adds a problem that is not known yet.
+    pub(super) fn note(&mut self, problem: String) {
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+
     pub(super) fn put(&mut self, format: ReportFile, bytes: &[u8], copy: Option<&Copy>) {
         for path in self.places(format) {
             if let Err(error) = artefacts::replace(&path, bytes) {
-                self.problems.push(error.to_string());
+                self.note(error.to_string());
             }
         }
         if let Some(Err(problem)) = copy.map(|copy| copy.write(bytes)) {
-            self.problems.push(problem);
+            self.note(problem);
         }
         if let Some(file) = format.file() {
             self.digests.insert(file.to_owned(), sha256_hex(&[bytes]));

@@ -1,6 +1,6 @@
 //! Applies the events of a call to the state: ruled, approved, started, finished, settled. Pure.
 
-use super::{ApprovedFailure, DeniedCall, Phase, RunState};
+use super::{ApprovedFailure, CallRecord, DeniedCall, Phase, RunState};
 use crate::base::call::{CallState, Display, ToolOutput};
 use crate::base::event::Decided;
 use crate::base::grant::Writes;
@@ -18,6 +18,18 @@ pub(super) fn may_write(decided: &Decided, confined: Option<&str>) -> bool {
     let enforced = confined.is_some_and(|level| level != "none");
     let nothing = enforced && !decided.access.commands.is_empty() && decided.ruling.writes == Writes::Nothing;
     !decided.read_only && !nothing
+}
+
+impl CallRecord {
+    /// Whether a reviewer approved the call, and it would run because of that: it has not run, or it only reads and was
+    /// interrupted.
+    pub fn is_unused_approval(&self) -> bool {
+        let may_run = match self.state {
+            CallState::Executing => self.read_only,
+            state => !state.is_final(),
+        };
+        self.approved && may_run
+    }
 }
 
 impl RunState {
@@ -78,7 +90,9 @@ impl RunState {
         let Some(record) = self.calls.get_mut(call) else {
             return;
         };
-        if record.state != CallState::AwaitingApproval {
+        // Of two answers to a call that has not started, the denial holds.
+        let is_withdrawn = record.approved && record.state == CallState::Scheduled && !allow;
+        if record.state != CallState::AwaitingApproval && !is_withdrawn {
             return;
         }
         record.state = CallState::Scheduled;
@@ -93,6 +107,17 @@ impl RunState {
                 rule: None,
                 read: record.read_only,
             });
+        }
+    }
+
+    /// Calls that wait for a person. An approval that one of them had, and that nothing came of, no longer counts: a resume
+    /// records this of a journal whose approvals nobody can verify.
+    pub(super) fn suspended(&mut self, calls: &[CallId]) {
+        for call in calls {
+            if let Some(record) = self.calls.get_mut(call).filter(|record| record.is_unused_approval()) {
+                record.approved = false;
+                record.state = CallState::AwaitingApproval;
+            }
         }
     }
 
@@ -286,6 +311,51 @@ mod tests {
                 read: false,
             };
             assert_eq!(state.denials, [wanted]);
+        }
+    }
+    #[test]
+    fn of_two_answers_the_denial_holds_and_a_call_that_waits_again_has_none() {
+        let id = CallId::nth(1);
+        let call = crate::base::call::ToolCall {
+            id: id.clone(),
+            tool: "run_shell_command".to_owned(),
+            args: json!({}),
+            wire_id: None,
+        };
+        let reply = EventKind::Replied {
+            turn: 1,
+            reply: Reply {
+                parts: vec![Part::Call(call)],
+                stop: StopReason::Calls,
+                usage: Usage::default(),
+                model: String::new(),
+            },
+            asked: String::new(),
+            took_ms: 0,
+            cost_micros: None,
+        };
+        let answer = |allow| EventKind::Approved {
+            call: id.clone(),
+            allow,
+            by: "x".to_owned(),
+        };
+        let again = EventKind::Suspended {
+            calls: vec![id.clone()],
+        };
+        for (events, wanted) in [
+            (vec![answer(true)], (true, false, CallState::Scheduled)),
+            (vec![answer(true), answer(false)], (false, true, CallState::Scheduled)),
+            (vec![answer(false), answer(true)], (false, true, CallState::Scheduled)),
+            (vec![answer(true), again], (false, false, CallState::AwaitingApproval)),
+        ] {
+            let mut state = RunState::default();
+            state.apply(&reply);
+            state.calls.get_mut(&id).unwrap().state = CallState::AwaitingApproval;
+            for event in &events {
+                state.apply(event);
+            }
+            let record = &state.calls[&id];
+            assert_eq!((record.approved, record.refused, record.state), wanted, "{events:?}");
         }
     }
 }

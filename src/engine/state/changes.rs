@@ -6,6 +6,9 @@ use crate::base::grant::Undone;
 use crate::base::ids::StepId;
 use crate::policy::Author;
 
+/// The most paths that are remembered of what checks had changed, and that the record of one check lists.
+pub const MOST_NAMED: usize = 1_000;
+
 impl RunState {
     /// Notes that something ran that may have changed the tree. Changes whose author is ambiguous count as the model's.
     pub(super) fn wrote(&mut self, author: Author) {
@@ -19,9 +22,19 @@ impl RunState {
     /// Notes changes of an author's command that were not granted. A check that made a denied change, since undone,
     /// fails but does not end the run.
     pub(super) fn undone(&mut self, step: &StepId, check: bool, undone: &[Undone]) {
-        let ends = |one: &&Undone| !one.restored || (one.code == "deny_rule" && !check);
+        let denied = |one: &Undone| matches!(one.code.as_str(), "deny_rule" | "protected_path");
+        let ends = |one: &&Undone| !one.restored || (denied(one) && !check);
         let ending = undone.iter().filter(ends).map(|one| (step.clone(), one.clone()));
         self.refused_commands.extend(ending);
+    }
+
+    /// Notes the paths that a check had changed and that were put back.
+    pub(super) fn note_put_back(&mut self, check: &str, paths: &[String]) {
+        for path in paths {
+            if self.put_back_after.len() < MOST_NAMED || self.put_back_after.contains_key(path) {
+                self.put_back_after.insert(path.clone(), check.to_owned());
+            }
+        }
     }
 
     pub(super) fn put_back(&mut self, done: &PutBack) {

@@ -2,11 +2,11 @@
 
 use super::{Judge, entry, keep_nearest, launched_as};
 use crate::base::call::ToolOrigin;
-use crate::base::ruling::{Considered, PolicyInput};
+use crate::base::ruling::{Considered, PolicyInput, shown_rule};
 use crate::policy::installed::replaceable;
 use crate::policy::model::{Policy, Rule, RuleEffect, needs_no_rule};
-use crate::policy::needs::{Need, is_result_name};
-use crate::policy::rule_match::{Mismatch, OTHER_TOOL, allows, forbids};
+use crate::policy::needs::{Need, ShellReader, is_result_name};
+use crate::policy::rule_match::{Mismatch, NO_RULE, OTHER_TOOL, allows, forbids};
 use crate::policy::shell::{CommandRefusal, Simple};
 
 /// How the allow rules of one file cover the call.
@@ -33,7 +33,7 @@ impl Judge<'_> {
             let mut near = None;
             let mut best: Option<&Rule> = None;
             // A read of an allowed command needs no rule, so none is shown as the one that grants it.
-            let shown = !matches!(need, Need::ShellRead(_));
+            let shown = !matches!(need, Need::ShellRead(..));
             for (rule, (matched, why)) in rules.iter().zip(&mut whys) {
                 match self.fits(policy, rule, need) {
                     Ok(()) => {
@@ -46,7 +46,7 @@ impl Judge<'_> {
                         if !*matched {
                             keep_nearest(why, &miss.why);
                         }
-                        near = near.or(miss.near);
+                        near = nearer(near, miss.near);
                     }
                 }
             }
@@ -54,8 +54,13 @@ impl Judge<'_> {
                 || rules
                     .iter()
                     .any(|rule| rule.is_about(self.asked.tool, self.asked.kind, self.asked.origin));
+            let free = match need {
+                // No command's rule has judged the file.
+                Need::ShellRead(used, ShellReader::Shell) => used.place.is_none() || best.is_some(),
+                _ => is_free(need, self.asked),
+            };
             match best {
-                _ if is_free(need, self.asked) && speaks => {}
+                _ if free && speaks => {}
                 Some(rule) if speaks => {
                     coverage.by = coverage.by.or(Some(&rule.name));
                     if rule.times.is_some() && !coverage.counted.contains(&rule.name) {
@@ -90,13 +95,13 @@ impl Judge<'_> {
         let used = self.uses.counts.get(&rule.name).copied().unwrap_or(0);
         match rule.times {
             Some(times) if used >= times => {
-                let reason = format!("{} was used {used} of {times} times", rule.name);
+                let reason = format!("{} was used {used} of {times} times", shown_rule(&rule.name));
                 Err(Mismatch {
                     why: reason.clone().into(),
                     near: Some(CommandRefusal {
                         code: "times_used_up".to_owned(),
                         reason,
-                        fix: format!("raise `times` of {}", rule.name),
+                        fix: format!("raise `times` of {}", shown_rule(&rule.name)),
                     }),
                 })
             }
@@ -115,11 +120,20 @@ impl Judge<'_> {
     }
 }
 
+/// The more useful refusal: that a rule is about other places says less than what is wrong with the words.
+fn nearer(so_far: Option<CommandRefusal>, next: Option<CommandRefusal>) -> Option<CommandRefusal> {
+    match (so_far, next) {
+        (Some(old), Some(new)) if old.code == NO_RULE && new.code != NO_RULE => Some(new),
+        (None, next) => next,
+        (old, _) => old,
+    }
+}
+
 /// Accesses that need no rule: reads of an allowed command, the shell's own state (if some rule allows commands at
 /// all), and the tools that only show this run's own child processes.
 fn is_free(need: &Need<'_>, asked: &PolicyInput<'_>) -> bool {
     match need {
-        Need::ShellRead(_) | Need::State(_) => true,
+        Need::ShellRead(..) | Need::State(_) => true,
         // A place that is known only at exec is judged there.
         Need::ShellWrite(used, _) if used.opaque => true,
         Need::Tool => *asked.origin == ToolOrigin::Builtin && (needs_no_rule(asked.tool) || reads_result(asked)),

@@ -215,6 +215,7 @@ impl CorpusJudge {
             .iter()
             .find_map(|simple| self.command(simple))
             .or_else(|| self.files(&reading.reads, &reading.writes))
+            .or_else(|| self.files(&reading.tested, &[]))
     }
 
     fn command(&self, simple: &Simple) -> Option<String> {

@@ -62,7 +62,7 @@ pub fn check(walk: &mut CommandWalk<'_>, state: &ShellState, expr: &ExtendedTest
             );
             if !of_text {
                 let asked = asked(walk, state, &word);
-                place::add(&mut walk.reading.reads, asked);
+                place::add(&mut walk.reading.tested, asked);
             }
             Ok(())
         }

@@ -19,6 +19,7 @@ mod redirect;
 mod runners;
 mod scan;
 mod scope;
+mod searched;
 mod sed;
 mod simple;
 mod unit;
@@ -45,6 +46,7 @@ pub(crate) use prefix_match::{Match, best_match, names_program, unvouched};
 pub use prefix_match::{PrefixWord, covers, deny_covers, lifts, matched, parse_prefix, surely_covers, texts};
 pub(crate) use runners::{INSTALLED_DIRS, Launch, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
+pub(crate) use searched::searched;
 pub use wrappers::is_wrapper;
 
 /// The effects of a command, as far as its text shows them.
@@ -55,6 +57,8 @@ pub struct CommandReading {
     /// Redirections that belong to no simple command (of groups and loops, or a line with only a redirection).
     pub writes: Vec<FileUse>,
     pub reads: Vec<FileUse>,
+    /// Files that `[[ … ]]` asks about: whether they are there, not what they contain.
+    pub tested: Vec<FileUse>,
     /// The words of shells whose text was read (`bash -c TEXT`), with the directories in which they may start.
     pub(crate) shells: Vec<(Vec<ShellWord>, Option<Vec<String>>)>,
 }

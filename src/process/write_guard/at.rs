@@ -78,7 +78,7 @@ pub(crate) fn parent_made<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OwnedFd
         let next = match openat(&at, part, DIRECTORY, Mode::empty()) {
             Ok(next) => next,
             Err(Errno::ACCESS) => opened_up(&at, part)?,
-            Err(_) => {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
                 match unlinkat(&at, part, AtFlags::empty()) {
                     Ok(()) | Err(Errno::NOENT) => {}
                     Err(error) => return Err(error),
@@ -86,6 +86,8 @@ pub(crate) fn parent_made<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OwnedFd
                 mkdirat(&at, part, Mode::from_raw_mode(0o755))?;
                 openat(&at, part, DIRECTORY, Mode::empty())?
             }
+            // It says nothing about what is there.
+            Err(error) => return Err(error),
         };
         at = next;
     }
@@ -126,6 +128,18 @@ pub(crate) fn list(dir: &OwnedFd, buffer: &mut Vec<u8>, mut each: impl FnMut(&CS
     Ok(())
 }
 
+/// The type of a listed entry, also on file systems that do not list it. `None` if the entry was removed meanwhile.
+pub(crate) fn kind(dir: &OwnedFd, name: &OsStr, listed: FileType) -> Result<Option<FileType>> {
+    if listed != FileType::Unknown {
+        return Ok(Some(listed));
+    }
+    match stat(dir, name) {
+        Ok(data) => Ok(Some(FileType::from_raw_mode(data.st_mode))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Opens a directory even if its mode denies access to its owner, as a command could do. The caller must restore the
 /// mode.
 pub(crate) fn opened_up(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd> {
@@ -140,7 +154,7 @@ pub(crate) fn opened_up(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd> {
 pub(crate) fn set_mode(handle: &OwnedFd, mode: RawMode) -> Result<()> {
     let mode = Mode::from_raw_mode(mode & 0o7777);
     match fchmod(handle, mode) {
-        Err(Errno::BADF) => chmodat(CWD, own_link(handle), mode, AtFlags::empty()),
+        Err(Errno::BADF) => through_link(chmodat(CWD, own_link(handle), mode, AtFlags::empty())),
         done => done,
     }
 }
@@ -155,11 +169,11 @@ const ATTRIBUTE_BYTES: usize = 64 << 10;
 pub(crate) fn attributes(handle: &OwnedFd) -> Result<Attributes> {
     let link = own_link(handle);
     let mut names = Vec::with_capacity(256);
-    match listxattr(link.as_str(), spare_capacity(&mut names)) {
+    match through_link(listxattr(link.as_str(), spare_capacity(&mut names))) {
         Ok(_) => {}
         Err(Errno::RANGE) => {
             names = Vec::with_capacity(ATTRIBUTE_BYTES);
-            listxattr(link.as_str(), spare_capacity(&mut names))?;
+            through_link(listxattr(link.as_str(), spare_capacity(&mut names)))?;
         }
         Err(Errno::NOTSUP) => return Ok(Attributes::new()),
         Err(error) => return Err(error),
@@ -173,7 +187,7 @@ pub(crate) fn attributes(handle: &OwnedFd) -> Result<Attributes> {
             continue;
         }
         let mut value = Vec::with_capacity(ATTRIBUTE_BYTES);
-        match getxattr(link.as_str(), name, spare_capacity(&mut value)) {
+        match through_link(getxattr(link.as_str(), name, spare_capacity(&mut value))) {
             Ok(_) => {}
             // Removed in the meantime, or a file whose attributes, like its content, this user cannot read.
             Err(Errno::NODATA | Errno::ACCESS) => continue,
@@ -205,6 +219,22 @@ fn may_be_changed(name: &str) -> bool {
 /// The `/proc/self/fd` link of a handle: it always refers to the handle's file.
 pub(crate) fn own_link(handle: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
+}
+
+/// The result of a call through [`own_link`]. The file of a handle is never missing, so what is missing is `/proc`: that
+/// must not be taken for an entry that was removed.
+fn through_link<T>(done: Result<T>) -> Result<T> {
+    match done {
+        Err(Errno::NOENT) => Err(Errno::NOSYS),
+        done => done,
+    }
+}
+
+/// Whether [`own_link`] leads to the file of a handle. It does not without `/proc`, or with that of other processes.
+pub(crate) fn has_own_links(handle: &OwnedFd) -> bool {
+    let identity = |data: Stat| (data.st_dev, data.st_ino);
+    let here = fstat(handle).map(identity);
+    here.is_ok() && here == statat(CWD, own_link(handle), AtFlags::empty()).map(identity)
 }
 
 /// Sets a file's modification time.

@@ -14,6 +14,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// The limit that is reported for a directory that cannot be read.
+const UNREADABLE: &str = "limit:guard_unreadable";
 /// The most changes that are named one by one; further ones are counted under `.`.
 const MOST_NAMED: usize = 10_000;
 
@@ -121,8 +123,12 @@ impl WriteGuard {
             return Ok(at::set_attributes(&self.root, &node.attributes)?);
         }
         let (dir, name) = at::parent_made(&self.root, path)?;
-        let now = at::stat(&dir, name).ok();
-        let is_dir = now.as_ref().is_some_and(at::is_dir);
+        let is_dir = match at::stat(&dir, name) {
+            Ok(now) => at::is_dir(&now),
+            Err(Errno::NOENT) => false,
+            // It says nothing about what is there, and a directory that is there must not be replaced.
+            Err(error) => return Err(error.into()),
+        };
         match &node.kind {
             NodeKind::Dir => {
                 if !is_dir {
@@ -135,21 +141,17 @@ impl WriteGuard {
                 Ok(at::set_attributes(&handle, &node.attributes)?)
             }
             NodeKind::Link(target) => {
-                at::remove(&dir, name)?;
-                Ok(at::make_link(&dir, name, target)?)
+                let fresh = at::fresh_name();
+                at::make_link(&dir, OsStr::new(&fresh), target)?;
+                place(&dir, &fresh, name, is_dir)
             }
             NodeKind::File(content) => {
                 let (mut file, fresh) = at::new_file(&dir)?;
-                let written = self.write(content, node, &mut file).and_then(|()| {
-                    if is_dir {
-                        at::remove(&dir, name)?;
-                    }
-                    Ok(at::rename_over(&dir, &fresh, name)?)
-                });
+                let written = self.write(content, node, &mut file);
                 if written.is_err() {
                     let _ = at::remove(&dir, OsStr::new(&fresh));
                 }
-                written
+                written.and_then(|()| place(&dir, &fresh, name, is_dir))
             }
             NodeKind::Other => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -174,6 +176,8 @@ impl WriteGuard {
             }
             if self.before.contains_key(path) {
                 self.new_below(path, undone);
+            } else if known.is_closed(path) {
+                self.unrecorded(path, undone);
             } else {
                 self.remove(path, Word::Granted, undone);
             }
@@ -181,12 +185,23 @@ impl WriteGuard {
         self.limits(found.over, undone);
     }
 
-    /// Reports limits that were reached. Removes a new directory that cannot be searched: before the command every
-    /// directory could be searched.
+    /// Reports a closed path that was there before the command but was missing when it was to be recorded. If it is there
+    /// again, nothing tells whether the command made it, so it stays, and the run ends.
+    fn unrecorded(&self, path: &Path, undone: &mut Undo) {
+        if !matches!(
+            at::stat_below(&self.root, path),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
+        ) {
+            undone.add(path, self.reason(path, Word::Granted), PathChange::Modified, false);
+        }
+    }
+
+    /// Reports limits that were reached. A directory whose path is too long is removed: it is certainly new, since before
+    /// the command there was none. One that cannot be read stays, even if it has a new name: the error may be ours or may
+    /// pass, and it may hold what was there before.
     fn limits(&self, over: Vec<walk::Over>, undone: &mut Undo) {
         for over in over {
-            let gone = !over.path.as_os_str().is_empty()
-                && !self.before.contains_key(&over.path)
+            let gone = over.code == walk::LONG_PATH
                 && at::parent(&self.root, &over.path)
                     .and_then(|(dir, name)| at::remove(&dir, name))
                     .is_ok();
@@ -198,17 +213,11 @@ impl WriteGuard {
     fn new_below(&self, top: &Path, undone: &mut Undo) {
         let mut waiting = vec![top.to_path_buf()];
         while let Some(dir) = waiting.pop() {
-            let listed = match self.entries(&dir) {
+            let listed = match self.listed_before(&dir) {
                 Ok(listed) => listed,
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
                 Err(_) => {
-                    self.limits(
-                        vec![walk::Over {
-                            code: "limit:guard_unreadable",
-                            path: dir,
-                        }],
-                        undone,
-                    );
+                    undone.limit(UNREADABLE, &dir, false);
                     continue;
                 }
             };
@@ -227,12 +236,9 @@ impl WriteGuard {
 
     /// Handles new names in one directory.
     fn new_names(&self, dir: &Path, numbers: &BTreeMap<Vec<u8>, u64>, undone: &mut Undo) {
-        let listed = match self.entries(dir) {
-            Ok(listed) => listed,
-            Err(_) => {
-                undone.limit("limit:guard_unreadable", dir, false);
-                return;
-            }
+        let Ok(listed) = self.listed_before(dir) else {
+            undone.limit(UNREADABLE, dir, false);
+            return;
         };
         for (path, kind, number) in listed {
             let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
@@ -256,14 +262,22 @@ impl WriteGuard {
                         self.judge_new(&path, kind.is_dir(), undone);
                     }
                 }
-                Err(_) => self.remove(path, Word::OnTheWay, undone),
+                Err(Errno::NOENT) => {}
+                // It may hold what was there before under another name.
+                Err(_) => undone.limit(UNREADABLE, path, false),
             },
             word @ Word::Not(..) => self.remove(path, word, undone),
         }
     }
 
     fn remove(&self, path: &Path, word: Word, undone: &mut Undo) {
-        let (code, rule) = match word {
+        let gone = at::parent(&self.root, path).and_then(|(dir, name)| at::remove(&dir, name));
+        undone.add(path, self.reason(path, word), PathChange::Added, gone.is_ok());
+    }
+
+    /// The code and the rule by which a path may not be changed.
+    fn reason(&self, path: &Path, word: Word) -> (String, Option<String>) {
+        match word {
             Word::Not(code, rule) => (code, rule),
             _ => match self.word(path, true) {
                 Word::Not(code, rule) => (code, rule),
@@ -272,9 +286,15 @@ impl WriteGuard {
                     (code.to_owned(), rule)
                 }
             },
-        };
-        let gone = at::parent(&self.root, path).and_then(|(dir, name)| at::remove(&dir, name));
-        undone.add(path, (code, rule), PathChange::Added, gone.is_ok());
+        }
+    }
+
+    /// The entries of a directory whose earlier entries are known.
+    fn listed_before(&self, dir: &Path) -> rustix::io::Result<Vec<(PathBuf, FileType, u64)>> {
+        match self.unlisted.contains(dir) {
+            true => Err(Errno::ACCESS),
+            false => self.entries(dir),
+        }
     }
 
     fn entries(&self, dir: &Path) -> rustix::io::Result<Vec<(PathBuf, FileType, u64)>> {
@@ -286,16 +306,31 @@ impl WriteGuard {
             handle => handle?,
         };
         let mut listed = Vec::new();
+        let mut unknown = Ok(());
         at::list(&handle, &mut Vec::new(), |name, kind, number| {
             let name = OsStr::from_bytes(name.to_bytes());
-            let kind = match kind {
-                FileType::Unknown => at::stat(&handle, name).map_or(kind, |data| FileType::from_raw_mode(data.st_mode)),
-                kind => kind,
-            };
-            listed.push((dir.join(name), kind, number));
-        })?;
+            match at::kind(&handle, name, kind) {
+                Ok(Some(kind)) => listed.push((dir.join(name), kind, number)),
+                Ok(None) => {}
+                Err(error) => unknown = Err(error),
+            }
+        })
+        .and(unknown)?;
         Ok(listed)
     }
+}
+
+/// Moves a new entry to its place. If that fails, the new one is removed.
+fn place(dir: &OwnedFd, fresh: &str, name: &OsStr, is_dir: bool) -> io::Result<()> {
+    let cleared = match is_dir {
+        true => at::remove(dir, name),
+        false => Ok(()),
+    };
+    let placed = cleared.and_then(|()| at::rename_over(dir, fresh, name));
+    if placed.is_err() {
+        let _ = at::remove(dir, OsStr::new(fresh));
+    }
+    Ok(placed?)
 }
 
 /// Restores the owner if it has changed.
@@ -353,5 +388,45 @@ impl Undo {
             });
         }
         self.list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::names::NameSet;
+    use super::*;
+    use crate::base::grant::Writes;
+    use crate::process::Confinement;
+    use std::fs;
+    use std::sync::Arc;
+
+    /// A directory that cannot be read may be an old one under a new name, and the error may be this program's.
+    #[test]
+    fn what_cannot_be_read_afterwards_stays_and_what_has_too_long_a_path_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("old/sub")).unwrap();
+        fs::write(dir.path().join("old/sub/kept"), "x").unwrap();
+        let confinement = Confinement {
+            closed: Arc::new(NameSet::new(&["**/.npmrc".to_owned()])),
+            ..Confinement::unconfined(dir.path())
+        };
+        let (guard, _) = WriteGuard::take(&confinement, &Writes::Tree).unwrap();
+        let guard = guard.unwrap();
+        for name in ["new", "long"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let over = |code, path: &str| walk::Over {
+            code,
+            path: path.into(),
+        };
+        let found = ["old/sub", "new"].map(|path| over(UNREADABLE, path));
+        let mut undone = Undo::default();
+        guard.limits(found.into(), &mut undone);
+        guard.limits(vec![over(walk::LONG_PATH, "long")], &mut undone);
+        let told = undone.finish();
+        let told: Vec<_> = told.iter().map(|one| (one.path.as_str(), one.restored)).collect();
+        assert_eq!(told, [("long", true), ("new", false), ("old/sub", false)]);
+        assert!(dir.path().join("old/sub/kept").exists() && dir.path().join("new").exists());
+        assert!(!dir.path().join("long").exists());
     }
 }

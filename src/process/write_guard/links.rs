@@ -1,15 +1,16 @@
 //! Hard links that lead out of the workspace. Package managers link files of environments from their caches: such a
 //! file is the same file there, and a command that writes it in place would change it there too. So before the first
-//! command of a run that may write, each such file of the workspace becomes a copy, which no other place shares.
+//! command of a run that may write, each such file of the workspace becomes a copy, which no other place shares. Where
+//! that is impossible, level `full` mounts the file read-only, and at the other levels no such command is started.
 
 use super::node::Print;
 use super::walk::{self, Linked, MOST_NAMES, MOST_TIME, TreeWalk, WalkResult};
-use super::{at, limit_message};
+use super::{MOST_MOUNTS, at, limit_message};
 use crate::base::grant::NothingClosed;
-use crate::process::Confinement;
+use crate::process::{Confinement, SandboxLevel};
 use rustix::fs::{
-    Access, AtFlags, Gid, StatVfsMountFlags, Timespec, Timestamps, Uid, accessat, chownat, fstat, fstatvfs, futimens,
-    ioctl_ficlone, linkat,
+    Access, AtFlags, Gid, StatVfsMountFlags, StatxAttributes, StatxFlags, Timespec, Timestamps, Uid, accessat, chownat,
+    fstat, fstatvfs, futimens, ioctl_ficlone, linkat, statx,
 };
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -28,26 +29,29 @@ const MOST_BYTES: u64 = 8 << 30;
 /// Bytes that are copied before the time is looked at again.
 const PART: u64 = 16 << 20;
 
-/// Whether the files of a run's workspace were separated from those outside; done once per run.
+/// Whether the files of a run's workspace were separated from those outside; done once per run. Then it holds the paths
+/// that could not be separated and are to be mounted read-only.
 #[derive(Debug, Default)]
-pub struct SeparatedLinks(Mutex<bool>);
+pub struct SeparatedLinks(Mutex<Option<Vec<PathBuf>>>);
 
 impl SeparatedLinks {
-    /// Separates them, unless that was done. What failed is tried again for the next command: the cause may be gone.
+    /// Separates them, unless that was done, and returns the paths that must be mounted read-only. What failed is tried
+    /// again for the next command: the cause may be gone.
     ///
     /// # Errors
     /// The name of a limit that was reached, and what to do. No command that may write must be started.
-    pub(super) fn separate(&self, confinement: &Confinement) -> Result<(), String> {
+    pub(super) fn separate(&self, confinement: &Confinement) -> Result<Vec<PathBuf>, String> {
         let mut done = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*done {
-            separate_all(confinement)?;
-            *done = true;
+        if let Some(kept) = &*done {
+            return Ok(kept.clone());
         }
-        Ok(())
+        let kept = separate_all(confinement)?;
+        *done = Some(kept.clone());
+        Ok(kept)
     }
 }
 
-fn separate_all(confinement: &Confinement) -> Result<(), String> {
+fn separate_all(confinement: &Confinement) -> Result<Vec<PathBuf>, String> {
     let root = at::root(&confinement.workspace)
         .map_err(|error| format!("{}: the workspace cannot be opened: {error}", walk::LINKS))?;
     let own: Vec<PathBuf> = confinement
@@ -68,17 +72,17 @@ fn separate_all(confinement: &Confinement) -> Result<(), String> {
     match found.over.first() {
         Some(over) if over.code == walk::LINKS => Err(message("more names are linked than can be examined")),
         Some(over) => Err(limit_message(over)),
-        None => separate_files(&root, found, MOST_BYTES, MOST_TIME),
+        None => separate_files(&root, found, confinement.level, (MOST_BYTES, MOST_TIME)),
     }
 }
 
-/// `most_bytes` and `most_time` limit the copies.
+/// `most_bytes` and `most_time` limit the copies. Returns the paths that must be mounted read-only.
 pub(super) fn separate_files(
     root: &OwnedFd,
     found: WalkResult,
-    most_bytes: u64,
-    most_time: Duration,
-) -> Result<(), String> {
+    level: SandboxLevel,
+    (most_bytes, most_time): (u64, Duration),
+) -> Result<Vec<PathBuf>, String> {
     let mut files = leading_out(found);
     if size(&files) > most_bytes {
         // Those that are left anyway take no space. This opens each directory, so it is not done for every tree.
@@ -93,16 +97,24 @@ pub(super) fn separate_files(
         return Err(message(&format!("{bytes} bytes would have to be copied")));
     }
     let until = Instant::now() + most_time;
+    let mut kept = Vec::new();
     for names in files {
         if Instant::now() > until {
             return Err(message(TOO_LONG));
         }
-        if let Err((path, error)) = separate_file(root, &names, until) {
-            return Err(message(&format!("{} cannot be copied: {error}", path.display())));
+        let blocked = separate_file(root, &names, until).map_err(|failed| one_message(&failed))?;
+        for failed in blocked {
+            if level != SandboxLevel::Full || kept.len() >= MOST_MOUNTS {
+                return Err(one_message(&failed));
+            }
+            kept.push(failed.0.to_path_buf());
         }
     }
-    Ok(())
+    Ok(kept)
 }
+
+/// A name of a file that could not be replaced, and why.
+type Failed<'a> = (&'a Path, io::Error);
 
 /// Why copying ended at its time limit.
 const TOO_LONG: &str = "copying took too long";
@@ -119,6 +131,16 @@ fn message(why: &str) -> String {
          separated: {why}; copy them (for example `uv sync --link-mode=copy`, or `pnpm install \
          --package-import-method=copy`), or run with --isolate",
         walk::LINKS
+    )
+}
+
+/// The message when one file could not be separated.
+fn one_message((path, error): &Failed<'_>) -> String {
+    format!(
+        "{}: {} has a hard link outside the workspace, which a command could write through, and cannot be replaced by a \
+         copy: {error}; copy it yourself, or run with --isolate",
+        walk::LINKS,
+        path.display()
     )
 }
 
@@ -143,9 +165,11 @@ fn leading_out(found: WalkResult) -> Vec<Vec<Linked>> {
     files.map(|(names, _)| names).collect()
 }
 
-/// Replaces a file at all its names in the workspace. An error comes with the name at which it occurred.
-fn separate_file<'a>(root: &OwnedFd, names: &'a [Linked], until: Instant) -> Result<(), (&'a Path, io::Error)> {
+/// Replaces a file at all its names in the workspace. Returns the names at which that is impossible: the file or its
+/// directory is locked, or the file is a mount point.
+fn separate_file<'a>(root: &OwnedFd, names: &'a [Linked], until: Instant) -> Result<Vec<Failed<'a>>, Failed<'a>> {
     let mut copied: Option<&Path> = None;
+    let mut blocked = Vec::new();
     for name in names {
         match replace(root, name, copied, until) {
             Ok(true) => copied = copied.or(Some(name.path.as_path())),
@@ -154,10 +178,18 @@ fn separate_file<'a>(root: &OwnedFd, names: &'a [Linked], until: Instant) -> Res
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             // Another user's file that this one may write but not replace, for example in a sticky directory.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_others(name.print.owner.0) => {}
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ResourceBusy
+                ) =>
+            {
+                blocked.push((name.path.as_path(), error));
+            }
             Err(error) => return Err((name.path.as_path(), error)),
         }
     }
-    Ok(())
+    Ok(blocked)
 }
 
 /// Replaces one name of a file by a link to its copy at another name, or by a new copy. `false` if it was left.
@@ -191,13 +223,23 @@ fn replace(root: &OwnedFd, linked: &Linked, copied: Option<&Path>, until: Instan
 fn place<'a>(root: &OwnedFd, linked: &'a Linked) -> io::Result<Option<(OwnedFd, &'a OsStr)>> {
     let (dir, name) = at::parent(root, &linked.path)?;
     let now = at::stat(&dir, name)?;
-    let left = (now.st_dev, now.st_ino) != linked.file() || is_read_only(&dir)? || is_foreign(&dir, name, now.st_uid);
+    let left = (now.st_dev, now.st_ino) != linked.file()
+        || is_read_only(&dir)?
+        || is_foreign(&dir, name, now.st_uid)
+        || is_immutable(&dir, name);
     Ok((!left).then_some((dir, name)))
 }
 
 /// Whether a directory is on a read-only mount.
 fn is_read_only(dir: &OwnedFd) -> rustix::io::Result<bool> {
     Ok(fstatvfs(dir)?.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
+
+/// Whether nobody can write a file without a privilege that no command has. File systems that do not tell have no such
+/// attribute.
+fn is_immutable(dir: &OwnedFd, name: &OsStr) -> bool {
+    statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty())
+        .is_ok_and(|data| data.stx_attributes.contains(StatxAttributes::IMMUTABLE))
 }
 
 /// Whether an owner is not this user, who is not root.

@@ -18,6 +18,12 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+/// How often an entry is looked at that is replaced by another process each time.
+const TAKE_TRIES: usize = 3;
+/// Attributes and modes of entries are reached through `/proc`.
+const NO_PROC: &str = "limit:guard_unreadable: `/proc/self/fd` does not lead to the open files of this program, so what \
+                       the command writes could not be checked; mount `/proc`";
+
 /// One entry of a directory listing.
 struct Listed {
     path: PathBuf,
@@ -31,6 +37,9 @@ impl WriteGuard {
     pub(super) fn take(confinement: &Confinement, writes: &Writes) -> Result<(Option<Self>, WorkspaceReach), String> {
         let root =
             at::root(&confinement.workspace).map_err(|error| format!("the workspace cannot be opened: {error}"))?;
+        if !at::has_own_links(&root) {
+            return Err(NO_PROC.to_owned());
+        }
         let mut guard = Self {
             root,
             closed: Arc::clone(&confinement.closed),
@@ -47,6 +56,7 @@ impl WriteGuard {
             held: HeldContents::default(),
             taken: SystemTime::now(),
             exact: exact_device(&confinement.workspace),
+            unlisted: BTreeSet::new(),
             most_names: MOST_NAMES,
             lived: live::begin(&confinement.workspace, writes),
         };
@@ -255,7 +265,8 @@ impl WriteGuard {
         Ok(true)
     }
 
-    fn listed(&self, dir: &Path) -> Result<Vec<Listed>, Over> {
+    /// The entries of a directory.
+    fn listed(&mut self, dir: &Path) -> Result<Vec<Listed>, Over> {
         let cannot = |_| Over {
             code: "limit:guard_unreadable",
             path: dir.to_path_buf(),
@@ -263,24 +274,28 @@ impl WriteGuard {
         let handle = match at::dir(&self.root, dir) {
             // A directory of another owner that this user cannot read cannot be written by a command of this user
             // either.
-            Err(Errno::ACCESS) if !self.is_mine(dir) => return Ok(Vec::new()),
+            Err(Errno::ACCESS) if !self.is_mine(dir) => {
+                self.unlisted.insert(dir.to_path_buf());
+                return Ok(Vec::new());
+            }
             handle => handle.map_err(cannot)?,
         };
         let mut listed = Vec::new();
+        let mut unknown = Ok(());
         at::list(&handle, &mut Vec::new(), |name, kind, number| {
-            let name = name.to_bytes();
-            let kind = match kind {
-                FileType::Unknown => at::stat(&handle, OsStr::from_bytes(name))
-                    .map_or(kind, |data| FileType::from_raw_mode(data.st_mode)),
-                kind => kind,
-            };
-            listed.push(Listed {
-                path: dir.join(OsStr::from_bytes(name)),
-                name: name.to_vec(),
-                kind,
-                number,
-            });
+            let name = OsStr::from_bytes(name.to_bytes());
+            match at::kind(&handle, name, kind) {
+                Ok(Some(kind)) => listed.push(Listed {
+                    path: dir.join(name),
+                    name: name.as_bytes().to_vec(),
+                    kind,
+                    number,
+                }),
+                Ok(None) => {}
+                Err(error) => unknown = Err(error),
+            }
         })
+        .and(unknown)
         .map_err(cannot)?;
         Ok(listed)
     }
@@ -300,10 +315,9 @@ impl WriteGuard {
             if self.before.len() >= MOST_HELD {
                 return Err(Over::whole("limit:guard_entries"));
             }
-            let node = match TreeNode::take(&self.root, &path, &mut self.held, contents) {
-                Ok(node) => node,
-                // Removed in the meantime.
-                Err(Errno::NOENT) => continue,
+            let node = match self.node(&path, contents) {
+                Ok(Some(node)) => node,
+                Ok(None) => continue,
                 Err(_) => {
                     return Err(Over {
                         code: "limit:guard_unreadable",
@@ -317,6 +331,21 @@ impl WriteGuard {
             self.before.insert(path, node);
         }
         Ok(())
+    }
+
+    /// The state of an entry; `None` if it was removed in the meantime. What is still there is never left out: afterwards
+    /// it would count as new.
+    fn node(&mut self, path: &Path, contents: bool) -> rustix::io::Result<Option<TreeNode>> {
+        for _ in 0..TAKE_TRIES {
+            match TreeNode::take(&self.root, path, &mut self.held, contents) {
+                Err(Errno::NOENT) => {}
+                taken => return taken.map(Some),
+            }
+            if matches!(at::stat_below(&self.root, path), Err(Errno::NOENT)) {
+                return Ok(None);
+            }
+        }
+        Err(Errno::NOENT)
     }
 
     /// Records the files at or below a mounted path that have further hard links, through which they could be written.

@@ -290,7 +290,7 @@ fn files_behind_hard_links_that_are_too_large_to_copy_are_named_and_left() {
     };
     let found = search.find_linked();
     assert_eq!(found.linked.len(), 2);
-    let error = links::separate_files(&root, found, 5, walk::MOST_TIME).unwrap_err();
+    let error = links::separate_files(&root, found, SandboxLevel::Full, (5, walk::MOST_TIME)).unwrap_err();
     assert!(error.starts_with("limit:guard_links: "), "{error}");
     assert!(error.contains("6 bytes"), "{error}");
     assert_eq!(fs::metadata(&store).unwrap().nlink(), 3);
@@ -451,6 +451,37 @@ fn a_closed_file_with_a_further_name_gets_a_file_of_its_own() {
         fs::metadata(&other).unwrap().ino()
     );
     assert_eq!(fs::read_to_string(closed).unwrap(), "sub/.npmrc");
+}
+
+/// As if it had been missing for a moment when it was to be recorded.
+#[test]
+fn a_closed_path_that_was_not_recorded_stays_and_ends_the_run() {
+    let (dir, confinement) = tree(&PROTECTED);
+    let mut guard = take(&confinement);
+    guard.0.as_mut().unwrap().before.remove(Path::new("sub/.npmrc"));
+    assert_eq!(compare(guard), ["sub/.npmrc (could not be put back)"]);
+    let kept = fs::read_to_string(dir.path().join("sub/.npmrc")).unwrap();
+    assert_eq!(kept, "sub/.npmrc");
+    let mut guard = take(&confinement);
+    guard.0.as_mut().unwrap().before.remove(Path::new("sub/.npmrc"));
+    fs::remove_file(dir.path().join("sub/.npmrc")).unwrap();
+    assert!(compare(guard).is_empty());
+}
+
+#[test]
+fn what_changes_before_a_command_is_started_is_not_put_back() {
+    for (started, wanted) in [(false, "mine"), (true, ".git/config")] {
+        let (dir, confinement) = tree(&PROTECTED);
+        let guard = take(&confinement);
+        if started {
+            // No process has this session or mark.
+            guard.lives_as(i32::MAX, u64::MAX, 0);
+        }
+        fs::write(dir.path().join(".git/config"), "mine").unwrap();
+        drop(guard);
+        let now = fs::read_to_string(dir.path().join(".git/config")).unwrap();
+        assert_eq!(now, wanted);
+    }
 }
 
 #[test]

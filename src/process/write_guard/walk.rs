@@ -21,6 +21,11 @@ pub(super) const MOST_NAMES: u64 = 5_000_000;
 pub(super) const MOST_TIME: Duration = Duration::from_secs(60);
 /// The most bytes of a path; the kernel's own limit is 4,096. If reached: `limit:guard_path`.
 pub(super) const MOST_PATH: usize = 4_000;
+/// The name of the limit on paths.
+pub(super) const LONG_PATH: &str = "limit:guard_path";
+/// How often opening a directory is tried again after an error that may pass, and the time between two tries.
+const OPEN_TRIES: usize = 5;
+const OPEN_PAUSE: Duration = Duration::from_millis(20);
 /// The most names of files with several hard links, git's objects not counted. If reached: [`LINKS`].
 const MOST_LINKED: usize = 500_000;
 /// The name of the limit on files that are hard-linked outside.
@@ -103,6 +108,15 @@ pub(super) struct Known {
     dirs: HashMap<Vec<u8>, Option<Stamp>>,
     closed: Vec<PathBuf>,
     device: u64,
+}
+
+impl Known {
+    /// Whether the first walk found this closed path.
+    pub fn is_closed(&self, path: &Path) -> bool {
+        self.closed
+            .binary_search_by(|closed| closed.as_path().cmp(path))
+            .is_ok()
+    }
 }
 
 /// Decides which directories can be remembered.
@@ -382,29 +396,57 @@ impl<'a> Look<'a> {
         }
         if dir.len() > MOST_PATH {
             let path = PathBuf::from(OsStr::from_bytes(&dir));
-            self.found.over.push(Over {
-                code: "limit:guard_path",
-                path,
-            });
+            self.found.over.push(Over { code: LONG_PATH, path });
             return true;
         }
         match self.list(&dir) {
             // Removed in the meantime, or replaced by something else.
             Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(_) => {
-                let path = PathBuf::from(OsStr::from_bytes(&dir));
-                self.found.over.push(Over {
-                    code: "limit:guard_unreadable",
-                    path,
-                });
+                self.unreadable(&dir);
+                self.count(0);
             }
         }
         true
     }
 
+    fn unreadable(&mut self, path: &[u8]) {
+        self.found.over.push(Over {
+            code: "limit:guard_unreadable",
+            path: PathBuf::from(OsStr::from_bytes(path)),
+        });
+    }
+
+    /// Counts further names, and ends the walk at its limits.
+    fn count(&mut self, more: u64) {
+        let names = self.shared.names.fetch_add(more, Ordering::Relaxed) + more;
+        let over = match (names > self.walk.most_names, Instant::now() > self.shared.until) {
+            (true, _) => Some("limit:guard_names"),
+            (_, true) => Some("limit:guard_time"),
+            _ => None,
+        };
+        if let Some(code) = over {
+            self.shared.stop.store(true, Ordering::Relaxed);
+            self.found.over.push(Over::whole(code));
+        }
+    }
+
+    /// Opens a directory. An error that says nothing about the directory may pass within a moment.
+    fn opened(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
+        for _ in 0..OPEN_TRIES {
+            match at::dir(self.walk.root, path) {
+                Err(
+                    Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR | Errno::AGAIN | Errno::IO | Errno::STALE,
+                ) => std::thread::sleep(OPEN_PAUSE),
+                opened => return opened,
+            }
+        }
+        at::dir(self.walk.root, path)
+    }
+
     fn list(&mut self, dir: &[u8]) -> rustix::io::Result<()> {
         let path = Path::new(OsStr::from_bytes(dir));
-        let (handle, mode) = match at::dir(self.walk.root, path) {
+        let (handle, mode) = match self.opened(path) {
             Err(Errno::ACCESS) => match closed_to_its_owner(self.walk.root, path)? {
                 Some((handle, mode)) => (handle, Some(mode)),
                 // No process of this user can read or write there.
@@ -437,10 +479,15 @@ impl<'a> Look<'a> {
             }
             self.path.truncate(before);
             self.path.extend_from_slice(name.to_bytes());
-            let kind = match kind {
-                FileType::Unknown => at::stat(&handle, OsStr::from_bytes(name.to_bytes()))
-                    .map_or(FileType::Unknown, |data| FileType::from_raw_mode(data.st_mode)),
-                kind => kind,
+            let kind = match at::kind(&handle, OsStr::from_bytes(name.to_bytes()), kind) {
+                Ok(Some(kind)) => kind,
+                Ok(None) => return,
+                // It may be a directory with closed paths.
+                Err(_) => {
+                    let path = self.path.clone();
+                    self.unreadable(&path);
+                    return;
+                }
             };
             if self.walk.links && kind.is_file() {
                 self.file(&handle, name);
@@ -452,16 +499,7 @@ impl<'a> Look<'a> {
             at::set_mode(&handle, mode)?;
         }
         listed?;
-        let names = self.shared.names.fetch_add(count, Ordering::Relaxed) + count;
-        let over = match (names > self.walk.most_names, Instant::now() > self.shared.until) {
-            (true, _) => Some("limit:guard_names"),
-            (_, true) => Some("limit:guard_time"),
-            _ => None,
-        };
-        if let Some(code) = over {
-            self.shared.stop.store(true, Ordering::Relaxed);
-            self.found.over.push(Over::whole(code));
-        }
+        self.count(count);
         Ok(())
     }
 
@@ -472,11 +510,8 @@ impl<'a> Look<'a> {
             // Removed in the meantime.
             Err(Errno::NOENT) => return,
             Err(_) => {
-                let path = PathBuf::from(OsStr::from_bytes(&self.path));
-                self.found.over.push(Over {
-                    code: "limit:guard_unreadable",
-                    path,
-                });
+                let path = self.path.clone();
+                self.unreadable(&path);
                 return;
             }
         };

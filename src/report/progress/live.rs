@@ -55,6 +55,10 @@ impl LiveBar {
 }
 
 impl Sink for LiveBar {
+    fn on_earlier(&mut self, event: &Event) {
+        self.lines.recall(event);
+    }
+
     fn on_event(&mut self, event: &Event) -> io::Result<()> {
         for line in self.lines.of(event) {
             self.bar.println(line);

@@ -2,7 +2,7 @@
 
 use crate::base::call::{CallState, ToolCall, ToolOutput};
 use crate::base::event::Decided;
-use crate::base::grant::JudgedExec;
+use crate::base::grant::{JudgedExec, Undone, cause};
 use crate::base::ruling::{Decision, Ruling};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -27,6 +27,8 @@ pub struct CallSummary<'a> {
     pub execs: &'a [JudgedExec],
     /// Number of further ones that are not listed.
     pub execs_omitted: u64,
+    /// Changes that its command had no right to make.
+    pub undone: &'a [Undone],
 }
 
 /// Why a call was denied.
@@ -119,11 +121,13 @@ impl<'a> CallSummary<'a> {
         }
         let failure = self.output?.error.as_ref()?;
         let code = failure.denial()?;
+        // The rule of the ruling allowed the command; another one, or none, is why its change was not kept.
+        let cause = cause(self.undone, code);
         Some(DenialReason {
-            rule: self.ruling().and_then(|ruling| ruling.rule.as_deref()),
+            rule: cause.and_then(|one| one.rule.as_deref()),
             code,
             reason: &failure.message,
-            fix: "",
+            fix: cause.map_or("", Undone::fix),
             exec: None,
         })
     }

@@ -103,6 +103,12 @@ impl<'a> Fold<'a> {
                 for one in undone {
                     self.undone(call.is_none(), one);
                 }
+                let place = call.as_ref().and_then(|id| self.index.get(id));
+                if let Some(call) = place.and_then(|place| self.sum.calls.get_mut(*place))
+                    && call.undone.is_empty()
+                {
+                    call.undone = undone;
+                }
             }
             EventKind::PutBack(done) => {
                 let listed = self.sum.patch.into_iter().flat_map(|patch| &patch.unruled);
@@ -122,7 +128,8 @@ impl<'a> Fold<'a> {
                 self.sum.cost_micros = self.sum.cost_micros.max(spent.cost_micros);
                 self.sum.tokens = self.sum.tokens.max(spent.tokens);
             }
-            EventKind::Resumed { by, model } => self.resume((before, at), by, model),
+            EventKind::Resumed { by, model, .. } => self.resume((before, at), by, model),
+            EventKind::Suspended { calls } => self.suspended(calls),
             EventKind::StepStarted { step, run, .. } => {
                 self.enter(step.as_str(), run.as_deref(), at);
             }
@@ -130,7 +137,9 @@ impl<'a> Fold<'a> {
                 self.step(step.as_str(), at).result = Some(result);
                 self.open = None;
             }
-            EventKind::Checked { step, attempt, check } => self.check(step.as_str(), at, *attempt, check),
+            EventKind::Checked {
+                step, attempt, check, ..
+            } => self.check(step.as_str(), at, *attempt, check),
             kind => self.in_step(at, kind),
         }
     }
@@ -238,7 +247,10 @@ impl<'a> Fold<'a> {
         };
         match kind {
             EventKind::Decided(decided) => call.rulings.push(decided),
-            EventKind::Approved { allow, by, .. } => call.approval = Some((*allow, by)),
+            // Of two answers to a call that has not started, the denial holds.
+            EventKind::Approved { allow, by, .. } if !matches!(call.approval, Some((false, _))) => {
+                call.approval = Some((*allow, by));
+            }
             EventKind::CallStarted { .. } => call.started = Some(at),
             EventKind::Executed { execs, omitted, .. } => (call.execs, call.execs_omitted) = (execs, *omitted),
             EventKind::CallFinished {
@@ -252,6 +264,17 @@ impl<'a> Fold<'a> {
         }
         let step = call.step;
         self.touch(step, at);
+    }
+
+    /// An approval that nothing came of no longer counts once its call waits again.
+    fn suspended(&mut self, calls: &[CallId]) {
+        for id in calls {
+            if let Some(call) = self.index.get(id).and_then(|i| self.sum.calls.get_mut(*i))
+                && matches!(call.approval, Some((true, _)))
+            {
+                call.approval = None;
+            }
+        }
     }
 
     fn begin(&mut self, at: Timestamp, head: &'a RunStarted) {
@@ -317,6 +340,7 @@ impl<'a> Fold<'a> {
                 took_ms: 0,
                 execs: &[],
                 execs_omitted: 0,
+                undone: &[],
             });
         }
         self.sum.turns.push(TurnSummary {

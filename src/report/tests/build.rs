@@ -227,6 +227,7 @@ impl Run {
                 took_ms: 640,
                 of_answer: false,
             },
+            put_back: None,
         })
     }
 

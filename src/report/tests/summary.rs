@@ -116,6 +116,7 @@ fn the_time_before_a_resume_in_which_nothing_ran_does_not_count() {
     run.push(EventKind::Resumed {
         by: "resume".to_owned(),
         model: "openai/gpt".to_owned(),
+        policies: Vec::new(),
     });
     run.reply("done", &[]);
     for event in &mut run.events[resumed..] {
@@ -164,6 +165,7 @@ fn an_approval_after_a_resume_lifts_the_suspension() {
     run.push(EventKind::Resumed {
         by: "resume".to_owned(),
         model: "openai/gpt".to_owned(),
+        policies: Vec::new(),
     });
     assert_eq!(RunSummary::fold(&run.events).outcome.verdict, Verdict::Incomplete);
     run.push(EventKind::Approved {

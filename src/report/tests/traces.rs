@@ -120,6 +120,7 @@ fn resumed(run: &mut Run) {
     run.push(EventKind::Resumed {
         by: "overnight resume".to_owned(),
         model: "anthropic/claude-sonnet-4-5".to_owned(),
+        policies: Vec::new(),
     });
 }
 

@@ -1,16 +1,18 @@
 //! Brings untracked directories, such as dependencies and build results, into an isolated worktree: as clones if the
 //! file system supports reflinks, else as an overlay in the sandbox, else as copies.
 
+use super::STOPPED;
 use crate::base::quote::{counted, first_names, yaml_word};
 use crate::process::private::Brought;
 use crate::workspace::fs::DirHandle;
 use crate::workspace::ignore_files::rules_of;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// Upper limit in bytes for one directory that must be copied.
 const MOST_BYTES: u64 = 8 << 30;
@@ -20,6 +22,8 @@ const MOST_NAMES: u64 = 2_000_000;
 const MOST_PATTERNS: u64 = 64 << 10;
 /// Upper limit for the names in a warning.
 const NAMED: usize = 8;
+/// The bytes of a file that are copied before it is looked whether to stop.
+const PIECE: u64 = 64 << 20;
 
 /// The original tree of an isolated worktree, and what was brought from it.
 #[derive(Clone, Debug, Default)]
@@ -39,11 +43,17 @@ pub enum Told {
 }
 
 /// Brings `keep`, paths relative to both trees, from `origin` to `tree`. `layers`: whether the sandbox supports an
-/// overlay on the original. Blocks.
+/// overlay on the original. Blocks until it is done or `stop` is cancelled.
 ///
 /// # Errors
-/// A path contains a symbolic link or is not a directory, or a limit was reached.
-pub fn bring(origin: &Path, tree: &Path, keep: &[String], layers: bool) -> Result<(Standing, Vec<Told>), String> {
+/// A path contains a symbolic link or is not a directory, a limit was reached, or it was interrupted.
+pub fn bring(
+    origin: &Path,
+    tree: &Path,
+    keep: &[String],
+    layers: bool,
+    stop: &CancellationToken,
+) -> Result<(Standing, Vec<Told>), String> {
     let origin = origin
         .canonicalize()
         .map_err(|error| format!("{}: {error}", origin.display()))?;
@@ -73,7 +83,7 @@ pub fn bring(origin: &Path, tree: &Path, keep: &[String], layers: bool) -> Resul
             continue;
         }
         let begun = Instant::now();
-        let (how, count) = one(&from, &to, layers).map_err(|why| format!("isolate.keep: {name}: {why}"))?;
+        let (how, count) = one(&from, &to, layers, stop).map_err(|why| format!("isolate.keep: {name}: {why}"))?;
         let (size, more) = (size(count.bytes), if count.more { "more than " } else { "" });
         told.push(Told::Note(format!(
             "overnight: {name}: {more}{size} in {more}{}, {} in {:.1} s",
@@ -144,7 +154,7 @@ struct Count {
     more: bool,
 }
 
-fn one(from: &Path, to: &Path, layers: bool) -> Result<(How, Count), String> {
+fn one(from: &Path, to: &Path, layers: bool, stop: &CancellationToken) -> Result<(How, Count), String> {
     let problem = |error: io::Error| error.to_string();
     if let Some(parent) = to.parent() {
         std::fs::create_dir_all(parent).map_err(problem)?;
@@ -161,7 +171,7 @@ fn one(from: &Path, to: &Path, layers: bool) -> Result<(How, Count), String> {
         return Ok((How::Layered, count(from)));
     }
     let mut count = Count::default();
-    match copy(from, to, clones, &mut count) {
+    match copy(from, to, clones, &mut count, stop) {
         Ok(()) => Ok((if clones { How::Cloned } else { How::Copied }, count)),
         Err(why) => {
             let _ = std::fs::remove_dir_all(to);
@@ -197,7 +207,7 @@ fn clones(from: &Path, to: &Path) -> bool {
 }
 
 /// Copies a tree with modes and times; copies links as links, and skips special files.
-fn copy(from: &Path, to: &Path, clone: bool, count: &mut Count) -> Result<(), String> {
+fn copy(from: &Path, to: &Path, clone: bool, count: &mut Count, stop: &CancellationToken) -> Result<(), String> {
     let problem = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
     let data = std::fs::symlink_metadata(from).map_err(|error| problem(from, error))?;
     std::fs::create_dir(to).map_err(|error| problem(to, error))?;
@@ -205,12 +215,15 @@ fn copy(from: &Path, to: &Path, clone: bool, count: &mut Count) -> Result<(), St
         let entry = entry.map_err(|error| problem(from, error))?;
         let (source, target) = (entry.path(), to.join(entry.file_name()));
         let data = entry.metadata().map_err(|error| problem(&source, error))?;
+        if stop.is_cancelled() {
+            return Err(STOPPED.to_owned());
+        }
         count.names += 1;
         if count.names > MOST_NAMES {
             return Err(format!("more than {MOST_NAMES} files"));
         }
         if data.is_dir() {
-            copy(&source, &target, clone, count)?;
+            copy(&source, &target, clone, count, stop)?;
         } else if data.is_symlink() {
             let lead = std::fs::read_link(&source).map_err(|error| problem(&source, error))?;
             std::os::unix::fs::symlink(lead, &target).map_err(|error| problem(&target, error))?;
@@ -223,7 +236,7 @@ fn copy(from: &Path, to: &Path, clone: bool, count: &mut Count) -> Result<(), St
                     MOST_BYTES >> 30
                 ));
             }
-            file(&source, &target, clone).map_err(|error| problem(&source, error))?;
+            file(&source, &target, clone, stop).map_err(|error| problem(&source, error))?;
             let mode = std::fs::Permissions::from_mode(data.mode() & 0o777);
             std::fs::set_permissions(&target, mode).map_err(|error| problem(&target, error))?;
             times(&target, &data);
@@ -235,11 +248,16 @@ fn copy(from: &Path, to: &Path, clone: bool, count: &mut Count) -> Result<(), St
     Ok(())
 }
 
-fn file(from: &Path, to: &Path, clone: bool) -> io::Result<()> {
-    let mut source = File::open(from)?;
+fn file(from: &Path, to: &Path, clone: bool, stop: &CancellationToken) -> io::Result<()> {
+    let source = File::open(from)?;
     let mut target = File::options().write(true).create_new(true).open(to)?;
     if !clone || rustix::fs::ioctl_ficlone(&target, &source).is_err() {
-        io::copy(&mut source, &mut target)?;
+        // In pieces, so that a large file does not keep a signal waiting.
+        while io::copy(&mut (&source).take(PIECE), &mut target)? > 0 {
+            if stop.is_cancelled() {
+                return Err(io::Error::other(STOPPED));
+            }
+        }
     }
     Ok(())
 }
@@ -353,7 +371,14 @@ mod tests {
             .unwrap()
             .set_modified(std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(1_000_000, 5))
             .unwrap();
-        let (standing, told) = bring(&origin, &tree, &kept(&["./target/", "web/node_modules"]), false).unwrap();
+        let (standing, told) = bring(
+            &origin,
+            &tree,
+            &kept(&["./target/", "web/node_modules"]),
+            false,
+            &CancellationToken::new(),
+        )
+        .unwrap();
         assert_eq!(standing.brought.len(), 2);
         assert!(
             matches!(&told[0], Told::Note(text) if text.contains("target: ") && text.contains(" s")),
@@ -380,7 +405,7 @@ mod tests {
     #[test]
     fn a_layer_leaves_a_place_to_mount_it_on() {
         let (_dir, origin, tree) = trees(&[".venv/bin/pytest", ".venv/lib/x.py"]);
-        let (standing, told) = bring(&origin, &tree, &kept(&[".venv"]), true).unwrap();
+        let (standing, told) = bring(&origin, &tree, &kept(&[".venv"]), true, &CancellationToken::new()).unwrap();
         let brought = &standing.brought[0];
         // With reflinks, no overlay is needed.
         if brought.layered {
@@ -401,7 +426,10 @@ mod tests {
         let (_dir, origin, tree) = trees(&["a/b", "../outside/secret"]);
         std::os::unix::fs::symlink("../outside", origin.join("link")).unwrap();
         for name in ["../outside", "/etc", "link", ".git", "a/.git", "", "a/b", "link/.."] {
-            assert!(bring(&origin, &tree, &kept(&[name]), false).is_err(), "{name}");
+            assert!(
+                bring(&origin, &tree, &kept(&[name]), false, &CancellationToken::new()).is_err(),
+                "{name}"
+            );
         }
         assert_eq!(std::fs::read_dir(&tree).unwrap().count(), 0);
     }
@@ -411,7 +439,14 @@ mod tests {
         let (_dir, origin, tree) = trees(&["node_modules/x", "target/y", ".venv/z", "plain/p", ".git/config"]);
         std::fs::write(origin.join(".gitignore"), "node_modules/\n/target\n").unwrap();
         std::fs::write(origin.join(".venv/.gitignore"), "*\n").unwrap();
-        let (_, told) = bring(&origin, &tree, &kept(&["target", "gone"]), false).unwrap();
+        let (_, told) = bring(
+            &origin,
+            &tree,
+            &kept(&["target", "gone"]),
+            false,
+            &CancellationToken::new(),
+        )
+        .unwrap();
         let warnings: Vec<_> = told
             .iter()
             .filter_map(|told| match told {

@@ -24,8 +24,17 @@ pub(in crate::workspace) struct Checkout {
     pub submodules: Vec<String>,
 }
 
-/// Writes the files of `commit` into the empty directory `into`.
-pub(in crate::workspace) fn checkout(repository: &Repository, commit: &str, into: &Path) -> Result<Checkout, String> {
+/// Writes the files of `commit` into the empty directory `into`. `stop` is asked again and again whether to give up.
+pub(in crate::workspace) fn checkout(
+    repository: &Repository,
+    commit: &str,
+    into: &Path,
+    stop: &dyn Fn() -> bool,
+) -> Result<Checkout, String> {
+    let unless_stopped = || match stop() {
+        true => Err("it was interrupted".to_owned()),
+        false => Ok(()),
+    };
     let format = repository.format();
     // Nothing is in the private store: all objects are the repository's.
     let scratch = Scratch::make(format == super::object::ObjectFormat::Sha256)?;
@@ -33,7 +42,14 @@ pub(in crate::workspace) fn checkout(repository: &Repository, commit: &str, into
     let mut objects = ObjectReader::new(format, &store, Some(repository.objects()));
     let tree = objects.tree_of(commit)?;
     let mut files = Vec::new();
-    list(&mut objects, &tree, &mut Vec::new(), &mut files, MOST_DEPTH)?;
+    list(
+        &mut objects,
+        &tree,
+        &mut Vec::new(),
+        &mut files,
+        MOST_DEPTH,
+        &unless_stopped,
+    )?;
     files.sort();
     let hands = Hands::open(into)?;
     let said = |path: &[u8], why: String| format!("{}: {why}", String::from_utf8_lossy(path));
@@ -51,6 +67,7 @@ pub(in crate::workspace) fn checkout(repository: &Repository, commit: &str, into
     let mut next = files.iter().filter(|(_, (mode, _))| *mode != METADATA);
     // The private store is empty, so contents arrive in the order of the request.
     objects.each(&blobs, ObjectKind::Blob, &mut |id, content| {
+        unless_stopped()?;
         let (path, (mode, _)) = next.next().ok_or("more objects than files")?;
         pointers += usize::from(content.starts_with(POINTER));
         let stat = hands.put(path, *mode, &content).map_err(|why| said(path, why))?;
@@ -88,14 +105,16 @@ fn list(
     path: &mut Vec<u8>,
     files: &mut Vec<(Vec<u8>, Leaf)>,
     depth: usize,
+    unless_stopped: &dyn Fn() -> Result<(), String>,
 ) -> Result<(), String> {
+    unless_stopped()?;
     let depth = depth.checked_sub(1).ok_or("a tree is nested too deeply")?;
     for entry in objects.tree(tree)? {
         let length = path.len();
         path.extend_from_slice(&entry.name);
         if entry.mode == DIRECTORY {
             path.push(b'/');
-            list(objects, &entry.id, path, files, depth)?;
+            list(objects, &entry.id, path, files, depth, unless_stopped)?;
         } else {
             files.push((path.clone(), (entry.mode, entry.id)));
         }

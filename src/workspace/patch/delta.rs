@@ -2,6 +2,7 @@
 //! that differ, each verified against its id; it only reads, starts no program and uses no settings of the tree or the
 //! user.
 
+use super::bound::Bound;
 use super::name_status::stands_for_content;
 use super::object::{Id, METADATA, ObjectFormat, ObjectKind};
 use super::store::Store;
@@ -67,7 +68,12 @@ impl Shadow {
                 let (changes, delta) = shadow.sort_out(&mut objects, changes)?;
                 let scratch = match changes.is_empty() {
                     true => None,
-                    false => Some(reduced(shadow.format, &mut objects, &changes)?),
+                    false => {
+                        let bound = state.times.begin(&shadow.end);
+                        let made = reduced(shadow.format, &mut objects, &changes, &bound);
+                        state.times.finish(&bound);
+                        Some(made?)
+                    }
                 };
                 Ok((delta, scratch))
             })
@@ -91,12 +97,15 @@ impl Shadow {
             &from,
             &to,
         ];
-        let mut printed = own_git::git(&args, scratch.path(), &scratch.env(), None, May::Read).await?;
+        let env = scratch.env();
+        let git = own_git::git(&args, scratch.path(), &env, None, May::Read);
+        let mut printed = self.end.within(git).await?;
         if printed.ok && moves_a_link(&printed.stdout) {
             // With a renamed link, `git apply` does not notice that the old name is free, and refuses a directory in
             // its place.
             args[2] = "--no-renames";
-            printed = own_git::git(&args, scratch.path(), &scratch.env(), None, May::Read).await?;
+            let git = own_git::git(&args, scratch.path(), &env, None, May::Read);
+            printed = self.end.within(git).await?;
         }
         if !printed.ok {
             return Err(format!("git diff-tree: {}", printed.stderr));
@@ -163,6 +172,7 @@ fn reduced(
     format: ObjectFormat,
     objects: &mut ObjectReader<'_>,
     changes: &[TreeChange],
+    bound: &Bound,
 ) -> Result<(Scratch, Id, Id), String> {
     let scratch = Scratch::make(format == ObjectFormat::Sha256)?;
     let mut store = Store::open(scratch.path(), format)?;
@@ -175,6 +185,7 @@ fn reduced(
         .collect();
     let wanted: Vec<Id> = wanted.into_iter().collect();
     objects.each(&wanted, ObjectKind::Blob, &mut |id, content| {
+        bound.check_read(content.len() as u64)?;
         packer.add(id, ObjectKind::Blob, &content)
     })?;
     let mut tree = |side: &dyn Fn(&TreeChange) -> Option<Leaf>| -> Result<Id, String> {

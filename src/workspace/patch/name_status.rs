@@ -146,7 +146,14 @@ impl NameStatus<'_, '_> {
         if size <= MOST_FILE {
             // One more byte of capacity, to notice that a file grows.
             let mut content = Vec::with_capacity(size as usize + 1);
-            file.take(MOST_FILE + 1).read_to_end(&mut content).map_err(trouble)?;
+            let mut rest = file.take(MOST_FILE + 1);
+            loop {
+                let read = rest.by_ref().take(LARGE).read_to_end(&mut content).map_err(trouble)? as u64;
+                self.scan.bound.check_read(read)?;
+                if read < LARGE {
+                    break;
+                }
+            }
             return match content.len() as u64 > MOST_FILE {
                 true => Ok(Content::Changing),
                 false => self
@@ -173,6 +180,7 @@ impl NameStatus<'_, '_> {
                 return Ok(Content::Changing);
             }
             digest.add(buffer.get(..read).unwrap_or_default());
+            self.scan.bound.check_read(read as u64)?;
             left -= read as u64;
         }
         let id = digest.finish()?;

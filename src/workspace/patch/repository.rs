@@ -265,11 +265,6 @@ impl Repository {
             .to_ascii_lowercase()
     }
 
-    /// Whether object ids are SHA-256 and not SHA-1.
-    pub fn is_sha256(&self) -> bool {
-        matches!(self.format(), ObjectFormat::Sha256)
-    }
-
     pub(super) fn format(&self) -> ObjectFormat {
         match self.config().replace([' ', '\t'], "").contains("objectformat=sha256") {
             true => ObjectFormat::Sha256,

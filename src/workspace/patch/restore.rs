@@ -55,6 +55,21 @@ impl Shadow {
         .await
     }
 
+    /// Restores every path that differs from a snapshot, as [`Shadow::restore`] does. An ignore file that was changed since
+    /// hides nothing, because it is restored too. `exact`: as for [`Shadow::ruled_snapshot`].
+    ///
+    /// # Errors
+    /// As for [`Shadow::restore`].
+    pub async fn revert(&self, to: &Snapshot, exact: bool) -> Result<Restored, String> {
+        let now = self.ruled_snapshot(exact, |_| false).await?;
+        let changed = self.changed_paths(to, &now).await?;
+        if changed.is_empty() {
+            return Ok(Restored::default());
+        }
+        let paths: BTreeSet<String> = changed.into_iter().map(|path| self.local(path)).collect();
+        self.restore(to, &paths).await
+    }
+
     /// Applies a delta's patch to the current tree.
     ///
     /// # Errors

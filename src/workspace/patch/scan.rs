@@ -18,8 +18,6 @@ use std::sync::{Arc, PoisonError};
 pub(super) const MOST_DEPTH: usize = 256;
 /// Upper limit for retries of a name whose type changes meanwhile.
 const TRIES: usize = 16;
-/// Time limit of one walk.
-const MOST_TIME: std::time::Duration = std::time::Duration::from_secs(300);
 /// The name of git's ignore files.
 const IGNORE_FILE: &[u8] = b".gitignore";
 /// Stack size in bytes of a thread that walks [`MOST_DEPTH`] levels.
@@ -37,12 +35,7 @@ impl Scan<'_> {
                 format!("directories are nested more than {MOST_DEPTH} deep"),
             ));
         }
-        if self.started.elapsed() > MOST_TIME {
-            return Err(said(
-                &place.path,
-                format!("reading the tree took more than {} s", MOST_TIME.as_secs()),
-            ));
-        }
+        self.bound.check().map_err(|why| said(&place.path, why))?;
         let mut names = match place.ignored {
             true => self.known(&place),
             false => self.list(&place)?,
@@ -76,6 +69,8 @@ impl Scan<'_> {
             let seen = self.advance(&place, &mut at, bytes, is_dir);
             path.truncate(place.path.len());
             path.extend_from_slice(bytes);
+            // For every name, because matching it against many patterns and reading its content take time.
+            self.bound.check().map_err(|why| said(&path, why))?;
             if self.hidden.contains(&path) {
                 continue;
             }
@@ -224,7 +219,8 @@ impl Scan<'_> {
     fn patterns(&self, place: &WalkedDirectory<'_>, has_own: bool) -> Result<CountedText, String> {
         let now = match has_own {
             true => {
-                read_patterns(place.handle.as_fd()).map_err(|why| said(&place.path, format!(".gitignore: {why}")))?
+                let path = || [&place.path, IGNORE_FILE].concat();
+                read_patterns(place.handle.as_fd()).map_err(|why| said(&path(), why))?
             }
             false => None,
         };

@@ -1,22 +1,22 @@
 //! The state of a walk for a snapshot: its inputs, its limits, and what it stores.
 
+use super::bound::Bound;
 use super::cache::CachedDir;
 use super::ignored::{Counting, IgnoreFiles};
 use super::index::GitIndex;
-use super::object::{Id, ObjectFormat, ObjectKind};
+use super::object::{Digest, Id, ObjectFormat, ObjectKind};
 use super::packer::{Packer, packed};
 use super::store::Store;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 /// Upper limit for the files and directories of a tree.
 pub(super) const MOST_ENTRIES: usize = 2_000_000;
 /// Upper limit in bytes for storing a file that git does not have; a larger one is identified by its metadata.
 pub const MOST_FILE: u64 = 32 << 20;
-/// Files larger than this many bytes are read by one thread at a time.
+/// Files larger than this many bytes are read by one thread at a time, and in parts of this size.
 pub(super) const LARGE: u64 = 1 << 20;
 /// Nanoseconds within which two changes of a file may get the same time; a file newer than that is read again.
 pub(super) const TICK: i64 = 2_000_000_000;
@@ -35,7 +35,7 @@ pub(super) struct Scan<'a> {
     pub counting: Counting<'a>,
     /// This program's own directories, which count as ignored.
     pub own: &'a [Vec<u8>],
-    pub started: Instant,
+    pub bound: &'a Bound,
     /// Nanoseconds since 1970.
     pub now: i64,
     /// The device on which the change time of a file shows every write.
@@ -97,7 +97,12 @@ impl Scan<'_> {
 
     /// Stores an object, unless the store has it already, or it is `elsewhere`, that is, in the repository.
     pub fn object(&self, kind: ObjectKind, content: &[u8], elsewhere: Option<Id>) -> Result<Id, String> {
-        let id = self.format.id_of(kind, content)?;
+        let mut digest = Digest::of(self.format, kind, content.len() as u64);
+        for part in content.chunks(LARGE as usize) {
+            digest.add(part);
+            self.bound.check()?;
+        }
+        let id = digest.finish()?;
         if elsewhere == Some(id) || self.store.contains(&id) || self.packer().contains(&id) {
             return Ok(id);
         }

@@ -1,10 +1,10 @@
 //! Small programs in C that execute in every way there is. Made at test time; with `OVERNIGHT_REQUIRE` a missing compiler fails.
 
 use super::super::harness::have;
-use std::path::Path;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use tempfile::TempDir;
 
 const SOURCES: &[(&str, &str)] = &[
     // A program that runs a shell of its own, as cargo does.
@@ -67,38 +67,55 @@ int main(int c,char**v){ int parent=getppid(), how=atoi(v[1]); char q[64]; sprin
     ),
 ];
 
-/// The directory with the programs. `None` where no compiler is and none is required.
+/// The directory with the programs. `None` where no compiler is and none is required. They are kept beside what else was built for the
+/// tests, under a name that says what they were made of, so that no run of the tests leaves a directory of its own.
 pub fn built() -> Option<&'static Path> {
-    static BUILT: OnceLock<Option<TempDir>> = OnceLock::new();
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let dir = BUILT.get_or_init(|| {
         if !have("a C compiler", Command::new("cc").arg("--version").output().is_ok()) {
             return None;
         }
-        let sources = tempfile::tempdir().unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        for (name, text) in SOURCES {
-            let source = sources.path().join(format!("{name}.c"));
-            std::fs::write(&source, text).unwrap();
-            let got = Command::new("cc")
-                .args(["-O1", "-w", "-pthread", "-o"])
-                .arg(dir.path().join(name))
-                .arg(&source)
-                .output()
-                .unwrap();
-            assert!(got.status.success(), "{name}: {}", String::from_utf8_lossy(&got.stderr));
+        let mut hasher = DefaultHasher::new();
+        SOURCES.hash(&mut hasher);
+        let name = format!("exec-programs-{:016x}", hasher.finish());
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let dir = kept.join(&name);
+        if dir.join("rg").exists() {
+            return Some(dir);
         }
-        let mode = |name: &str, mode| {
-            std::fs::set_permissions(
-                dir.path().join(name),
-                std::os::unix::fs::PermissionsExt::from_mode(mode),
-            )
-            .unwrap();
+        // Another user than the one who built the tests has a directory for temporary files that is removed.
+        let made = tempfile::tempdir_in(kept);
+        let (made, dir) = match made {
+            Ok(made) => (made, dir),
+            Err(_) => (tempfile::tempdir().unwrap(), std::env::temp_dir().join(&name)),
         };
-        for (name, of) in [("nodump-x", "runner"), ("rg", "runner")] {
-            std::fs::copy(dir.path().join(of), dir.path().join(name)).unwrap();
-            mode(name, 0o755);
-        }
+        build(made.path());
+        // It fails where another run of the tests was first.
+        let moved = std::fs::rename(made.path(), &dir);
+        assert!(moved.is_ok() || dir.join("rg").exists(), "{moved:?}");
         Some(dir)
     });
-    dir.as_ref().map(TempDir::path)
+    dir.as_deref()
+}
+
+fn build(dir: &Path) {
+    let sources = tempfile::tempdir().unwrap();
+    for (name, text) in SOURCES {
+        let source = sources.path().join(format!("{name}.c"));
+        std::fs::write(&source, text).unwrap();
+        let got = Command::new("cc")
+            .args(["-O1", "-w", "-pthread", "-o"])
+            .arg(dir.join(name))
+            .arg(&source)
+            .output()
+            .unwrap();
+        assert!(got.status.success(), "{name}: {}", String::from_utf8_lossy(&got.stderr));
+    }
+    let open =
+        |path: &Path| std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for (name, of) in [("nodump-x", "runner"), ("rg", "runner")] {
+        std::fs::copy(dir.join(of), dir.join(name)).unwrap();
+        open(&dir.join(name));
+    }
+    open(dir);
 }

@@ -82,6 +82,11 @@ impl Job {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let journal = self.world.out().join("journal.jsonl");
         until("the run has begun", || journal.exists());
+        // What a case puts in the way of an output only now, because it would be refused before the run.
+        let _ = std::fs::rename(
+            self.world.path().join("in-the-way"),
+            self.world.path().join("junit.xml"),
+        );
         let id = child.id().to_string();
         let sent = std::process::Command::new("kill").args([signal, &id]).status().unwrap();
         assert!(sent.success());
@@ -309,15 +314,14 @@ fn ends() -> Vec<Case> {
             ..Job::new(PLAIN, &[json!({"text": "late", "delay_ms": 60_000})], &open_policy(&[]))
         }),
         case("unwritable after a failure", 9, "output", || {
-            let steps = "steps: [{ id: one, prompt: go, checks: [{ name: no, run: 'false' }], retry: { max: 0 } }]\n";
-            let job = Job::new(&recipe(steps), &[says("done")], &open_policy(&[]));
-            std::fs::create_dir_all(job.world.path().join("junit.xml/in-the-way")).unwrap();
-            job
+            let steps = "steps: [{ id: one, prompt: go, checks: [{ name: no, run: 'mkdir -p ../junit.xml/x; false' }], \
+                         retry: { max: 0 } }]\n";
+            Job::new(&recipe(steps), &[says("done")], &open_policy(&[]))
         }),
         case("unwritable after a signal", 9, "output", || {
             let slow = json!({"text": "late", "delay_ms": 60_000});
             let job = Job::new(PLAIN, &[slow], &open_policy(&[]));
-            std::fs::create_dir_all(job.world.path().join("junit.xml/in-the-way")).unwrap();
+            std::fs::create_dir_all(job.world.path().join("in-the-way/x")).unwrap();
             Job {
                 kill: Some("-TERM"),
                 ..job

@@ -88,6 +88,7 @@ impl Models {
             Refusal::Invalid(_) => Refusal::Invalid(text),
             Refusal::Environment(_) => Refusal::Environment(text),
             Refusal::Output(_) => Refusal::Output(text),
+            Refusal::Interrupted(_) => Refusal::Interrupted(first.outcome(&text)),
         })
     }
 }

@@ -6,6 +6,7 @@ use crate::cli::out;
 use crate::cli::refusal::Refusal;
 use crate::engine::next::{Next, next};
 use crate::engine::state::RunState;
+use crate::engine::verdict::first_names;
 use crate::journal::artefacts;
 use crate::recipe::Plan;
 use crate::workspace::patch::{Shadow, Snapshot};
@@ -48,11 +49,14 @@ pub async fn restore_tree(
     }
     let blob = state.patch.as_ref().and_then(|patch| patch.blob.as_ref());
     if now != (Snapshot { tree: baseline }) {
-        // A check that was running when the process ended may have left files; the check runs again. The same holds for
-        // a process that ended while it put files back.
-        let checking = state.littered || state.due().next().is_some() || matches!(next(state, plan), Next::Check(_));
-        if checking && !elsewhere {
+        // A process that ended while it put files back continues with that.
+        let continues = state.littered || state.due().next().is_some();
+        if continues && !elsewhere {
             return Ok(());
+        }
+        // A check that was running when the process ended may have left files. It runs again, on the tree that it found.
+        if !elsewhere && matches!(next(state, plan), Next::Check(_)) {
+            return undo_check(&shadow, &Snapshot { tree: left }).await;
         }
         return Err(Refusal::Environment(
             "the tree is neither as the run left it nor as it found it: restore one of the two, or start a new run"
@@ -66,6 +70,26 @@ pub async fn restore_tree(
             .await
             .map_err(|why| Refusal::Environment(format!("the run's changes cannot be applied again: {why}")))?;
         out::stderr("the tree is as the run found it: its changes were applied again");
+    }
+    Ok(())
+}
+
+/// Restores what a check had changed that was running when the process ended.
+async fn undo_check(shadow: &Shadow, before: &Snapshot) -> Result<(), Refusal> {
+    let restored = shadow.revert(before, true).await.map_err(Refusal::Environment)?;
+    if !restored.failed.is_empty() {
+        let failed = restored.failed.iter().map(|(path, why)| format!("{path} ({why})"));
+        let failed: Vec<String> = failed.collect();
+        return Err(Refusal::Environment(format!(
+            "a check was running when the process ended, and what it changed cannot be put back: {}; restore these files",
+            first_names(failed.iter().map(String::as_str))
+        )));
+    }
+    if !restored.done.is_empty() {
+        out::stderr(&format!(
+            "a check was running when the process ended: what it changed was put back: {}",
+            first_names(restored.done.iter().map(String::as_str))
+        ));
     }
     Ok(())
 }

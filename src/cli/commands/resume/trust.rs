@@ -7,19 +7,15 @@ use crate::cli::out;
 use crate::cli::policy_sources::{self, Policies};
 use crate::cli::refusal::Refusal;
 use crate::diag::SourceFiles;
-use crate::journal::{self, chain_key};
+use crate::engine::state::RunState;
+use crate::journal::chain_key;
 use crate::policy::{PolicySet, presets};
 use crate::recipe::Plan;
 use crate::report::result;
 use crate::report::summary::RunSummary;
+use jiff::Timestamp;
+use std::borrow::Cow;
 use std::path::Path;
-
-/// Whether this user's state directory holds the head of exactly this journal, and the run began here, so that every
-/// line of it was written here.
-pub fn is_ours(journal: &journal::Journal) -> bool {
-    let head = journal.run().and_then(journal::state::head);
-    head.is_some_and(|head| !head.adopted && head.events == journal.events.len() as u64 && head.head == journal.chain)
-}
 
 /// The recorded plan. `vouched`: a key or this machine's own record proves that this program wrote the journal.
 /// Otherwise the plan's digest must match the journal, and the user is told what cannot be verified.
@@ -50,10 +46,52 @@ pub fn plan(first: &RunStarted, vouched: bool) -> Result<Plan, Refusal> {
     Ok(plan)
 }
 
+/// The event that takes back the recorded approvals that nothing came of, if the journal may come from anybody: whoever
+/// can write it can write an approval. `vouched` as for [`plan`].
+pub fn withdrawn(state: &RunState, vouched: bool) -> Option<EventKind> {
+    let unused = state.calls.values().filter(|record| record.is_unused_approval());
+    let calls: Vec<CallId> = unused.map(|record| record.call.id.clone()).collect();
+    if vouched || calls.is_empty() {
+        return None;
+    }
+    let names: Vec<&str> = calls.iter().map(CallId::as_str).collect();
+    out::stderr(&format!(
+        "warning[unkeyed_journal]: the approval of {} in this journal counts as not given, because nobody can tell who wrote it",
+        names.join(", ")
+    ));
+    Some(EventKind::Suspended { calls })
+}
+
 /// The reviewer's answers as events, after checking them against the waiting calls. `known`: this machine wrote the
-/// journal, so its calls are those that the reviewer was shown.
-pub fn approvals(args: &ResumeArgs, recorded: &[Event], known: bool) -> Result<Vec<EventKind>, Refusal> {
-    let sum = RunSummary::fold(recorded);
+/// journal, so its calls are those that the reviewer was shown. `withdrawn`: the event of [`withdrawn`].
+pub fn approvals(
+    args: &ResumeArgs,
+    recorded: &[Event],
+    known: bool,
+    withdrawn: Option<&EventKind>,
+) -> Result<Vec<EventKind>, Refusal> {
+    let call_of = |asked: &str| asked.split_once('@').map_or(asked, |(call, _)| call).to_owned();
+    let denied: Vec<String> = args.deny.iter().map(|asked| call_of(asked)).collect();
+    if let Some(both) = args
+        .approve
+        .iter()
+        .map(|asked| call_of(asked))
+        .find(|call| denied.contains(call))
+    {
+        return Err(Refusal::Usage(format!(
+            "{both} is both approved and denied: give one of --approve and --deny for a call"
+        )));
+    }
+    let mut recorded = Cow::Borrowed(recorded);
+    if let Some(kind) = withdrawn {
+        let seq = recorded.len() as u64;
+        recorded.to_mut().push(Event {
+            seq,
+            at: Timestamp::now(),
+            kind: kind.clone(),
+        });
+    }
+    let sum = RunSummary::fold(&recorded);
     let waiting: Vec<(String, String)> = sum
         .suspended()
         .map(|call| (call.call.id.to_string(), result::approval_digest(&sum, call)))
@@ -86,11 +124,15 @@ pub fn approvals(args: &ResumeArgs, recorded: &[Event], known: bool) -> Result<V
                 )));
             }
         }
-        events.push(EventKind::Approved {
+        let answer = EventKind::Approved {
             call: CallId::from(id),
             allow,
             by: "command line".to_owned(),
-        });
+        };
+        // The same answer twice is one.
+        if !events.contains(&answer) {
+            events.push(answer);
+        }
     }
     Ok(events)
 }
@@ -114,19 +156,28 @@ fn same_call(id: &str, asked: &str, actual: &str) -> Result<(), Refusal> {
     )))
 }
 
-/// The policies for the rest of the run: those of the command line, or else the recorded ones, read again from their
-/// sources. Texts inside the journal grant nothing. The recipe's own policy can only narrow, so its recorded text is
+/// The policies that ruled last, without the recipe's own: those that the last resume with `--policy` named, or else those
+/// that the run began with.
+pub fn last_policies<'a>(first: &'a RunStarted, events: &'a [Event]) -> Vec<&'a PolicyText> {
+    let named = events.iter().rev().find_map(|event| match &event.kind {
+        EventKind::Resumed { policies, .. } if !policies.is_empty() => Some(policies.iter().collect()),
+        _ => None,
+    });
+    named.unwrap_or_else(|| first.policies.iter().filter(|policy| !policy.narrows).collect())
+}
+
+/// The policies for the rest of the run, and the texts of those that the command line names, to be recorded: those of the
+/// command line, or else the recorded ones, read again from their sources. Texts inside the journal grant nothing. The recipe's own policy can only narrow, so its recorded text is
 /// used if its source is not available. `vouched` as for [`plan`]: otherwise the journal may come with the tree, and so
 /// may the files that it names.
 pub async fn rulers(
     args: &ResumeArgs,
-    first: &RunStarted,
+    (first, last): (&RunStarted, &[&PolicyText]),
     workspace: &Path,
     vouched: bool,
-) -> Result<PolicySet, Refusal> {
-    let recorded = || first.policies.iter().filter(|policy| !policy.narrows);
+) -> Result<(PolicySet, Vec<PolicyText>), Refusal> {
     let is_preset = |policy: &PolicyText| policy.name.starts_with("builtin:");
-    if !vouched && args.shared.policy.is_empty() && !recorded().all(is_preset) {
+    if !vouched && args.shared.policy.is_empty() && !last.iter().all(|policy| is_preset(policy)) {
         return Err(Refusal::Environment(format!(
             "this machine did not write the journal, and it names its own policies: name the policies for the rest of the run with \
              --policy, or set {} as it was for the run",
@@ -150,18 +201,22 @@ pub async fn rulers(
         }
         true => {
             let mut all = Policies::default();
-            for recorded in recorded() {
+            for recorded in last {
                 all.add(read_again(recorded, workspace).await?);
             }
             all
         }
     };
     let mut set = load(&ours)?;
+    let named = match args.shared.policy.is_empty() {
+        false => set.texts(),
+        true => Vec::new(),
+    };
     for recorded in first.policies.iter().filter(|policy| policy.narrows) {
         let again = read_again(recorded, workspace).await;
         set = set.narrowed_by(&load(&again.unwrap_or_else(|_| Policies::recorded(recorded)))?);
     }
-    Ok(set)
+    Ok((set, named))
 }
 
 /// Keeps only the toolchains that were detected at the start and still are, so that the run's own changes add none.

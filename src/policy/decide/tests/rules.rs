@@ -54,6 +54,36 @@ fn rules_as_the_table_says() {
 }
 
 #[test]
+fn the_nearest_rule_says_which_paths_and_arguments_it_is_for() {
+    let set = set_of(&[
+        "version: 1\nrules:\n  - { id: cats, allow: run_shell_command, commands: [cat], paths: ['src/**'] }\n  - { id: dirs, allow: run_shell_command, commands: [ls], with: { dir_path: src } }\n",
+    ]);
+    for (command, told) in [
+        (
+            "cat README.md",
+            "rule cats allows `cat` only on src/**; `cat README.md` touches README.md",
+        ),
+        (
+            "ls -l",
+            "rule dirs allows `ls -l` only with the arguments `dir_path: src`",
+        ),
+        ("cat --nosuch README.md", "`--nosuch` is not among the options"),
+    ] {
+        let args = json!({ "command": command });
+        let (tool, kind, origin, access) = crate::policy::calls::by_name("run_shell_command", &args);
+        let asked = PolicyInput {
+            tool: &tool,
+            kind,
+            origin: &origin,
+            args: &args,
+        };
+        let ruling =
+            crate::policy::calls::without_tree(|terrain| decide(&set, &asked, &access, terrain, &Uses::default()));
+        assert!(ruling.reason.starts_with(told), "{command}: {ruling:?}");
+    }
+}
+
+#[test]
 fn counted_rules_run_out_and_uncounted_ones_go_first() {
     let set = set_of(&[
         "version: 1\nrules:\n  - { id: once, allow: write_file, paths: [a.txt], times: 1 }\n  - { id: free, allow: write_file, paths: [b.txt] }\n",

@@ -1,0 +1,80 @@
+//! The directories whose files a command reads without naming them: `grep -r x docs`, `rg x`, `git grep x`.
+
+use super::Simple;
+use crate::base::access::{PathStatus, ResolvedPath};
+
+/// Programs that show the names in a directory, but not what its files contain.
+const LISTERS: [&str; 14] = [
+    "[", "basename", "cd", "dirname", "du", "fd", "fdfind", "find", "ls", "readlink", "realpath", "stat", "test",
+    "tree",
+];
+
+/// The directories that a command reads as a whole: those among its operands, and the one in which it starts if it
+/// searches without being told where.
+pub(crate) fn searched(simple: &Simple) -> Vec<&str> {
+    if LISTERS.contains(&simple.program.as_str()) {
+        return Vec::new();
+    }
+    let is_dir = |place: &&ResolvedPath| place.inside && (place.found == PathStatus::Dir || place.path.is_empty());
+    let places = simple.reads.iter().filter_map(|used| used.place.as_ref());
+    let mut dirs: Vec<&str> = places.filter(is_dir).map(|place| place.path.as_str()).collect();
+    // Unknown words may name the place; the command is judged again when they are known.
+    if simple.deferred.is_none() && searches(simple) && !is_told_where(simple) {
+        match &simple.dirs {
+            // `git diff` shows the whole tree from wherever it starts.
+            Some(starts) if simple.program != "git" => dirs.extend(starts.iter().map(String::as_str)),
+            _ => dirs.push(""),
+        }
+    }
+    dirs
+}
+
+/// Whether the command reads the directory in which it starts if its words name no place.
+fn searches(simple: &Simple) -> bool {
+    match simple.program.as_str() {
+        "rg" | "ag" | "ack" => true,
+        "grep" | "egrep" | "fgrep" => words(simple).any(makes_recursive),
+        "git" => words(simple).any(|word| matches!(word, "grep" | "diff" | "difftool")),
+        _ => false,
+    }
+}
+
+/// Whether a word names the place. A file of patterns is no such place, and a redirection is not among the words.
+fn is_told_where(simple: &Simple) -> bool {
+    let git = simple.program == "git";
+    // Git expands patterns of paths itself, and a word for git that is no path may be a revision.
+    let expands = |word: &str| word.contains(['*', '?', '[', ':']);
+    if words(simple).any(|word| takes_file(word) || git && expands(word)) {
+        return false;
+    }
+    let mut places = simple.reads.iter().filter(|used| {
+        let place = used.place.as_ref();
+        place.is_some_and(|place| !git || place.found != PathStatus::Nothing)
+    });
+    places.any(|used| words(simple).any(|word| word == used.asked))
+}
+
+fn words(simple: &Simple) -> impl Iterator<Item = &str> {
+    simple.words.iter().skip(1).map(|word| word.text.as_str())
+}
+
+/// Whether an option of grep makes it search directories. Long options may be shortened.
+fn makes_recursive(word: &str) -> bool {
+    let long = ["--recursive", "--dereference-recursive", "--directories"];
+    is_long(word, &long) || is_short(word, &['r', 'R', 'd'])
+}
+
+/// Whether an option takes patterns from a file.
+fn takes_file(word: &str) -> bool {
+    is_long(word, &["--file", "--ignore-file", "--exclude-from"]) || is_short(word, &['f'])
+}
+
+fn is_long(word: &str, options: &[&str]) -> bool {
+    let name = word.split_once('=').map_or(word, |(name, _)| name);
+    name.len() > 2 && name != "--exclude" && options.iter().any(|option| option.starts_with(name))
+}
+
+fn is_short(word: &str, flags: &[char]) -> bool {
+    let joined = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+    joined.is_some_and(|rest| rest.contains(flags))
+}

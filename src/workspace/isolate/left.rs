@@ -1,0 +1,66 @@
+//! Removes worktrees of `--isolate`, and other temporary directories of this program, whose process was killed.
+
+use crate::process::private;
+use crate::process::temporary::{self, WORKTREE};
+use crate::workspace::patch;
+use std::path::{Path, PathBuf};
+use tokio_util::sync::CancellationToken;
+
+/// The most registrations of a repository that are looked at.
+const MOST_REGISTRATIONS: usize = 10_000;
+
+/// A worktree of this program that a repository knows.
+struct Registration {
+    /// The directory in the repository.
+    admin: PathBuf,
+    /// The temporary directory that contains the worktree.
+    dir: PathBuf,
+}
+
+/// Removes what killed processes left, and its registrations in the repository whose common directory is `common`. A
+/// failure leaves it to the next run. What a living process uses stays.
+pub(super) async fn remove(common: &Path, stop: &CancellationToken) {
+    let (worktrees, stop) = (common.join("worktrees"), stop.clone());
+    let removed = tokio::task::spawn_blocking(move || {
+        for Registration { admin, dir } in registrations(&worktrees) {
+            if stop.is_cancelled() {
+                return;
+            }
+            if temporary::remove_if_left(&dir) {
+                // Not with `git worktree prune`: git keeps one that was killed while it was being made.
+                let _ = private::remove(&admin);
+            }
+        }
+        // Those of other repositories, those that were never registered, and other kinds.
+        for dir in temporary::all() {
+            if stop.is_cancelled() {
+                return;
+            }
+            temporary::remove_if_left(&dir);
+        }
+    });
+    // A panic of the thread is no reason against the run.
+    let _ = removed.await;
+}
+
+fn is_worktree(dir: &Path) -> bool {
+    dir.file_name()
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(WORKTREE.as_bytes()))
+}
+
+/// The worktrees of this program among those of a repository.
+fn registrations(worktrees: &Path) -> Vec<Registration> {
+    let entries = std::fs::read_dir(worktrees).into_iter().flatten();
+    let one = |admin: PathBuf| {
+        let text = patch::pointer(&admin.join("gitdir"))?;
+        // `TMPDIR/overnight-worktree-XXXX/tree/.git`
+        let dir = Path::new(text.trim()).parent()?.parent()?.to_owned();
+        (dir.is_absolute() && is_worktree(&dir)).then_some(Registration { admin, dir })
+    };
+    entries
+        .take(MOST_REGISTRATIONS)
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter_map(|entry| one(entry.path()))
+        .collect()
+}

@@ -1,0 +1,204 @@
+//! What `--isolate` reports and leaves when it is interrupted or killed while it makes its worktree.
+
+use super::harness::{Done, World, open_policy, says, script, until, writes};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// A repository whose worktrees are never ready: git waits for a pipe before it reads an object.
+struct Stuck {
+    world: World,
+    pipe: PathBuf,
+    path: String,
+    flags: Vec<String>,
+}
+
+impl Stuck {
+    fn new() -> Self {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let temporary = world.path().join("tmp");
+        std::fs::create_dir(&temporary).unwrap();
+        let pipe = world.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let path = std::env::var("PATH").unwrap();
+        let git = std::env::split_paths(&path)
+            .map(|dir| dir.join("git"))
+            .find(|git| git.is_file());
+        // It may neither write nor start a program here.
+        let text = format!(
+            "#!/bin/bash\n[ \"$1\" = cat-file ] && read -r line < '{}'\nexec '{}' \"$@\"\n",
+            pipe.display(),
+            git.unwrap().display()
+        );
+        let stub = PathBuf::from(world.beside("bin/git", text));
+        std::fs::set_permissions(&stub, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let path = format!("{}:{path}", world.path().join("bin").display());
+        let replies = script(&[writes("b.txt", "x\n"), says("done")]);
+        let model = format!("script:{}", world.beside("script.yaml", replies));
+        let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file, id: ask }\n";
+        let policy = world.beside("policy.yaml", policy);
+        let flags = ["--model", &model, "--policy", &policy, "--isolate"].map(str::to_owned);
+        let temporary = temporary.to_string_lossy().into_owned();
+        Self {
+            world: world.env("TMPDIR", temporary),
+            pipe,
+            path,
+            flags: flags.to_vec(),
+        }
+    }
+
+    /// The arguments of a run with this run directory.
+    fn run<'a>(&'a self, out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+        let mut args = vec!["run", "-p", "x", "--out", out, "--format", "json"];
+        args.extend(self.flags.iter().map(String::as_str));
+        args.extend(more);
+        args
+    }
+
+    /// Starts the program with the git that waits, until that many worktrees are registered.
+    fn start(&self, args: &[&str], registered: usize) -> Child {
+        let mut command = self.world.command(args);
+        command
+            .env("PATH", &self.path)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        until("the worktree is registered", || self.registered() == registered);
+        child
+    }
+
+    fn registered(&self) -> usize {
+        std::fs::read_dir(self.world.ws().join(".git/worktrees")).map_or(0, Iterator::count)
+    }
+
+    /// Names in the directory for temporary files.
+    fn left(&self, prefix: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.world.path().join("tmp")).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with(prefix)).collect()
+    }
+}
+
+impl Drop for Stuck {
+    /// Lets every git go on that still waits; it finds its reader gone.
+    fn drop(&mut self) {
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = libc::O_NONBLOCK;
+        let opened = std::fs::File::options()
+            .write(true)
+            .custom_flags(flags)
+            .open(&self.pipe);
+        if let Ok(mut pipe) = opened {
+            let _ = std::io::Write::write_all(&mut pipe, b"\n\n\n\n\n\n");
+        }
+    }
+}
+
+fn send(child: &Child, signal: &str) {
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+}
+
+fn says_cancelled(object: &Value) {
+    assert_eq!(
+        (
+            &object["verdict"],
+            &object["reason"],
+            &object["partial"],
+            &object["exit_code"]
+        ),
+        (&json!("cancelled"), &json!("signal:15"), &json!(true), &json!(143))
+    );
+}
+
+#[test]
+fn a_signal_while_the_worktree_is_made_ends_the_run_with_its_outputs() {
+    let stuck = Stuck::new();
+    let out = stuck.world.out().to_string_lossy().into_owned();
+    let junit = stuck.world.path().join("junit.xml").to_string_lossy().into_owned();
+    let child = stuck.start(&stuck.run(&out, &["--junit", &junit]), 1);
+    send(&child, "-TERM");
+    let done = Done::of(child.wait_with_output().unwrap()).exits(143);
+    assert!(done.stderr.contains("cancelled by SIGTERM"), "{}", done.stderr);
+    says_cancelled(&done.json());
+    says_cancelled(&stuck.world.result());
+    let xml = std::fs::read_to_string(junit).unwrap();
+    assert!(xml.contains("type=\"cancelled\""), "{xml}");
+    assert_eq!((stuck.registered(), stuck.left("overnight-worktree-").len()), (0, 0));
+    // The limit is watched, too.
+    let args = stuck.run(&out, &["--max-wall", "1s"]);
+    let limited = stuck.world.command(&args).env("PATH", &stuck.path).output().unwrap();
+    let object = Done::of(limited).exits(6).json();
+    assert_eq!(
+        (&object["verdict"], &object["reason"]),
+        (&json!("budget"), &json!("limit:wall"))
+    );
+    assert_eq!((stuck.registered(), stuck.left("overnight-worktree-").len()), (0, 0));
+    // And a run that goes on.
+    stuck.world.call(&stuck.run(&out, &[])).exits(5);
+    let child = stuck.start(&["resume", &out, "--format", "json"], 1);
+    send(&child, "-TERM");
+    says_cancelled(&Done::of(child.wait_with_output().unwrap()).exits(143).json());
+    assert_eq!((stuck.registered(), stuck.left("overnight-worktree-").len()), (0, 0));
+    stuck.world.call(&["resume", &out]).exits(5);
+    assert_eq!(stuck.left("overnight-"), [""; 0]);
+}
+
+#[test]
+fn worktrees_of_killed_runs_are_removed_and_those_in_use_stay() {
+    let stuck = Stuck::new();
+    let out = |name: &str| stuck.world.path().join(name).to_string_lossy().into_owned();
+    let (dead, living, next) = (out("dead"), out("living"), out("next"));
+    let mut killed = stuck.start(&stuck.run(&dead, &[]), 1);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let before = stuck.left("overnight-worktree-");
+    assert_eq!(before.len(), 1);
+    // It removes the first, and is in use itself while the next one runs.
+    let child = stuck.start(&stuck.run(&living, &[]), 1);
+    until("another worktree is there", || {
+        let now = stuck.left("overnight-worktree-");
+        now.len() == 1 && now != before && stuck.registered() == 1
+    });
+    let used = stuck.left("overnight-worktree-");
+    assert_eq!(used.len(), 1, "{used:?}");
+    stuck.world.call(&stuck.run(&next, &[])).exits(5);
+    assert_eq!((stuck.registered(), stuck.left("overnight-worktree-")), (1, used));
+    send(&child, "-TERM");
+    Done::of(child.wait_with_output().unwrap()).exits(143);
+    assert_eq!((stuck.registered(), stuck.left("overnight-worktree-").len()), (0, 0));
+}
+
+#[test]
+fn a_signal_before_the_run_begins_is_reported() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let model = format!("script:{}", world.beside("script.yaml", script(&[says("x")])));
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let out = world.out().to_string_lossy().into_owned();
+    let args = [
+        "run", "-p", "-", "--model", &model, "--policy", &policy, "--out", &out, "--format", "json",
+    ];
+    // The prompt never comes.
+    let child = world
+        .command(&args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    // Bit 14 of the mask of caught signals is SIGTERM.
+    until("the signal is watched", || {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .is_some_and(|mask| mask & (1 << 14) != 0)
+    });
+    send(&child, "-TERM");
+    let mut child = child;
+    let stdin = child.stdin.take();
+    let done = Done::of(child.wait_with_output().unwrap()).exits(143);
+    drop(stdin);
+    says_cancelled(&done.json());
+    says_cancelled(&world.result());
+}
