@@ -13,7 +13,7 @@ use crate::base::event::{EventKind, PatchTaken, PutBack};
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::journal::{JournalError, artefacts};
 use crate::policy::{ChangeRuling, rule_change};
-use crate::process::change_times;
+use crate::process::{NOT_KEPT, change_times};
 use crate::workspace::patch::Snapshot;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -79,7 +79,11 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
         (false, None) => Some(artefacts::keep_blob(&deps.run_dir, &delta.patch)?),
         _ => None,
     };
-    let warnings = ruled.warnings(&ledger.state);
+    let mut warnings = ruled.warnings(&ledger.state);
+    let objects = deps.scope.confinement.get().map(|confinement| &confinement.objects);
+    if let Some(message) = objects.and_then(|objects| objects.warning()) {
+        warnings.push((NOT_KEPT, message));
+    }
     let (unruled, unruled_omitted) = ruled.listed(&ledger.state);
     ledger.record(EventKind::PatchTaken(PatchTaken {
         blob,

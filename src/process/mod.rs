@@ -43,7 +43,7 @@ pub use self_protection::close_to_others;
 pub use spawn::run;
 pub use spawn_error::SpawnError;
 pub use write_guard::names::NameSet;
-pub use write_guard::{SeparatedLinks, within_reach};
+pub use write_guard::{KeptObjects, NOT_KEPT, SeparatedLinks, within_reach};
 
 use crate::base::call::ExitInfo;
 use crate::base::grant::{ClosedPaths, ExecDenial, ExecJudge, JudgedExec, NothingClosed, Undone, WritePath, Writes};
@@ -85,6 +85,8 @@ pub struct Confinement {
     pub side: Option<sides::OwnSide>,
     /// Whether the workspace still shares files with places outside.
     pub links: Arc<SeparatedLinks>,
+    /// Git's objects of the workspace, for putting them back.
+    pub objects: Arc<KeptObjects>,
 }
 
 impl Confinement {
@@ -106,6 +108,7 @@ impl Confinement {
             spare: Arc::default(),
             side: None,
             links: Arc::default(),
+            objects: Arc::default(),
         }
     }
 }

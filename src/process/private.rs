@@ -344,6 +344,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
             side: Side::Model,
         }),
         links: Arc::default(),
+        objects: Arc::default(),
     })
 }
 

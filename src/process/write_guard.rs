@@ -14,9 +14,11 @@
 pub(crate) mod at;
 mod compare;
 mod links;
+mod moved;
 pub mod names;
 mod node;
 mod object;
+mod objects;
 mod prepare;
 mod walk;
 
@@ -26,6 +28,7 @@ use super::{Confinement, SandboxLevel};
 use crate::base::grant::{ClosedPaths, Undone, WriteKind, WritePath, Writes};
 pub use links::SeparatedLinks;
 use node::{HeldContents, TreeNode};
+pub use objects::{KeptObjects, NOT_KEPT};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -52,6 +55,10 @@ pub(super) struct WriteGuard {
     /// Every entry to compare, relative to the workspace.
     before: BTreeMap<PathBuf, TreeNode>,
     held: HeldContents,
+    /// Git's objects, whose content is kept for all commands of the run.
+    objects: Arc<KeptObjects>,
+    /// Open directories of repositories, which are moved back.
+    repositories: BTreeMap<PathBuf, OwnedFd>,
     taken: SystemTime,
     /// The device on which the change time of a file shows every write.
     exact: Option<u64>,

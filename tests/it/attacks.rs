@@ -38,6 +38,7 @@ classes! {
     denied_paths_are_written_by_nobody: "denied-writes",
     front_ends_grant_no_more_than_what_they_start: "front-ends",
     git_obeys_no_configuration_of_the_tree: "git-configuration",
+    repositories_are_not_lost: "lost-repositories",
     limits_of_what_is_compared_let_nothing_through: "flood",
     names_do_not_become_options: "names-as-options",
     nested_repositories_give_no_orders: "nested-repositories",

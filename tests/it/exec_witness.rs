@@ -148,6 +148,7 @@ fn house(level: SandboxLevel) -> House {
         spare: std::sync::Arc::default(),
         side: None,
         links: std::sync::Arc::default(),
+        objects: std::sync::Arc::default(),
     };
     House { _top: top, confinement }
 }

@@ -61,6 +61,7 @@ fn house(level: SandboxLevel) -> House {
         ],
         spare: Arc::default(),
         links: Arc::default(),
+        objects: Arc::default(),
         side: None,
     };
     House { top, confinement }

@@ -36,6 +36,9 @@ impl WriteGuard {
         for writes in self.lived.seen() {
             self.allowed.add(&writes);
         }
+        for path in self.bring_back() {
+            undone.add(&path, self.reason(&path, Word::Granted), PathChange::Deleted, true);
+        }
         for (path, node) in &self.before {
             self.old(path, node, &mut undone);
         }
@@ -109,12 +112,15 @@ impl WriteGuard {
             Some(now) if now.is_same_content(&node.print) => PathChange::Mode,
             Some(_) => PathChange::Modified,
         };
-        let restored = self.put_back(path, node).is_ok();
+        // The other links of an object that another repository shares may have been written, and are out of reach.
+        let is_shared = node.is_sealed_object(path) && node.print.links > 1;
+        let restored = self.put_back(path, node).is_ok() && !is_shared;
         undone.add(path, (code, rule), change, restored);
     }
 
     fn put_back(&self, path: &Path, node: &TreeNode) -> io::Result<()> {
-        if matches!(node.kind, NodeKind::File(StoredContent::NotHeld) | NodeKind::Other) {
+        let is_lost = matches!(node.kind, NodeKind::File(StoredContent::NotHeld)) && !node.is_sealed_object(path);
+        if is_lost || matches!(node.kind, NodeKind::Other) {
             return Err(io::ErrorKind::Unsupported.into());
         }
         if path.as_os_str().is_empty() {
@@ -147,7 +153,7 @@ impl WriteGuard {
             }
             NodeKind::File(content) => {
                 let (mut file, fresh) = at::new_file(&dir)?;
-                let written = self.write(content, node, &mut file);
+                let written = self.write(path, content, node, &mut file);
                 if written.is_err() {
                     let _ = at::remove(&dir, OsStr::new(&fresh));
                 }
@@ -157,8 +163,16 @@ impl WriteGuard {
         }
     }
 
-    fn write(&self, content: &StoredContent, node: &TreeNode, file: &mut File) -> io::Result<()> {
-        self.held.write(content, file)?;
+    fn write(&self, path: &Path, content: &StoredContent, node: &TreeNode, file: &mut File) -> io::Result<()> {
+        match content {
+            StoredContent::NotHeld => {
+                self.objects.write(path, &node.print, file)?;
+                if !node.is_content(path, file, &self.held)? {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+            }
+            content => self.held.write(content, file)?,
+        }
         let handle = OwnedFd::from(file.try_clone()?);
         own(&handle, node)?;
         at::set_mode(&handle, node.print.mode)?;

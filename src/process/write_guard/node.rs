@@ -3,7 +3,7 @@
 use super::{at, object};
 use rustix::fs::{FileType, Stat};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -14,6 +14,8 @@ use std::time::{Duration, SystemTime};
 const IN_MEMORY: u64 = 32 << 20;
 /// The most bytes of content that are kept together. If reached: `limit:guard_bytes`.
 pub(super) const MOST_BYTES: u64 = 512 << 20;
+/// Bytes that are copied at once.
+const COPY_PART: usize = 64 << 10;
 /// File timestamps advance in ticks of the clock: within this time an entry can change without a new timestamp.
 const CLOCK_TICK: Duration = Duration::from_millis(50);
 
@@ -43,8 +45,8 @@ pub(super) enum StoredContent {
     Memory(Vec<u8>),
     /// Offset and length in the anonymous file.
     Spilled(u64, u64),
-    /// Known only by size, time and inode number: git objects, whose content can be checked without a copy, and files
-    /// that exceed a limit.
+    /// Known only by size, time and inode number: git objects, whose content can be checked without a copy and is kept
+    /// once per run, and files that exceed a limit.
     NotHeld,
 }
 
@@ -193,18 +195,23 @@ impl HeldContents {
                 let Some(held) = &self.file else {
                     return Err(io::ErrorKind::Unsupported.into());
                 };
-                let mut buffer = vec![0; 64 << 10];
-                let mut done = 0;
-                while done < *size {
-                    let now = usize::try_from(size - done).unwrap_or(buffer.len()).min(buffer.len());
-                    held.read_exact_at(&mut buffer[..now], at + done)?;
-                    to.write_all(&buffer[..now])?;
-                    done += now as u64;
-                }
-                Ok(())
+                copy_range(held, (*at, *size), to)
             }
         }
     }
+}
+
+/// Copies bytes of a file, given their offset and number.
+pub(super) fn copy_range(from: &File, (offset, size): (u64, u64), to: &mut File) -> io::Result<()> {
+    let mut buffer = vec![0; usize::try_from(size).unwrap_or(COPY_PART).min(COPY_PART)];
+    let mut done = 0;
+    while done < size {
+        let now = usize::try_from(size - done).unwrap_or(COPY_PART).min(COPY_PART);
+        from.read_exact_at(&mut buffer[..now], offset + done)?;
+        to.write_all(&buffer[..now])?;
+        done += now as u64;
+    }
+    Ok(())
 }
 
 impl TreeNode {
@@ -239,6 +246,17 @@ impl TreeNode {
             attributes,
             trailer: trailed.then(|| object::trailer(root, path, print.size)).flatten(),
         })
+    }
+
+    /// Whether it is an object of git whose content is not held here, but can be checked.
+    pub fn is_sealed_object(&self, path: &Path) -> bool {
+        matches!(self.kind, NodeKind::File(StoredContent::NotHeld)) && is_object(path) && object::is_sealed(path)
+    }
+
+    /// Whether `file` has the content that the name of this object or its earlier trailer says.
+    pub fn is_content(&self, path: &Path, file: &mut File, held: &HeldContents) -> io::Result<bool> {
+        file.rewind()?;
+        Ok(object::is_content(file.try_clone()?, path, self.trailer, &held.checked))
     }
 
     /// Counts attributes that cannot be read now as changed.

@@ -39,9 +39,11 @@ pub(super) fn trailer(root: &OwnedFd, path: &Path, size: u64) -> Option<Trailer>
 /// Whether a file has the content that its name or its earlier trailer says. `false` in case of doubt. `checked` counts
 /// the bytes of one comparison.
 pub(super) fn is_intact(root: &OwnedFd, path: &Path, trailer: Option<Trailer>, checked: &AtomicU64) -> bool {
-    let Ok(file) = at::file(root, path) else {
-        return false;
-    };
+    at::file(root, path).is_ok_and(|file| is_content(file, path, trailer, checked))
+}
+
+/// Whether an open file has the content that this path or the trailer says.
+pub(super) fn is_content(file: File, path: &Path, trailer: Option<Trailer>, checked: &AtomicU64) -> bool {
     let intact = match (loose_id(path), trailer) {
         (Some(id), _) => is_named_by(file, &id, checked),
         (None, Some(trailer)) => is_sealed_by(file, &trailer, checked),

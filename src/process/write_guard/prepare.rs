@@ -43,6 +43,8 @@ impl WriteGuard {
         let mut guard = Self {
             root,
             closed: Arc::clone(&confinement.closed),
+            objects: Arc::clone(&confinement.objects),
+            repositories: BTreeMap::new(),
             own: confinement
                 .hidden
                 .iter()
@@ -325,7 +327,11 @@ impl WriteGuard {
                     });
                 }
             };
+            if node.is_sealed_object(&path) {
+                self.objects.keep(&self.root, &path, &node.print);
+            }
             if matches!(node.kind, NodeKind::Dir) {
+                self.keep_place(&path);
                 waiting.extend(self.listed(&path)?.into_iter().map(|entry| entry.path));
             }
             self.before.insert(path, node);

@@ -234,6 +234,17 @@ impl Ground {
         );
     }
 
+    /// What a script says that fails, run by the same user in the workspace.
+    pub fn refuses(&self, script: &str) -> Option<String> {
+        let done = self
+            .command(Path::new("/bin/bash"))
+            .args(["-euc", &self.filled(script)])
+            .envs(GIT_IDENTITY)
+            .output()
+            .unwrap();
+        (!done.status.success()).then(|| String::from_utf8_lossy(&done.stderr).into_owned())
+    }
+
     /// The program under test with these arguments.
     pub fn run(&self, args: &[&str], env: &[(String, String)], stdin: Option<&str>) -> Done {
         let mut command = self.command(program());

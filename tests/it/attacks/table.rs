@@ -27,6 +27,7 @@
 //! | `may_refuse` | the run may also end before it begins (codes 2, 3, 8) |
 //! | `control` | the honest use of the same thing |
 //! | `makes`, `says`, `runs` | files of a control with a part of their text, texts in what the run recorded, stubs that ran |
+//! | `after` | a script of bash that the same user can run afterwards without an error |
 //! | `hides` | texts that may be nowhere in what the run recorded or printed |
 
 use super::super::harness::{Done, have, project, says, script, shell};
@@ -84,6 +85,7 @@ pub struct Case {
     makes: BTreeMap<String, String>,
     says: Vec<String>,
     runs: Vec<String>,
+    after: String,
     hides: Vec<String>,
 }
 
@@ -247,6 +249,10 @@ fn play(class: &Class, case: &Case, level: &str, user: User) -> Vec<String> {
     let (outside, tree) = (ground.outside(), ground.tree());
     let done = ground.run(&args, &env, None);
     let mut wrong = effects(&ground, case, &done, &outside, &tree);
+    if !case.after.is_empty() {
+        let why = ground.refuses(&case.after);
+        wrong.extend(why.map(|why| format!("EFFECT after: {why}")));
+    }
     if victim.as_ref().map(Victim::state) != standing {
         wrong.push("EFFECT limits: another process of the host was changed".to_owned());
     }

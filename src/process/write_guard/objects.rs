@@ -1,0 +1,166 @@
+//! Keeps git's objects for putting back. They are many and large, so the guard of a single command holds no content of
+//! them. Once per run, small ones are copied into an anonymous file, and large ones are kept open: what is removed or
+//! replaced by its name can then be read still. Nothing of this has a name that a command could reach, or is left
+//! behind by a run that is killed, and the repository itself is not touched.
+
+use super::at;
+use super::node::{Print, copy_range};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// An object of more bytes is kept open rather than copied. A command that writes it in place destroys it.
+const MOST_EACH: u64 = 16 << 20;
+/// The most bytes that are copied in one run. Objects beyond that are kept open.
+const MOST_COPIED: u64 = 512 << 20;
+/// The most time that is spent on copies in one run: objects that are not in the page cache can take long.
+const MOST_TIME: Duration = Duration::from_secs(10);
+/// The most objects that are kept open; the usual limit of open files of a process is 1,024.
+const MOST_OPEN: usize = 128;
+
+/// The warning about objects that are beyond these limits.
+pub const NOT_KEPT: &str = "limit:guard_objects";
+
+/// The objects of git that are kept in one run.
+#[derive(Debug, Default)]
+pub struct KeptObjects(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    objects: HashMap<PathBuf, KeptObject>,
+    /// The anonymous file that holds the copies.
+    copies: Option<File>,
+    copied: u64,
+    spent: Duration,
+    open: usize,
+    /// The first object that could not be kept, until it was told.
+    left: Option<PathBuf>,
+    told: bool,
+}
+
+#[derive(Debug)]
+struct KeptObject {
+    print: Print,
+    place: KeptPlace,
+}
+
+#[derive(Debug)]
+enum KeptPlace {
+    /// At this offset among the copies.
+    Copied(u64),
+    Open(File),
+}
+
+impl KeptObject {
+    /// Whether it is this file. Objects are not changed after they were made.
+    fn is(&self, print: &Print) -> bool {
+        print.is_same_content(&self.print)
+    }
+}
+
+impl KeptObjects {
+    /// Keeps an object, unless that was done.
+    pub(super) fn keep(&self, root: &OwnedFd, path: &Path, print: &Print) {
+        let mut kept = self.lock();
+        if kept.objects.get(path).is_some_and(|object| object.is(print)) {
+            return;
+        }
+        if let Some(KeptObject {
+            place: KeptPlace::Open(_),
+            ..
+        }) = kept.objects.remove(path)
+        {
+            kept.open -= 1;
+        }
+        let place = match print.size > MOST_EACH {
+            true => kept.opened(root, path).or_else(|| kept.copy(root, path, print.size)),
+            false => kept.copy(root, path, print.size).or_else(|| kept.opened(root, path)),
+        };
+        match place {
+            Some(place) => {
+                let print = *print;
+                kept.objects.insert(path.to_path_buf(), KeptObject { print, place });
+            }
+            None if kept.left.is_none() => kept.left = Some(path.to_path_buf()),
+            None => {}
+        }
+    }
+
+    /// Writes the content of an object into a file. Whether it is still what it was is for the caller to check: a
+    /// command may have written in place what was kept open.
+    ///
+    /// # Errors
+    /// I/O errors; `NotFound` if the object is not kept.
+    pub(super) fn write(&self, path: &Path, print: &Print, to: &mut File) -> io::Result<()> {
+        let kept = self.lock();
+        let object = kept.objects.get(path).filter(|object| object.is(print));
+        let object = object.ok_or(io::ErrorKind::NotFound)?;
+        match (&object.place, &kept.copies) {
+            (KeptPlace::Open(file), _) => copy_range(file, (0, print.size), to),
+            (KeptPlace::Copied(offset), Some(copies)) => copy_range(copies, (*offset, print.size), to),
+            (KeptPlace::Copied(_), None) => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// A warning, once per run, if objects could not be kept.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        let mut kept = self.lock();
+        let left = kept.left.clone().filter(|_| !kept.told)?;
+        kept.told = true;
+        Some(format!(
+            "{} and perhaps further objects of git could not be kept: if a command removes one, it cannot be put back; \
+             pack them (`git gc`), or run with --isolate",
+            left.display()
+        ))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    /// `None` if a limit was reached, or the object cannot be read or has another size now.
+    fn copy(&mut self, root: &OwnedFd, path: &Path, size: u64) -> Option<KeptPlace> {
+        if self.spent > MOST_TIME || self.copied + size > MOST_COPIED {
+            return None;
+        }
+        let begun = Instant::now();
+        let copied = self.copy_whole(root, path, size);
+        self.spent += begun.elapsed();
+        copied.ok().flatten()
+    }
+
+    fn copy_whole(&mut self, root: &OwnedFd, path: &Path, size: u64) -> io::Result<Option<KeptPlace>> {
+        let from = at::file(root, path)?;
+        if self.copies.is_none() {
+            self.copies = Some(tempfile::tempfile()?);
+        }
+        let Some(to) = &mut self.copies else {
+            return Ok(None);
+        };
+        let offset = self.copied;
+        // An earlier copy may have failed on the way.
+        to.seek(SeekFrom::Start(offset))?;
+        // Reading one byte more reveals that the file has grown.
+        if io::copy(&mut from.take(size + 1), to)? != size {
+            return Ok(None);
+        }
+        self.copied += size;
+        Ok(Some(KeptPlace::Copied(offset)))
+    }
+
+    fn opened(&mut self, root: &OwnedFd, path: &Path) -> Option<KeptPlace> {
+        if self.open >= MOST_OPEN {
+            return None;
+        }
+        let file = at::file(root, path).ok()?;
+        self.open += 1;
+        Some(KeptPlace::Open(file))
+    }
+}
