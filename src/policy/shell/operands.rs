@@ -285,7 +285,7 @@ fn option(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, text: &str
         return match section.options.get(name) {
             Some(arity) => valued(pass, section, at, name, *arity, attached),
             None if is_code(section, name) => code(pass, at, name, attached.is_some()),
-            None => unknown(pass, section, at, name),
+            None => unknown(pass, at, name),
         };
     }
     cluster(pass, section, at, text)
@@ -315,7 +315,7 @@ fn cluster(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, text: &st
                 let attached = after < text.len() || !is_exact(pass, at);
                 return code(pass, at, &name, attached);
             }
-            None => return unknown(pass, section, at, &name),
+            None => return unknown(pass, at, &name),
         }
     }
     if !is_exact(pass, at) {
@@ -359,7 +359,7 @@ fn code(pass: &mut Pass<'_, '_>, at: usize, name: &str, attached: bool) -> usize
     at + 2
 }
 
-fn unknown(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, name: &str) -> usize {
+fn unknown(pass: &mut Pass<'_, '_>, at: usize, name: &str) -> usize {
     let reason = format!(
         "`{name}` is not among the options that the profile of `{}` knows to be harmless",
         pass.words[0].text
@@ -379,7 +379,7 @@ fn with_copies(pass: &mut Pass<'_, '_>, section: &ArgumentSpec, at: usize, name:
             .all(|byte| byte.is_ascii_alphanumeric() || b".~_-".contains(&byte));
     let is_sed = section.first.contains(&ValueClass::Sed);
     if !(is_sed && is_plain && is_exact(pass, at) && pass.walk.grants.witness) {
-        return unknown(pass, section, at, &text);
+        return unknown(pass, at, &text);
     }
     pass.given.push(name.to_owned());
     pass.suffix = Some(suffix.to_owned());
@@ -401,7 +401,7 @@ fn valued(
         (Arity::Flag, Some(from)) if section.in_place.iter().any(|flag| flag == name) => {
             with_copies(pass, section, at, name, from)
         }
-        (Arity::Flag, Some(_)) => unknown(pass, section, at, &word.text),
+        (Arity::Flag, Some(_)) => unknown(pass, at, &word.text),
         (Arity::Flag | Arity::Attached(_), None) => {
             if !is_exact(pass, at) {
                 defer(pass, at);
@@ -413,7 +413,7 @@ fn valued(
             at + 1
         }
         (Arity::Value(ValueClass::Command), None) => embedded(pass, at),
-        (Arity::Pair(_), Some(_)) => unknown(pass, section, at, name),
+        (Arity::Pair(_), Some(_)) => unknown(pass, at, name),
         (Arity::Pair(class), None) => {
             for (at, class) in [(at + 1, ValueClass::Label), (at + 2, class)] {
                 if let Some(value) = pass.words.get(at).cloned() {
@@ -445,7 +445,7 @@ fn valued(
                         None => section.runs_input,
                     });
                 if hidden && !section.harmless && !section.single {
-                    unknown(pass, section, at + 1, &value.text);
+                    unknown(pass, at + 1, &value.text);
                 }
                 take(pass, class, at + 1, &value);
             }
