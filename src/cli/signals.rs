@@ -1,9 +1,11 @@
-//! Handles signals and the wall-clock limit: the first signal cancels the run, the second ends the process.
+//! Handles signals and the wall-clock limit: the first signal cancels what the command does, the second ends the
+//! process.
 
 use crate::engine::deps::Interrupt;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// SIGXFSZ.
 const FILE_SIZE: i32 = 25;
@@ -42,9 +44,34 @@ pub fn watch(interrupt: &Arc<Interrupt>, deadline: Instant) -> std::io::Result<(
     Ok(())
 }
 
+/// Starts watching for signals in the background, for a command without a run: the number of the first one is sent, the
+/// second ends the process.
+pub fn first() -> std::io::Result<UnboundedReceiver<i32>> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    let mut hup = signal(SignalKind::hangup())?;
+    let (sender, receiver) = unbounded_channel();
+    tokio::spawn(async move {
+        let mut seen = false;
+        loop {
+            let number = tokio::select! {
+                _ = term.recv() => 15,
+                _ = int.recv() => 2,
+                _ = hup.recv() => 1,
+            };
+            // Without a receiver the command has ended but for its last output.
+            if seen || sender.send(number).is_err() {
+                leave(128 + number);
+            }
+            seen = true;
+        }
+    });
+    Ok(receiver)
+}
+
 #[expect(
     clippy::exit,
-    reason = "a second signal must end the process at once; the journal is complete at any time"
+    reason = "a second signal must end the process at once; journals and logs are complete at any time"
 )]
 fn leave(code: i32) {
     std::process::exit(code);
