@@ -3,6 +3,7 @@
 use super::candidates;
 use crate::base::ids::RunId;
 use crate::base::slug::slug;
+use crate::deliver::message::is_branch_name;
 use crate::report::export::ReportFile as Output;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -500,7 +501,7 @@ pub struct DeliverArgs {
     #[arg(long, value_name = "OWNER/NAME")]
     pub into: Option<String>,
     /// The branch into which the change is to be merged (default: the recipe's, else the remote's default branch)
-    #[arg(long, value_name = "BRANCH")]
+    #[arg(long, value_name = "BRANCH", value_parser = base)]
     pub base: Option<String>,
     /// Name of the branch; may contain {recipe}, {job} and {digest} (default: overnight/{recipe})
     #[arg(long, value_name = "NAME", value_parser = branch)]
@@ -908,6 +909,14 @@ fn branch(text: &str) -> Result<String, String> {
              `.`, contains `..` or ends with `.lock`"
                 .to_owned(),
         ),
+    }
+}
+
+/// The name of a branch that a delivery goes into: people gave it, so it may be any that git allows.
+fn base(text: &str) -> Result<String, String> {
+    match is_branch_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("write the name of a branch, such as main".to_owned()),
     }
 }
 

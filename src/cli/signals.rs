@@ -1,46 +1,84 @@
-//! Handles signals and the wall-clock limit: the first signal cancels the run, the second ends the process.
+//! Handles signals and the wall-clock limit: the first signal cancels what the command does, the second ends the
+//! process.
 
 use super::refusal::Refusal;
 use crate::engine::deps::Interrupt;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// SIGXFSZ.
 const FILE_SIZE: i32 = 25;
 
-/// Starts watching for signals, in the background. Must be called before a run makes anything that it has to remove.
+/// Starts watching for signals, in the background: the first one interrupts the run, the second ends the process. Must
+/// be called before a run makes anything that it has to remove.
 ///
 /// # Errors
 /// The system refuses a handler.
 pub fn watch() -> Result<Arc<Interrupt>, Refusal> {
     let interrupt = Arc::new(Interrupt::default());
-    follow(&interrupt).map_err(|error| Refusal::Environment(format!("signals cannot be watched: {error}")))?;
+    let told = Arc::clone(&interrupt);
+    let mut seen = false;
+    each(move |number| {
+        if seen {
+            leave(128 + number);
+        }
+        seen = true;
+        told.signal(number);
+        true
+    })?;
     Ok(interrupt)
 }
 
-fn follow(interrupt: &Arc<Interrupt>) -> std::io::Result<()> {
-    let mut term = signal(SignalKind::terminate())?;
-    let mut int = signal(SignalKind::interrupt())?;
-    let mut hup = signal(SignalKind::hangup())?;
+/// Starts watching for signals, in the background, for a command without a run: the number of the first one is sent,
+/// the second ends the process.
+///
+/// # Errors
+/// As for [`watch`].
+pub fn first() -> Result<UnboundedReceiver<i32>, Refusal> {
+    let (sender, receiver) = unbounded_channel();
+    let mut seen = false;
+    each(move |number| {
+        // Without a receiver the command has ended but for its last output.
+        if seen || sender.send(number).is_err() {
+            leave(128 + number);
+        }
+        seen = true;
+        true
+    })?;
+    Ok(receiver)
+}
+
+/// Starts sending the number of every signal, in the background.
+///
+/// # Errors
+/// As for [`watch`].
+pub fn all(sender: UnboundedSender<i32>) -> Result<(), Refusal> {
+    each(move |number| sender.send(number).is_ok())
+}
+
+/// Calls `told` with the number of every signal that asks the process to end, until it returns false.
+fn each(mut told: impl FnMut(i32) -> bool + Send + 'static) -> Result<(), Refusal> {
+    let wanted =
+        |kind| signal(kind).map_err(|error| Refusal::Environment(format!("signals cannot be watched: {error}")));
+    let mut term = wanted(SignalKind::terminate())?;
+    let mut int = wanted(SignalKind::interrupt())?;
+    let mut hup = wanted(SignalKind::hangup())?;
     // With a handler, exceeding the file size limit is a write error with its own exit code, instead of killing the
     // process.
-    let file_size = signal(SignalKind::from_raw(FILE_SIZE))?;
-    let interrupt = Arc::clone(interrupt);
+    let file_size = wanted(SignalKind::from_raw(FILE_SIZE))?;
     tokio::spawn(async move {
         let _kept = file_size;
-        let mut seen = false;
         loop {
             let number = tokio::select! {
                 _ = term.recv() => 15,
                 _ = int.recv() => 2,
                 _ = hup.recv() => 1,
             };
-            if seen {
-                leave(128 + number);
+            if !told(number) {
+                return;
             }
-            seen = true;
-            interrupt.signal(number);
         }
     });
     Ok(())
@@ -57,7 +95,7 @@ pub fn limit(interrupt: &Arc<Interrupt>, deadline: Instant) {
 
 #[expect(
     clippy::exit,
-    reason = "a second signal must end the process at once; the journal is complete at any time"
+    reason = "a second signal must end the process at once; journals and logs are complete at any time"
 )]
 fn leave(code: i32) {
     std::process::exit(code);

@@ -69,6 +69,7 @@ pub async fn deliver(
         settings,
         log,
         interrupted: false,
+        undressed: false,
         done: Delivered {
             run: of.run.clone(),
             job: of.job.as_ref().map(|job| job.name.clone()),
@@ -100,8 +101,11 @@ pub async fn deliver(
         work.done.fault = fault;
         work.done.reason = settings.quiet.redact(&stop.to_string()).into_owned();
     }
-    let line = work.done.to_value();
-    if let Err(stop) = work.note("ended", json!({ "result": line }))
+    let mut last = json!({ "result": work.done.to_value() });
+    if let (true, Some(fields)) = (work.undressed, last.as_object_mut()) {
+        fields.insert("dressed".to_owned(), false.into());
+    }
+    if let Err(stop) = work.note("ended", last)
         && work.done.fault == super::DeliverFault::None
     {
         work.done.fault = super::DeliverFault::Output;
@@ -170,7 +174,26 @@ fn decide(seen: &Seen<'_>) -> Decision {
         }
         MergeResult::Tree(_) => None,
     };
+    // What people decided on this patch stands, also when a request with another patch is open.
+    let like = |(request, held): &&(ChangeRequest, HeldPatch)| {
+        request.state != RequestState::Open && held.is_like(seen.digest, seen.patch_id)
+    };
+    let settled = seen.requests.iter().find(like).map(|(request, _)| match request.state {
+        RequestState::Merged => end(
+            DeliverOutcome::Nothing,
+            Some(request),
+            "this patch was merged".to_owned(),
+        ),
+        _ => end(
+            DeliverOutcome::ClosedByPerson,
+            Some(request),
+            "a person closed the request for this patch".to_owned(),
+        ),
+    });
     if let Some((request, held)) = open_request(seen.requests, seen.base) {
+        if let (false, Some(end)) = (same, &settled) {
+            return end.clone();
+        }
         if let Some(end) = foreign(Some(request)) {
             return end;
         }
@@ -197,20 +220,8 @@ fn decide(seen: &Seen<'_>) -> Decision {
             update: Some(Box::new(request.clone())),
         });
     }
-    let like = |(_, held): &&(ChangeRequest, HeldPatch)| held.is_like(seen.digest, seen.patch_id);
-    if let Some((request, _)) = seen.requests.iter().find(like) {
-        return match request.state {
-            RequestState::Merged => end(
-                DeliverOutcome::Nothing,
-                Some(request),
-                "this patch was merged".to_owned(),
-            ),
-            _ => end(
-                DeliverOutcome::ClosedByPerson,
-                Some(request),
-                "a person closed the request for this patch".to_owned(),
-            ),
-        };
+    if let Some(end) = settled {
+        return end;
     }
     if !seen.forge && same {
         return end(DeliverOutcome::Unchanged, None, String::new());
@@ -225,9 +236,16 @@ fn decide(seen: &Seen<'_>) -> Decision {
 }
 
 /// The name of the branch that the delivery is to change, where one is given.
-fn wanted_base(settings: &DeliverSettings<'_>, texts: &Texts) -> Option<String> {
-    let given = settings.base.as_ref().or(texts.base.as_ref())?;
-    Some(given.strip_prefix("refs/heads/").unwrap_or(given).to_owned())
+fn wanted_base(settings: &DeliverSettings<'_>, texts: &Texts) -> Result<Option<String>, DeliverStop> {
+    let Some(given) = settings.base.as_ref().or(texts.base.as_ref()) else {
+        return Ok(None);
+    };
+    if !message::is_branch_name(given) {
+        return Err(DeliverStop::Refused(format!(
+            "`{given}` is not the name of a branch: correct `base` in the recipe's `deliver`, or give --base"
+        )));
+    }
+    Ok(Some(given.strip_prefix("refs/heads/").unwrap_or(given).to_owned()))
 }
 
 /// The open request of the branch: the one into `base` if there is one, else the newest.
@@ -249,6 +267,9 @@ struct Work<'a, 'b> {
     /// Whether an earlier delivery of this patch to this target was interrupted while it opened a request, or before it
     /// set the labels and reviewers.
     interrupted: bool,
+    /// Whether the request of the branch may lack labels and reviewers, because a delivery was interrupted or the
+    /// service failed. It is recorded until they are set.
+    undressed: bool,
     done: Delivered,
 }
 
@@ -260,7 +281,7 @@ struct Rebased {
     patch_id: String,
 }
 
-impl Work<'_, '_> {
+impl<'a> Work<'a, '_> {
     fn note(&mut self, step: &str, more: Value) -> Result<(), DeliverStop> {
         let Some(log) = &mut self.log else {
             return Ok(());
@@ -297,6 +318,7 @@ impl Work<'_, '_> {
         let (of, settings) = (self.of, self.settings);
         let texts = message::texts(of, &settings.wording).map_err(DeliverStop::Refused)?;
         self.done.branch.clone_from(&texts.branch);
+        self.recall(earlier);
         let excepted = settings.even_if.contains(&of.verdict);
         if !of.verdict.is_success() && !excepted {
             let verdict = of.verdict.as_str();
@@ -327,23 +349,41 @@ impl Work<'_, '_> {
                 )));
             }
         }
-        let mine = |line: &&Value| {
-            let is = |key: &str, value: &str| line.get(key).and_then(Value::as_str) == Some(value);
-            // The log of a batch has deliveries to several repositories. Lines of early versions name none.
-            let remote = line.get("remote").and_then(Value::as_str);
-            let same_remote = remote.is_none_or(|named| settings.remote.as_ref().is_some_and(|own| own.url == named));
-            is("target", settings.target.as_str())
-                && is("branch", &texts.branch)
-                && is("patch", &of.patch_digest)
-                && same_remote
-        };
-        // One that was killed right after it began changed nothing.
-        let step = |line: &Value| line.get("step").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let last = earlier.iter().rev().filter(mine).map(step).find(|step| step != "begun");
-        // After the opening, labels and reviewers may be missing still.
-        self.interrupted = matches!(last.as_deref(), Some("opening" | "opened"));
         self.note("begun", json!({ "run": of.run }))?;
         Ok(Some(texts))
+    }
+
+    /// Reads from the lines of earlier deliveries to this branch what one of them left undone.
+    fn recall(&mut self, earlier: &[Value]) {
+        let settings = self.settings;
+        let text = |line: &Value, key: &str| line.get(key).and_then(Value::as_str).map(str::to_owned);
+        let is = |line: &Value, key: &str, value: &str| text(line, key).as_deref() == Some(value);
+        let branch = self.done.branch.clone();
+        let mine = |line: &&Value| {
+            // The log of a batch has deliveries to several repositories. Lines of early versions name none.
+            let remote = text(line, "remote");
+            let same_remote = remote.is_none_or(|named| settings.remote.as_ref().is_some_and(|own| own.url == named));
+            is(line, "target", settings.target.as_str()) && is(line, "branch", &branch) && same_remote
+        };
+        let lines: Vec<&Value> = earlier.iter().rev().filter(mine).collect();
+        // One that was killed right after it began changed nothing.
+        let mut of_patch = lines.iter().filter(|line| is(line, "patch", &self.of.patch_digest));
+        let last = of_patch.find(|line| !is(line, "step", "begun"));
+        self.interrupted = last.is_some_and(|line| is(line, "step", "opening") || is(line, "step", "opened"));
+        // Of another patch, too: the request stays the same one.
+        let told = lines.iter().find_map(|line| match text(line, "step")?.as_str() {
+            "opening" | "opened" => Some(true),
+            "ended" => Some(line.get("dressed") == Some(&Value::Bool(false))),
+            _ => None,
+        });
+        self.undressed = told.unwrap_or(false);
+    }
+
+    /// Sets labels and reviewers of the request. Returns what could not be set, as one sentence or an empty text.
+    async fn dress(&mut self, forge: &Forge<'_>, route: &Route, number: u64, draft: &Draft) -> String {
+        let dressing = forge.dress(route, number, draft).await;
+        self.undressed = dressing.unfinished;
+        dressing.problems.join("; ")
     }
 
     async fn carry_out(&mut self, texts: &Texts) -> Result<(), DeliverStop> {
@@ -388,17 +428,18 @@ impl Work<'_, '_> {
         settings
     }
 
-    fn store(&self, base: &str) -> Result<DeliveryStore, DeliverStop> {
+    fn store(&self, base: &str) -> Result<DeliveryStore<'a>, DeliverStop> {
         DeliveryStore::open(
             base.len() == 64,
             self.settings.repository.as_ref(),
             self.user_env(),
             self.settings.quiet.clone(),
+            self.settings.patience,
         )
     }
 
     /// Applies the patch to its base, checks it against the policies, and merges it with the target commit.
-    async fn rebased(&self, store: &DeliveryStore, base: &str, onto: String) -> Result<Rebased, DeliverStop> {
+    async fn rebased(&self, store: &DeliveryStore<'_>, base: &str, onto: String) -> Result<Rebased, DeliverStop> {
         let of = self.of;
         let patched = store.apply(base, &of.patch, of.dirty).await?;
         let base_tree = store.tree_of(base).await?;
@@ -427,7 +468,7 @@ impl Work<'_, '_> {
 
     async fn preview(
         &self,
-        store: &DeliveryStore,
+        store: &DeliveryStore<'_>,
         texts: &Texts,
         base: &str,
         rebased: &Rebased,
@@ -453,7 +494,7 @@ impl Work<'_, '_> {
     /// Makes the commit, with a message that names run, recipe, policies and patch.
     async fn commit(
         &self,
-        store: &DeliveryStore,
+        store: &DeliveryStore<'_>,
         texts: &Texts,
         rebased: &Rebased,
         signed: bool,
@@ -474,7 +515,7 @@ impl Work<'_, '_> {
         let repository = self.settings.repository.clone().ok_or_else(missing)?;
         let store = self.store(base)?;
         store.need_base(base, None).await?;
-        let wanted = wanted_base(self.settings, texts);
+        let wanted = wanted_base(self.settings, texts)?;
         let (onto, name) = match wanted {
             Some(name) => {
                 let found = local::branch(&repository, &name).await?;
@@ -547,7 +588,7 @@ impl Work<'_, '_> {
 
     async fn write_mbox(
         &mut self,
-        store: &DeliveryStore,
+        store: &DeliveryStore<'_>,
         texts: &Texts,
         base: &str,
         rebased: &Rebased,
@@ -607,7 +648,7 @@ impl Work<'_, '_> {
     /// Applies a decision that ends the delivery. Returns `false` when the delivery continues.
     async fn ended(
         &mut self,
-        store: &DeliveryStore,
+        store: &DeliveryStore<'_>,
         texts: &Texts,
         base: &str,
         rebased: &Rebased,
@@ -669,7 +710,7 @@ impl Work<'_, '_> {
             }
             stop => stop,
         })?;
-        let wanted = wanted_base(settings, texts);
+        let wanted = wanted_base(settings, texts)?;
         let no_base =
             || DeliverStop::Environment("the remote does not name its default branch: give --base".to_owned());
         let name = wanted.or_else(|| head.default.clone()).ok_or_else(no_base)?;
@@ -742,12 +783,19 @@ impl Work<'_, '_> {
                 *outcome = DeliverOutcome::Opened;
             }
             if self.ended(&store, texts, &name, &rebased, &decision).await? {
-                if let (true, Some(DeliverOutcome::Opened), Some(forge)) = (forge.is_some(), self.done.outcome, &forge)
+                let names = !texts.labels.is_empty() || !texts.reviewers.is_empty();
+                let repairs = self.done.outcome == Some(DeliverOutcome::Unchanged) && self.undressed && names;
+                if let Some(forge) = &forge
+                    && (repairs || self.done.outcome == Some(DeliverOutcome::Opened))
                     && let Some((request, _)) = open_request(&requests, &name)
                     && !settings.dry_run
                 {
-                    let problems = forge.dress(&route, request.number, &draft(texts, "")).await;
-                    self.done.reason = problems.join("; ");
+                    let draft = draft(texts, "");
+                    self.done.reason = self.dress(forge, &route, request.number, &draft).await;
+                    if repairs && self.done.reason.is_empty() {
+                        self.done.reason =
+                            "labels and reviewers were set, which an earlier delivery could not set".to_owned();
+                    }
                 }
                 return Ok(());
             }
@@ -820,23 +868,35 @@ impl Work<'_, '_> {
             if let Some(request) = update {
                 self.done.url = Some(request.url.clone());
                 let bare = forge.dialect.bare_title(&request.title);
-                let reason = match message::is_untouched(bare, &request.body) {
+                let mut reason = match message::is_untouched(bare, &request.body) {
                     true => {
                         forge.update(&route, &request, &draft).await?;
                         String::new()
                     }
                     false => "a person edited the title or description, so they are left unchanged".to_owned(),
                 };
+                if self.undressed {
+                    let problems = self.dress(forge, &route, request.number, &draft).await;
+                    let parts = [reason, problems];
+                    reason = parts
+                        .into_iter()
+                        .filter(|part| !part.is_empty())
+                        .collect::<Vec<_>>()
+                        .join("; ");
+                }
                 self.end(DeliverOutcome::Updated, reason);
                 return Ok(());
             }
             self.note("opening", json!({ "commit": commit }))?;
-            match forge.open(&route, &facts, &draft).await? {
+            let opening = forge.open(&route, &facts, &draft).await;
+            // Where it is unknown whether there is a request now, the next delivery dresses the one that it finds.
+            self.undressed = !matches!(opening, Ok(Opening::Nothing) | Err(DeliverStop::Environment(_)));
+            match opening? {
                 Opening::Opened(request) => {
                     self.done.url = Some(request.url.clone());
                     self.note("opened", json!({ "url": request.url }))?;
-                    let problems = forge.dress(&route, request.number, &draft).await;
-                    self.end(DeliverOutcome::Opened, problems.join("; "));
+                    let problems = self.dress(forge, &route, request.number, &draft).await;
+                    self.end(DeliverOutcome::Opened, problems);
                     return Ok(());
                 }
                 Opening::Nothing => {
@@ -1176,6 +1236,33 @@ mod tests {
                 one(Closed, "old", "o"),
                 true,
                 "push and open",
+            ),
+            (
+                "closed, the same, another is open",
+                ours("old"),
+                &good,
+                false,
+                [one(Open, "old", "o"), one(Closed, "new", "n")].concat(),
+                true,
+                "closed_by_person",
+            ),
+            (
+                "merged and taken back, the same, another is open",
+                ours("old"),
+                &good,
+                false,
+                [one(Open, "old", "o"), one(WasMerged, "new", "n")].concat(),
+                true,
+                "nothing",
+            ),
+            (
+                "closed, the same, and a person opened it anew",
+                ours("new"),
+                &good,
+                false,
+                [one(Open, "new", "n"), one(Closed, "new", "n")].concat(),
+                true,
+                "unchanged",
             ),
             (
                 "merged, the same",

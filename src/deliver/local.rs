@@ -74,7 +74,7 @@ pub async fn remote(repository: &Repository, name: &str) -> Result<Option<String
 /// [`DeliverStop::Conflict`] when the branch is checked out somewhere, [`DeliverStop::Environment`] when git fails.
 pub async fn set_branch(
     repository: &Repository,
-    store: &DeliveryStore,
+    store: &DeliveryStore<'_>,
     name: &str,
     commit: &str,
     base: &str,

@@ -200,6 +200,19 @@ fn branch_part(name: &str) -> String {
     }
 }
 
+/// Whether git allows this as the name of a branch, with or without `refs/heads/`.
+pub fn is_branch_name(text: &str) -> bool {
+    let name = text.strip_prefix("refs/heads/").unwrap_or(text);
+    let is_part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    let is_odd = |c: char| c.is_ascii_control() || " ~^:?*[\\".contains(c);
+    let is_reserved = name.starts_with('-') || name.ends_with('.') || name == "@" || name == "HEAD";
+    !is_reserved
+        && name.split('/').all(is_part)
+        && !name.contains(is_odd)
+        && !name.contains("..")
+        && !name.contains("@{")
+}
+
 /// A branch name with `{recipe}`, `{job}` and `{digest}` filled in, in characters that git, shells and all forges
 /// accept.
 fn branch_name(text: &str, of: &Deliverable) -> Result<String, String> {
@@ -305,6 +318,32 @@ mod tests {
     fn one_line_is_one_line() {
         assert_eq!(one_line(" a\n b\tc ", 10), "a b c");
         assert_eq!(one_line("abcdef", 4), "abc…");
+    }
+
+    #[test]
+    fn names_that_git_allows() {
+        for good in ["main", "refs/heads/main", "release/1.x", "é", "a@b", "v1_%"] {
+            assert!(is_branch_name(good), "{good}");
+        }
+        for bad in [
+            "",
+            "refs/heads/",
+            "/",
+            "a//b",
+            "a/",
+            "-x",
+            "a b",
+            "a..b",
+            "x.lock",
+            "a:b",
+            "a^",
+            "HEAD",
+            ".a",
+            "a\n",
+            "a@{1}",
+        ] {
+            assert!(!is_branch_name(bad), "{bad}");
+        }
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! The limit on the time that all waits of a delivery for services take together.
+//! The limit on the time that deliveries wait for services: for pauses between attempts, and for attempts. All runs of
+//! one command share it for pauses and attempts that fail, so that a batch may be large; for a single run answers count
+//! too. No attempt may take longer than what is left.
 
 use super::DeliverStop;
 use crate::base::quote::counted;
@@ -16,12 +18,21 @@ const STEPS: Steps = Steps {
 /// The wait limit of one call of the command, and the time used.
 #[derive(Debug)]
 pub struct Patience {
-    /// Limit of all waits together.
+    /// Limit of the waits of all runs together, and of the waits and answers of one run.
     most: Duration,
-    waited: Mutex<Duration>,
+    clock: Mutex<Clock>,
     /// Minimum interval between two changing requests to a forge; forges limit those separately.
     pace: Duration,
     last: Mutex<Option<Instant>>,
+}
+
+/// The time used.
+#[derive(Debug, Default)]
+struct Clock {
+    /// Pauses and failed attempts of all runs.
+    waited: Duration,
+    /// Pauses and attempts of the current run.
+    of_run: Duration,
 }
 
 impl Patience {
@@ -29,9 +40,51 @@ impl Patience {
     pub fn new(most: Duration, pace: Duration) -> Self {
         Self {
             most,
-            waited: Mutex::new(Duration::ZERO),
+            clock: Mutex::default(),
             pace,
             last: Mutex::new(None),
+        }
+    }
+
+    /// Starts the clock of the next run.
+    pub fn begin(&self) {
+        if let Ok(mut clock) = self.clock.lock() {
+            clock.of_run = Duration::ZERO;
+        }
+    }
+
+    /// The time that is used: by the current run, or by the waits of all runs if that is more.
+    fn used(&self) -> Duration {
+        let clock = self.clock.lock();
+        clock.map_or(self.most, |clock| clock.waited.max(clock.of_run))
+    }
+
+    /// The time limit of the next attempt at `who`: `most`, or what is left if that is less.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Service`]: nothing is left.
+    pub fn limit(&self, most: Duration, who: &str) -> Result<Duration, DeliverStop> {
+        // `--max-wall 0s` allows no second attempt; the first one has its own limit.
+        if self.most.is_zero() {
+            return Ok(most);
+        }
+        let rest = self.most.saturating_sub(self.used());
+        if rest.is_zero() {
+            return Err(DeliverStop::Service(format!(
+                "{who} was not asked: the time of --max-wall ({} s) is used up",
+                self.most.as_secs()
+            )));
+        }
+        Ok(rest.min(most))
+    }
+
+    /// Counts the time of an attempt or of a pause before the next one. `in_vain`: no answer came of it.
+    pub fn charge(&self, took: Duration, in_vain: bool) {
+        if let Ok(mut clock) = self.clock.lock() {
+            clock.of_run = clock.of_run.saturating_add(took);
+            if in_vain {
+                clock.waited = clock.waited.saturating_add(took);
+            }
         }
     }
 
@@ -41,7 +94,6 @@ impl Patience {
     /// # Errors
     /// [`DeliverStop::Service`]: no attempt is left, or the wait would exceed the limit.
     pub async fn before_retry(&self, failed: u32, asked: Option<Duration>, why: &str) -> Result<(), DeliverStop> {
-        let waited = self.waited.lock().map(|waited| *waited).unwrap_or(self.most);
         let schedule = Schedule {
             connect: STEPS,
             service: STEPS,
@@ -49,7 +101,7 @@ impl Patience {
             asked_most: self.most,
             total: self.most,
         };
-        let wait = match schedule.next(Pace::Service, failed, asked, waited, retry::chance()) {
+        let wait = match schedule.next(Pace::Service, failed, asked, self.used(), retry::chance()) {
             RetryDecision::Wait(wait) => wait,
             RetryDecision::Exhausted => {
                 return Err(DeliverStop::Service(format!("{why} ({})", counted(failed, "attempt"))));
@@ -62,9 +114,7 @@ impl Patience {
                 )));
             }
         };
-        if let Ok(mut waited) = self.waited.lock() {
-            *waited += wait;
-        }
+        self.charge(wait, true);
         tokio::time::sleep(wait).await;
         Ok(())
     }
@@ -79,5 +129,32 @@ impl Patience {
         if let Ok(mut last) = self.last.lock() {
             *last = Some(Instant::now());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_attempt_gets_more_than_what_is_left() {
+        let second = Duration::from_secs(1);
+        let patience = Patience::new(second * 100, Duration::ZERO);
+        assert_eq!(patience.limit(second * 60, "x"), Ok(second * 60));
+        patience.charge(second * 50, true);
+        patience.charge(second * 20, false);
+        assert_eq!(patience.limit(second * 60, "x"), Ok(second * 30));
+        // What all runs waited stays counted; answers do not.
+        patience.begin();
+        assert_eq!(patience.limit(second * 60, "x"), Ok(second * 50));
+        patience.charge(second * 50, true);
+        let told = patience.limit(second * 60, "the server").unwrap_err().to_string();
+        assert_eq!(
+            told,
+            "the server was not asked: the time of --max-wall (100 s) is used up"
+        );
+        // Without a limit on waits there is no second attempt, but a first one.
+        let none = Patience::new(Duration::ZERO, Duration::ZERO);
+        assert_eq!(none.limit(second, "x"), Ok(second));
     }
 }

@@ -4,9 +4,10 @@
 use super::DeliverStop;
 use super::address::RemoteAddress;
 use super::ours::{BranchState, HeldPatch, RawCommit};
+use super::patience::Patience;
 use crate::base::ids::is_object_id;
 use crate::process::own_git::{self, May, Scratch};
-use crate::process::unsandboxed::Printed;
+use crate::process::unsandboxed::{GIT_TIME, Printed};
 use crate::process::user_git;
 use crate::workspace::patch::Repository;
 use base64::Engine as _;
@@ -14,6 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Instant;
 
 // References in the store.
 const KNOWN: &str = "refs/overnight/known";
@@ -34,7 +36,7 @@ const MAIL_LINE: usize = 76;
 const SAID: usize = 600;
 
 /// The store of one delivery; removed on drop.
-pub struct DeliveryStore {
+pub struct DeliveryStore<'a> {
     scratch: Scratch,
     /// Object directory of the local repository.
     borrowed: Option<PathBuf>,
@@ -42,6 +44,8 @@ pub struct DeliveryStore {
     user: Vec<(String, String)>,
     /// Masks secrets in git's messages.
     quiet: crate::base::secret::Redactor,
+    /// Limits the time of requests to remotes.
+    patience: &'a Patience,
 }
 
 /// The requested references that a remote has.
@@ -93,7 +97,7 @@ pub enum RemoteError {
     Environment(String),
 }
 
-impl DeliveryStore {
+impl<'a> DeliveryStore<'a> {
     /// Creates an empty store. `sha256`: the object format. `repository`: whose objects are borrowed.
     ///
     /// # Errors
@@ -103,6 +107,7 @@ impl DeliveryStore {
         repository: Option<&Repository>,
         user: Vec<(String, String)>,
         quiet: crate::base::secret::Redactor,
+        patience: &'a Patience,
     ) -> Result<Self, DeliverStop> {
         let scratch = Scratch::make(sha256).map_err(DeliverStop::Environment)?;
         let borrowed = repository.map(Repository::objects);
@@ -121,6 +126,7 @@ impl DeliveryStore {
             borrowed,
             user,
             quiet,
+            patience,
         })
     }
 
@@ -171,6 +177,8 @@ impl DeliveryStore {
 
     /// Runs git with the user's configuration, for this remote.
     async fn reach(&self, args: &[&str], remote: &RemoteAddress) -> Result<Printed, RemoteError> {
+        let limit = self.patience.limit(GIT_TIME, "the git server");
+        let limit = limit.map_err(|stop| RemoteError::Unreachable(stop.to_string()))?;
         let mut env = self.user.clone();
         env.extend(
             self.env()
@@ -180,8 +188,23 @@ impl DeliveryStore {
         let mut places = vec![self.scratch.path().to_owned()];
         // For a directory, git starts the server side on this machine.
         places.extend(remote.directory.clone());
-        let done = user_git::git(args, self.scratch.path(), &env, None, Some(May::Reach(&places))).await;
-        done.map_err(RemoteError::Environment)
+        // The program with which git speaks HTTP outlives a git that is killed: without this it would wait for the
+        // server as long as that is silent.
+        let silence = format!("http.lowSpeedTime={}", limit.as_secs().max(1));
+        let args = [&["-c", "http.lowSpeedLimit=1", "-c", silence.as_str()][..], args].concat();
+        let began = Instant::now();
+        let asked = user_git::git(&args, self.scratch.path(), &env, None, Some(May::Reach(&places)));
+        let Ok(done) = tokio::time::timeout(limit, asked).await else {
+            self.patience.charge(began.elapsed(), true);
+            return Err(RemoteError::Unreachable(format!(
+                "the git server: no answer within {:.1} s",
+                limit.as_secs_f64()
+            )));
+        };
+        let printed = done.map_err(RemoteError::Environment)?;
+        let in_vain = !printed.ok && is_passing(&self.said(&printed.stderr));
+        self.patience.charge(began.elapsed(), in_vain);
+        Ok(printed)
     }
 
     fn trouble(&self, printed: &Printed) -> RemoteError {
@@ -248,7 +271,7 @@ impl DeliveryStore {
     /// Ensures that the run's base commit is present: in the borrowed objects, or fetched from the remote.
     ///
     /// # Errors
-    /// [`DeliverStop::Refused`] when no repository has it.
+    /// [`DeliverStop::Refused`] when no repository has it, [`DeliverStop::Service`] when the remote does not answer.
     pub async fn need_base(&self, base: &str, remote: Option<&RemoteAddress>) -> Result<(), DeliverStop> {
         if !is_object_id(base) {
             return Err(DeliverStop::Refused("the run's base is not a commit id".to_owned()));
@@ -267,8 +290,11 @@ impl DeliveryStore {
                 &remote.url,
                 base,
             ];
-            // Whether it arrived is checked below: a server need not serve a commit that no branch names.
-            let _ = self.reach(&args, remote).await;
+            match self.reach(&args, remote).await {
+                Err(RemoteError::Unreachable(why)) => return Err(DeliverStop::Service(why)),
+                // Whether it arrived is checked below: a server need not serve a commit that no branch names.
+                Ok(_) | Err(RemoteError::Environment(_)) => {}
+            }
         }
         match self.has(&tree).await? {
             true => Ok(()),

@@ -225,7 +225,11 @@ mod tests {
         );
         let protected = end(None, false, undone("protected_path", true)).unwrap();
         assert!(protected.starts_with("protected_path: "), "{protected}");
-        assert_eq!(end(None, true, undone("protected_path", true)), None, "the check has failed");
+        assert_eq!(
+            end(None, true, undone("protected_path", true)),
+            None,
+            "the check has failed"
+        );
         assert_eq!(end(None, true, undone("deny_rule", true)), None, "the check has failed");
         assert!(end(None, true, undone("deny_rule", false)).is_some());
         assert_eq!(

@@ -226,7 +226,9 @@ fn an_expectation_of_every_step_replaces_that_of_the_recipe() {
         let recipe = format!("version: 1\nname: r\nexpect: change\nsteps: [{{ id: one, {own}prompt: go }}]\n");
         let world = World::repo(&[("a.txt", "one\n")]);
         let replies: Vec<Value> = (0..9).map(|n| says(&format!("nothing to do {n}"))).collect();
-        world.recipe(&recipe, &script(&replies), &open_policy(&[]), &[]).exits(code);
+        world
+            .recipe(&recipe, &script(&replies), &open_policy(&[]), &[])
+            .exits(code);
     }
 }
 

@@ -27,7 +27,7 @@ use crate::cli::args::{
 };
 use crate::cli::environment;
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, github, inputs as texts, out, variables};
+use crate::cli::{exit, github, inputs as texts, out, signals, variables};
 use crate::diag::{self, Diagnostic, FileKind, Shape, SourceFiles, Span, Spanned, YamlNode};
 use crate::journal::{artefacts, chain_key, place, store as journal_store};
 use crate::net::objects::{self, ObjectError, Objects};
@@ -43,14 +43,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Length limit of the parameters in a line of a dry run.
 const MAX_PARAMS: usize = 120;
 /// Time limit for a command that lists targets.
 const LIST_TIME: Duration = Duration::from_secs(600);
-/// SIGXFSZ. With a handler, exceeding the file size limit is a write error and does not kill the process.
-const FILE_SIZE: i32 = 25;
 
 impl From<BatchError> for Refusal {
     fn from(error: BatchError) -> Self {
@@ -455,7 +452,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         catch_up(store, &dir, &plan, &mut record, args.changed).await?;
     }
     // From here on a call that is ended by a signal has its outputs.
-    watch(sender)?;
+    signals::all(sender)?;
     let jobs = supervisor::ready(&mut call, &record.state).await;
     can_ask(&models, &jobs)?;
     accept(&dir, &plan, &record.state, args.changed)?;
@@ -851,29 +848,6 @@ fn refuse_changed(
     }
     text.push_str("help: accept it with --changed (results of jobs with the same name and digest are kept), or name another --out");
     Err(Refusal::Invalid(text))
-}
-
-/// Forwards signals to the supervisor.
-fn watch(sender: tokio::sync::mpsc::UnboundedSender<i32>) -> Result<(), Refusal> {
-    let said = |error: std::io::Error| Refusal::Environment(format!("signals cannot be watched: {error}"));
-    let mut term = signal(SignalKind::terminate()).map_err(said)?;
-    let mut int = signal(SignalKind::interrupt()).map_err(said)?;
-    let mut hup = signal(SignalKind::hangup()).map_err(said)?;
-    let file_size = signal(SignalKind::from_raw(FILE_SIZE)).map_err(said)?;
-    tokio::spawn(async move {
-        let _kept = file_size;
-        loop {
-            let number = tokio::select! {
-                _ = term.recv() => 15,
-                _ = int.recv() => 2,
-                _ = hup.recv() => 1,
-            };
-            if sender.send(number).is_err() {
-                return;
-            }
-        }
-    });
-    Ok(())
 }
 
 fn seal(dir: &Path, record: &BatchRecord, result: &BatchResult, jobs: &[JobReport]) -> Result<(), Refusal> {

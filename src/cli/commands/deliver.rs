@@ -12,7 +12,7 @@ use crate::cli::inputs;
 use crate::cli::outputs;
 use crate::cli::policy_sources::{self, Policies};
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, out, verify};
+use crate::cli::{exit, out, signals, verify};
 use crate::deliver::address::RemoteAddress;
 use crate::deliver::batch::{self, BatchRun};
 use crate::deliver::deliverable::Deliverable;
@@ -32,6 +32,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// Limit of names in the line about jobs that are left out.
@@ -66,6 +67,8 @@ struct Call<'a> {
     /// Policies from `--policy`, if given.
     policies: Option<PolicySet>,
     token: Option<SecretString>,
+    /// Id of the run that is being delivered.
+    current: Mutex<String>,
 }
 
 /// Delivers one run or the runs of a batch, and prints a line for each.
@@ -88,6 +91,7 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
             "--out -: write /dev/stdout for the standard output, or ./- for a file of this name".to_owned(),
         ));
     }
+    warn_of_unused(args, target);
     let token = target
         .token_variables()
         .iter()
@@ -112,6 +116,7 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         patience: Patience::new(Duration::from_millis(args.max_wall), Duration::from_millis(args.pace)),
         policies,
         token: token.map(SecretString::from),
+        current: Mutex::default(),
     };
     let (runs, dir) = match batch {
         Some((runs, dir)) => (runs, Some(dir)),
@@ -131,10 +136,24 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     };
     let mut code = exit::PASSED;
     let mut counts: BTreeMap<DeliverOutcome, usize> = BTreeMap::new();
+    let mut caught = signals::first()?;
+    let mut ended_by: Option<i32> = None;
     for asked in runs {
-        let mut done = match asked {
-            Ok(asked) => call.one(&asked, log.as_mut()).await?,
-            Err(done) => *done,
+        ended_by = ended_by.or_else(|| caught.try_recv().ok());
+        let mut done = match (asked, ended_by) {
+            (Ok(asked), None) => {
+                let delivery = call.one(&asked, log.as_mut());
+                tokio::select! {
+                    done = delivery => done?,
+                    // What is half done in the local repository comes to its end.
+                    Some(number) = caught.recv(), if !is_local(target) => {
+                        ended_by = Some(number);
+                        call.cancelled(&asked, number)
+                    }
+                }
+            }
+            (Ok(asked), Some(number)) => not_begun(&asked, number),
+            (Err(done), _) => *done,
         };
         done.dry_run = args.dry_run;
         print(args, target, &done)?;
@@ -142,6 +161,10 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         *counts
             .entry(done.outcome.unwrap_or(DeliverOutcome::Failed))
             .or_default() += 1;
+    }
+    // A terminal sends its signal to git too, which may have ended first.
+    if code != exit::PASSED {
+        ended_by = ended_by.or_else(|| caught.try_recv().ok());
     }
     if dir.is_some() {
         let all: Vec<String> = counts
@@ -158,7 +181,60 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
             false => format!("delivered: {all}"),
         });
     }
-    Ok(code)
+    Ok(match ended_by {
+        Some(number) => exit::stronger(code, u8::try_from(128 + number).unwrap_or(exit::ENVIRONMENT)),
+        None => code,
+    })
+}
+
+/// Whether the target is on this machine, so that a delivery waits for no service.
+fn is_local(target: DeliverTarget) -> bool {
+    matches!(target, DeliverTarget::Branch | DeliverTarget::Mbox)
+}
+
+/// Warns of flags that have no effect with this target.
+fn warn_of_unused(args: &DeliverArgs, target: DeliverTarget) {
+    let (no_request, no_remote) = (!target.is_forge(), is_local(target));
+    let flags = [
+        ("--max-open", args.max_open.is_some() && no_request),
+        ("--label", !args.label.is_empty() && no_request),
+        ("--reviewer", !args.reviewer.is_empty() && no_request),
+        ("--draft", args.draft && no_request),
+        ("--api-url", args.api_url.is_some() && no_request),
+        ("--into", args.into.is_some() && no_remote),
+        ("--remote", args.remote.is_some() && no_remote),
+    ];
+    let unused: Vec<&str> = flags
+        .into_iter()
+        .filter(|(_, unused)| *unused)
+        .map(|(flag, _)| flag)
+        .collect();
+    if !unused.is_empty() {
+        out::stderr(&format!(
+            "warning[unused_flag]: no effect with `--to {}`: {}",
+            target.as_str(),
+            unused.join(", ")
+        ));
+    }
+}
+
+/// The outcome of a run whose delivery a signal prevented.
+fn not_begun(asked: &Asked, number: i32) -> Delivered {
+    Delivered {
+        job: asked.of_batch.as_ref().map(|run| run.job.name.clone()),
+        outcome: Some(DeliverOutcome::Failed),
+        fault: DeliverFault::Environment,
+        reason: format!("{} ended the command before this delivery began", signal_name(number)),
+        ..Delivered::default()
+    }
+}
+
+fn signal_name(number: i32) -> &'static str {
+    match number {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        _ => "SIGTERM",
+    }
 }
 
 type AskedRuns = Vec<Result<Asked, Box<Delivered>>>;
@@ -277,8 +353,21 @@ fn code_of(fault: DeliverFault) -> u8 {
 }
 
 impl Call<'_> {
+    /// The outcome of the run whose delivery a signal ended.
+    fn cancelled(&self, asked: &Asked, number: i32) -> Delivered {
+        let name = signal_name(number);
+        Delivered {
+            run: self.current.lock().map(|run| run.clone()).unwrap_or_default(),
+            reason: format!("{name} ended the command during this delivery; the next one goes on from what is there"),
+            ..not_begun(asked, number)
+        }
+    }
+
     /// Delivers one run. An error ends the command only if it concerns all runs.
     async fn one(&self, asked: &Asked, log: Option<&mut (DeliveryLog, Vec<Value>)>) -> Result<Delivered, Refusal> {
+        if let Ok(mut current) = self.current.lock() {
+            current.clear();
+        }
         let job = asked.of_batch.as_ref().map(|run| run.job.name.clone());
         let stopped = |run: &str, stop: &DeliverStop| {
             let (outcome, fault) = stop.ends();
@@ -303,6 +392,9 @@ impl Call<'_> {
         };
         let journal = verified.journal;
         let run = journal.run().map(ToString::to_string).unwrap_or_default();
+        if let Ok(mut current) = self.current.lock() {
+            current.clone_from(&run);
+        }
         if !verified.problems.is_empty() {
             let why = format!(
                 "the run directory is not as the run left it: {}",
@@ -392,6 +484,7 @@ impl Call<'_> {
             }
         };
         let log = log.map(|(log, earlier)| (log, earlier.as_slice()));
+        self.patience.begin();
         Ok(flow::deliver(&of, &settings, log).await)
     }
 

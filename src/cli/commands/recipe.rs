@@ -102,7 +102,10 @@ async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal
             origin.read_beside(&parsed, &trust, here, &mut found).await?;
             found.extend(foresee::problems(&parsed, workspace));
             if let Some((name, place)) = origin.settings_within(&parsed, here) {
-                let message = format!("`tools.settings` lies in the workspace's repository ({})", place.display());
+                let message = format!(
+                    "`tools.settings` lies in the workspace's repository ({})",
+                    place.display()
+                );
                 let problem = Diagnostic::warning("settings-in-workspace", name.span, message);
                 let help = "whoever may change the workspace decides which servers and commands it starts, so the recipe is not \
                             trusted: name a file outside the repository";

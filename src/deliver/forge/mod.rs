@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::time::{Duration, Instant, SystemTime};
 use tokio_util::sync::CancellationToken;
 
-/// Time limit of one request.
+/// Time limit of one request; less when `--max-wall` leaves less.
 const REQUEST: Duration = Duration::from_secs(60);
 /// Size limit of a response, in bytes.
 const ANSWER: usize = 32 << 20;
@@ -169,6 +169,15 @@ pub enum Opening {
     Nothing,
 }
 
+/// The result of setting labels and reviewers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dressing {
+    /// What could not be set; the request exists nevertheless.
+    pub problems: Vec<String>,
+    /// Whether the service failed, so that a later delivery can set the rest.
+    pub unfinished: bool,
+}
+
 /// The failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Refusal {
@@ -302,49 +311,63 @@ impl<'a> Forge<'a> {
     /// # Errors
     /// As [`Forge::facts`].
     pub async fn update(&self, route: &Route, now: &ChangeRequest, draft: &Draft) -> Result<(), DeliverStop> {
-        // Sending the same text twice has the same effect, so this may be retried.
         let call = self.dialect.update(route, now, draft);
-        let mut failed = 0;
-        loop {
-            match self.call(&call).await {
-                Ok(_) => return Ok(()),
-                Err(Refusal::Unknown(why)) => {
-                    failed += 1;
-                    self.patience.before_retry(failed, None, &why).await?;
-                }
-                Err(other) => return Err(self.stopped(other)),
-            }
-        }
+        self.again(&call).await.map_err(|refusal| self.stopped(refusal))
     }
 
-    /// Sets labels and reviewers of a new request. Returns what could not be set; the request exists nevertheless.
-    pub async fn dress(&self, route: &Route, number: u64, draft: &Draft) -> Vec<String> {
+    /// Sets labels and reviewers of a request.
+    pub async fn dress(&self, route: &Route, number: u64, draft: &Draft) -> Dressing {
+        let mut dressing = Dressing::default();
         if draft.labels.is_empty() && draft.reviewers.is_empty() {
-            return Vec::new();
+            return dressing;
         }
-        let mut problems = Vec::new();
         let mut found = Vec::new();
         for call in self.dialect.lookups(route, draft) {
             match self.all_pages(&call).await {
                 Ok(answer) => found.push(answer),
                 Err(other) => {
-                    problems.push(self.stopped(other).to_string());
+                    self.left_undone(&mut dressing, other);
                     found.push(Value::Null);
                 }
             }
         }
         let unknown = self.dialect.unknown(draft, &found);
-        problems.extend(
+        dressing.problems.extend(
             unknown
                 .into_iter()
                 .map(|name| format!("the forge does not know `{name}`")),
         );
         for call in self.dialect.after(route, number, draft, &found) {
-            if let Err(other) = self.call(&call).await {
-                problems.push(self.stopped(other).to_string());
+            if let Err(other) = self.again(&call).await {
+                self.left_undone(&mut dressing, other);
             }
         }
-        problems
+        dressing
+    }
+
+    fn left_undone(&self, dressing: &mut Dressing, refusal: Refusal) {
+        let stop = self.stopped(refusal);
+        dressing.unfinished |= matches!(stop, DeliverStop::Service(_));
+        dressing.problems.push(stop.to_string());
+    }
+
+    /// A call that changes something and has the same effect when it is sent twice, so that it is retried also when it
+    /// is unknown whether it took effect.
+    async fn again(&self, call: &ApiCall) -> Result<(), Refusal> {
+        let mut failed = 0;
+        loop {
+            match self.call(call).await {
+                Ok(_) => return Ok(()),
+                Err(Refusal::Unknown(why)) => {
+                    failed += 1;
+                    self.patience
+                        .before_retry(failed, None, &why)
+                        .await
+                        .map_err(Refusal::Stop)?;
+                }
+                Err(other) => return Err(other),
+            }
+        }
     }
 
     /// The response to a call that reads; of a list, all pages as one list.
@@ -402,16 +425,26 @@ impl<'a> Forge<'a> {
             if !question {
                 self.patience.before_change().await;
             }
-            let (why, asked, certain) = match self.send(call, &url).await {
-                Ok((mut answer, until)) => match self.judge(&mut answer, until).await {
-                    Judged::Good(value, next) => return Ok((value, next)),
-                    Judged::Status(status, message) => return Err(Refusal::Status(status, message)),
-                    Judged::Wait(asked, why) => (why, asked, true),
-                    Judged::Ill(why) => (why, None, question),
-                },
+            let limit = self.patience.limit(REQUEST, &self.base).map_err(Refusal::Stop)?;
+            let began = Instant::now();
+            let sent = match self.send(call, &url, began + limit).await {
+                Ok((mut answer, until)) => Ok(self.judge(&mut answer, until).await),
+                Err(trouble) => Err(trouble),
+            };
+            let answered = matches!(sent, Ok(Judged::Good(..) | Judged::Status(..)));
+            self.patience.charge(began.elapsed(), !answered);
+            let (why, asked, certain) = match sent {
+                Ok(Judged::Good(value, next)) => return Ok((value, next)),
+                Ok(Judged::Status(status, message)) => return Err(Refusal::Status(status, message)),
+                Ok(Judged::Wait(asked, why)) => (why, asked, true),
+                Ok(Judged::Ill(why)) => (why, None, question),
                 Err(HttpError::Connect(why)) => (format!("{}: cannot connect: {why}", self.base), None, true),
                 Err(HttpError::Unusable(why)) => {
                     return Err(Refusal::Stop(DeliverStop::Environment(format!("{}: {why}", self.base))));
+                }
+                Err(HttpError::Ended(_)) => {
+                    let told = format!("{}: no response within {:.1} s", self.base, limit.as_secs_f64());
+                    (told, None, question)
                 }
                 Err(trouble) => (format!("{}: {trouble}", self.base), None, question),
             };
@@ -426,13 +459,12 @@ impl<'a> Forge<'a> {
         }
     }
 
-    async fn send(&self, call: &ApiCall, url: &str) -> Result<(ResponseHead, Instant), HttpError> {
+    async fn send(&self, call: &ApiCall, url: &str, deadline: Instant) -> Result<(ResponseHead, Instant), HttpError> {
         let (name, before) = self.dialect.token_header();
         let mut headers = vec![RequestHeader::Secret(name, before, &self.token)];
         let fixed = self.dialect.headers().iter();
         headers.extend(fixed.map(|(name, value)| RequestHeader::Plain(name, value)));
         let body = call.body.as_ref().map(|body| body.to_string().into_bytes());
-        let deadline = Instant::now() + REQUEST;
         let until = Until {
             deadline,
             cancel: &self.cancel,

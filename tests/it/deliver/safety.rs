@@ -3,12 +3,13 @@
 
 use super::scenes::{BRANCH, Delivery, RECIPE, Scene, bare, copy, named, run, template};
 use super::server::{Failure, TOKEN, Wire, tip};
-use crate::harness::{Done, World, have, says, writes};
+use crate::harness::{Done, World, have, says, until, writes};
 use base64::Engine as _;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// All that is secret, in every form in which it is sent.
 fn secrets() -> Vec<String> {
@@ -377,6 +378,94 @@ fn a_delivery_that_is_killed_after_the_opening_sets_the_labels() {
     assert_eq!(scene.forge.state().pulls[0].labels, ["bot"]);
     scene.deliver("a", &[]).ends("unchanged", 0);
     assert_eq!(scene.forge.state().pulls.len(), 1);
+}
+
+#[test]
+fn labels_that_the_service_did_not_take_are_set_by_the_next_delivery() {
+    for wire in [Wire::Github, Wire::Forgejo] {
+        let scene = Scene::new(wire);
+        scene.forge.state().known_labels = vec!["bot".to_owned()];
+        let failure = |times: usize, status: u16, headers: &'static [(&'static str, &'static str)]| Failure {
+            of: "POST /labels",
+            times,
+            status,
+            headers,
+            body: "{\"message\":\"no\"}",
+            after: false,
+        };
+        // The first failure is followed by another attempt; then the service asks for a longer wait than is allowed.
+        scene.forge.state().failures = vec![failure(1, 503, &[]), failure(2, 429, &[("Retry-After", "3600")])];
+        let done = scene.deliver("a", &[]).ends("opened", 0);
+        assert!(done.reason().contains("429"), "{}", done.reason());
+        let asked = || {
+            let state = scene.forge.state();
+            let labels = state.calls.iter().filter(|call| call.path.ends_with("/labels"));
+            labels.filter(|call| call.method == "POST").count()
+        };
+        assert_eq!(asked(), 2);
+        assert!(scene.forge.state().pulls[0].labels.is_empty());
+        // It stays known until it is done.
+        let done = scene.deliver("a", &[]).ends("unchanged", 0);
+        assert!(done.reason().contains("429"), "{}", done.reason());
+        let done = scene.deliver("a", &[]).ends("unchanged", 0);
+        assert!(done.reason().contains("labels"), "{}", done.reason());
+        assert_eq!(scene.forge.state().pulls[0].labels.len(), 1);
+        // After that nobody asks again.
+        let done = scene.deliver("a", &[]).ends("unchanged", 0);
+        assert_eq!((done.reason(), asked()), ("", 4));
+    }
+}
+
+/// A server that takes connections and says nothing.
+fn silent() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+#[test]
+fn a_server_that_says_nothing_takes_no_longer_than_the_limit() {
+    let scene = Scene::new(Wire::Github);
+    let (_listener, url) = silent();
+    let silent_git = format!("{url}/o/n.git");
+    let git = scene
+        .forge
+        .remote("o/n")
+        .replace("http://", &format!("http://me:{TOKEN}@"));
+    for more in [
+        &["--to", "push", "--remote", silent_git.as_str()][..],
+        &["--to", "github", "--remote", git.as_str(), "--api-url", url.as_str()][..],
+    ] {
+        let began = Instant::now();
+        let done = scene
+            .deliver("a", &[more, &["--max-wall", "1s"]].concat())
+            .ends("failed", 7);
+        assert!(done.reason().contains("--max-wall (1 s)"), "{}", done.reason());
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn a_signal_ends_a_delivery_with_its_line() {
+    let scene = Scene::new(Wire::Github);
+    let (listener, url) = silent();
+    let remote = format!("{url}/o/n.git");
+    let child = scene
+        .command("a", &["--to", "push", "--remote", &remote])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let connection = std::cell::OnceCell::new();
+    until("git asks the server", || {
+        listener.accept().is_ok_and(|(peer, _)| connection.set(peer).is_ok())
+    });
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let done = Delivery::of(Done::of(child.wait_with_output().unwrap())).ends("failed", 143);
+    assert!(done.reason().contains("SIGTERM"), "{}", done.reason());
+    assert!(!done.line["run"].as_str().unwrap().is_empty(), "{}", done.line);
 }
 
 #[test]

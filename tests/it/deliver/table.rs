@@ -99,7 +99,11 @@ const CASES: &[(&str, &[Step])] = &[
             Pushes(1),
             Deliver("b", &[], "opened", 0),
             Pulls(2, 1),
-            Deliver("a", &[], "updated", 0),
+            // Not through the request with the other patch either.
+            Deliver("a", &[], "closed_by_person", 0),
+            Pulls(2, 1),
+            Pushes(2),
+            Line("fixed by b"),
         ],
     ),
     (

@@ -395,6 +395,25 @@ fn what_is_not_delivered() {
 }
 
 #[test]
+fn flags_without_an_effect_are_named_and_a_wrong_base_is_refused() {
+    let ground = Ground::edited();
+    for base in ["", "refs/heads/", "a b"] {
+        let done = ground.deliver(&["--to", "branch", "--base", base]);
+        assert_eq!(done.done.code, 2, "{base}: {}", done.done.stderr);
+        assert!(
+            done.done.stderr.contains("the name of a branch"),
+            "{}",
+            done.done.stderr
+        );
+    }
+    let done = ground
+        .deliver(&["--to", "branch", "--max-open", "2", "--label", "x", "--base", "main"])
+        .ends("opened", 0);
+    let warning = "warning[unused_flag]: no effect with `--to branch`: --max-open, --label\n";
+    assert!(done.done.stderr.contains(warning), "{}", done.done.stderr);
+}
+
+#[test]
 fn a_dirty_tree_is_delivered_only_where_its_patch_applies() {
     let world = World::repo(&[("a.txt", "one\ntwo\nthree\n"), ("b.txt", "b\n")]);
     world.file("a.txt", "one\nTWO, not committed\nthree\n");
