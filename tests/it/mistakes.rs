@@ -422,7 +422,7 @@ fn what_is_to_be_typed_is_quoted() {
     ]);
     let told = world.call(&["init", "sp ace"]).exits(0).stdout;
     assert!(
-        told.contains("overnight run 'sp ace/ci/fix-tests.yaml' --policy 'sp ace/ci/overnight-policy.yaml'"),
+        told.contains("overnight -C 'sp ace' run ci/fix-tests.yaml --policy ci/overnight-policy.yaml"),
         "{told}"
     );
     let model = model(&world, &[says("done")]);
