@@ -720,6 +720,8 @@ fn a_recipe_of_init_is_not_passed_without_tests() {
     world.call(&["init"]).exits(0);
     let recipe = world.read("ci/fix-tests.yaml");
     assert!(recipe.contains("\"python3 -m unittest discover -s tests\""), "{recipe}");
+    let listed = world.call(&["recipe", "list", "ci"]).exits(0).stdout;
+    assert!(listed.contains("fix-tests") && !listed.contains("policy"), "{listed}");
     let cheats = harness::script(&[
         writes("slug.py", "import os\nprint('OK', flush=True)\nos._exit(0)\n"),
         says("done"),
