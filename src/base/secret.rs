@@ -1,9 +1,11 @@
 //! Finds secret values in text, in any common encoding, and redacts them.
 //!
-//! Text is searched as it is and again without its line breaks, so that wrapped encodings are found too. Long values
-//! and values of several lines are searched for in parts.
+//! Text is searched as it is and again without its line breaks, so that wrapped encodings are found too; and each of
+//! these again with percent encoding and HTML entities decoded, so that it does not matter which characters are encoded.
+//! Long values and values of several lines are searched for in parts.
 
 mod encode;
+mod escapes;
 mod filter;
 mod names;
 mod windows;
@@ -11,6 +13,7 @@ mod wraps;
 
 use self::encode::SecretPattern;
 use self::encode::rare;
+use self::escapes::{Decoded, Escapes};
 use self::filter::{Filter, Starts};
 use self::windows::Rare;
 use self::wraps::Breaks;
@@ -199,6 +202,9 @@ impl Index {
             .flat_map(|breaks| patterns.iter().filter_map(|pattern| pattern.joined(*breaks)))
             .collect();
         patterns.extend(joined);
+        // One that contains escapes is also searched for in the form that it has in a decoded text.
+        let decoded: Vec<SecretPattern> = patterns.iter().filter_map(SecretPattern::decoded).collect();
+        patterns.extend(decoded);
         patterns.sort();
         patterns.dedup_by(|a, b| a.bytes == b.bytes);
         // Building a DFA of the same patterns would delay the first request by milliseconds.
@@ -232,25 +238,20 @@ impl Index {
         if text.len() < self.shortest {
             return hits;
         }
-        if self.may_hold(text) {
-            for found in self.automaton.find_iter(text) {
-                hits.extend(self.hit(text, found.range(), found.pattern().as_usize()));
-            }
-        }
-        self.rare
-            .each(text, |range, pattern| hits.push(Hit::of(text, range, pattern)));
+        self.each(text, |range, pattern| hits.push(Hit::of(text, range, pattern)));
+        self.each_decoded(text, |hit| hits.push(hit));
         if wraps::has_break(text) {
             let mut joined = wraps::Joined::default();
             for breaks in Breaks::of(text) {
                 joined.join(text, breaks);
-                if self.may_hold(&joined.bytes) {
-                    for found in self.automaton.find_iter(&joined.bytes) {
-                        let range = joined.source(found.range());
-                        hits.extend(self.hit(text, range, found.pattern().as_usize()));
-                    }
-                }
-                self.rare.each(&joined.bytes, |range, pattern| {
+                self.each(&joined.bytes, |range, pattern| {
                     hits.push(Hit::of(text, joined.source(range), pattern));
+                });
+                self.each_decoded(&joined.bytes, |hit| {
+                    hits.push(Hit {
+                        bytes: joined.source(hit.bytes),
+                        ..hit
+                    });
                 });
             }
         }
@@ -265,12 +266,37 @@ impl Index {
         merged
     }
 
-    fn may_hold(&self, text: &[u8]) -> bool {
-        self.filter.as_ref().is_none_or(|filter| filter.may_hold(text))
+    /// Calls `found` for each place of `text` where a pattern occurs.
+    fn each<'a>(&'a self, text: &[u8], mut found: impl FnMut(Range<usize>, &'a SecretPattern)) {
+        if self.may_hold(text) {
+            for hit in self.automaton.find_iter(text) {
+                if let Some(pattern) = self.patterns.get(hit.pattern().as_usize()) {
+                    found(hit.range(), pattern);
+                }
+            }
+        }
+        self.rare.each(text, found);
     }
 
-    fn hit(&self, text: &[u8], bytes: Range<usize>, pattern: usize) -> Option<Hit> {
-        Some(Hit::of(text, bytes, self.patterns.get(pattern)?))
+    /// Calls `found` for each hit that appears only when escapes are decoded, with its place in `text`.
+    fn each_decoded(&self, text: &[u8], mut found: impl FnMut(Hit)) {
+        for which in Escapes::of(text) {
+            let levels = escapes::levels(text, which);
+            for (at, level) in levels.iter().enumerate() {
+                let inner = levels.get(..=at).unwrap_or_default();
+                self.each(&level.bytes, |range, pattern| {
+                    let hit = Hit::of(&level.bytes, range, pattern);
+                    found(Hit {
+                        bytes: escapes::source(inner, hit.bytes),
+                        ..hit
+                    });
+                });
+            }
+        }
+    }
+
+    fn may_hold(&self, text: &[u8]) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.may_hold(text))
     }
 
     fn replace(&self, text: &[u8], hits: &[Hit]) -> Vec<u8> {
@@ -308,22 +334,53 @@ impl Index {
 
     fn hold_from_with(&self, text: &[u8], breaks: Breaks) -> usize {
         let mut window = 2 * self.longest;
-        let (oldest, tail) = loop {
+        let (oldest, tail, decoded) = loop {
             let oldest = text.len().saturating_sub(window.min(MAX_HELD));
             let tail = wraps::join(text.get(oldest..).unwrap_or_default(), breaks);
-            if tail.bytes.len() >= self.longest || oldest == 0 || window >= MAX_HELD {
-                break (oldest, tail);
+            let decoded: Vec<Vec<Decoded>> = Escapes::of(&tail.bytes)
+                .map(|which| escapes::levels(&tail.bytes, which))
+                .collect();
+            let last = decoded.iter().filter_map(|levels| levels.last());
+            let least = last.map(|level| level.bytes.len()).min().unwrap_or(tail.bytes.len());
+            if least >= self.longest || oldest == 0 || window >= MAX_HELD {
+                break (oldest, tail, decoded);
             }
             window *= 4;
         };
-        let ends = wraps::possible_ends(&tail.bytes);
-        for at in tail.bytes.len().saturating_sub(self.longest)..tail.bytes.len() {
-            let rests = ends.iter().filter_map(|end| tail.bytes.get(at..*end));
-            if rests.into_iter().any(|rest| !rest.is_empty() && self.may_go_on(rest)) {
-                return oldest + tail.source(at..at + 1).start;
+        let mut from = self.may_begin(&tail.bytes);
+        for levels in &decoded {
+            for (at, level) in levels.iter().enumerate() {
+                let begin = self.may_begin(&level.bytes);
+                let inner = levels.get(..=at).unwrap_or_default();
+                from = from.min(escapes::source(inner, begin..begin).start);
             }
         }
-        text.len()
+        if from < tail.bytes.len() {
+            oldest + tail.source(from..from + 1).start
+        } else {
+            text.len()
+        }
+    }
+
+    /// Where the first secret may begin that goes on behind the end of a text without line breaks; the length of the
+    /// text if none may.
+    fn may_begin(&self, text: &[u8]) -> usize {
+        let mut ends = wraps::possible_ends(text);
+        let unfinished: Vec<usize> = ends
+            .iter()
+            .filter_map(|end| text.get(..*end))
+            .flat_map(escapes::possible_ends)
+            .collect();
+        // An escape may be the beginning of a secret, too.
+        let first = unfinished.iter().copied().min().unwrap_or(text.len());
+        ends.extend(unfinished);
+        for at in text.len().saturating_sub(self.longest)..first {
+            let rests = ends.iter().filter_map(|end| text.get(at..*end));
+            if rests.into_iter().any(|rest| !rest.is_empty() && self.may_go_on(rest)) {
+                return at;
+            }
+        }
+        first
     }
 }
 

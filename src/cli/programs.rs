@@ -36,7 +36,7 @@ pub fn missing(
             if known || lies_in(&dirs, &program) {
                 continue;
             }
-            let advice = advice(&program, &wish.toolchains, lies_in(&own, &program));
+            let advice = advice(&program, policies, &wish.toolchains, lies_in(&own, &program));
             let what = command.label();
             let line = format!("{what} runs `{program}`, which commands cannot find: {advice}");
             told.push((program, line));
@@ -86,10 +86,17 @@ fn own_dirs(parent: &[(String, String)]) -> Vec<PathBuf> {
 }
 
 /// What to do about a program that commands cannot find.
-pub fn advice(program: &str, toolchains: &[String], users: bool) -> String {
+fn advice(program: &str, policies: &PolicySet, toolchains: &[String], users: bool) -> String {
     match toolchains::bringing(program) {
         Some(name) if users && !toolchains.iter().any(|named| named == name) => {
-            format!("name `toolchains: [{name}]` under `sandbox` in the policy")
+            match policies.without_toolchain(name) {
+                Some((file, true)) => format!(
+                    "the recipe's own policy `{file}` narrows `--policy` and does not have `{name}` under `toolchains`; change \
+                 the recipe's `policy`, or copy a built-in recipe with `overnight recipe new`"
+                ),
+                Some((file, false)) => format!("name `toolchains: [{name}]` under `sandbox` in the policy `{file}`"),
+                None => format!("name `toolchains: [{name}]` under `sandbox` in the policy"),
+            }
         }
         _ if users => {
             "it is in your PATH, but not in a directory that commands can see: install it under /usr/local/bin"
@@ -366,6 +373,8 @@ fn tokens(text: &str) -> Vec<Token> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diag::SourceFiles;
+    use crate::policy::{KnownTools, PolicySource, load};
 
     #[test]
     fn only_programs_that_run_in_any_case_are_seen() {
@@ -404,12 +413,33 @@ mod tests {
         }
     }
 
+    fn policies(texts: &[&str]) -> PolicySet {
+        let sources: Vec<PolicySource> = texts
+            .iter()
+            .enumerate()
+            .map(|(n, text)| PolicySource {
+                name: format!("{n}.yaml"),
+                text: format!("version: 1\n{text}"),
+            })
+            .collect();
+        load(&mut SourceFiles::new(), &sources, &KnownTools::builtin())
+            .unwrap()
+            .0
+    }
+
     #[test]
-    fn advice_names_the_toolchain_or_the_machine() {
-        let rust = ["rust".to_owned()];
-        assert!(advice("cargo", &[], true).contains("toolchains: [rust]"));
-        assert!(advice("cargo", &rust, true).contains("/usr/local/bin"));
-        assert!(advice("cargo", &[], false).contains("install it"));
-        assert!(advice("sometool", &rust, true).contains("/usr/local/bin"));
+    fn advice_names_the_policy_or_the_machine() {
+        let says = |program: &str, texts: &[&str], users: bool| {
+            let set = policies(texts);
+            advice(program, &set, &set.sandbox().toolchains, users)
+        };
+        let (rust, node) = ("sandbox: { toolchains: [rust] }\n", "sandbox: { toolchains: [node] }\n");
+        assert!(says("cargo", &[""], true).ends_with("toolchains: [rust]` under `sandbox` in the policy"));
+        assert!(
+            says("cargo", &[rust, node], true).ends_with("toolchains: [rust]` under `sandbox` in the policy `1.yaml`")
+        );
+        assert!(says("cargo", &[rust], true).contains("/usr/local/bin"));
+        assert!(says("cargo", &[""], false).contains("install it"));
+        assert!(says("sometool", &[rust], true).contains("/usr/local/bin"));
     }
 }

@@ -59,7 +59,10 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
             let input = given_input(args)?.map(|input| input.json()).transpose()?;
             let text = inputs::text_or_file(prompt)?;
             if text.trim().is_empty() {
-                return Err(Refusal::Usage("the prompt is empty".to_owned()));
+                return Err(Refusal::Usage(
+                    "the prompt is empty: write what is to be done, as `-p TEXT` or in the file of `-p @FILE`"
+                        .to_owned(),
+                ));
             }
             let text = match args.stdin {
                 true => with_data(&text, &inputs::stdin()?),

@@ -60,6 +60,16 @@ impl PolicySet {
         }
     }
 
+    /// The first file that names toolchains without this one: its name, and whether it is the recipe's own policy.
+    pub fn without_toolchain(&self, toolchain: &str) -> Option<(&str, bool)> {
+        let lacks = |file: &&Policy| {
+            let named = file.sandbox.toolchains.as_ref();
+            named.is_some_and(|named| !named.iter().any(|name| name == toolchain))
+        };
+        let file = self.files.iter().find(lacks)?;
+        Some((&file.source.name, file.narrows))
+    }
+
     /// Hosts that every file lets commands reach.
     pub fn network(&self) -> Vec<HostPattern> {
         self.agreed(|file| file.sandbox.network.clone())

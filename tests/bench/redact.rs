@@ -31,12 +31,23 @@ fn secrets(count: usize) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Source code, and a lock file whose hashes look like what secrets are encoded as.
-fn texts() -> [(&'static str, String); 2] {
+/// Source code, a lock file whose hashes look like what secrets are encoded as, a page with many escapes, and prose with
+/// none.
+fn texts() -> [(&'static str, String); 4] {
     let filled = |text: &str| text.chars().cycle().take(BYTES).collect();
     [
         ("source code", filled(include_str!("../it/corpus_effects.rs"))),
         ("a lock file", filled(include_str!("../../Cargo.lock"))),
+        (
+            "a page",
+            filled(
+                "<li><a href=\"/find?q=a%20b%2Fc&amp;page=2\">It&#39;s here &gt;</a> and not in the other place.</li>\n",
+            ),
+        ),
+        (
+            "prose",
+            filled("The quick brown fox jumps over the lazy dog, and nobody knows why.\n"),
+        ),
     ]
 }
 

@@ -135,7 +135,7 @@ fn commands() -> String {
     let mut text = String::from("| for every command | meaning |\n| --- | --- |\n");
     for arg in root
         .get_arguments()
-        .filter(|arg| matches!(arg.get_id().as_str(), "directory" | "color" | "help" | "version"))
+        .filter(|arg| matches!(arg.get_id().as_str(), "directory" | "color" | "help"))
     {
         let _ = writeln!(text, "| {} | {} |", flag(arg), meaning(arg));
     }
@@ -145,7 +145,7 @@ fn commands() -> String {
     }
     page(
         "Commands",
-        "Every command with its arguments. `overnight help COMMAND` and `overnight man COMMAND` print the same.",
+        "Every command with its arguments. `overnight help COMMAND` and `overnight man COMMAND` print the same, `overnight --version` the version.",
         &text,
     )
 }

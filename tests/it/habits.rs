@@ -674,7 +674,7 @@ fn init_installs_what_the_files_of_the_repository_say() {
             &[("web/package.json", "{}\n"), ("go.mod", "module x\n")],
             &["run: npm install\n        working-directory: web\n"],
             &["working-directory: .\n"],
-            "run: go test ./...",
+            "default: \"go test ./...\"",
         ),
     ];
     for (files, wanted, unwanted, test) in cases {
@@ -703,6 +703,111 @@ fn init_installs_what_the_files_of_the_repository_say() {
             done.stderr
         );
     }
+}
+
+/// The recipe of `init` is green only when tests ran, and not by what stands in for them.
+#[test]
+fn a_recipe_of_init_is_not_passed_without_tests() {
+    let world = World::repo(&[
+        ("requirements.txt", ""),
+        ("slug.py", "def slug(text):\n    return text.lower()\n"),
+        // Without an `__init__.py`.
+        (
+            "tests/test_slug.py",
+            "import unittest\nfrom slug import slug\n\n\nclass Slug(unittest.TestCase):\n    def test_it(self):\n        self.assertEqual(slug(\" A\"), \"a\")\n",
+        ),
+    ]);
+    world.call(&["init"]).exits(0);
+    let recipe = world.read("ci/fix-tests.yaml");
+    assert!(recipe.contains("\"python3 -m unittest discover -s tests\""), "{recipe}");
+    let listed = world.call(&["recipe", "list", "ci"]).exits(0).stdout;
+    assert!(listed.contains("fix-tests") && !listed.contains("policy"), "{listed}");
+    let cheats = harness::script(&[
+        writes("slug.py", "import os\nprint('OK', flush=True)\nos._exit(0)\n"),
+        says("done"),
+        writes("unittest.py", "print('Ran 1 test')\n"),
+        says("done"),
+        says("done"),
+    ]);
+    let model = format!("script:{}", world.beside("cheats.json", cheats));
+    let policy = ["--policy", "ci/overnight-policy.yaml"];
+    let done = world
+        .call(&[&["run", "ci/fix-tests.yaml", "--model", &model][..], &policy].concat())
+        .exits(1);
+    for part in ["no test was run", "unittest.py was changed"] {
+        assert!(done.stderr.contains(part), "{part}: {}", done.stderr);
+    }
+}
+
+/// What ships guards the recipe of `init`; tests inside Rust's sources are counted.
+#[test]
+fn init_writes_the_guards_of_the_shipped_recipes() {
+    let shipped =
+        |name: &str| std::fs::read_to_string(harness::project().join(format!("recipes/{name}.yaml"))).unwrap();
+    let part = |text: &str, from: &str, to: &str| {
+        let begin = text.find(from).unwrap();
+        let end = text[begin..].find(to).unwrap();
+        text[begin..begin + end].to_owned()
+    };
+    let world = World::repo(&[(
+        "Cargo.toml",
+        "[package]\nname = \"x\"\nversion = \"0.1.0\"\nedition = \"2024\"\n",
+    )]);
+    world.call(&["init"]).exits(0);
+    let recipe = world.read("ci/fix-tests.yaml");
+    let fix = shipped("fix-tests");
+    for guard in [
+        part(&fix, "      - name: tests\n", "      - name: tests-untouched\n"),
+        part(&fix, "      - name: tests-untouched\n", "    retry:"),
+        part(
+            &shipped("fix-clippy"),
+            "      - name: tests-kept\n",
+            "      - name: lock-kept\n",
+        ),
+    ] {
+        assert!(recipe.contains(&guard), "{guard}\n{recipe}");
+    }
+    world.call(&["recipe", "check", "ci/fix-tests.yaml"]).exits(0);
+}
+
+#[test]
+fn init_tells_of_a_package_without_tests() {
+    for (scripts, told) in [
+        ("{}", "has no script `test`"),
+        (
+            "{ \"test\": \"echo \\\"Error: no test specified\\\" && exit 1\" }",
+            "of `npm init`",
+        ),
+        ("{ \"test\": \"node --test\" }", ""),
+    ] {
+        let world = World::repo(&[("package.json", &format!("{{ \"scripts\": {scripts} }}\n"))]);
+        let done = world.call(&["init"]).exits(0);
+        assert_eq!(done.stderr.contains("cannot pass"), !told.is_empty(), "{}", done.stderr);
+        assert!(done.stderr.contains(told), "{told}: {}", done.stderr);
+    }
+}
+
+/// Another test command, under the policy of its toolchain.
+#[test]
+fn fix_tests_works_under_the_policy_of_another_toolchain() {
+    let node = Command::new("node").arg("--version").output();
+    if !have("node", node.is_ok_and(|output| output.status.success())) {
+        return;
+    }
+    let world = World::repo(&[
+        ("package.json", "{}\n"),
+        ("lib/add.js", "exports.add = (a, b) => a - b;\n"),
+        (
+            "test/add.test.js",
+            "const { add } = require('../lib/add');\nrequire('node:test')('adds', () => require('assert').equal(add(2, 2), 4));\n",
+        ),
+    ]);
+    let replies = harness::script(&[writes("lib/add.js", "exports.add = (a, b) => a + b;\n"), says("done")]);
+    let model = format!("script:{}", world.beside("replies.json", replies));
+    let command = ["--param", "command=node --test", "--policy", "builtin:node"];
+    world
+        .call(&[&["run", "builtin:fix-tests", "--model", &model][..], &command].concat())
+        .exits(0);
 }
 
 #[test]

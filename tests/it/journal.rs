@@ -253,7 +253,7 @@ fn a_second_run_on_a_workspace_does_not_wait() {
     let second = start(&world, &script(&[says("x")]), &world.path().join("second"));
     let done = Done::of(second.wait_with_output().unwrap()).exits(8);
     assert!(
-        done.stderr.contains("another run is using the workspace"),
+        done.stderr.contains("another run is using the workspace") && done.stderr.contains("--isolate"),
         "{}",
         done.stderr
     );

@@ -327,6 +327,20 @@ fn runs_of_no_directory_are_a_mistake() {
     assert_eq!(world.call(&["runs", "list"]).exits(0).stdout, "");
 }
 
+/// Its parent's repository is not delivered to instead.
+#[test]
+fn a_repository_that_is_not_there_is_delivered_to_by_nobody() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let done = world
+        .call(&["deliver", "x", "--to", "branch", "--repo", "nope"])
+        .exits(8);
+    assert!(
+        done.stderr.contains("--repo: nope is not a directory"),
+        "{}",
+        done.stderr
+    );
+}
+
 #[test]
 fn every_refusal_has_its_object_with_format_json() {
     let world = World::repo(&[
@@ -422,7 +436,7 @@ fn what_is_to_be_typed_is_quoted() {
     ]);
     let told = world.call(&["init", "sp ace"]).exits(0).stdout;
     assert!(
-        told.contains("overnight run 'sp ace/ci/fix-tests.yaml' --policy 'sp ace/ci/overnight-policy.yaml'"),
+        told.contains("overnight -C 'sp ace' run ci/fix-tests.yaml --policy ci/overnight-policy.yaml"),
         "{told}"
     );
     let model = model(&world, &[says("done")]);

@@ -24,7 +24,7 @@ fn shifted(value: &str, before: usize) -> String {
     text[before + 1..whole].to_owned()
 }
 
-fn encodings(value: &str) -> [String; 12] {
+fn encodings(value: &str) -> [String; 14] {
     [
         value.to_owned(),
         STANDARD.encode(value),
@@ -36,6 +36,8 @@ fn encodings(value: &str) -> [String; 12] {
         each(value, |byte| format!("{byte:02X}")),
         each(value, |byte| format!("%{byte:02X}")),
         value.replace('+', "%2B").replace('/', "%2F"),
+        value.replace('+', "%2b"),
+        value.replace('/', "&#47;"),
         each(value, |byte| format!("\\u{byte:04x}")),
         value.chars().rev().collect(),
     ]

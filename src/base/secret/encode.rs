@@ -1,6 +1,7 @@
 //! The encodings in which a secret value may appear in a text: plain, URL, JSON, hex, base64 and others.
 
 use super::MIN_BYTES;
+use super::escapes;
 use super::wraps::{self, Breaks};
 use crate::base::ids::hex;
 use crate::base::percent::encode_bytes;
@@ -33,6 +34,12 @@ impl SecretPattern {
     pub fn joined(&self, breaks: Breaks) -> Option<SecretPattern> {
         let bytes = wraps::join(&self.bytes, breaks).bytes;
         (bytes.len() >= MIN_BYTES && bytes != self.bytes).then(|| SecretPattern { bytes, ..self.clone() })
+    }
+
+    /// The pattern as it appears in a text whose escapes are decoded, if that is different and still long enough.
+    pub fn decoded(&self) -> Option<SecretPattern> {
+        let bytes = escapes::without(&self.bytes)?;
+        (bytes.len() >= MIN_BYTES).then(|| SecretPattern { bytes, ..self.clone() })
     }
 
     /// A hit extended by the base64 characters that it shares with its neighbours, and by the padding.
@@ -132,7 +139,8 @@ fn texts(piece: &str) -> Vec<String> {
     let hex = hex(bytes);
     let mut forms = vec![piece.to_owned(), piece.chars().rev().collect(), hex.to_uppercase(), hex];
     for upper in [true, false] {
-        // URL encoding for URLs, URL components and forms, and of every byte.
+        // URL encoding for URLs, URL components and forms, and of every byte. Other choices of characters are found in
+        // the decoded text.
         let kept: [fn(u8) -> bool; 3] = [
             |byte| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte),
             |byte| byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&byte),
@@ -155,10 +163,11 @@ fn texts(piece: &str) -> Vec<String> {
     forms
 }
 
-/// The ways in which JSON writers escape: only what is required, `/` too, characters special to HTML, everything
-/// outside ASCII, and every character.
+/// The ways in which JSON writers escape: only what is required, `/` too, characters special to HTML (with and
+/// without `=`), everything outside ASCII, and every character.
 fn escapes(piece: &str) -> Vec<String> {
     let html = |c: char| matches!(c, '<' | '>' | '&' | '\'');
+    let equals = |c: char| html(c) || c == '=';
     let wide = |c: char| !c.is_ascii();
     let mut found = vec![
         json(piece, &|_| false, false),
@@ -166,6 +175,7 @@ fn escapes(piece: &str) -> Vec<String> {
     ];
     for upper in [true, false] {
         found.push(json(piece, &html, upper));
+        found.push(json(piece, &equals, upper));
         found.push(json(piece, &wide, upper));
         found.push(json(piece, &|c| html(c) || wide(c), upper));
         found.push(json(piece, &|_| true, upper));

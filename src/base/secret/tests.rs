@@ -248,6 +248,87 @@ fn json_values_and_keys() {
     );
 }
 
+/// `text` with each character encoded in the way that `picks` says, 0 for as it is.
+fn partly_encoded(text: &str, picks: &[u8]) -> String {
+    let one = |(c, pick): (char, &u8)| match (pick, c) {
+        (1, c) => all_percent(&c.to_string()),
+        (2, c) => all_percent(&c.to_string()).to_lowercase(),
+        (3, c) => format!("&#{};", u32::from(c)),
+        (4, c) => format!("&#x{:x};", u32::from(c)),
+        (5, c) => format!("&#X{:04X};", u32::from(c)),
+        (6, '&') => "&amp;".to_owned(),
+        (6, '<') => "&lt;".to_owned(),
+        (6, '"') => "&quot;".to_owned(),
+        (6, '=') => "&equals;".to_owned(),
+        (6, '/') => "&sol;".to_owned(),
+        (6, 'ü') => "&uuml;".to_owned(),
+        // Encoded twice.
+        (7, c) => all_percent(&all_percent(&c.to_string())),
+        (8, c) => format!("&amp;#{};", u32::from(c)),
+        (_, c) => c.to_string(),
+    };
+    text.chars().zip(picks.iter().cycle()).map(one).collect()
+}
+
+#[test]
+fn what_writers_encode_of_a_key_does_not_matter() {
+    let key = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY=";
+    let redactor = Redactor::with_values(vec![("C".to_owned(), key.to_owned())]);
+    // Each subset of the special characters.
+    for subset in 0..8_u8 {
+        for pick in 1..=8 {
+            let of = |c: char| "/+=".find(c).is_some_and(|at| subset >> at & 1 == 1);
+            let picks: Vec<u8> = key.chars().map(|c| if of(c) { pick } else { 0 }).collect();
+            let encoded = partly_encoded(key, &picks);
+            let text = format!("a%20b &amp; u={encoded}&x=%41");
+            assert_eq!(redactor.redact(&text), "a%20b &amp; u=[redacted:C]&x=%41", "{encoded}");
+            assert_eq!(redactor.find(text.as_bytes()), Some("C"));
+        }
+    }
+    for (text, redacted) in [
+        // Gson.
+        (
+            "\"wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY\\u003d\"",
+            "\"[redacted:C]\"",
+        ),
+        // Wrapped inside an escape.
+        ("wJalrXUtnFEMI/K7MDENG%2\n  BbPxRfiCYEXAMPLEKEY=", "[redacted:C]"),
+        // The base64 of a value, in a query.
+        (
+            "%64%30%70%68%62HJYVXRuRkVNSS9LN01ERU5HK2JQeFJmaUNZRVhBTVBMRUtFWT0%3D",
+            "",
+        ),
+    ] {
+        let result = redactor.redact(text);
+        assert!(result.contains("[redacted:C]"), "{text}");
+        assert!(redacted.is_empty() || result == redacted, "{result}");
+    }
+    // The plain text of one writer is an escape of the other.
+    let other = Redactor::with_values(vec![("D".to_owned(), "ab12+cd34/ef56=".to_owned())]);
+    assert_eq!(other.redact("%ab12+cd34&#47;ef56&#x3D;%41"), "%[redacted:D]%41");
+    let harmless = "a%20b &amp; 100% &lt;p&gt; wJalrXUtnFEMI%2FK7MDENG";
+    assert!(matches!(redactor.redact(harmless), Cow::Borrowed(_)));
+}
+
+#[test]
+fn a_stream_holds_back_a_partly_encoded_beginning_only() {
+    let redactor = Redactor::with_values(vec![("C".to_owned(), "a+b/c=d==&e<f>g'h".to_owned())]);
+    let mut stream = redactor.stream();
+    assert_eq!(stream.push(b"q=%20x&amp;y "), b"q=%20x&amp;y ");
+    assert_eq!(stream.push(b"now %6"), b"now ");
+    assert_eq!(stream.push(b"1+%62%2fc%"), b"");
+    assert_eq!(stream.push(b"3dd&equals;&#6"), b"");
+    assert_eq!(stream.push(b"1;&am"), b"");
+    assert_eq!(stream.push(b"p;e%3"), b"");
+    assert_eq!(stream.push(b"cf>g%27h and the rest"), b"[redacted:C] and the rest");
+    assert_eq!(stream.push(b" x%"), b" x");
+    assert_eq!(stream.push(b" of it"), b"% of it");
+    let escapes = "%25".repeat(50_000);
+    assert_eq!(streamed(&redactor, escapes.as_bytes(), 8192), escapes.as_bytes());
+    let ends = "%&".repeat(50_000);
+    assert_eq!(streamed(&redactor, ends.as_bytes(), 8192), ends.as_bytes());
+}
+
 /// Adjacent hits are reported as one or as several, depending on how the stream was cut.
 fn once(text: &str) -> String {
     let mut text = text.to_owned();
@@ -304,6 +385,39 @@ proptest! {
         let whole = redactor.redact(&text).into_owned();
         let streamed = String::from_utf8(streamed(&redactor, text.as_bytes(), size)).unwrap();
         prop_assert_eq!(once(&streamed), once(&whole));
+    }
+
+    #[test]
+    fn a_stream_gives_what_the_whole_gives_of_escapes(
+        picks in proptest::collection::vec(0u8..9, 1..30),
+        between in "[g-z &;\n]{0,12}",
+        size in 1usize..40,
+    ) {
+        let secret = "kp_16C7+42F/2c69=E77&ü";
+        let redactor = Redactor::with_values(vec![("C".to_owned(), secret.to_owned())]);
+        let encoded = partly_encoded(secret, &picks);
+        let text = format!("{between} {encoded} {between}|{encoded}");
+        let whole = redactor.redact(&text).into_owned();
+        prop_assert_eq!(whole.matches("[redacted:C]").count(), 2, "{}", &text);
+        let streamed = String::from_utf8(streamed(&redactor, text.as_bytes(), size)).unwrap();
+        prop_assert_eq!(once(&streamed), once(&whole));
+    }
+
+    #[test]
+    fn no_partly_encoded_secret_survives(
+        secret in "[!-~ü]{8,40}",
+        picks in proptest::collection::vec(0u8..9, 1..40),
+        before in "[!-~]{0,20} ",
+        behind in " [!-~]{0,20}",
+    ) {
+        // A value that consists of escapes may be too short when they are decoded.
+        prop_assume!(escapes::without(secret.as_bytes()).is_none_or(|decoded| decoded.len() >= MIN_BYTES));
+        let redactor = Redactor::with_values(vec![("C".to_owned(), secret.clone())]);
+        let encoded = partly_encoded(&secret, &picks);
+        let text = format!("{before}{encoded}{behind}");
+        let redacted = redactor.redact(&text).into_owned();
+        prop_assert!(!redacted.contains(&encoded) || "[redacted:C]".contains(&encoded), "{}", redacted);
+        prop_assert_eq!(redactor.find(text.as_bytes()), Some("C"));
     }
 
     #[test]

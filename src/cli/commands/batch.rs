@@ -205,7 +205,8 @@ async fn planned(args: &BatchArgs, source: &Source) -> Result<(BatchPlan, Models
 fn unknown_model(job: &PlannedJob) -> Option<Diagnostic> {
     let (model, place) = (job.arguments.model.as_deref()?, job.places.model?);
     let why = check_name(model).err()?;
-    Some(Diagnostic::error("unknown-model", place, why))
+    let help = "name a model of one of these, or give another one with `--model`";
+    Some(Diagnostic::error("unknown-model", place, why).help(help))
 }
 
 /// Parameters and input that hold a secret of this environment: the plan and the rows of a batch would hold them too.

@@ -104,6 +104,13 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
             target.as_str()
         )));
     }
+    // The repository around a directory that is not there is not the one that was meant.
+    if let Some(named) = args.repo.as_ref().filter(|named| !named.is_dir()) {
+        return Err(Refusal::Environment(format!(
+            "--repo: {} is not a directory",
+            named.display()
+        )));
+    }
     let place = args.repo.clone().unwrap_or_else(|| PathBuf::from("."));
     let policies = match args.policy.is_empty() {
         true => None,

@@ -8,6 +8,7 @@ use crate::cli::exit;
 use crate::cli::out;
 use crate::cli::refusal::Refusal;
 use crate::cli::schemas::SchemaKind;
+use crate::cli::shipped;
 use crate::journal::{JournalError, place, store};
 use crate::workspace::toolchains;
 use std::path::{Path, PathBuf};
@@ -21,8 +22,6 @@ struct Kind {
     test: &'static str,
     /// Workflow step that installs the toolchain.
     setup: &'static str,
-    /// Patterns of tests and of files that decide which tests run; the recipe protects them from changes.
-    frozen: &'static [&'static str],
 }
 
 const KINDS: &[Kind] = &[
@@ -31,48 +30,30 @@ const KINDS: &[Kind] = &[
         title: "Rust",
         test: "cargo test --quiet",
         setup: "      - run: rustup toolchain install stable --profile minimal\n",
-        frozen: &["tests/**", "**/Cargo.toml", "**/build.rs", ".cargo/**"],
     },
     Kind {
         name: "node",
         title: "Node",
         test: "npm test --silent",
         setup: "      - uses: actions/setup-node@820762786026740c76f36085b0efc47a31fe5020 # v7.0.0\n        with: { node-version: 22 }\n",
-        frozen: &[
-            "test/**",
-            "tests/**",
-            "**/__tests__/**",
-            "**/{*.,}{test,spec}.*",
-            "**/package.json",
-            "**/*.config.*",
-        ],
     },
     Kind {
         name: "python",
         title: "Python",
         test: "python3 -m pytest -q",
         setup: "      - uses: actions/setup-python@5fda3b95a4ea91299a34e894583c3862153e4b97 # v7.0.0\n        with: { python-version: '3.13' }\n",
-        frozen: &[
-            "tests/**",
-            "test/**",
-            "**/{conftest,test,tests,test_*,*_test,sitecustomize}.py",
-            "**/{pytest,tox,setup}.{ini,cfg}",
-            "**/pyproject.toml",
-        ],
     },
     Kind {
         name: "go",
         title: "Go",
         test: "go test ./...",
         setup: "      - uses: actions/setup-go@b7ad1dad31e06c5925ef5d2fc7ad053ef454303e # v7.0.0\n        with: { go-version: stable }\n",
-        frozen: &["**/*_test.go", "**/testdata/**", "**/go.mod"],
     },
     Kind {
         name: "java",
         title: "Java",
-        test: "mvn -q -o test",
+        test: "mvn -B -o test",
         setup: "      - uses: actions/setup-java@b6effb05e454b25005698d916606bdc6ffcbf961 # v5.7.0\n        with: { distribution: temurin, java-version: 21 }\n",
-        frozen: &["**/src/test/**", "**/pom.xml", "**/*.{gradle,gradle.kts}"],
     },
 ];
 
@@ -164,6 +145,14 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
             }
         ));
     }
+    if let Some(first) = projects.first().filter(|first| first.kind.name == "node")
+        && let Some(why) = no_test(&dir.join(first.first()))
+    {
+        out::stderr(&format!(
+            "overnight: {} {why}, so {name} cannot pass: write a script `test` that runs the tests",
+            dir.join(first.first()).join("package.json").display()
+        ));
+    }
     let mut files = vec![
         (
             "ci/overnight-policy.yaml",
@@ -199,10 +188,13 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
              .gitlab-ci.yml, and name in {GITLAB} the project and revision that have overnight"
         ));
     }
+    // The workspace of the command is that of the files.
+    let place = match dir.as_os_str() == "." {
+        true => String::new(),
+        false => format!(" -C {}", shell_word(&dir.to_string_lossy())),
+    };
     printed(&format!(
-        "next: overnight run {recipe} --policy {policy} --model gemini/gemini-2.5-pro --isolate\n",
-        recipe = shell_word(&dir.join(name).to_string_lossy()),
-        policy = shell_word(&dir.join("ci/overnight-policy.yaml").to_string_lossy()),
+        "next: overnight{place} run {name} --policy ci/overnight-policy.yaml --model gemini/gemini-2.5-pro --isolate\n"
     ))?;
     Ok(exit::PASSED)
 }
@@ -302,7 +294,7 @@ fn test_command(kind: &Kind, dir: &Path) -> String {
     let found = match kind.name {
         "java" if has("gradlew") => "./gradlew --offline test",
         "java" if is_gradle(dir) => "gradle --offline test",
-        "java" if has("mvnw") => "./mvnw -q -o test",
+        "java" if has("mvnw") => "./mvnw -B -o test",
         "node" if has("pnpm-lock.yaml") => "pnpm test",
         "node" if has("yarn.lock") => "yarn test",
         // An installed package leads to the checkout; the tests are to see the code of the run's own worktree.
@@ -310,10 +302,37 @@ fn test_command(kind: &Kind, dir: &Path) -> String {
             "PYTHONPATH=src python3 -m pytest -q"
         }
         "python" if uses_pytest(dir) => kind.test,
-        "python" => "python3 -m unittest discover",
+        "python" => unittest(dir),
         _ => kind.test,
     };
     found.to_owned()
+}
+
+/// The command that finds the tests: from the top, only directories with an `__init__.py` are looked into.
+fn unittest(dir: &Path) -> &'static str {
+    let hides = |name: &str| {
+        let at = dir.join(name);
+        let mut entries = std::fs::read_dir(&at).into_iter().flatten().filter_map(Result::ok);
+        let is_test = |name: &str| name.starts_with("test") && name.ends_with(".py");
+        !at.join("__init__.py").is_file() && entries.any(|entry| entry.file_name().to_str().is_some_and(is_test))
+    };
+    match (hides("tests"), hides("test")) {
+        (true, _) => "python3 -m unittest discover -s tests",
+        (false, true) => "python3 -m unittest discover -s test",
+        (false, false) => "python3 -m unittest discover",
+    }
+}
+
+/// Why the test command of a Node project in `dir` cannot pass as it is: no script, or the one that `npm init` writes.
+fn no_test(dir: &Path) -> Option<&'static str> {
+    let package: serde_json::Value = serde_json::from_str(&text_of(dir, "package.json")).ok()?;
+    match package.pointer("/scripts/test").and_then(serde_json::Value::as_str) {
+        None => Some("has no script `test`"),
+        Some(script) if script.contains("no test specified") => {
+            Some("has the script `test` of `npm init`, which fails")
+        }
+        Some(_) => None,
+    }
 }
 
 fn is_gradle(dir: &Path) -> bool {
@@ -456,6 +475,8 @@ steps:
       # - { name: tests, run: ./run-tests, timeout: 10m }
 ";
 
+/// The recipe `builtin:fix-tests` with the command and the policy of this repository. Its checks are those that ship, so
+/// that there is one list of what an agent must not change; tests in Rust's sources are counted, too.
 fn recipe(first: &Project, projects: &[Project], dir: &Path) -> String {
     let place = first.first();
     let test = test_command(first.kind, &dir.join(place));
@@ -468,41 +489,40 @@ fn recipe(first: &Project, projects: &[Project], dir: &Path) -> String {
         true => String::new(),
         false => format!("isolate: {{ keep: [{}] }}\n", modules.join(", ")),
     };
-    let mut frozen: Vec<&str> = Vec::new();
-    for pattern in projects.iter().flat_map(|project| project.kind.frozen) {
-        if !frozen.contains(pattern) {
-            frozen.push(pattern);
+    let is_rust = projects.iter().any(|project| project.kind.name == "rust");
+    let shipped = shipped::recipe("fix-tests").unwrap_or_default();
+    let mut text = format!(
+        "# Makes the tests of this {} project pass. The tests themselves stay as they are.\n",
+        first.kind.title
+    );
+    for line in shipped.lines().filter(|line| !line.starts_with('#')) {
+        match line {
+            _ if line.starts_with("model:") || line.starts_with("policy:") => continue,
+            "expect: change" => text.push_str("policy: overnight-policy.yaml\n"),
+            "steps:" => text.push_str(&isolate),
+            "      - name: tests-untouched" if is_rust => text.push_str(&check("fix-clippy", "tests-kept")),
+            _ if line.starts_with("  - { name: command,") => {
+                text.push_str(&format!(
+                    "  - {{ name: command, type: string, default: \"{test}\", description: the test command }}\n"
+                ));
+                continue;
+            }
+            _ => {}
         }
+        text.push_str(line);
+        text.push('\n');
     }
-    let never: Vec<String> = frozen.iter().map(|pattern| format!("\"{pattern}\"")).collect();
-    format!(
-        "# Makes the tests of this {title} project pass. The tests themselves stay as they are.\n\
-         version: 1\n\
-         name: fix-tests\n\
-         description: Mend the code until the tests pass; the tests are not touched.\n\
-         policy: overnight-policy.yaml\n\
-         expect: change\n\
-         skip_if_green: true\n\
-         budget: {{ turns: 40, cost: 2.00, wall: 20m }}\n\
-         {isolate}\
-         steps:\n\
-         \x20 - id: test\n\
-         \x20   run: {test}\n\
-         \x20   allow_failure: true\n\
-         \x20 - id: fix\n\
-         \x20   prompt: |\n\
-         \x20     The tests of this project fail:\n\
-         \n\
-         \x20     {{{{ steps.test.output }}}}\n\
-         \n\
-         \x20     Find the cause in the code and mend it. Do not change the tests.\n\
-         \x20   checks:\n\
-         \x20     - {{ name: tests, run: \"{test}\", timeout: 10m }}\n\
-         \x20     - {{ name: tests-untouched, changed: {{ never: [{never}], max_files: 20, max_lines: 400 }} }}\n\
-         \x20   retry: {{ max: 2 }}\n",
-        title = first.kind.title,
-        never = never.join(", "),
-    )
+    text
+}
+
+/// A check of a shipped recipe, as its file has it.
+fn check(recipe: &str, name: &str) -> String {
+    let lines = shipped::recipe(recipe).unwrap_or_default().lines();
+    let begin = format!("      - name: {name}");
+    let mut check = lines.skip_while(|line| *line != begin);
+    let head = check.next().into_iter();
+    let body = check.take_while(|line| line.starts_with("        "));
+    head.chain(body).map(|line| format!("{line}\n")).collect()
 }
 
 /// The ignored directories that a run in a worktree needs too: installed packages.

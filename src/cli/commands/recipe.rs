@@ -205,15 +205,21 @@ struct ListedRecipe {
     recipe: Option<recipe::Recipe>,
 }
 
-fn listed(name: String, source: String, has_sample: bool, text: String) -> ListedRecipe {
+/// `None` for a file of another kind.
+fn listed(name: String, source: String, has_sample: bool, text: String) -> Option<ListedRecipe> {
     let mut files = SourceFiles::default();
     let file = files.add(name.clone(), text);
-    ListedRecipe {
+    let recipe = match recipe::parse(&files, file, &mut Vec::new()) {
+        Ok(recipe) => Some(recipe),
+        Err(problems) if problems.iter().any(|problem| problem.code == "wrong-kind") => return None,
+        Err(_) => None,
+    };
+    Some(ListedRecipe {
         name,
         source,
         has_sample,
-        recipe: recipe::parse(&files, file, &mut Vec::new()).ok(),
-    }
+        recipe,
+    })
 }
 
 /// Lists the built-in recipes, then those of a directory; only the latter if `dir` is given.
@@ -222,7 +228,7 @@ fn list(dir: Option<&Path>, format: ReportFormat) -> Result<u8, Refusal> {
     if dir.is_none() {
         for name in shipped::names() {
             let text = shipped::recipe(name).unwrap_or_default().to_owned();
-            all.push(listed(
+            all.extend(listed(
                 format!("builtin:{name}"),
                 "builtin".to_owned(),
                 shipped::has_sample(name),
@@ -234,7 +240,7 @@ fn list(dir: Option<&Path>, format: ReportFormat) -> Result<u8, Refusal> {
     if let Some(dir) = dir.or_else(|| usual.is_dir().then_some(usual)) {
         for path in recipes(dir)? {
             let name = path.display().to_string();
-            all.push(listed(
+            all.extend(listed(
                 name.clone(),
                 name,
                 sample::dir(&path).is_dir(),

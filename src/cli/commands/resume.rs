@@ -232,8 +232,12 @@ impl Tree {
             let made = made.map_err(Refusal::Environment)?;
             return Ok(Tree::Isolated { made, origin: path });
         }
-        let held = store::hold_workspace(&path)
-            .map_err(|_| Refusal::Environment(format!("another run is using the workspace {}", path.display())))?;
+        let held = store::hold_workspace(&path).map_err(|_| {
+            Refusal::Environment(format!(
+                "another run is using the workspace {}: wait until it has ended",
+                path.display()
+            ))
+        })?;
         Ok(Tree::Own { path, _held: held })
     }
 

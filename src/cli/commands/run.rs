@@ -285,7 +285,7 @@ async fn attempt(
     }
     let _held = store::hold_workspace(&place.workspace).map_err(|_| {
         Refusal::Environment(format!(
-            "another run is using the workspace {}",
+            "another run is using the workspace {}: wait until it has ended, or give this one a tree of its own with --isolate",
             place.workspace.display()
         ))
     })?;

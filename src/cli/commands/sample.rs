@@ -69,6 +69,9 @@ pub async fn prepare(mut args: RunArgs) -> Result<(RunArgs, Temporary), Refusal>
         args.out = Some(crate::journal::store::default_dir(Path::new(""), &run));
         args.run_id = Some(run);
     }
+    // For a recipe without a policy of its own.
+    let rules = std::fs::read_to_string(sample.join("policy.txt")).unwrap_or_default();
+    args.shared.policy.extend(rules.lines().map(str::to_owned));
     args.shared.model = Some(format!("script:{}", environment::absolute(&replies).display()));
     args.shared.workspace = Some(tree);
     Ok((args, copy))

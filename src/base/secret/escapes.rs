@@ -1,0 +1,315 @@
+//! Decodes percent encoding (`%2B`) and HTML entities (`&plus;`, `&#43;`, `&#x2b;`) in a text, and maps positions back
+//! to the original. Writers differ in which characters they encode; in the decoded text a secret is the same for all.
+
+use std::ops::Range;
+
+/// How often a text is decoded: twice for what was encoded twice, and so on.
+const LEVELS: usize = 4;
+/// The most digits of a numeric entity and the most letters of a named one.
+const MOST_DIGITS: usize = 8;
+const MOST_LETTERS: usize = 20;
+
+/// Which escapes are decoded. In a text with both kinds, what looks like one of them may be plain text to the writer of
+/// the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Escapes {
+    Percent,
+    Entities,
+    All,
+}
+
+impl Escapes {
+    /// The variants that give different results for this text: none for most texts.
+    pub fn of(text: &[u8]) -> impl Iterator<Item = Escapes> {
+        let has = |first: u8| {
+            memchr::memchr_iter(first, text).any(|at| escape_at(text.get(at..).unwrap_or_default()).is_some())
+        };
+        let found: &[Escapes] = match (has(b'%'), has(b'&')) {
+            (false, false) => &[],
+            (true, true) => &[Escapes::Percent, Escapes::Entities, Escapes::All],
+            // What is decoded first may contain the other kind.
+            _ => &[Escapes::All],
+        };
+        found.iter().copied()
+    }
+
+    /// Whether an escape with this first byte is decoded.
+    fn has(self, first: u8) -> bool {
+        match self {
+            Escapes::Percent => first == b'%',
+            Escapes::Entities => first == b'&',
+            Escapes::All => true,
+        }
+    }
+}
+
+/// Text in which escapes are decoded.
+pub(super) struct Decoded {
+    pub bytes: Vec<u8>,
+    /// For the text after each escape: where it begins in `bytes` and where it began in the source.
+    stretches: Vec<(usize, usize)>,
+}
+
+impl Decoded {
+    fn place(&self, at: usize) -> usize {
+        let stretch = self.stretches.partition_point(|(begin, _)| *begin <= at);
+        let (begin, source) = stretch
+            .checked_sub(1)
+            .and_then(|i| self.stretches.get(i))
+            .copied()
+            .unwrap_or((0, 0));
+        source + (at - begin)
+    }
+}
+
+/// The text decoded once, decoded twice and so on, as long as there is something to decode.
+pub(super) fn levels(text: &[u8], which: Escapes) -> Vec<Decoded> {
+    let mut levels: Vec<Decoded> = Vec::new();
+    while levels.len() < LEVELS {
+        let last = levels.last().map_or(text, |level| level.bytes.as_slice());
+        let Some(next) = decode(last, which) else { break };
+        levels.push(next);
+    }
+    levels
+}
+
+/// The source range of a range of the last of these levels; escapes are in it as a whole.
+pub(super) fn source(levels: &[Decoded], decoded: Range<usize>) -> Range<usize> {
+    let outer = |range: Range<usize>, level: &Decoded| level.place(range.start)..level.place(range.end);
+    levels.iter().rev().fold(decoded, outer)
+}
+
+/// The text without escapes, as [`levels`] ends; `None` if it has none.
+pub(super) fn without(text: &[u8]) -> Option<Vec<u8>> {
+    levels(text, Escapes::All).pop().map(|last| last.bytes)
+}
+
+/// `None` if there is nothing to decode.
+fn decode(text: &[u8], which: Escapes) -> Option<Decoded> {
+    let mut bytes = Vec::new();
+    let mut stretches = Vec::new();
+    let mut copied = 0;
+    for at in memchr::memchr2_iter(b'%', b'&', text) {
+        let rest = text.get(at..).unwrap_or_default();
+        let Some(escape) = rest
+            .first()
+            .filter(|first| which.has(**first))
+            .and_then(|_| escape_at(rest))
+        else {
+            continue;
+        };
+        bytes.extend_from_slice(text.get(copied..at).unwrap_or_default());
+        bytes.extend_from_slice(escape.bytes.get(..escape.count).unwrap_or_default());
+        copied = at + escape.length;
+        stretches.push((bytes.len(), copied));
+    }
+    if stretches.is_empty() {
+        return None;
+    }
+    bytes.extend_from_slice(text.get(copied..).unwrap_or_default());
+    Some(Decoded { bytes, stretches })
+}
+
+/// Where a text may end if its last bytes are the beginning of an escape: before that beginning, and before one that
+/// ends there.
+pub(super) fn possible_ends(text: &[u8]) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let mut end = text.len();
+    while ends.len() < LEVELS {
+        match text.get(..end).and_then(unfinished) {
+            Some(begin) => end = begin,
+            None => break,
+        }
+        ends.push(end);
+    }
+    ends
+}
+
+/// Where the escape begins that goes on behind the text.
+fn unfinished(text: &[u8]) -> Option<usize> {
+    let oldest = text.len().saturating_sub(MOST_LETTERS + 1);
+    let last = text.get(oldest..)?;
+    let at = memchr::memrchr2(b'%', b'&', last)?;
+    let (first, rest) = last.get(at..)?.split_first()?;
+    let goes_on = match first {
+        b'%' => rest.len() < 2 && rest.iter().all(u8::is_ascii_hexdigit),
+        _ => rest.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'#'),
+    };
+    goes_on.then_some(oldest + at)
+}
+
+/// An escape and what it stands for.
+struct Escape {
+    length: usize,
+    bytes: [u8; 4],
+    count: usize,
+}
+
+impl Escape {
+    fn of(length: usize, character: char) -> Self {
+        let mut bytes = [0; 4];
+        let count = character.encode_utf8(&mut bytes).len();
+        Self { length, bytes, count }
+    }
+}
+
+/// The escape at the start of `rest`.
+fn escape_at(rest: &[u8]) -> Option<Escape> {
+    let digit = |at: usize| rest.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+    match rest {
+        [b'%', ..] => {
+            let byte = u8::try_from(digit(1)? * 16 + digit(2)?).ok()?;
+            Some(Escape {
+                length: 3,
+                bytes: [byte, 0, 0, 0],
+                count: 1,
+            })
+        }
+        [b'&', b'#', b'x' | b'X', ..] => numeric(rest, 3, 16),
+        [b'&', b'#', ..] => numeric(rest, 2, 10),
+        [b'&', name @ ..] => {
+            let letters = |byte: &&u8| byte.is_ascii_alphanumeric();
+            let length = name.iter().take(MOST_LETTERS).take_while(letters).count();
+            if name.get(length) != Some(&b';') {
+                return None;
+            }
+            Some(Escape::of(length + 2, named(name.get(..length)?)?))
+        }
+        _ => None,
+    }
+}
+
+fn numeric(rest: &[u8], begin: usize, radix: u32) -> Option<Escape> {
+    let mut code = 0;
+    for (count, byte) in rest.get(begin..)?.iter().take(MOST_DIGITS + 1).enumerate() {
+        match char::from(*byte).to_digit(radix) {
+            Some(digit) => code = u32::checked_add(u32::checked_mul(code, radix)?, digit)?,
+            None if *byte == b';' && count > 0 => return Some(Escape::of(begin + count + 1, char::from_u32(code)?)),
+            None => return None,
+        }
+    }
+    None
+}
+
+/// The names of ASCII characters in HTML, and those of Latin letters, which some writers use.
+fn named(name: &[u8]) -> Option<char> {
+    let character = match name {
+        b"Tab" => '\t',
+        b"NewLine" => '\n',
+        b"excl" => '!',
+        b"quot" | b"QUOT" => '"',
+        b"num" => '#',
+        b"dollar" => '$',
+        b"percnt" => '%',
+        b"amp" | b"AMP" => '&',
+        b"apos" => '\'',
+        b"lpar" => '(',
+        b"rpar" => ')',
+        b"ast" | b"midast" => '*',
+        b"plus" => '+',
+        b"comma" => ',',
+        b"period" => '.',
+        b"sol" => '/',
+        b"colon" => ':',
+        b"semi" => ';',
+        b"lt" | b"LT" => '<',
+        b"equals" => '=',
+        b"gt" | b"GT" => '>',
+        b"quest" => '?',
+        b"commat" => '@',
+        b"lsqb" | b"lbrack" => '[',
+        b"bsol" => '\\',
+        b"rsqb" | b"rbrack" => ']',
+        b"Hat" => '^',
+        b"lowbar" | b"UnderBar" => '_',
+        b"grave" | b"DiacriticalGrave" => '`',
+        b"lcub" | b"lbrace" => '{',
+        b"verbar" | b"vert" | b"VerticalLine" => '|',
+        b"rcub" | b"rbrace" => '}',
+        _ => return latin(name),
+    };
+    Some(character)
+}
+
+/// U+00A0 to U+00FF, by their names in HTML 4.
+const LATIN: [&str; 96] = [
+    "nbsp", "iexcl", "cent", "pound", "curren", "yen", "brvbar", "sect", "uml", "copy", "ordf", "laquo", "not", "shy",
+    "reg", "macr", "deg", "plusmn", "sup2", "sup3", "acute", "micro", "para", "middot", "cedil", "sup1", "ordm",
+    "raquo", "frac14", "frac12", "frac34", "iquest", "Agrave", "Aacute", "Acirc", "Atilde", "Auml", "Aring", "AElig",
+    "Ccedil", "Egrave", "Eacute", "Ecirc", "Euml", "Igrave", "Iacute", "Icirc", "Iuml", "ETH", "Ntilde", "Ograve",
+    "Oacute", "Ocirc", "Otilde", "Ouml", "times", "Oslash", "Ugrave", "Uacute", "Ucirc", "Uuml", "Yacute", "THORN",
+    "szlig", "agrave", "aacute", "acirc", "atilde", "auml", "aring", "aelig", "ccedil", "egrave", "eacute", "ecirc",
+    "euml", "igrave", "iacute", "icirc", "iuml", "eth", "ntilde", "ograve", "oacute", "ocirc", "otilde", "ouml",
+    "divide", "oslash", "ugrave", "uacute", "ucirc", "uuml", "yacute", "thorn", "yuml",
+];
+
+fn latin(name: &[u8]) -> Option<char> {
+    let at = LATIN.iter().position(|known| known.as_bytes() == name)?;
+    char::from_u32(0xa0 + u32::try_from(at).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(text: &str) -> String {
+        String::from_utf8(without(text.as_bytes()).unwrap_or_else(|| text.into())).unwrap()
+    }
+
+    #[test]
+    fn escapes_are_decoded_until_none_is_left() {
+        for (text, decoded) in [
+            ("a%2Bb%2fc", "a+b/c"),
+            ("&#x3D;&#61;&#X3d;&#0061;&equals;", "====="),
+            ("%C3%BC&uuml;&#252;&yuml;&nbsp;", "üüüÿ\u{a0}"),
+            ("%252541 &amp;lt; %26%6ct%3b &#37;41", "A < < A"),
+            (
+                "100% of %zz %4 &x; &#; &#x; & &amp &#1114112; &#123456789; %",
+                "100% of %zz %4 &x; &#; &#x; & &amp &#1114112; &#123456789; %",
+            ),
+        ] {
+            assert_eq!(all(text), decoded, "{text}");
+        }
+    }
+
+    #[test]
+    fn places_stay() {
+        let text = b"x %26lt;b%2Bc&#47;d y";
+        let levels = levels(text, Escapes::All);
+        let last = &levels.last().unwrap().bytes;
+        assert_eq!(last, b"x <b+c/d y");
+        let of = |range: Range<usize>| std::str::from_utf8(&text[source(&levels, range)]).unwrap();
+        assert_eq!(of(2..8), "%26lt;b%2Bc&#47;d");
+        assert_eq!(
+            (of(2..3), of(3..4), of(4..5), of(6..7)),
+            ("%26lt;", "b", "%2B", "&#47;")
+        );
+        assert_eq!(of(0..last.len()).len(), text.len());
+    }
+
+    #[test]
+    fn kinds_are_told_apart() {
+        let kinds = |text: &str| Escapes::of(text.as_bytes()).collect::<Vec<_>>();
+        assert!(kinds("50% & more").is_empty());
+        assert_eq!(kinds("a%20b & c"), [Escapes::All]);
+        assert_eq!(kinds("%ab &lt;"), [Escapes::Percent, Escapes::Entities, Escapes::All]);
+    }
+
+    #[test]
+    fn an_unfinished_escape_is_known() {
+        for (text, ends) in [
+            ("abc", &[][..]),
+            ("abc%", &[3]),
+            ("abc%4", &[3]),
+            ("abc%41", &[]),
+            ("abc%x", &[]),
+            ("abc&", &[3]),
+            ("abc&#x2", &[3]),
+            ("abc&am%7", &[6, 3]),
+            ("abc& d", &[]),
+            ("abc&lt;", &[]),
+        ] {
+            assert_eq!(possible_ends(text.as_bytes()), ends, "{text}");
+        }
+    }
+}
