@@ -196,8 +196,14 @@ fn is_final(outcome: &RunOutcome) -> bool {
 
 /// The tree that the run continues in.
 enum Tree {
-    Own { path: PathBuf, _held: std::fs::File },
-    Isolated { made: isolate::Isolated, origin: PathBuf },
+    Own {
+        path: PathBuf,
+        _held: std::fs::File,
+    },
+    Isolated {
+        made: Box<isolate::Isolated>,
+        origin: PathBuf,
+    },
 }
 
 impl Tree {
@@ -229,7 +235,7 @@ impl Tree {
         if first.isolated_from.is_some() {
             signals::limit(interrupt, deadline);
             let made = isolate::make(&path, &interrupt.token).await;
-            let made = made.map_err(Refusal::Environment)?;
+            let made = Box::new(made.map_err(Refusal::Environment)?);
             return Ok(Tree::Isolated { made, origin: path });
         }
         let held = store::hold_workspace(&path).map_err(|_| {

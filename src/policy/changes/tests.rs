@@ -113,9 +113,10 @@ fn by_table() {
             "unruled - no_rule",
         ),
         (
+            // An older name of `file_path`.
             &["{ allow: write_file, with: { path: 'docs/**' } }"],
             "docs/a",
-            "unruled - no_rule",
+            "allowed",
         ),
         (
             &["{ allow: '*', with: { command: 'npm *' } }"],

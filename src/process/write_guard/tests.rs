@@ -385,7 +385,7 @@ fn the_objects_of_a_repository_are_put_back_however_they_were_lost() {
         (
             |dir| {
                 for part in [".git/objects", ".git"] {
-                    fs::set_permissions(dir.join(part), Permissions::from_mode(0)).unwrap();
+                    fs::set_permissions(dir.join(part), Permissions::from_mode(0o000)).unwrap();
                 }
                 fs::rename(dir.join(".git"), dir.join("g")).unwrap();
             },
