@@ -22,6 +22,7 @@ use crate::base::message::{self, Message, Part, Role};
 use crate::base::outcome::{CheckResult, RunOutcome, Verdict};
 use crate::journal::JournalError;
 use crate::process;
+use crate::policy::Author;
 use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
 use crate::recipe::template;
 use crate::workspace::at_references;
@@ -94,6 +95,8 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondi
         is_check: false,
     };
     let finished = checks::command(deps, ledger, what).await?;
+    // The end of a command that was cut short is not recorded; what it wrote until then is in the patch all the same.
+    ledger.state.wrote(Author::TrustedStep);
     stop_if_interrupted(deps)?;
     stop_if_missing(deps, &format!("step {}", step.id), &finished)?;
     let goes_on = *allow_failure || finished.exit.code == Some(0);

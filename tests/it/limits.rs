@@ -107,6 +107,17 @@ fn the_wall_clock_ends_whatever_runs() {
 const SPARSE: usize = 1_000;
 
 #[test]
+fn what_a_step_wrote_before_the_wall_clock_ended_it_is_in_the_patch() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let recipe = "version: 1\nname: r\nsteps:\n  - { id: one, run: 'echo two > a.txt; sleep 20' }\n";
+    world
+        .recipe(recipe, &script(&[]), &open_policy(&[]), &["--max-wall", "1s"])
+        .exits(6);
+    let patch = std::fs::read_to_string(world.out().join("changes.patch")).unwrap();
+    assert!(patch.contains("+two"), "{patch}");
+}
+
+#[test]
 fn the_wall_clock_ends_a_snapshot() {
     let world = World::repo(&[("a.txt", "one\n")]);
     for n in 0..SPARSE {

@@ -11,7 +11,7 @@ pub const MOST_NAMED: usize = 1_000;
 
 impl RunState {
     /// Notes that something ran that may have changed the tree. Changes whose author is ambiguous count as the model's.
-    pub(super) fn wrote(&mut self, author: Author) {
+    pub(in crate::engine) fn wrote(&mut self, author: Author) {
         self.touched = true;
         self.author = Some(match self.author {
             Some(other) if other != author => Author::Call,
