@@ -5,7 +5,7 @@ use super::refusal::Refusal;
 use crate::engine::deps::Interrupt;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// SIGXFSZ.
@@ -58,13 +58,19 @@ pub fn all(sender: UnboundedSender<i32>) -> Result<(), Refusal> {
     each(move |number| sender.send(number).is_ok())
 }
 
-/// Calls `told` with the number of every signal that asks the process to end, until it returns false.
+/// Calls `told` with the number of every signal that asks the process to end, until it returns false. A signal that
+/// whoever started the process ignores, as `nohup` does with SIGHUP, stays ignored.
 fn each(mut told: impl FnMut(i32) -> bool + Send + 'static) -> Result<(), Refusal> {
     let wanted =
         |kind| signal(kind).map_err(|error| Refusal::Environment(format!("signals cannot be watched: {error}")));
+    let ignored = ignored_signals();
+    let unless_ignored = |kind: SignalKind| match ignored >> (kind.as_raw_value() - 1) & 1 {
+        0 => wanted(kind).map(Some),
+        _ => Ok(None),
+    };
     let mut term = wanted(SignalKind::terminate())?;
-    let mut int = wanted(SignalKind::interrupt())?;
-    let mut hup = wanted(SignalKind::hangup())?;
+    let mut int = unless_ignored(SignalKind::interrupt())?;
+    let mut hup = unless_ignored(SignalKind::hangup())?;
     // With a handler, exceeding the file size limit is a write error with its own exit code, instead of killing the
     // process.
     let file_size = wanted(SignalKind::from_raw(FILE_SIZE))?;
@@ -73,8 +79,8 @@ fn each(mut told: impl FnMut(i32) -> bool + Send + 'static) -> Result<(), Refusa
         loop {
             let number = tokio::select! {
                 _ = term.recv() => 15,
-                _ = int.recv() => 2,
-                _ = hup.recv() => 1,
+                () = next(&mut int) => 2,
+                () = next(&mut hup) => 1,
             };
             if !told(number) {
                 return;
@@ -82,6 +88,25 @@ fn each(mut told: impl FnMut(i32) -> bool + Send + 'static) -> Result<(), Refusa
         }
     });
     Ok(())
+}
+
+/// Waits for the next of these signals; for ever if it is ignored.
+async fn next(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// The signals that this process ignores, as the kernel tells them: bit N is signal N + 1. None if it does not tell.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
 }
 
 /// Starts watching the wall-clock limit, in the background. Of several calls the earliest deadline counts.

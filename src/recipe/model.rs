@@ -198,15 +198,18 @@ pub struct Step {
 }
 
 impl Recipe {
-    /// What the changes of the whole run are judged by: `expect` of the recipe, unless every step that could meet it
-    /// has one of its own. Those are the steps that ask a model, or all steps where none does.
+    /// What the changes of the whole run are judged by: `expect` of the recipe, unless every step has one of its own. A
+    /// `run` step without one counts only for `no_change`: it is not asked for the change that a recipe expects.
     pub fn expect_of_run(&self) -> Expect {
-        let asks = |step: &&Step| !matches!(step.work, StepSource::Run { .. });
-        let asking: Vec<&Step> = self.steps.iter().filter(asks).collect();
-        let replaced = match asking.is_empty() {
-            true => self.steps.iter().all(|step| step.expect.is_some()),
-            false => asking.iter().all(|step| step.expect.is_some()),
+        let counts = |step: &&Step| {
+            self.expect == Expect::NoChange
+                || !matches!(step.work, StepSource::Run { .. })
+                || self
+                    .steps
+                    .iter()
+                    .all(|step| matches!(step.work, StepSource::Run { .. }))
         };
+        let replaced = self.steps.iter().filter(counts).all(|step| step.expect.is_some());
         match replaced {
             true => Expect::Any,
             false => self.expect,

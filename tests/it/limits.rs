@@ -117,6 +117,41 @@ fn what_a_step_wrote_before_the_wall_clock_ended_it_is_in_the_patch() {
     assert!(patch.contains("+two"), "{patch}");
 }
 
+/// As `nohup` starts it.
+#[test]
+fn a_hangup_that_is_ignored_does_not_end_a_run() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let recipe = world.beside(
+        "recipe.yaml",
+        "version: 1\nname: r\nsteps:\n  - { id: one, run: 'echo two > a.txt; sleep 1' }\n",
+    );
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let out = world.out().to_string_lossy().into_owned();
+    let run = world.command(&["run", &recipe, "--policy", &policy, "--out", &out]);
+    let mut ignoring = Command::new("sh");
+    ignoring
+        .env_clear()
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(run.get_program())
+        .args(run.get_args());
+    for (name, value) in run.get_envs() {
+        match value {
+            Some(value) => ignoring.env(name, value),
+            None => ignoring.env_remove(name),
+        };
+    }
+    if let Some(dir) = run.get_current_dir() {
+        ignoring.current_dir(dir);
+    }
+    let mut child = ignoring.spawn().unwrap();
+    until("the step runs", || {
+        world.ws().join("a.txt").exists() && world.read("a.txt") == "two\n"
+    });
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn the_wall_clock_ends_a_snapshot() {
     let world = World::repo(&[("a.txt", "one\n")]);
