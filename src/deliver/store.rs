@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 // References in the store.
 const KNOWN: &str = "refs/overnight/known";
@@ -28,6 +28,8 @@ const COMMITS: usize = 50;
 const AT_ONCE: usize = 500;
 /// Limit of conflicting paths that are named.
 const NAMED: usize = 10;
+/// Time limit of one request to a remote. Less than [`GIT_TIME`], which would be told as a failure of git.
+const REACH_TIME: Duration = GIT_TIME.saturating_sub(Duration::from_secs(5));
 /// The header of a mail that says how its body is encoded.
 const ENCODING: &[u8] = b"Content-Transfer-Encoding:";
 /// Length of a line of base64 in a mail, in bytes.
@@ -177,7 +179,7 @@ impl<'a> DeliveryStore<'a> {
 
     /// Runs git with the user's configuration, for this remote.
     async fn reach(&self, args: &[&str], remote: &RemoteAddress) -> Result<Printed, RemoteError> {
-        let limit = self.patience.limit(GIT_TIME, "the git server");
+        let limit = self.patience.limit(REACH_TIME, "the git server");
         let limit = limit.map_err(|stop| RemoteError::Unreachable(stop.to_string()))?;
         let mut env = self.user.clone();
         env.extend(
@@ -188,9 +190,9 @@ impl<'a> DeliveryStore<'a> {
         let mut places = vec![self.scratch.path().to_owned()];
         // For a directory, git starts the server side on this machine.
         places.extend(remote.directory.clone());
-        // The program with which git speaks HTTP outlives a git that is killed: without this it would wait for the
-        // server as long as that is silent.
-        let silence = format!("http.lowSpeedTime={}", limit.as_secs().max(1));
+        // Where the program with which git speaks HTTP outlives git, this ends it. Longer than the limit, so that the
+        // limit is what ends the request.
+        let silence = format!("http.lowSpeedTime={}", limit.as_secs().saturating_add(2));
         let args = [&["-c", "http.lowSpeedLimit=1", "-c", silence.as_str()][..], args].concat();
         let began = Instant::now();
         let asked = user_git::git(&args, self.scratch.path(), &env, None, Some(May::Reach(&places)));
@@ -201,10 +203,10 @@ impl<'a> DeliveryStore<'a> {
                 limit.as_secs_f64()
             )));
         };
-        let printed = done.map_err(RemoteError::Environment)?;
-        let in_vain = !printed.ok && is_passing(&self.said(&printed.stderr));
-        self.patience.charge(began.elapsed(), in_vain);
-        Ok(printed)
+        let answered = |printed: &Printed| printed.ok || is_answer(&self.said(&printed.stderr));
+        self.patience
+            .charge(began.elapsed(), !done.as_ref().is_ok_and(answered));
+        done.map_err(RemoteError::Environment)
     }
 
     fn trouble(&self, printed: &Printed) -> RemoteError {
@@ -728,23 +730,40 @@ fn without_names(said: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
+/// Failures that another attempt does not change.
+const LASTING: [&str; 11] = [
+    // Including the words before the digits: a port in an address may have the same digits.
+    "returned error: 401",
+    "returned error: 403",
+    "returned error: 404",
+    "authentication failed",
+    "could not read username",
+    "could not read password",
+    "permission denied",
+    "not found",
+    "does not appear to be a git repository",
+    "certificate",
+    "host key verification",
+];
+
+/// What a server says that answers: it does not take this push, or does not have what is asked for.
+const REFUSALS: [&str; 4] = [
+    "failed to push some refs",
+    "not our ref",
+    "couldn't find remote ref",
+    "server does not allow request",
+];
+
+/// Whether git's message, of a request that failed, tells of an answer of the server or of this machine. What is not
+/// known counts as none.
+fn is_answer(said: &str) -> bool {
+    let plain = without_names(&said.to_ascii_lowercase());
+    LASTING.iter().chain(&REFUSALS).any(|word| plain.contains(word)) && !is_passing(said)
+}
+
 /// Whether git's message is a transient failure: the server was not reached, or failed.
 fn is_passing(said: &str) -> bool {
     let said = without_names(&said.to_ascii_lowercase());
-    let lasting = [
-        // Including the words before the digits: a port in an address may have the same digits.
-        "returned error: 401",
-        "returned error: 403",
-        "returned error: 404",
-        "authentication failed",
-        "could not read username",
-        "could not read password",
-        "permission denied",
-        "not found",
-        "does not appear to be a git repository",
-        "certificate",
-        "host key verification",
-    ];
     let passing = [
         "the requested url returned error: 5",
         "the requested url returned error: 429",
@@ -755,8 +774,11 @@ fn is_passing(said: &str) -> bool {
         "connection refused",
         "connection reset",
         "connection timed out",
-        "operation timed out",
         "timed out",
+        "connection timeout",
+        "timeout was reached",
+        // What curl says when a server is silent for the time of `http.lowSpeedTime`.
+        "operation too slow",
         "could not resolve host",
         "couldn't resolve host",
         "temporary failure in name resolution",
@@ -768,7 +790,7 @@ fn is_passing(said: &str) -> bool {
         "gnutls",
         "took longer than",
     ];
-    !lasting.iter().any(|word| said.contains(word)) && passing.iter().any(|word| said.contains(word))
+    !LASTING.iter().any(|word| said.contains(word)) && passing.iter().any(|word| said.contains(word))
 }
 
 #[cfg(test)]
@@ -801,9 +823,32 @@ mod tests {
             ),
             ("fatal: couldn't resolve host 'not found'", true),
             ("fatal: the remote end hung up unexpectedly", true),
+            (
+                "fatal: unable to access 'http://h/': Operation too slow. Less than 1 bytes/sec transferred the last 3 seconds",
+                true,
+            ),
+            ("fatal: unable to access 'https://h/': SSL connection timeout", true),
             ("error: something else", false),
         ] {
             assert_eq!(is_passing(said), passes, "{said}");
+        }
+    }
+
+    #[test]
+    fn only_known_answers_count_as_answers() {
+        for (said, answers) in [
+            ("fatal: repository 'http://h/x/' not found", true),
+            ("error: failed to push some refs to 'http://h/'", true),
+            (
+                "fatal: the remote end hung up unexpectedly error: failed to push some refs to 'http://h/'",
+                false,
+            ),
+            ("fatal: remote error: upload-pack: not our ref 1234", true),
+            ("fatal: unable to access 'http://h/': Operation too slow.", false),
+            ("error: something else", false),
+            ("", false),
+        ] {
+            assert_eq!(is_answer(said), answers, "{said}");
         }
     }
 }

@@ -48,7 +48,8 @@ pub async fn git(
 ) -> Result<Printed, String> {
     let mut command = Command::new("git");
     hold(&mut command, may)?;
-    run_git(command, args, dir, &neutral_and(env), stdin).await
+    let leads = !matches!(may, May::Reach(_));
+    run_git(command.into(), args, dir, &neutral_and(env), stdin, leads).await
 }
 
 /// Makes the child that `command` starts restrict itself before its exec.
@@ -57,7 +58,8 @@ pub(super) fn hold(command: &mut Command, may: May<'_>) -> Result<(), String> {
     let rules = rules(may).map_err(|error| format!("git cannot be restricted: {error}"))?;
     let filter = filter(may).map_err(|error| format!("git cannot be restricted: {error}"))?;
     // A signal of a terminal or a CI system to the process group is for this program, which ends its git itself. Only a
-    // transport may ask on the terminal, which a group of its own could not read.
+    // transport may ask on the terminal, which a group of its own could not read; `user_git` separates it where there is
+    // none.
     if !matches!(may, May::Reach(_)) {
         command.process_group(0);
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 /// The longest that one call of git may take.
 pub const GIT_TIME: Duration = Duration::from_secs(300);
@@ -45,7 +45,7 @@ pub async fn git(args: &[&str], dir: &Path, env: &[(String, String)], stdin: Opt
     let mut command = std::process::Command::new("git");
     // As in `own_git::hold`.
     command.process_group(0);
-    run_git(command, args, dir, &neutral_and(env), stdin).await
+    run_git(Command::from(command), args, dir, &neutral_and(env), stdin, true).await
 }
 
 /// What to do when git is missing.
@@ -66,15 +66,16 @@ pub(super) fn not_started(error: &std::io::Error) -> String {
 }
 
 /// Like [`git`], with a prepared command and an environment of only `env`, `PATH`, `GIT_NO_LAZY_FETCH=1` and
-/// `LC_ALL=C`, which keeps git's messages in English.
+/// `LC_ALL=C`, which keeps git's messages in English. `leads`: the child leads a process group, all of which is killed
+/// when the result is dropped.
 pub(super) async fn run_git(
-    command: std::process::Command,
+    mut command: Command,
     args: &[&str],
     dir: &Path,
     env: &[(String, String)],
     stdin: Option<&[u8]>,
+    leads: bool,
 ) -> Result<Printed, String> {
-    let mut command = Command::from(command);
     command
         .args(args)
         .current_dir(dir)
@@ -86,8 +87,12 @@ pub(super) async fn run_git(
         .stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .kill_on_drop(true);
+        .kill_on_drop(!leads);
     let mut child = command.spawn().map_err(|error| not_started(&error))?;
+    let mut group = match leads {
+        true => OwnGroup::of(&child),
+        false => OwnGroup(None),
+    };
     let pipe = child.stdin.take();
     let feed = async {
         if let (Some(bytes), Some(mut pipe)) = (stdin, pipe) {
@@ -99,6 +104,7 @@ pub(super) async fn run_git(
     let output = ended
         .map_err(|_| format!("git {} took longer than {} s", args.join(" "), GIT_TIME.as_secs()))?
         .map_err(|error| format!("waiting for git failed: {error}"))?;
+    group.0 = None;
     Ok(output.into())
 }
 
@@ -158,12 +164,36 @@ const LEADER: &str = "trap 'kill -s KILL 0' TERM; \"$@\" & wait \"$!\"";
 /// Kills a process group when it is dropped.
 struct OwnGroup(Option<i32>);
 
+impl OwnGroup {
+    /// The group that this child leads.
+    fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|pid| i32::try_from(pid).ok()))
+    }
+}
+
 impl Drop for OwnGroup {
     fn drop(&mut self) {
         if let Some(pid) = self.0 {
             signal_child(pid, true);
         }
     }
+}
+
+/// A command to which git's arguments are added: all that git starts is killed when this process ends, also by a signal,
+/// and when the group of the child is killed. The child is a [`LEADER`] without a terminal.
+///
+/// Start it on a thread that lives as long as the process, as [`super::supervised::start`].
+pub(super) fn led_git() -> Command {
+    // The death of a parent is told to its child alone, and the programs that git starts wait for servers.
+    let mut command = Command::new("sh");
+    command.args(["-c", LEADER, "sh", "git"]);
+    tie(&mut command, Signal::TERM, true);
+    command
+}
+
+/// Whether this process has a terminal, on which `ssh` may ask for a passphrase.
+pub(super) fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
 }
 
 /// Runs `git` on a repository that this program made, with the user's settings and credentials, to fetch from a URL
@@ -187,9 +217,7 @@ pub async fn git_as_user(args: &[&str], time: Duration, lock: &File) -> Result<P
         "http.lowSpeedLimit=1",
         "http.lowSpeedTime=300",
     ];
-    // The death of a parent is told to its child alone, and the programs that git starts wait for servers.
-    let mut command = Command::new("sh");
-    command.args(["-c", LEADER, "sh", "git"]);
+    let mut command = led_git();
     for setting in overrides {
         command.args(["-c", setting]);
     }
@@ -206,9 +234,8 @@ pub async fn git_as_user(args: &[&str], time: Duration, lock: &File) -> Result<P
         .stdin(lock)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    tie(&mut command, Signal::TERM, true);
     let child = command.spawn().map_err(|error| format!("cannot start git: {error}"))?;
-    let mut group = OwnGroup(child.id().and_then(|pid| i32::try_from(pid).ok()));
+    let mut group = OwnGroup::of(&child);
     let output = tokio::time::timeout(time, child.wait_with_output())
         .await
         .map_err(|_| format!("git took longer than {} s", time.as_secs()))?

@@ -2,9 +2,9 @@
 //! made by this program, so that no configuration, hook or attribute of a repository takes effect.
 
 use super::own_git::{May, hold};
-use super::unsandboxed::{Printed, run_git};
+use super::unsandboxed::{Printed, has_terminal, led_git, run_git};
 use std::path::Path;
-use std::process::Command;
+use tokio::process::Command;
 
 /// Git variables that name an identity, a transport or a configuration of the user. All other `GIT_*` are left out:
 /// they would select another repository or log what is sent.
@@ -87,7 +87,7 @@ pub fn environment(
 
 /// Runs `git` with this environment and `PATH`, `GIT_NO_LAZY_FETCH=1` and `LC_ALL=C`. `may` restricts it; `None` is for
 /// calls that run the user's signing program, which needs agents and key files, and that read nothing that others
-/// wrote.
+/// wrote. With [`May::Reach`] call this on a thread that lives as long as the process.
 ///
 /// # Errors
 /// One sentence, if it cannot be started or restricted, or takes longer than [`super::unsandboxed::GIT_TIME`].
@@ -98,11 +98,18 @@ pub async fn git(
     stdin: Option<&[u8]>,
     may: Option<May<'_>>,
 ) -> Result<Printed, String> {
-    let mut command = Command::new("git");
+    // The program with which git speaks HTTP outlives a git that is killed, so it is killed with its group. At a terminal
+    // it stays in the group of this process: `ssh` may ask there, and Ctrl-C ends all of them.
+    let led = matches!(may, Some(May::Reach(_))) && !has_terminal();
+    let mut command = match led {
+        true => led_git(),
+        false => Command::new("git"),
+    };
     if let Some(may) = may {
-        hold(&mut command, may)?;
+        hold(command.as_std_mut(), may)?;
     }
-    run_git(command, args, dir, env, stdin).await
+    let leads = led || matches!(may, Some(May::Read | May::Write(_) | May::WriteAndStart(_)));
+    run_git(command, args, dir, env, stdin, leads).await
 }
 
 #[cfg(test)]

@@ -144,7 +144,7 @@ fn a_job_under_way_goes_on_from_its_own_journal() {
 }
 
 /// Processes of this machine that run with this text among their arguments.
-fn processes(mark: &str) -> Vec<String> {
+pub fn processes(mark: &str) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let named = entries.filter_map(|entry| {
         let line = std::fs::read(entry.path().join("cmdline")).ok()?;

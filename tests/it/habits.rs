@@ -770,6 +770,115 @@ fn init_writes_the_guards_of_the_shipped_recipes() {
     world.call(&["recipe", "check", "ci/fix-tests.yaml"]).exits(0);
 }
 
+/// What test runners print when tests ran and passed.
+const RAN: &[&str] = &[
+    "Ran 1 test in 0.001s",
+    "===== 3 passed in 0.01s =====",
+    "# pass 3",
+    "ℹ pass 3",
+    "# pass  3",
+    " 3 pass",
+    " 12 pass",
+    "3 specs, 0 failures",
+    "1 spec, 0 failures",
+    "10 specs, 0 failures, 1 pending spec",
+    "3 examples, 0 failures",
+    "1 example, 0 failures",
+    "30 examples, 0 failures, 2 pending",
+    "3 runs, 5 assertions, 0 failures, 0 errors, 0 skips",
+    "3 tests, 5 assertions, 0 failures, 0 errors, 0 pendings, 0 omissions, 0 notifications",
+    "OK (3 tests, 5 assertions)",
+    "OK (1 test, 1 assertion)",
+    "Tests: 3, Assertions: 5, Warnings: 1.",
+    "Tests: 3, Assertions: 5, PHPUnit Deprecations: 1, Skipped: 2.",
+    "ok  \tx\t0.003s",
+    "ok  \tx\t(cached)",
+    "ok  \tx\t(cached)\tcoverage: 80.0% of statements",
+    "ok  \tx\t(cached)\tcoverage: [no statements]",
+    "ok  \tx\t0.002s\tcoverage: [no statements]",
+    "ok x 0.003s coverage: 50.0% of statements in ./...",
+    "Tests run: 3, Failures: 0",
+    "BUILD SUCCESSFUL in 3s",
+    "test result: ok. 3 passed; 0 failed",
+    "  3 passing (5ms)",
+];
+
+/// What they print when none ran or some failed.
+const RAN_NOT: &[&str] = &[
+    "Ran 0 tests in 0.000s",
+    "0 passed",
+    "# pass 0",
+    "# pass  0",
+    "# tests 0",
+    " 0 pass",
+    "0 specs, 0 failures",
+    "3 specs, 1 failure",
+    "0 examples, 0 failures",
+    "3 examples, 1 failure",
+    "3 examples, 10 failures",
+    "0 runs, 0 assertions, 0 failures, 0 errors, 0 skips",
+    "3 runs, 0 assertions, 0 failures, 0 errors, 3 skips",
+    "3 runs, 5 assertions, 1 failures, 0 errors, 0 skips",
+    "3 runs, 5 assertions, 0 failures, 2 errors, 0 skips",
+    "No tests executed!",
+    "Tests: 3, Assertions: 5, Failures: 1.",
+    "Tests: 3, Assertions: 5, Errors: 1, Skipped: 1.",
+    "Tests: 3, Assertions: 0, Skipped: 3.",
+    "ok  \tx\t0.003s [no tests to run]",
+    "ok  \tx\t(cached) [no tests to run]",
+    "ok  \tx\t0.003s\tcoverage: 0.0% of statements [no tests to run]",
+    "ok  \tx\t0.003s\tcoverage: [no statements] [no tests to run]",
+    "?   \tx\t[no test files]",
+    "\tx\t\tcoverage: 0.0% of statements",
+    "0 tests",
+    "compass  OK",
+    "10 bypass",
+    "passed",
+    "3 passports",
+    "FAIL\tx\t0.003s",
+    "no specs found",
+    "test result: ok. 0 passed; 0 failed",
+    "Tests run: 0, Failures: 0",
+];
+
+/// What the outputs of test runners tell, by the default of `ran`, which is the same in each recipe that has it.
+#[test]
+fn the_pattern_of_tests_that_ran_knows_the_usual_runners() {
+    let default = |name: &str| {
+        let text = std::fs::read_to_string(harness::project().join(format!("recipes/{name}.yaml"))).unwrap();
+        let line = text
+            .lines()
+            .find(|line| line.trim().starts_with("default: '\\bRan "))
+            .unwrap();
+        line.trim()
+            .strip_prefix("default: '")
+            .and_then(|rest| rest.strip_suffix('\''))
+            .unwrap()
+            .to_owned()
+    };
+    let ran = default("fix-tests");
+    for name in ["bump-dependency", "replace-deprecated", "upgrade-runtime"] {
+        assert_eq!(default(name), ran, "{name}");
+    }
+    let matching = |outputs: &[&str]| -> Vec<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("output");
+        std::fs::write(&file, outputs.join("\n")).unwrap();
+        let done = Command::new("grep")
+            .args(["-aE", "--", &ran])
+            .arg(&file)
+            .output()
+            .unwrap();
+        String::from_utf8(done.stdout)
+            .unwrap()
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    };
+    assert_eq!(matching(RAN), RAN);
+    assert_eq!(matching(RAN_NOT), Vec::<String>::new());
+}
+
 #[test]
 fn init_tells_of_a_package_without_tests() {
     for (scripts, told) in [

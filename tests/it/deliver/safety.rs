@@ -3,6 +3,7 @@
 
 use super::scenes::{BRANCH, Delivery, RECIPE, Scene, bare, copy, named, run, template};
 use super::server::{Failure, TOKEN, Wire, tip};
+use crate::batch_crash::processes;
 use crate::harness::{Done, World, have, says, until, writes};
 use base64::Engine as _;
 use std::net::TcpListener;
@@ -438,7 +439,8 @@ fn a_server_that_says_nothing_takes_no_longer_than_the_limit() {
     ] {
         let began = Instant::now();
         let done = scene
-            .deliver("a", &[more, &["--max-wall", "1s"]].concat())
+            // Not a whole number of seconds, which is what git's own limit on silence is.
+            .deliver("a", &[more, &["--max-wall", "1500ms"]].concat())
             .ends("failed", 7);
         assert!(done.reason().contains("--max-wall (1 s)"), "{}", done.reason());
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
@@ -450,8 +452,17 @@ fn a_signal_ends_a_delivery_with_its_line() {
     let scene = Scene::new(Wire::Github);
     let (listener, url) = silent();
     let remote = format!("{url}/o/n.git");
-    let child = scene
-        .command("a", &["--to", "push", "--remote", &remote])
+    let asked = scene.command("a", &["--to", "push", "--remote", &remote]);
+    // Away from the terminal of whoever runs the tests: at a terminal git stays in its group.
+    let mut apart = Command::new("setsid");
+    apart
+        .arg(asked.get_program())
+        .args(asked.get_args())
+        .current_dir(asked.get_current_dir().unwrap())
+        .env_clear()
+        .envs(asked.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let child = apart
+        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -461,10 +472,12 @@ fn a_signal_ends_a_delivery_with_its_line() {
     until("git asks the server", || {
         listener.accept().is_ok_and(|(peer, _)| connection.set(peer).is_ok())
     });
+    assert!(processes(&remote).iter().any(|line| line.contains("git-remote-http")));
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let done = Delivery::of(Done::of(child.wait_with_output().unwrap())).ends("failed", 143);
     assert!(done.reason().contains("SIGTERM"), "{}", done.reason());
+    until("nothing of git is left", || processes(&remote).is_empty());
     assert!(!done.line["run"].as_str().unwrap().is_empty(), "{}", done.line);
 }
 
