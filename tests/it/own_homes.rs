@@ -45,17 +45,18 @@ fn what_the_model_leaves_at_home_no_check_sees() {
 }
 
 /// Checks run code that the model wrote. The first one does here what such code could do, and the second attempt makes it
-/// again.
+/// again. Images with nothing in them have more bytes together than are copied for a check.
 const CHECKS: &str = "\
 version: 1
 name: homes
 steps:
-  - { id: before, run: 'echo mine > ~/first; echo mine > \"$TMPDIR/first\"' }
+  - { id: before, run: 'cd && echo mine > first; echo mine > \"$TMPDIR/first\"; truncate -s 900M image1 image2 image3 image4 image5' }
   - id: fix
     prompt: do it
     checks:
       - { name: plants, run: 'cd && grep mine first \"$TMPDIR/first\" && test ! -e planted && touch planted \"$TMPDIR/planted\" && echo theirs > first && rm \"$TMPDIR/first\"' }
       - { name: sees, run: 'cd && grep mine first \"$TMPDIR/first\" && test ! -e planted && test ! -e \"$TMPDIR/planted\"' }
+      - { name: holes, run: 'cd && test $(stat -c %s image5) = 943718400 && test $(du -m image5 | cut -f 1) -lt 9' }
       - { name: again, file: b.txt }
     retry: { max: 1 }
   - { id: after, run: 'cd && grep mine first \"$TMPDIR/first\" && test ! -e planted && touch planted' }
