@@ -79,9 +79,14 @@ impl<'a> Copying<'a> {
         let Some(source) = opened.map_err(|error| of_path(from, error))? else {
             return Ok(Vec::new());
         };
+        // Nothing can be opened in a directory that may be listed and not entered.
+        let listed = unless_left_out(Dir::read_from(&source));
+        let Some(entries) = listed.map_err(|error| of_path(from, error))? else {
+            return Ok(Vec::new());
+        };
         let target = openat(CWD, to, dir | OFlags::PATH, Mode::empty()).map_err(|error| of_path(to, error.into()))?;
         let mut dirs = Vec::new();
-        for entry in Dir::read_from(&source).map_err(|error| of_path(from, error.into()))? {
+        for entry in entries {
             let entry = entry.map_err(|error| of_path(from, error.into()))?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name == "." || name == ".." {
