@@ -75,7 +75,11 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) 
     };
     let not_run = |why: String| RunError::Environment(format!("the command `{text}` could not be run: {why}"));
     let (confinement, check) = match what.is_check {
-        true => confinement(deps)?.of_check().await.map_err(not_run)?,
+        true => {
+            let made = confinement(deps)?.of_check(&deps.interrupt.token).await;
+            // Copying is given up when the run ends.
+            made.map_err(|why| deps.interrupted().map_or_else(|| not_run(why), RunError::Ended))?
+        }
         false => (confinement(deps)?.of_side(Side::Author), None),
     };
     let done = ledger.watch(process::run(spawn, &confinement)).await;

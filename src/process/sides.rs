@@ -7,26 +7,19 @@
 //! servers/ the same, for MCP servers and discovery
 //! ```
 
+mod copying;
 mod one_check;
 
 pub use one_check::OneCheck;
 
 use super::Confinement;
-use rustix::fs::ioctl_ficlone;
-use std::fs::{File, FileTimes, Metadata};
-use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use copying::{Copying, LIMIT};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-/// The most bytes, entries and time that it takes to copy the author's directories, for the model's commands or a check.
-const MOST_BYTES: u64 = 4 << 30;
-const MOST_ENTRIES: usize = 200_000;
-const MOST_TIME: Duration = Duration::from_secs(60);
-/// Bytes that are copied between two looks at the clock.
-const PIECE: u64 = 16 << 20;
+use tokio_util::sync::CancellationToken;
 
 /// The directories that each side has of its own.
 const EACH: [&str; 3] = ["home", "tmp", "layers"];
@@ -101,16 +94,16 @@ impl Sides {
 
     /// What the author's commands have left so far is there for the model's commands too. Does something once, before
     /// the first of these starts, so that nobody else writes there.
-    fn copy_to_model(&self) -> Result<(), String> {
+    fn copy_to_model(&self, stop: &CancellationToken) -> Result<(), String> {
         let mut copied = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
         if *copied {
             return Ok(());
         }
-        let mut limits = CopyLimits::new();
+        let mut copying = Copying::new(stop);
         let (author, model) = (Side::Author, Side::Model);
-        limits
+        copying
             .copy_dir(&self.home(author), &self.home(model))
-            .and_then(|()| limits.copy_dir(&self.tmp(author), &self.tmp(model)))
+            .and_then(|()| copying.copy_dir(&self.tmp(author), &self.tmp(model)))
             .map_err(|error| format!("{LIMIT}: the home of the model's commands cannot be made: {error}"))?;
         *copied = true;
         Ok(())
@@ -151,134 +144,19 @@ impl Confinement {
         other
     }
 
-    /// Makes the directories ready in which a command starts.
+    /// Makes the directories ready in which a command starts, until `stop` is cancelled.
     ///
     /// # Errors
-    /// What could not be copied, or a limit that was reached; the command must not start.
-    pub(super) fn open_side(&self) -> Result<(), String> {
+    /// What could not be copied, a limit that was reached, or the cancellation; the command must not start.
+    pub(super) fn open_side(&self, stop: &CancellationToken) -> Result<(), String> {
         match &self.side {
             Some(OwnSide {
                 sides,
                 side: Side::Model,
-            }) => sides.copy_to_model(),
+            }) => sides.copy_to_model(stop),
             _ => Ok(()),
         }
     }
-}
-
-/// What may still be copied.
-struct CopyLimits {
-    bytes: u64,
-    entries: usize,
-    until: Instant,
-}
-
-impl CopyLimits {
-    fn new() -> Self {
-        Self {
-            bytes: MOST_BYTES,
-            entries: MOST_ENTRIES,
-            until: Instant::now() + MOST_TIME,
-        }
-    }
-
-    /// Adds what is in `from` and not in `to`, in which no process writes yet. What its owner may not read is left out,
-    /// and so is what was removed in the meantime.
-    fn copy_dir(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        let entries = match std::fs::read_dir(from) {
-            Err(error) if is_left_out(&error) => return Ok(()),
-            entries => entries.map_err(|error| at(from, &error))?,
-        };
-        for entry in entries {
-            let entry = entry.map_err(|error| at(from, &error))?;
-            self.copy(&entry.path(), &to.join(entry.file_name()))?;
-        }
-        Ok(())
-    }
-
-    fn in_time(&self) -> io::Result<()> {
-        match Instant::now() > self.until {
-            true => Err(over("can be copied in 60 s")),
-            false => Ok(()),
-        }
-    }
-
-    fn copy(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        let data = match std::fs::symlink_metadata(from) {
-            Err(error) if is_left_out(&error) => return Ok(()),
-            data => data.map_err(|error| at(from, &error))?,
-        };
-        self.entries = self.entries.checked_sub(1).ok_or_else(|| over("200,000 entries"))?;
-        if data.is_file() {
-            // Also of a file that is there already: copying may be tried again.
-            self.bytes = self.bytes.checked_sub(data.len()).ok_or_else(|| over("4 GiB"))?;
-        }
-        let there = std::fs::symlink_metadata(to).ok();
-        if data.is_dir() {
-            match there {
-                None => make(to).map_err(|error| at(to, &error))?,
-                Some(there) if there.is_dir() => {}
-                // Homes begin with links to directories of the machine, through which nothing may be written.
-                Some(_) => return Ok(()),
-            }
-            self.copy_dir(from, to)?;
-            let mode = std::fs::Permissions::from_mode(data.mode() & 0o777);
-            return std::fs::set_permissions(to, mode).map_err(|error| at(to, &error));
-        }
-        if there.is_some() {
-            return Ok(());
-        }
-        if data.is_symlink() {
-            let linked = std::fs::read_link(from).and_then(|target| std::os::unix::fs::symlink(target, to));
-            return linked.map_err(|error| at(from, &error));
-        }
-        // A pipe or a socket is of no use without the process that made it.
-        if !data.is_file() {
-            return Ok(());
-        }
-        let source = match File::open(from) {
-            Err(error) if is_left_out(&error) => return Ok(()),
-            source => source.map_err(|error| at(from, &error))?,
-        };
-        let copy = File::create_new(to).map_err(|error| at(to, &error))?;
-        let copied = self.fill(&copy, &source, &data).map_err(|error| at(from, &error));
-        if copied.is_err() {
-            // A part of it would pass for the whole when copying is tried again.
-            let _ = std::fs::remove_file(to);
-        }
-        copied
-    }
-
-    /// Gives a new file the content, times and mode of another.
-    fn fill(&self, mut copy: &File, source: &File, data: &Metadata) -> io::Result<()> {
-        if ioctl_ficlone(copy, source).is_err() {
-            while io::copy(&mut source.take(PIECE), &mut copy)? == PIECE {
-                self.in_time()?;
-            }
-        }
-        self.in_time()?;
-        copy.set_times(FileTimes::new().set_modified(data.modified()?))?;
-        copy.set_permissions(std::fs::Permissions::from_mode(data.mode() & 0o777))
-    }
-}
-
-/// Whether an error says that an entry cannot be read by its owner, or no longer exists.
-fn is_left_out(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound)
-}
-
-/// The same error with the path at which it occurred.
-fn at(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
-/// The limit's name.
-const LIMIT: &str = "limit:home";
-
-fn over(what: &str) -> io::Error {
-    io::Error::other(format!(
-        "the steps of the recipe left more than {what} in theirs; let them write below the workspace"
-    ))
 }
 
 fn make(dir: &Path) -> io::Result<()> {
@@ -311,12 +189,13 @@ mod tests {
             side: Side::Model,
         });
         let author = confinement.of_side(Side::Author);
-        author.open_side().unwrap();
+        let stop = CancellationToken::new();
+        author.open_side(&stop).unwrap();
         assert!(
             !sides.home(Side::Model).join("first").exists(),
             "nothing is copied for the author"
         );
-        confinement.open_side().unwrap();
+        confinement.open_side(&stop).unwrap();
         let names = |side| {
             let entries = std::fs::read_dir(sides.home(side)).unwrap().flatten();
             let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -330,7 +209,7 @@ mod tests {
             "nothing is written through a link"
         );
         write(sides.home(Side::Author).join("later"), "x");
-        confinement.open_side().unwrap();
+        confinement.open_side(&stop).unwrap();
         assert_eq!(names(Side::Model).len(), 4, "once only");
         assert_eq!(names(Side::Author), ["cache", "first", "later", "link"]);
         assert_eq!(author.writable, [sides.home(Side::Author)]);

@@ -34,10 +34,11 @@ const PIPE_GRACE: Duration = Duration::from_millis(200);
 pub(super) async fn guarded(
     confinement: &Confinement,
     writes: &Writes,
+    cancel: &CancellationToken,
 ) -> Result<(Guarded, WorkspaceReach), SpawnError> {
-    let (confinement, writes) = (confinement.clone(), writes.clone());
+    let (confinement, writes, cancel) = (confinement.clone(), writes.clone(), cancel.clone());
     let ready = tokio::task::spawn_blocking(move || {
-        confinement.open_side()?;
+        confinement.open_side(&cancel)?;
         Guarded::take(&confinement, &writes)
     });
     match ready.await {
@@ -60,7 +61,7 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
         return Err(SpawnError::NoDirectory(spawn.dir.display().to_string()));
     }
     // Declared first, so dropped last: an abandoned tree must be dead before its changes are compared.
-    let (mut guard, reach) = guarded(confinement, &spawn.writes).await?;
+    let (mut guard, reach) = guarded(confinement, &spawn.writes, &spawn.cancel).await?;
     let mut running = start(&spawn, confinement, reach)?;
     running.tell(&guard, confinement);
     let program = argv(&spawn.program).swap_remove(0);

@@ -163,17 +163,18 @@ async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolErro
             .await;
         return started.map(|job| background::started(&job)).map_err(not_started);
     }
+    let cancelled = || ToolError::model("cancelled", "the command was ended because the run is ending");
     let finished = crate::process::run(spawn, scope.confinement()?)
         .await
-        .map_err(not_started)?;
+        .map_err(|error| match context.cancel.is_cancelled() {
+            true => cancelled(),
+            false => not_started(error),
+        })?;
     if context.writes != Writes::Nothing || !finished.granted.is_empty() {
         context.workspace.note_command(false);
     }
     if context.cancel.is_cancelled() {
-        return Err(ToolError::model(
-            "cancelled",
-            "the command was ended because the run is ending",
-        ));
+        return Err(cancelled());
     }
     let judged = judged(&finished);
     Ok(ToolOutput {

@@ -1,8 +1,9 @@
 //! The home and temporary directory of the model's commands are not those of the recipe's steps, and each check has its own.
 
-use super::harness::{Done, World, have, says, script, shell, writes};
+use super::harness::{Done, World, have, says, script, shell, until, writes};
 use serde_json::json;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn policy(level: &str) -> String {
     format!(
@@ -45,17 +46,18 @@ fn what_the_model_leaves_at_home_no_check_sees() {
 }
 
 /// Checks run code that the model wrote. The first one does here what such code could do, and the second attempt makes it
-/// again.
+/// again. Images with nothing in them have more bytes together than are copied for a check.
 const CHECKS: &str = "\
 version: 1
 name: homes
 steps:
-  - { id: before, run: 'echo mine > ~/first; echo mine > \"$TMPDIR/first\"' }
+  - { id: before, run: 'cd && echo mine > first; echo mine > \"$TMPDIR/first\"; truncate -s 900M image1 image2 image3 image4 image5' }
   - id: fix
     prompt: do it
     checks:
       - { name: plants, run: 'cd && grep mine first \"$TMPDIR/first\" && test ! -e planted && touch planted \"$TMPDIR/planted\" && echo theirs > first && rm \"$TMPDIR/first\"' }
       - { name: sees, run: 'cd && grep mine first \"$TMPDIR/first\" && test ! -e planted && test ! -e \"$TMPDIR/planted\"' }
+      - { name: holes, run: 'cd && test $(stat -c %s image5) = 943718400 && test $(du -m image5 | cut -f 1) -lt 9' }
       - { name: again, file: b.txt }
     retry: { max: 1 }
   - { id: after, run: 'cd && grep mine first \"$TMPDIR/first\" && test ! -e planted && touch planted' }
@@ -72,6 +74,38 @@ fn what_a_check_leaves_at_home_no_other_check_or_step_sees() {
         let checks = &world.result()["steps"][1]["checks"];
         assert_eq!(checks[0]["runs"], 2, "{level}: {checks}");
     }
+}
+
+/// The space is only reserved, so that the step takes no time and the copy does.
+#[test]
+fn a_signal_ends_the_copy_of_a_home_for_a_check() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let recipe = "version: 1\nname: homes\nsteps:\n  - { id: before, run: 'cd && for name in a b c; do fallocate -l 900M $name || exit; done' }\n  - { id: fix, prompt: do it, checks: [{ name: any, run: 'true' }] }\n";
+    let model = format!("script:{}", world.beside("script.json", script(&[says("done")])));
+    let (recipe, policy) = (
+        world.beside("recipe.yaml", recipe),
+        world.beside("policy.yaml", policy("landlock")),
+    );
+    let out = world.out().display().to_string();
+    let args = ["run", &recipe, "--model", &model, "--policy", &policy, "--out", &out];
+    let child = world
+        .command(&args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let caches = world.path().join("home/.cache/overnight");
+    until("the copy has begun", || {
+        let of_repositories = std::fs::read_dir(&caches).into_iter().flatten().flatten();
+        let mut kept = of_repositories.map(|of| of.path().join("run-0/author/kept-0-home"));
+        kept.any(|kept| kept.exists())
+    });
+    let begun = Instant::now();
+    let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+    Done::of(child.wait_with_output().unwrap()).exits(143);
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!(world.result()["reason"], "signal:15");
 }
 
 /// What a step has locked even for its owner is left out of the copy. Root without the right to read everything is like any other user.

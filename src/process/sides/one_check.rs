@@ -9,13 +9,14 @@
 //! author/check-N-home, …         what the check left, until it is removed
 //! ```
 
-use super::{CopyLimits, LIMIT, Side, Sides, make};
+use super::{Copying, LIMIT, Side, Sides, make};
 use crate::process::Confinement;
 use crate::process::private::remove;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tokio_util::sync::CancellationToken;
 
 /// The directories that are copied. Layers are not: a check has its own above the author's.
 const COPIED: [&str; 2] = ["home", "tmp"];
@@ -30,24 +31,26 @@ pub struct OneCheck {
 
 impl Confinement {
     /// The confinement of one check, with what the author's commands have left so far; `None` if there are no private
-    /// directories. No other command of the author may run until the check has ended.
+    /// directories. No other command of the author may run until the check has ended. Nobody waits for more than a piece
+    /// of the copy when `stop` is cancelled.
     ///
     /// # Errors
-    /// What could not be copied, or a limit that was reached; the check must not start.
-    pub async fn of_check(&self) -> Result<(Self, Option<OneCheck>), String> {
+    /// What could not be copied, a limit that was reached, or the cancellation; the check must not start.
+    pub async fn of_check(&self, stop: &CancellationToken) -> Result<(Self, Option<OneCheck>), String> {
         let mut own = self.of_side(Side::Author);
         let Some(side) = &own.side else {
             return Ok((own, None));
         };
         let sides = Arc::clone(&side.sides);
-        let check = beside(move || OneCheck::begin(sides)).await??;
+        let stop = stop.clone();
+        let check = beside(move || OneCheck::begin(sides, &stop)).await??;
         check.put_layers_above(&mut own);
         Ok((own, Some(check)))
     }
 }
 
 impl OneCheck {
-    fn begin(sides: Arc<Sides>) -> Result<Self, String> {
+    fn begin(sides: Arc<Sides>, stop: &CancellationToken) -> Result<Self, String> {
         let number = sides.checks.fetch_add(1, Ordering::Relaxed);
         let check = Self {
             sides,
@@ -56,7 +59,7 @@ impl OneCheck {
         };
         // If this fails, dropping it brings the author's own back.
         check
-            .copy()
+            .copy(stop)
             .map_err(|error| format!("{LIMIT}: the home of the check cannot be made: {error}"))?;
         Ok(check)
     }
@@ -77,12 +80,12 @@ impl OneCheck {
         self.own(&format!("check-{}-{name}", self.number))
     }
 
-    fn copy(&self) -> io::Result<()> {
-        let mut limits = CopyLimits::new();
+    fn copy(&self, stop: &CancellationToken) -> io::Result<()> {
+        let mut copying = Copying::new(stop);
         for name in COPIED {
             std::fs::rename(self.own(name), self.kept(name))?;
             make(&self.own(name))?;
-            limits.copy_dir(&self.kept(name), &self.own(name))?;
+            copying.copy_dir(&self.kept(name), &self.own(name))?;
         }
         Ok(())
     }
@@ -170,7 +173,7 @@ mod tests {
         // The author may have taken away its own right to write.
         std::fs::set_permissions(&home, std::fs::Permissions::from_mode(0o555)).unwrap();
         for dropped in [false, true] {
-            let mut check = OneCheck::begin(Arc::clone(&sides)).unwrap();
+            let mut check = OneCheck::begin(Arc::clone(&sides), &CancellationToken::new()).unwrap();
             assert_eq!(names(&home), ["first", "link"]);
             std::fs::write(home.join("first"), "the model's").unwrap();
             std::fs::create_dir_all(home.join("closed/deep")).unwrap();
@@ -197,15 +200,28 @@ mod tests {
         let sides = Arc::clone(&private.sides);
         std::fs::write(sides.home(Side::Author).join("first"), "author's").unwrap();
         std::fs::remove_dir(sides.tmp(Side::Author)).unwrap();
-        let refused = OneCheck::begin(Arc::clone(&sides)).unwrap_err();
+        let refused = OneCheck::begin(Arc::clone(&sides), &CancellationToken::new()).unwrap_err();
         assert!(refused.starts_with("limit:home: "), "{refused}");
         assert_eq!(names(&sides.home(Side::Author)), ["first"]);
+    }
+
+    #[test]
+    fn a_check_that_the_end_of_the_run_stops_leaves_the_author_its_own() {
+        let private = Private::create(None).unwrap();
+        let sides = Arc::clone(&private.sides);
+        std::fs::write(sides.home(Side::Author).join("first"), "author's").unwrap();
+        let stop = CancellationToken::new();
+        stop.cancel();
+        OneCheck::begin(Arc::clone(&sides), &stop).unwrap_err();
+        assert_eq!(names(&sides.home(Side::Author)), ["first"]);
+        assert_eq!(names(&sides.of(Side::Author)), ["home", "layers", "tmp"]);
     }
 
     #[tokio::test]
     async fn a_check_adds_to_caches_above_what_the_author_added() {
         let private = Private::create(None).unwrap();
         let sides = Arc::clone(&private.sides);
+        let stop = CancellationToken::new();
         let mut confinement = Confinement::unconfined(Path::new("/"));
         confinement.side = Some(OwnSide {
             sides: Arc::clone(&sides),
@@ -216,13 +232,13 @@ mod tests {
             Arc::make_mut(&mut confinement.placed).slots = slots;
             confinement
         };
-        let (own, check) = of_slots(sides.layers(Side::Model)).of_check().await.unwrap();
+        let (own, check) = of_slots(sides.layers(Side::Model)).of_check(&stop).await.unwrap();
         let authors = sides.layers(Side::Author);
         assert_eq!(own.placed.below, Some(authors.clone()));
         assert!(own.placed.slots != authors && own.placed.slots.starts_with(sides.of(Side::Author)));
         check.unwrap().end().await.unwrap();
         // Caches that are kept for later runs are those of all commands.
-        let (own, check) = of_slots(PathBuf::from("/kept")).of_check().await.unwrap();
+        let (own, check) = of_slots(PathBuf::from("/kept")).of_check(&stop).await.unwrap();
         assert_eq!(
             (own.placed.slots.as_path(), &own.placed.below),
             (Path::new("/kept"), &None)
