@@ -4,6 +4,7 @@
 mod coverage;
 
 use super::bounds::refuse;
+use super::changes::{Author, ChangeRuling, rule_change};
 use super::installed;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, RuledCommand, Uses};
 use super::nearest;
@@ -250,6 +251,7 @@ fn writes(context: &Context<'_>, readings: &[CommandReading]) -> Writes {
                 return Writes::Tree;
             }
             all = all.union(places(context, &simple.writes));
+            all = all.union(beside(context, simple));
         }
         all = all.union(places(context, &reading.writes));
     }
@@ -263,7 +265,7 @@ fn places(context: &Context<'_>, uses: &[FileUse]) -> Writes {
     let known = uses
         .iter()
         .filter_map(|used| Some((used.place.as_ref()?, used.in_place)));
-    let paths = known
+    let mut paths: Vec<WritePath> = known
         .filter(|(place, _)| place.inside)
         .map(|(place, in_place)| WritePath {
             path: place.path.clone(),
@@ -273,11 +275,43 @@ fn places(context: &Context<'_>, uses: &[FileUse]) -> Writes {
             },
         })
         .collect();
-    let maybe = match uses.iter().any(|used| used.opaque) {
+    // What only the input names is judged by the rules for each file, after the command.
+    if uses.iter().any(FileUse::is_of_input) {
+        let ruled = context.set.writable_dirs(context.asked).into_iter();
+        paths.extend(ruled.map(|path| WritePath {
+            path,
+            kind: WriteKind::Ruled,
+        }));
+    }
+    let maybe = match uses.iter().any(|used| used.opaque && !used.is_of_input()) {
         true => context.set.writable_dirs(context.asked),
         false => Vec::new(),
     };
     Writes::Paths { paths, maybe }
+}
+
+/// What `patch` keeps beside a file when a part of its input does not fit, where a rule lets it be written.
+fn beside(context: &Context<'_>, simple: &Simple) -> Writes {
+    if simple.program != "patch" {
+        return Writes::Nothing;
+    }
+    let places = simple.writes.iter().filter_map(|used| used.place.as_ref());
+    let files = places.filter(|place| place.inside && place.found != PathStatus::Dir);
+    let names = files.flat_map(|place| [".orig", ".rej"].map(|suffix| format!("{}{suffix}", place.path)));
+    let paths: Vec<WritePath> = names
+        .filter(|path| rule_change(context.set, path, Author::Call) == ChangeRuling::Allowed)
+        .map(|path| WritePath {
+            path,
+            kind: WriteKind::Entry,
+        })
+        .collect();
+    match paths.is_empty() {
+        true => Writes::Nothing,
+        false => Writes::Paths {
+            paths,
+            maybe: Vec::new(),
+        },
+    }
 }
 
 /// The commands that are ruled on at their exec.

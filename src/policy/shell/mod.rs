@@ -190,6 +190,9 @@ impl ShellWord {
     }
 }
 
+/// How files are called that the input of a command names. No unknown word is spelled so.
+const OF_INPUT: &str = "what its input names";
+
 /// A file that a command names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileUse {
@@ -204,6 +207,21 @@ pub struct FileUse {
 }
 
 impl FileUse {
+    /// The files that the input of a command names, which are not known before it runs.
+    pub(crate) fn of_input() -> Self {
+        Self {
+            place: None,
+            asked: OF_INPUT.to_owned(),
+            opaque: true,
+            in_place: false,
+        }
+    }
+
+    /// Whether it stands for what the input of a command names.
+    pub(crate) fn is_of_input(&self) -> bool {
+        self.opaque && self.place.is_none() && self.asked == OF_INPUT
+    }
+
     /// A file of the tree, given by its path.
     pub(crate) fn of_tree(path: &str) -> Self {
         Self {
