@@ -71,6 +71,19 @@ fn patched(pass: &mut Pass<'_, '_>) {
     } else if pass.operands.is_empty() || !pass.used.concerns.is_empty() {
         super::place::add(&mut pass.used.writes, vec![FileUse::of_input()]);
     }
+    if pass.given.iter().any(|name| name == "-b" || name == "--backup") {
+        let kept = |used: &FileUse| {
+            let place = used.place.as_ref().filter(|place| place.inside)?;
+            Some(FileUse {
+                place: Some((pass.walk.terrain.locate)(&format!("{}.orig", place.path))),
+                asked: format!("{}.orig", used.asked),
+                opaque: false,
+                in_place: false,
+            })
+        };
+        let copies = pass.used.writes.iter().filter_map(kept).collect();
+        super::place::add(&mut pass.used.writes, copies);
+    }
 }
 
 /// The concern about an interpreter that is given code.
