@@ -26,7 +26,37 @@ pub(crate) fn searched(simple: &Simple) -> Vec<&str> {
             _ => dirs.push(""),
         }
     }
+    // Where links lead, and which names a file lists, is known only when the command runs.
+    if !dirs.is_empty() && follows(simple) || lists_names(simple) {
+        dirs.push("");
+    }
     dirs
+}
+
+/// Whether a command that reads a directory reads what links in it lead to.
+fn follows(simple: &Simple) -> bool {
+    let (long, flags): (&[&str], &[char]) = match simple.program.as_str() {
+        // Both do unless they are told not to.
+        "diff" => return !words(simple).any(|word| is_long(word, &["--no-dereference"])),
+        "zip" => return !words(simple).any(|word| is_short(word, &['y'])),
+        "grep" | "egrep" | "fgrep" => (&["--dereference-recursive"], &['R']),
+        "ag" => (&["--follow"], &['f']),
+        "tar" => (&["--dereference"], &['h']),
+        "git" => return false,
+        _ => (&["--follow", "--dereference", "--copy-links"], &['L']),
+    };
+    words(simple).any(|word| is_long(word, long) || is_short(word, flags))
+}
+
+/// Whether a file lists the names of the files that a command reads.
+fn lists_names(simple: &Simple) -> bool {
+    let short = |word: &str| match simple.program.as_str() {
+        "sort" | "wc" => is_long(word, &["--files0-from"]),
+        "tar" => is_long(word, &["--files-from"]) || is_short(word, &['T']),
+        "git" => is_long(word, &["--pathspec-from-file"]),
+        _ => false,
+    };
+    words(simple).any(|word| short(word) || word.starts_with("--files0-from") || word.starts_with("--files-from"))
 }
 
 /// Whether the command reads the directory in which it starts if its words name no place.
@@ -34,7 +64,12 @@ fn searches(simple: &Simple) -> bool {
     match simple.program.as_str() {
         "rg" | "ag" | "ack" => true,
         "grep" | "egrep" | "fgrep" => words(simple).any(makes_recursive),
-        "git" => words(simple).any(|word| matches!(word, "grep" | "diff" | "difftool")),
+        "git" => {
+            let shows = ["grep", "diff", "difftool", "diff-files", "diff-index"];
+            let told = ["status", "commit"];
+            words(simple).any(|word| shows.contains(&word))
+                || words(simple).any(|word| told.contains(&word)) && words(simple).any(is_verbose)
+        }
         _ => false,
     }
 }
@@ -62,6 +97,17 @@ fn words(simple: &Simple) -> impl Iterator<Item = &str> {
 fn makes_recursive(word: &str) -> bool {
     let long = ["--recursive", "--dereference-recursive", "--directories"];
     is_long(word, &long) || is_short(word, &['r', 'R', 'd'])
+}
+
+/// Whether an option makes `git status` and `git commit` show changes. What follows an option with a value is no option.
+fn is_verbose(word: &str) -> bool {
+    let joined = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+    let flags = |rest: &str| {
+        rest.chars()
+            .take_while(|flag| !"mFCctSu".contains(*flag))
+            .any(|flag| flag == 'v')
+    };
+    is_long(word, &["--verbose"]) || joined.is_some_and(flags)
 }
 
 /// Whether an option takes patterns from a file.
