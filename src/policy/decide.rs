@@ -5,6 +5,7 @@ mod coverage;
 
 use super::bounds::refuse;
 use super::changes::{Author, ChangeRuling, rule_change};
+use super::files::PathPattern;
 use super::installed;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, RuledCommand, Uses};
 use super::nearest;
@@ -412,7 +413,7 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandRe
     };
     let mut readings = Vec::new();
     for command in &access.commands {
-        let reading = shell::read(&command.text, &command.dir, context.terrain, &grants)?;
+        let mut reading = shell::read(&command.text, &command.dir, context.terrain, &grants)?;
         if reading.commands.is_empty() && reading.writes.is_empty() {
             return Err(CommandRefusal {
                 code: "empty_command".to_owned(),
@@ -420,9 +421,18 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandRe
                 fix: "write a command".to_owned(),
             });
         }
+        shell::look_below(&mut reading, &exceptions(context.set, context.asked), context.terrain);
         readings.push(reading);
     }
     Ok(readings)
+}
+
+/// The exceptions of rules about commands for which the tree must be looked at: those that may fit anywhere.
+pub(super) fn exceptions<'a>(set: &'a PolicySet, asked: &PolicyInput<'_>) -> Vec<&'a PathPattern> {
+    let rules = set.files.iter().flat_map(|policy| &policy.rules);
+    let about = |rule: &&Rule| rule.effect == RuleEffect::Allow && rule.is_about(asked.tool, asked.kind, asked.origin);
+    let paths = rules.filter(about).flat_map(|rule| &rule.except.paths);
+    paths.filter(|pattern| pattern.fits_anywhere()).collect()
 }
 
 fn denied(refusal: CommandRefusal) -> Ruling {

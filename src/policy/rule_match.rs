@@ -7,7 +7,7 @@ use super::hosts::{self, HostPattern, UrlRefused};
 use super::model::{CommandPrefix, Except, Rule, RuleEffect, RuleRuns};
 use super::needs::{Need, ShellReader, line};
 use super::shell::{
-    self, CommandRefusal, Simple, best_match, covers, deny_covers, lifts, matched, names_program, searched,
+    self, CommandRefusal, Simple, best_match, covers, deny_covers, lifts, matched, may_hold, names_program, searched,
     surely_covers, unvouched,
 };
 use crate::base::access::ResolvedPath;
@@ -264,7 +264,7 @@ fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
             near: Some(concern.clone()),
         });
     }
-    let held = |dir: &&str| rule.except.paths.iter().any(|pattern| pattern.may_fit_below(dir));
+    let held = |dir: &&str| rule.except.paths.iter().any(|pattern| may_hold(simple, dir, pattern));
     match searched(simple).into_iter().find(held) {
         None => Ok(()),
         Some(dir) => {

@@ -487,3 +487,21 @@ fn a_command_whose_paths_are_in_its_input_is_told_to_name_them() {
     );
     assert!(fix.contains("name the file that it changes"), "{fix}");
 }
+
+#[test]
+fn an_exception_that_may_fit_anywhere_holds_where_the_tree_has_such_a_path() {
+    let world = World::repo(&[("docs/a.md", "one\n"), ("src/deep/words.pem", "x\n")]);
+    let rules =
+        "version: 1\nrules:\n  - { allow: run_shell_command, commands: [grep], except: { paths: ['**/*.pem'] } }\n";
+    let policy = world.beside("policy.yaml", rules);
+    for (command, decision) in [
+        ("grep -rn x docs", "allow"),
+        ("grep -rn x src", "deny"),
+        ("grep -rn x .", "deny"),
+        ("grep -Rn x docs", "deny"),
+    ] {
+        let told = world.call(&["policy", "explain", &policy, "--command", command, "--format", "json"]);
+        let ruling = told.exits(0).json();
+        assert_eq!(ruling["decision"], decision, "{command}: {ruling}");
+    }
+}

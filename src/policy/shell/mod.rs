@@ -46,7 +46,7 @@ pub(crate) use prefix_match::{Match, best_match, names_program, unvouched};
 pub use prefix_match::{PrefixWord, covers, deny_covers, lifts, matched, parse_prefix, surely_covers, texts};
 pub(crate) use runners::{INSTALLED_DIRS, Launch, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
-pub(crate) use searched::searched;
+pub(crate) use searched::{look_below, may_hold, searched};
 pub use wrappers::is_wrapper;
 
 /// The effects of a command, as far as its text shows them.
@@ -113,6 +113,9 @@ pub struct Simple {
     pub(crate) targets: Vec<usize>,
     /// Whether it only asks for the program's version.
     pub(crate) asks_version: bool,
+    /// The directories that it searches, each with the paths below it that exceptions of rules may fit; `None` if those
+    /// are not known.
+    pub(crate) below: Vec<(String, Option<Vec<String>>)>,
 }
 
 /// What a command may run besides its own program, according to its profile.
@@ -337,5 +340,6 @@ pub(crate) fn plain_words(argv: &[String], program: &str) -> Simple {
         runs_tree_code: false,
         targets: Vec::new(),
         asks_version: false,
+        below: Vec::new(),
     }
 }
