@@ -3,6 +3,7 @@
 
 use super::call::ToolOrigin;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// The effects of one call.
 ///
@@ -126,4 +127,7 @@ pub struct FsView<'a> {
     pub expand: &'a dyn Fn(&str) -> Vec<String>,
     /// Whether the globs so far were too many to look up, so that names are missing; then nothing may be allowed.
     pub over_limit: &'a dyn Fn() -> bool,
+    /// All paths below a directory (relative to the workspace root), links not followed; `None` if they are too many or
+    /// not known.
+    pub below: &'a dyn Fn(&str) -> Option<Arc<[String]>>,
 }

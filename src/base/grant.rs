@@ -92,6 +92,8 @@ pub enum WriteKind {
     InPlace,
     /// The entry and everything below it may be created, replaced, renamed or removed.
     Entry,
+    /// The files below this directory that a rule lets the model write.
+    Ruled,
 }
 
 /// Paths of the workspace that no command may write, whatever its grant says: protected paths, and paths that a rule
@@ -109,6 +111,10 @@ pub trait ClosedPaths: Send + Sync + fmt::Debug {
     }
     /// Whether an entry of this name is never closed because of the name alone, whether it is a file or a directory.
     fn is_ordinary(&self, _name: &str) -> bool {
+        false
+    }
+    /// Whether a rule lets the model write this file (relative, `/`-separated).
+    fn is_ruled(&self, _path: &str) -> bool {
         false
     }
     /// Why the path is closed: the reason code `protected_path` or `deny_rule`, and the rule if there is one.

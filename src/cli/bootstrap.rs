@@ -383,6 +383,7 @@ pub fn web(policies: &PolicySet, redactor: &Arc<Redactor>, search: Option<Search
             },
             expand: &|_| Vec::new(),
             over_limit: &|| false,
+            below: &|_| None,
         };
         let ruling = policy::decide(&policies, &asked, &access, &terrain, &Uses::default());
         match ruling.decision {

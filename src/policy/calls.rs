@@ -111,6 +111,7 @@ pub fn without_tree<T>(then: impl FnOnce(&FsView<'_>) -> T) -> T {
         locate: &locate,
         expand: &expand,
         over_limit: &|| false,
+        below: &|_| None,
     })
 }
 

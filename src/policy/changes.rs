@@ -122,6 +122,7 @@ impl Writer<'_> {
             locate: &locate,
             expand: &|_| Vec::new(),
             over_limit: &|| false,
+            below: &|_| None,
         };
         set.files
             .iter()

@@ -3,6 +3,7 @@
 //! and one glob set, and no allocation.
 
 use super::bounds::TEST_HOOK;
+use super::changes::{Author, ChangeRuling, rule_change};
 use super::files::build;
 use super::model::{PolicySet, Rule, RuleEffect, SHELL};
 use super::names::fold_path;
@@ -235,6 +236,10 @@ impl ClosedPaths for Closed {
             Form::Folded => !self.names.may_be(name),
             Form::Case => folded(name, |folded| !self.names.may_be(folded)),
         }
+    }
+
+    fn is_ruled(&self, path: &str) -> bool {
+        rule_change(&self.set, path, Author::Call) == ChangeRuling::Allowed
     }
 
     fn why(&self, path: &str) -> (&'static str, Option<String>) {

@@ -4,6 +4,8 @@
 mod coverage;
 
 use super::bounds::refuse;
+use super::changes::{Author, ChangeRuling, rule_change};
+use super::files::PathPattern;
 use super::installed;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, RuledCommand, Uses};
 use super::nearest;
@@ -250,6 +252,7 @@ fn writes(context: &Context<'_>, readings: &[CommandReading]) -> Writes {
                 return Writes::Tree;
             }
             all = all.union(places(context, &simple.writes));
+            all = all.union(beside(context, simple));
         }
         all = all.union(places(context, &reading.writes));
     }
@@ -263,7 +266,7 @@ fn places(context: &Context<'_>, uses: &[FileUse]) -> Writes {
     let known = uses
         .iter()
         .filter_map(|used| Some((used.place.as_ref()?, used.in_place)));
-    let paths = known
+    let mut paths: Vec<WritePath> = known
         .filter(|(place, _)| place.inside)
         .map(|(place, in_place)| WritePath {
             path: place.path.clone(),
@@ -273,11 +276,43 @@ fn places(context: &Context<'_>, uses: &[FileUse]) -> Writes {
             },
         })
         .collect();
-    let maybe = match uses.iter().any(|used| used.opaque) {
+    // What only the input names is judged by the rules for each file, after the command.
+    if uses.iter().any(FileUse::is_of_input) {
+        let ruled = context.set.writable_dirs(context.asked).into_iter();
+        paths.extend(ruled.map(|path| WritePath {
+            path,
+            kind: WriteKind::Ruled,
+        }));
+    }
+    let maybe = match uses.iter().any(|used| used.opaque && !used.is_of_input()) {
         true => context.set.writable_dirs(context.asked),
         false => Vec::new(),
     };
     Writes::Paths { paths, maybe }
+}
+
+/// What `patch` keeps beside a file when a part of its input does not fit, where a rule lets it be written.
+fn beside(context: &Context<'_>, simple: &Simple) -> Writes {
+    if simple.program != "patch" {
+        return Writes::Nothing;
+    }
+    let places = simple.writes.iter().filter_map(|used| used.place.as_ref());
+    let files = places.filter(|place| place.inside && place.found != PathStatus::Dir);
+    let names = files.flat_map(|place| [".orig", ".rej"].map(|suffix| format!("{}{suffix}", place.path)));
+    let paths: Vec<WritePath> = names
+        .filter(|path| rule_change(context.set, path, Author::Call) == ChangeRuling::Allowed)
+        .map(|path| WritePath {
+            path,
+            kind: WriteKind::Entry,
+        })
+        .collect();
+    match paths.is_empty() {
+        true => Writes::Nothing,
+        false => Writes::Paths {
+            paths,
+            maybe: Vec::new(),
+        },
+    }
 }
 
 /// The commands that are ruled on at their exec.
@@ -378,7 +413,7 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandRe
     };
     let mut readings = Vec::new();
     for command in &access.commands {
-        let reading = shell::read(&command.text, &command.dir, context.terrain, &grants)?;
+        let mut reading = shell::read(&command.text, &command.dir, context.terrain, &grants)?;
         if reading.commands.is_empty() && reading.writes.is_empty() {
             return Err(CommandRefusal {
                 code: "empty_command".to_owned(),
@@ -386,9 +421,18 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandRe
                 fix: "write a command".to_owned(),
             });
         }
+        shell::look_below(&mut reading, &exceptions(context.set, context.asked), context.terrain);
         readings.push(reading);
     }
     Ok(readings)
+}
+
+/// The exceptions of rules about commands for which the tree must be looked at: those that may fit anywhere.
+pub(super) fn exceptions<'a>(set: &'a PolicySet, asked: &PolicyInput<'_>) -> Vec<&'a PathPattern> {
+    let rules = set.files.iter().flat_map(|policy| &policy.rules);
+    let about = |rule: &&Rule| rule.effect == RuleEffect::Allow && rule.is_about(asked.tool, asked.kind, asked.origin);
+    let paths = rules.filter(about).flat_map(|rule| &rule.except.paths);
+    paths.filter(|pattern| pattern.fits_anywhere()).collect()
 }
 
 fn denied(refusal: CommandRefusal) -> Ruling {

@@ -1,7 +1,7 @@
 //! Rules on a program at its exec, with its actual arguments, path and directory. Pure: the witness in `process` calls
 //! it, and the engine passes in access to the tree.
 
-use super::decide::{Context, narrower, rule_on};
+use super::decide::{Context, exceptions, narrower, rule_on};
 use super::helpers;
 use super::model::{PolicySet, Rule, RuleEffect, RuledCommand};
 use super::needs::Need;
@@ -471,7 +471,8 @@ fn by_name(
         let reason = format!("run `{}`: {}", shown(exec), refusal.reason);
         denial(None, reason, refusal.fix)
     };
-    let reading = read(set, exec, name, dir, terrain).map_err(refused)?;
+    let mut reading = read(set, exec, name, dir, terrain).map_err(refused)?;
+    shell::look_below(&mut reading, &exceptions(set, asked), terrain);
     let context = Context {
         set,
         asked,

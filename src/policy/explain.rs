@@ -1,6 +1,6 @@
 //! Renders rulings for people and scripts: a trace, a JSON line, and the differences between two policies.
 
-use crate::base::grant::Writes;
+use crate::base::grant::{WriteKind, Writes};
 use crate::base::quote::shell_word;
 use crate::base::ruling::{Decision, Deferred, PolicyInput, Ruling};
 use serde_json::{Value, json};
@@ -147,7 +147,11 @@ fn writes(writes: &Writes) -> String {
         Writes::Nothing => "nothing".to_owned(),
         Writes::Tree => "the workspace, except protected and denied paths".to_owned(),
         Writes::Paths { paths, maybe } => {
-            let known = paths.iter().map(|path| path.path.clone());
+            let known = paths.iter().map(|path| match (path.kind, path.path.as_str()) {
+                (WriteKind::Ruled, "") => "what rules let be written".to_owned(),
+                (WriteKind::Ruled, dir) => format!("what rules let be written below {dir}"),
+                (_, path) => path.to_owned(),
+            });
             let later = maybe.iter().map(|dir| match dir.as_str() {
                 "" => "what is granted at exec".to_owned(),
                 dir => format!("what is granted at exec below {dir}"),

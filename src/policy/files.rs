@@ -177,6 +177,11 @@ impl PathPattern {
         lead.iter().zip(&dir).all(|(a, b)| a == b)
     }
 
+    /// Whether it begins with a wildcard, so that no directory is certainly without a match.
+    pub(super) fn fits_anywhere(&self) -> bool {
+        self.text.contains(WILD) && self.lead().is_empty()
+    }
+
     /// Whether neither the directory nor any path below it can match on any file system. No false positives.
     pub(super) fn fits_nothing_below(&self, dir: &str) -> bool {
         !self.text.contains('\\') && !self.may_fit_below(dir)

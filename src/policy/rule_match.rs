@@ -7,7 +7,7 @@ use super::hosts::{self, HostPattern, UrlRefused};
 use super::model::{CommandPrefix, Except, Rule, RuleEffect, RuleRuns};
 use super::needs::{Need, ShellReader, line};
 use super::shell::{
-    self, CommandRefusal, Simple, best_match, covers, deny_covers, lifts, matched, names_program, searched,
+    self, CommandRefusal, Simple, best_match, covers, deny_covers, lifts, matched, may_hold, names_program, searched,
     surely_covers, unvouched,
 };
 use crate::base::access::ResolvedPath;
@@ -236,7 +236,7 @@ fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
         let Some(place) = &used.place else {
             // With a deferred command it is judged with its real path at its exec.
             if simple.deferred.is_none() {
-                return miss("a path is not known before the command runs");
+                return Err(not_known(rule, simple));
             }
             continue;
         };
@@ -264,7 +264,7 @@ fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
             near: Some(concern.clone()),
         });
     }
-    let held = |dir: &&str| rule.except.paths.iter().any(|pattern| pattern.may_fit_below(dir));
+    let held = |dir: &&str| rule.except.paths.iter().any(|pattern| may_hold(simple, dir, pattern));
     match searched(simple).into_iter().find(held) {
         None => Ok(()),
         Some(dir) => {
@@ -281,19 +281,44 @@ fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
 /// The most patterns that a message names.
 const NAMED: usize = 8;
 
-/// A rule that covers the words of a command, but not what they do with a place.
-fn off_limits(rule: &Rule, simple: &Simple, place: &str, why: Mismatch) -> Mismatch {
+/// A rule that covers the words of a command and is narrowed to paths, while the command does not say which it touches.
+fn not_known(rule: &Rule, simple: &Simple) -> Mismatch {
+    let (name, program) = (shown_rule(&rule.name), &simple.program);
+    let instead = match program.as_str() {
+        "patch" => "name the file that it changes, as in `patch FILE CHANGES.patch`",
+        _ => "write the paths out",
+    };
+    Mismatch {
+        why: Cow::Borrowed("a path is not known before the command runs"),
+        near: Some(CommandRefusal {
+            code: NO_RULE.to_owned(),
+            reason: format!(
+                "rule {name} allows `{program}` only on {}; which files `{}` touches is not known before it runs",
+                limits(rule),
+                line(simple)
+            ),
+            fix: format!("{instead}, or leave `paths` and `except` out of rule {name}"),
+        }),
+    }
+}
+
+/// The paths that a rule is narrowed to, for messages.
+fn limits(rule: &Rule) -> String {
     let texts = |patterns: &[PathPattern]| -> String {
         let shown: Vec<&str> = patterns.iter().take(NAMED).map(PathPattern::text).collect();
         let more = if patterns.len() > NAMED { ", …" } else { "" };
         format!("{}{more}", shown.join(", "))
     };
     let on = rule.paths.as_deref().map_or_else(|| "any path".to_owned(), texts);
-    let bounds = match rule.except.paths.as_slice() {
+    match rule.except.paths.as_slice() {
         [] => on,
         except => format!("{on} but not {}", texts(except)),
-    };
-    let program = &simple.program;
+    }
+}
+
+/// A rule that covers the words of a command, but not what they do with a place.
+fn off_limits(rule: &Rule, simple: &Simple, place: &str, why: Mismatch) -> Mismatch {
+    let (bounds, program) = (limits(rule), &simple.program);
     Mismatch {
         near: Some(CommandRefusal {
             code: NO_RULE.to_owned(),

@@ -323,6 +323,7 @@ impl PolicySet {
             locate: &locate,
             expand: &expand,
             over_limit: &|| false,
+            below: &|_| None,
         };
         let covers = |rule: &Rule| match ruled {
             true => rule.is_about(tool, kind, asked.origin) && file_fits(rule, &place, false).is_ok(),

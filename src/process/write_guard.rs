@@ -5,6 +5,7 @@
 //! |---|---|---|---|
 //! | nothing | the workspace is mounted read-only | no write right | nothing: no look at the tree at all |
 //! | paths | the granted files and directories are mounted writable, all else in those directories read-only | write rights on the directories | new names; at `landlock` all below the directories |
+//! | ruled paths | the directories are mounted writable | write rights on the directories | all below the directories, each file by the rules |
 //! | tree | closed paths are mounted read-only | write rights on the workspace | closed paths |
 //!
 //! At level `none` every grant counts as tree. Comparing and restoring use directory handles and follow no link, while
@@ -111,20 +112,31 @@ impl Allowed {
         }
     }
 
-    fn word(&self, path: &Path, is_dir: bool) -> Option<Word> {
+    fn word(&self, path: &Path, is_dir: bool, closed: &dyn ClosedPaths) -> Option<Word> {
         if self.tree {
             return Some(Word::Granted);
         }
         let mut way = false;
         for granted in &self.paths {
             let target = Path::new(&granted.path);
-            let entry = granted.kind == WriteKind::Entry;
-            if path == target || (entry && path.starts_with(target)) {
+            let is_ruled = granted.kind == WriteKind::Ruled;
+            // Of a directory under rules each file is asked for.
+            if !(is_ruled && is_dir) && (path == target && !is_ruled || holds(granted, path, closed)) {
                 return Some(Word::Granted);
             }
-            way |= is_dir && target.starts_with(path);
+            way |= is_dir && (target.starts_with(path) || is_ruled && path.starts_with(target));
         }
         way.then_some(Word::OnTheWay)
+    }
+}
+
+/// Whether a grant holds for a file below it, too.
+fn holds(granted: &WritePath, path: &Path, closed: &dyn ClosedPaths) -> bool {
+    match granted.kind {
+        WriteKind::InPlace => false,
+        WriteKind::Entry => path.starts_with(&granted.path),
+        // A name that is not UTF-8 is no path of a rule.
+        WriteKind::Ruled => path.starts_with(&granted.path) && path.to_str().is_some_and(|path| closed.is_ruled(path)),
     }
 }
 
@@ -212,7 +224,7 @@ impl WriteGuard {
             return Word::Not(code.to_owned(), rule);
         }
         self.allowed
-            .word(path, is_dir)
+            .word(path, is_dir, &*self.closed)
             .unwrap_or_else(|| Word::Not("not_granted".to_owned(), None))
     }
 

@@ -1,6 +1,7 @@
 //! Lets a policy query the tree through functions, so that the policy module does no I/O.
 
 use super::Workspace;
+use super::below::BelowLister;
 use super::expand::Expander;
 use crate::base::access::FsView;
 
@@ -10,11 +11,14 @@ impl Workspace {
         let locate = |path: &str| self.locate(path);
         let expander = Expander::new(self);
         let expand = |word: &str| expander.expand(word);
+        let lister = BelowLister::new(self);
+        let below = |dir: &str| lister.below(dir);
         let over_limit = || expander.is_over_limit();
         ask(&FsView {
             locate: &locate,
             expand: &expand,
             over_limit: &over_limit,
+            below: &below,
         })
     }
 }

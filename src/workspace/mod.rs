@@ -1,6 +1,7 @@
 //! Access to the repository's files; the only module that reads or writes the tree.
 
 pub mod at_references;
+mod below;
 pub mod collect;
 pub mod content;
 pub mod context;

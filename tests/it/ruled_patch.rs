@@ -538,3 +538,65 @@ fn a_formatter_changes_only_what_may_be_changed() {
         }
     }
 }
+
+#[test]
+fn what_a_patch_makes_without_a_rule_is_gone_before_a_check_looks() {
+    let have_patch = Command::new("patch").arg("--version").output();
+    if !have("patch", have_patch.is_ok_and(|done| done.status.success())) {
+        return;
+    }
+    let stray =
+        "--- /dev/null\n+++ b/m.py\n@@ -0,0 +1 @@\n+made\n--- /dev/null\n+++ b/new/m.py\n@@ -0,0 +1 @@\n+made\n";
+    let ruled = "--- a/docs/a.md\n+++ b/docs/a.md\n@@ -1 +1 @@\n-one\n+ONE\n--- /dev/null\n+++ b/docs/new/b.md\n@@ -0,0 +1 @@\n+made\n";
+    let gone = "--- a/old/c.md\n+++ /dev/null\n@@ -1 +0,0 @@\n-three\n";
+    let (evil, honest) = (format!("{ruled}{stray}"), format!("{ruled}{gone}"));
+    let world = World::repo(&[
+        ("docs/a.md", "one\n"),
+        ("old/c.md", "three\n"),
+        ("evil.patch", evil.as_str()),
+        ("honest.patch", honest.as_str()),
+    ]);
+    let recipe = "version: 1
+name: r
+expect: change
+steps:
+  - id: a
+    prompt: Apply it.
+    checks:
+      - { name: sees, run: test -e m.py }
+";
+    for (level, paths) in [("full", "**/*.md"), ("landlock", "docs/**")] {
+        let rules = format!(
+            "version: 1
+extends: [builtin:look, builtin:files]
+rules:
+  - {{ allow: [write_file, replace], paths: ['{paths}', 'old/**'] }}
+sandbox: {{ level: {level} }}
+"
+        );
+        git_in(&world.ws(), &["checkout", "-q", "."]);
+        git_in(&world.ws(), &["clean", "-qfd"]);
+        let _ = std::fs::remove_dir_all(world.out());
+        let evil = script(&[shell("patch -p1 < evil.patch"), says("done")]);
+        let done = world.recipe(recipe, &evil, &rules, &[]);
+        if done.code == 8 && !have(&format!("sandbox level {level}"), false) {
+            continue;
+        }
+        assert_ne!(done.code, 0, "{level}: {}", done.stderr);
+        assert!(
+            !world.ws().join("m.py").exists() && !world.ws().join("new").exists(),
+            "{level}"
+        );
+        let result = world.result().to_string();
+        assert!(!result.contains("unruled_left"), "{level}: {result}");
+        git_in(&world.ws(), &["checkout", "-q", "."]);
+        git_in(&world.ws(), &["clean", "-qfd"]);
+        let _ = std::fs::remove_dir_all(world.out());
+        let honest = script(&[shell("patch -p1 < honest.patch"), says("done")]);
+        let done = world.run(&honest, &rules, &["-p", "x"]).exits(0);
+        assert_eq!(world.read("docs/a.md"), "ONE\n", "{level}: {}", done.stderr);
+        assert_eq!(world.read("docs/new/b.md"), "made\n", "{level}");
+        assert!(!world.ws().join("old/c.md").exists(), "{level}");
+        assert_eq!(unruled(&world.result()), Vec::<String>::new(), "{level}");
+    }
+}

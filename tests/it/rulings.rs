@@ -463,3 +463,45 @@ fn exceptions_of_an_allow_rule_hold_for_commands_that_search() {
         "{reason}"
     );
 }
+
+#[test]
+fn a_command_whose_paths_are_in_its_input_is_told_to_name_them() {
+    let world = World::repo(&[("docs/a.md", "one\n")]);
+    let rules = "version: 1\nrules:\n  - { id: apply, allow: run_shell_command, commands: [patch], paths: ['docs/**', '*.patch'] }\n";
+    let policy = world.beside("policy.yaml", rules);
+    let told = world.call(&[
+        "policy",
+        "explain",
+        &policy,
+        "--command",
+        "patch -p1 < fix.patch",
+        "--format",
+        "json",
+    ]);
+    let ruling = told.exits(0).json();
+    assert_eq!(ruling["decision"], "deny", "{ruling}");
+    let (reason, fix) = (ruling["reason"].as_str().unwrap(), ruling["fix"].as_str().unwrap());
+    assert!(
+        reason.contains("only on docs/**, *.patch") && reason.contains("not known before it runs"),
+        "{reason}"
+    );
+    assert!(fix.contains("name the file that it changes"), "{fix}");
+}
+
+#[test]
+fn an_exception_that_may_fit_anywhere_holds_where_the_tree_has_such_a_path() {
+    let world = World::repo(&[("docs/a.md", "one\n"), ("src/deep/words.pem", "x\n")]);
+    let rules =
+        "version: 1\nrules:\n  - { allow: run_shell_command, commands: [grep], except: { paths: ['**/*.pem'] } }\n";
+    let policy = world.beside("policy.yaml", rules);
+    for (command, decision) in [
+        ("grep -rn x docs", "allow"),
+        ("grep -rn x src", "deny"),
+        ("grep -rn x .", "deny"),
+        ("grep -Rn x docs", "deny"),
+    ] {
+        let told = world.call(&["policy", "explain", &policy, "--command", command, "--format", "json"]);
+        let ruling = told.exits(0).json();
+        assert_eq!(ruling["decision"], decision, "{command}: {ruling}");
+    }
+}

@@ -258,6 +258,7 @@ fn judged(ws: &Path, text: &str) -> CommandReading {
         locate: &locate,
         expand: &expand,
         over_limit: &|| false,
+        below: &|_| None,
     };
     read(text, "", &terrain, &Grants::default()).unwrap_or_else(|refusal| panic!("{text}: {}", refusal.reason))
 }

@@ -117,10 +117,16 @@ fn expand(pattern: &str) -> Vec<String> {
     names
 }
 
+fn below(dir: &str) -> Option<std::sync::Arc<[String]>> {
+    let inside = |name: &&&str| dir.is_empty() || name.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'));
+    Some(TREE.iter().filter(inside).map(|name| (*name).to_owned()).collect())
+}
+
 pub const TERRAIN: FsView<'static> = FsView {
     locate: &locate,
     expand: &expand,
     over_limit: &|| false,
+    below: &below,
 };
 
 fn globs(all: &[&str]) -> GlobSet {

@@ -46,7 +46,7 @@ pub(crate) use prefix_match::{Match, best_match, names_program, unvouched};
 pub use prefix_match::{PrefixWord, covers, deny_covers, lifts, matched, parse_prefix, surely_covers, texts};
 pub(crate) use runners::{INSTALLED_DIRS, Launch, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
-pub(crate) use searched::searched;
+pub(crate) use searched::{look_below, may_hold, searched};
 pub use wrappers::is_wrapper;
 
 /// The effects of a command, as far as its text shows them.
@@ -113,6 +113,9 @@ pub struct Simple {
     pub(crate) targets: Vec<usize>,
     /// Whether it only asks for the program's version.
     pub(crate) asks_version: bool,
+    /// The directories that it searches, each with the paths below it that exceptions of rules may fit; `None` if those
+    /// are not known.
+    pub(crate) below: Vec<(String, Option<Vec<String>>)>,
 }
 
 /// What a command may run besides its own program, according to its profile.
@@ -190,6 +193,9 @@ impl ShellWord {
     }
 }
 
+/// How files are called that the input of a command names. No unknown word is spelled so.
+const OF_INPUT: &str = "what its input names";
+
 /// A file that a command names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileUse {
@@ -204,6 +210,21 @@ pub struct FileUse {
 }
 
 impl FileUse {
+    /// The files that the input of a command names, which are not known before it runs.
+    pub(crate) fn of_input() -> Self {
+        Self {
+            place: None,
+            asked: OF_INPUT.to_owned(),
+            opaque: true,
+            in_place: false,
+        }
+    }
+
+    /// Whether it stands for what the input of a command names.
+    pub(crate) fn is_of_input(&self) -> bool {
+        self.opaque && self.place.is_none() && self.asked == OF_INPUT
+    }
+
     /// A file of the tree, given by its path.
     pub(crate) fn of_tree(path: &str) -> Self {
         Self {
@@ -319,5 +340,6 @@ pub(crate) fn plain_words(argv: &[String], program: &str) -> Simple {
         runs_tree_code: false,
         targets: Vec::new(),
         asks_version: false,
+        below: Vec::new(),
     }
 }

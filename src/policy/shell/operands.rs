@@ -58,7 +58,8 @@ pub fn apply(
     pass.used
 }
 
-/// Which files `patch` writes, unless it is told, and whether it starts `ed`, is said in its input.
+/// Which files `patch` writes, unless it is told, and whether it starts `ed`, is said in its input. With an option that
+/// is not known, an operand may be the value of that option.
 fn patched(pass: &mut Pass<'_, '_>) {
     const CHANGES_NOTHING: [&str; 4] = ["--dry-run", "--version", "-v", "--help"];
     if pass.given.iter().any(|name| CHANGES_NOTHING.contains(&name.as_str())) {
@@ -67,14 +68,21 @@ fn patched(pass: &mut Pass<'_, '_>) {
     if !pass.walk.grants.witness {
         let reason = "without --dry-run it writes what its input says";
         concern(pass, NEVER_SPELLED, "program_argument", reason);
-    } else if pass.operands.is_empty() {
-        let named = FileUse {
-            place: None,
-            asked: "what the patch names".to_owned(),
-            opaque: true,
-            in_place: false,
+    } else if pass.operands.is_empty() || !pass.used.concerns.is_empty() {
+        super::place::add(&mut pass.used.writes, vec![FileUse::of_input()]);
+    }
+    if pass.given.iter().any(|name| name == "-b" || name == "--backup") {
+        let kept = |used: &FileUse| {
+            let place = used.place.as_ref().filter(|place| place.inside)?;
+            Some(FileUse {
+                place: Some((pass.walk.terrain.locate)(&format!("{}.orig", place.path))),
+                asked: format!("{}.orig", used.asked),
+                opaque: false,
+                in_place: false,
+            })
         };
-        super::place::add(&mut pass.used.writes, vec![named]);
+        let copies = pass.used.writes.iter().filter_map(kept).collect();
+        super::place::add(&mut pass.used.writes, copies);
     }
 }
 

@@ -1,7 +1,10 @@
 //! The directories whose files a command reads without naming them: `grep -r x docs`, `rg x`, `git grep x`.
 
-use super::Simple;
-use crate::base::access::{PathStatus, ResolvedPath};
+use super::{CommandReading, Simple};
+use crate::base::access::{FsView, PathStatus, ResolvedPath};
+use crate::base::grant::Starts;
+use crate::policy::files::PathPattern;
+use crate::policy::names::fold_path;
 
 /// Programs that show the names in a directory, but not what its files contain.
 const LISTERS: [&str; 14] = [
@@ -12,7 +15,9 @@ const LISTERS: [&str; 14] = [
 /// The directories that a command reads as a whole: those among its operands, and the one in which it starts if it
 /// searches without being told where.
 pub(crate) fn searched(simple: &Simple) -> Vec<&str> {
-    if LISTERS.contains(&simple.program.as_str()) {
+    // What the tree's own code reads, which `make` and `pytest` run, cannot be judged by their operands.
+    let runs_code = simple.profiled && simple.runs_tree_code && simple.effect.starts == Starts::Anything;
+    if runs_code || LISTERS.contains(&simple.program.as_str()) {
         return Vec::new();
     }
     let is_dir = |place: &&ResolvedPath| place.inside && (place.found == PathStatus::Dir || place.path.is_empty());
@@ -26,7 +31,70 @@ pub(crate) fn searched(simple: &Simple) -> Vec<&str> {
             _ => dirs.push(""),
         }
     }
+    // Where links lead, and which names a file lists, is known only when the command runs.
+    if !dirs.is_empty() && follows(simple) || lists_names(simple) {
+        dirs.push("");
+    }
     dirs
+}
+
+/// Records which paths below the directories that commands search fit exceptions that may fit anywhere.
+pub(crate) fn look_below(reading: &mut CommandReading, exceptions: &[&PathPattern], terrain: &FsView<'_>) {
+    if exceptions.is_empty() {
+        return;
+    }
+    let fits = |path: &&String| {
+        let folded = fold_path(path).join("/");
+        exceptions.iter().any(|pattern| pattern.touches_file(path, &folded))
+    };
+    for simple in &mut reading.commands {
+        let dirs: Vec<String> = searched(simple).into_iter().map(str::to_owned).collect();
+        let look = |dir: String| {
+            let found: Option<Vec<String>> =
+                (terrain.below)(&dir).map(|paths| paths.iter().filter(fits).cloned().collect());
+            (dir, found)
+        };
+        simple.below = dirs.into_iter().map(look).collect();
+    }
+}
+
+/// Whether a directory that a command searches may hold a path that an exception fits.
+pub(crate) fn may_hold(simple: &Simple, dir: &str, exception: &PathPattern) -> bool {
+    let known = simple.below.iter().find(|(known, _)| known == dir);
+    match known.and_then(|(_, paths)| paths.as_ref()) {
+        Some(paths) if exception.fits_anywhere() => {
+            let fits = |path: &String| exception.touches_file(path, &fold_path(path).join("/"));
+            paths.iter().any(fits)
+        }
+        _ => exception.may_fit_below(dir),
+    }
+}
+
+/// Whether a command that reads a directory reads what links in it lead to.
+fn follows(simple: &Simple) -> bool {
+    let (long, flags): (&[&str], &[char]) = match simple.program.as_str() {
+        // Both do unless they are told not to.
+        "diff" => return !words(simple).any(|word| is_long(word, &["--no-dereference"])),
+        "zip" => return !words(simple).any(|word| is_short(word, &['y'])),
+        "grep" | "egrep" | "fgrep" => (&["--dereference-recursive"], &['R']),
+        "ag" => (&["--follow"], &['f']),
+        "tar" => (&["--dereference"], &['h']),
+        "git" => return false,
+        "rg" | "cp" | "rsync" => (&["--follow", "--dereference", "--copy-links"], &['L']),
+        _ => (&["--follow", "--dereference"], &[]),
+    };
+    words(simple).any(|word| is_long(word, long) || is_short(word, flags))
+}
+
+/// Whether a file lists the names of the files that a command reads.
+fn lists_names(simple: &Simple) -> bool {
+    let short = |word: &str| match simple.program.as_str() {
+        "sort" | "wc" => is_long(word, &["--files0-from"]),
+        "tar" => is_long(word, &["--files-from"]) || is_short(word, &['T']),
+        "git" => is_long(word, &["--pathspec-from-file"]),
+        _ => false,
+    };
+    words(simple).any(|word| short(word) || word.starts_with("--files0-from") || word.starts_with("--files-from"))
 }
 
 /// Whether the command reads the directory in which it starts if its words name no place.
@@ -34,7 +102,12 @@ fn searches(simple: &Simple) -> bool {
     match simple.program.as_str() {
         "rg" | "ag" | "ack" => true,
         "grep" | "egrep" | "fgrep" => words(simple).any(makes_recursive),
-        "git" => words(simple).any(|word| matches!(word, "grep" | "diff" | "difftool")),
+        "git" => {
+            let shows = ["grep", "diff", "difftool", "diff-files", "diff-index"];
+            let told = ["status", "commit"];
+            words(simple).any(|word| shows.contains(&word))
+                || words(simple).any(|word| told.contains(&word)) && words(simple).any(is_verbose)
+        }
         _ => false,
     }
 }
@@ -62,6 +135,17 @@ fn words(simple: &Simple) -> impl Iterator<Item = &str> {
 fn makes_recursive(word: &str) -> bool {
     let long = ["--recursive", "--dereference-recursive", "--directories"];
     is_long(word, &long) || is_short(word, &['r', 'R', 'd'])
+}
+
+/// Whether an option makes `git status` and `git commit` show changes. What follows an option with a value is no option.
+fn is_verbose(word: &str) -> bool {
+    let joined = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+    let flags = |rest: &str| {
+        rest.chars()
+            .take_while(|flag| !"mFCctSu".contains(*flag))
+            .any(|flag| flag == 'v')
+    };
+    is_long(word, &["--verbose"]) || joined.is_some_and(flags)
 }
 
 /// Whether an option takes patterns from a file.

@@ -163,6 +163,7 @@ pub fn note(walk: &mut CommandWalk<'_>, words: Vec<ShellWord>) {
         runs_tree_code: false,
         targets: Vec::new(),
         asks_version: false,
+        below: Vec::new(),
     });
 }
 
@@ -292,6 +293,7 @@ fn finish(
         dirs: state.dirs.known().map(<[String]>::to_vec),
         deferred: used.deferred,
         options: used.options,
+        below: Vec::new(),
         words: job.words.clone(),
     });
     for words in used.inner {

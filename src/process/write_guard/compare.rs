@@ -1,15 +1,16 @@
 //! After a command: finds changes without a grant and undoes them, using only directory handles.
 
 use super::node::{NodeKind, Print, StoredContent, TreeNode};
-use super::{Area, Word, WriteGuard, at, walk};
+use super::{Area, Word, WriteGuard, at, holds, walk};
 use crate::base::event::PathChange;
 use crate::base::grant::{Undone, WriteKind, WritePath};
-use rustix::fs::{AtFlags, FileType, Gid, Uid, chownat};
+use rustix::fs::{AtFlags, FileType, Gid, Uid, chownat, unlinkat};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::ops::Bound;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -71,6 +72,7 @@ impl WriteGuard {
                 }
             }
             Word::Granted => {}
+            Word::OnTheWay if now.is_none() && self.may_go(path) => {}
             Word::OnTheWay => self.undo(path, node, ("not_granted".to_owned(), None), undone),
             Word::Not(code, rule) => self.undo(path, node, (code, rule), undone),
         }
@@ -78,7 +80,18 @@ impl WriteGuard {
 
     fn entry(&self, path: &Path) -> bool {
         let mut paths = self.allowed.paths.iter();
-        paths.any(|granted| granted.kind == WriteKind::Entry && path.starts_with(&granted.path))
+        paths.any(|granted| holds(granted, path, &*self.closed))
+    }
+
+    /// Whether a directory below a place under rules may be gone: every file that was in it may be removed.
+    fn may_go(&self, dir: &Path) -> bool {
+        let mut paths = self.allowed.paths.iter();
+        let below = (Bound::Excluded(dir), Bound::Unbounded);
+        let below = self.before.range::<Path, _>(below);
+        paths.any(|granted| granted.kind == WriteKind::Ruled && dir.starts_with(&granted.path))
+            && below.take_while(|(path, _)| path.starts_with(dir)).all(|(path, node)| {
+                matches!(node.kind, NodeKind::Dir) || matches!(self.word(path, false), Word::Granted)
+            })
     }
 
     /// Restores a file's modification time if nothing else changed. This is not reported as a change, but without it
@@ -272,8 +285,15 @@ impl WriteGuard {
             Word::Granted => {}
             Word::OnTheWay => match self.entries(path) {
                 Ok(listed) => {
+                    let before = undone.list.len();
                     for (path, kind, _) in listed {
                         self.judge_new(&path, kind.is_dir(), undone);
+                    }
+                    // A new directory does not outlast what was removed from it; one that holds more is not removed.
+                    if undone.list.len() > before
+                        && let Ok((dir, name)) = at::parent(&self.root, path)
+                    {
+                        let _ = unlinkat(&dir, name, AtFlags::REMOVEDIR);
                     }
                 }
                 Err(Errno::NOENT) => {}

@@ -150,7 +150,9 @@ impl WriteGuard {
         // Directories in which entries are created, replaced or removed; directories in which any path may be granted
         // at exec.
         let mut dirs: BTreeSet<PathBuf> = BTreeSet::new();
-        let mut whole: BTreeSet<PathBuf> = maybe.iter().filter_map(|dir| self.nearest(Path::new(dir))).collect();
+        let ruled = paths.iter().filter(|granted| granted.kind == WriteKind::Ruled);
+        let open = maybe.iter().chain(ruled.map(|granted| &granted.path));
+        let mut whole: BTreeSet<PathBuf> = open.filter_map(|dir| self.nearest(Path::new(dir))).collect();
         let mut below: BTreeSet<PathBuf> = BTreeSet::new();
         let mut shared = false;
         let entry = |path: &Path| {
@@ -168,7 +170,7 @@ impl WriteGuard {
             match granted.kind {
                 // A mount on the entry itself would prevent replacing it.
                 WriteKind::InPlace if kind.is_file() && !entry(&path) => reach.writable.push(path),
-                WriteKind::InPlace => {}
+                WriteKind::InPlace | WriteKind::Ruled => {}
                 WriteKind::Entry => {
                     let parent = path.parent().unwrap_or(Path::new(""));
                     dirs.extend(self.nearest(parent));
@@ -236,11 +238,9 @@ impl WriteGuard {
     fn shut_in(&mut self, dir: &Path, reach: &mut WorkspaceReach) -> Result<bool, Over> {
         let listed = self.listed(dir)?;
         let granted = |entry: &Listed| {
-            self.allowed
-                .paths
-                .iter()
-                .any(|path| Path::new(&path.path) == entry.path)
-                && !self.closed.closed(&entry.path.to_string_lossy(), entry.kind.is_dir())
+            self.allowed.paths.iter().any(|path| {
+                Path::new(&path.path) == entry.path && (path.kind != WriteKind::Ruled || entry.kind.is_dir())
+            }) && !self.closed.closed(&entry.path.to_string_lossy(), entry.kind.is_dir())
         };
         let (mounted, other): (Vec<&Listed>, Vec<&Listed>) = listed
             .iter()

@@ -124,6 +124,7 @@ impl Tree {
             locate: &locate,
             expand: &expand,
             over_limit: &|| false,
+            below: &|_| None,
         })
     }
 }
