@@ -203,10 +203,55 @@ fn a_run_that_is_killed_in_a_check_goes_on_with_the_tree_that_the_check_found() 
     child.wait().unwrap();
     let done = world.call(&["resume", &out]).exits(0);
     assert!(
-        done.stderr.contains("what it changed was put back: a.txt, left.txt"),
+        done.stderr
+            .contains("what has changed since it began was put back: a.txt, left.txt"),
         "{}",
         done.stderr
     );
     assert_eq!(world.result()["verdict"], "no_change");
     assert_eq!(world.git(&["status", "--porcelain"]), "");
+}
+
+#[test]
+fn what_others_change_while_a_check_runs_can_be_brought_back() {
+    let world = World::repo(&[("a.txt", "one\n"), ("mine.txt", "old\n")]);
+    // The check stands for a person: the program cannot tell them apart.
+    let recipe = "version: 1\nname: r\nsteps:\n  - id: one\n    prompt: x\n    checks:\n      \
+                  - { name: slow, run: 'echo new > mine.txt; mkdir d; printf \"\\000x\" > d/made.bin; rm a.txt' }\n      \
+                  - { name: again, run: 'test -e a.txt && echo more > more.txt' }\n";
+    world
+        .recipe(recipe, &script(&[says("done")]), &open_policy(&[]), &[])
+        .exits(0);
+    assert_eq!(world.read("mine.txt"), "old\n");
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    let first = world.out().join("put-back/1.patch");
+    let second = world.out().join("put-back/2.patch");
+    let warnings = world.result()["warnings"].to_string();
+    for file in [&first, &second] {
+        let command = format!("`git apply {}`", file.display());
+        assert!(warnings.contains(&command), "{warnings}");
+    }
+    assert!(warnings.contains("while checks ran (again, slow)"), "{warnings}");
+    let out = world.out().to_string_lossy().into_owned();
+    world.call(&["runs", "verify", &out]).exits(0);
+    world.git(&["apply", &first.to_string_lossy()]);
+    assert_eq!(world.read("mine.txt"), "new\n");
+    assert_eq!(std::fs::read(world.ws().join("d/made.bin")).unwrap(), b"\0x");
+    assert!(!world.ws().join("a.txt").exists());
+    std::fs::write(&second, "changed").unwrap();
+    world.call(&["runs", "verify", &out]).exits(1);
+}
+
+#[test]
+fn a_large_file_that_appears_while_a_check_runs_is_not_lost() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let recipe = "version: 1\nname: r\nsteps:\n  - id: one\n    prompt: x\n    checks:\n      \
+                  - { name: large, run: 'truncate -s 33M large.bin; echo y > a.txt' }\n";
+    let done = world.recipe(recipe, &script(&[says("done")]), &open_policy(&[]), &[]);
+    assert_eq!(done.code, 4, "{}", done.stderr);
+    let message = world.result()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("large.bin (a file over 32 MiB)"), "{message}");
+    assert!(world.ws().join("large.bin").exists());
+    assert_eq!(world.read("a.txt"), "one\n");
+    assert!(message.contains("put-back/1.patch`"), "{message}");
 }

@@ -22,6 +22,11 @@ pub(super) fn stands_for_content(why: &str) -> bool {
     why == UNREADABLE || why.starts_with(LARGER_THAN)
 }
 
+/// Whether this stands for something that has no content that could be lost.
+pub(super) fn has_no_content(why: &str) -> bool {
+    matches!(why, "a pipe" | "a socket" | "a device")
+}
+
 /// The result: the type, the metadata to detect the next change by, the object id.
 type Made = (What, FileStat, Id);
 

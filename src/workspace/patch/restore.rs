@@ -1,7 +1,9 @@
 //! Restores paths of the tree to a snapshot, and applies a patch to the tree. Writes through handles only, and verifies
 //! the result.
 
+use super::delta::lies_below_any;
 use super::handle_writes::Hands;
+use super::name_status::has_no_content;
 use super::object::{Id, METADATA, ObjectFormat, ObjectKind};
 use super::trees::{ObjectReader, TreeChange};
 use super::{Shadow, Snapshot};
@@ -18,6 +20,18 @@ pub struct Restored {
     pub failed: BTreeMap<String, String>,
 }
 
+/// What differs from a snapshot, and what brings it back once it is reverted.
+#[derive(Clone, Debug)]
+pub struct Reversal {
+    /// The patch from the snapshot to the tree as it was found.
+    pub patch: Vec<u8>,
+    /// Paths with content that the patch lacks, and why. They are not reverted.
+    pub kept: BTreeMap<String, String>,
+    to: Snapshot,
+    found: Snapshot,
+    paths: BTreeSet<String>,
+}
+
 impl Shadow {
     /// Restores `paths` (relative to the workspace, as in [`super::Delta::files`]) to their state in `from`: content,
     /// mode, link target. What did not exist then is removed, together with directories that become empty. Other paths
@@ -27,13 +41,38 @@ impl Shadow {
     /// # Errors
     /// A sentence: the tree cannot be read. Paths that could not be restored are in [`Restored::failed`].
     pub async fn restore(&self, from: &Snapshot, paths: &BTreeSet<String>) -> Result<Restored, String> {
+        self.restore_found(from, paths, None).await
+    }
+
+    /// As [`Shadow::restore`]; a path that is not as `found` shows it is left alone, and has failed.
+    async fn restore_found(
+        &self,
+        from: &Snapshot,
+        paths: &BTreeSet<String>,
+        found: Option<&Snapshot>,
+    ) -> Result<Restored, String> {
         let (from, paths) = (self.id(from)?, paths.clone());
+        let found = found.map(|found| self.id(found)).transpose()?;
         self.beside(move |shadow, state| {
             let now = shadow.now(state)?;
+            let now = shadow.id(&now)?;
             let mut objects = shadow.objects(&state.store);
-            let mut changes = objects.differences(&shadow.id(&now)?, &from)?;
+            let mut changes = objects.differences(&now, &from)?;
             changes.retain(|change| paths.contains(&shadow.local(change.lossy())));
-            let mut why = bring(&shadow.top, &mut objects, &from, &changes)?;
+            let newer: BTreeSet<Vec<u8>> = match found {
+                Some(found) => objects
+                    .differences(&found, &now)?
+                    .into_iter()
+                    .map(|change| change.path)
+                    .collect(),
+                None => BTreeSet::new(),
+            };
+            let as_found: Vec<TreeChange> = changes
+                .iter()
+                .filter(|change| !newer.contains(&change.path))
+                .cloned()
+                .collect();
+            let mut why = bring(&shadow.top, &mut objects, &from, &as_found)?;
             // The current tree decides what differs.
             let now = shadow.now(state)?;
             let left = shadow.objects(&state.store).differences(&shadow.id(&now)?, &from)?;
@@ -55,19 +94,75 @@ impl Shadow {
         .await
     }
 
-    /// Restores every path that differs from a snapshot, as [`Shadow::restore`] does. An ignore file that was changed since
-    /// hides nothing, because it is restored too. `exact`: as for [`Shadow::ruled_snapshot`].
+    /// Finds every path that differs from a snapshot, for [`Shadow::revert`]; `None` if there is none. An ignore file that
+    /// was changed since hides nothing, because it is reverted too. `exact`: as for [`Shadow::ruled_snapshot`].
+    ///
+    /// # Errors
+    /// A sentence: the tree cannot be read, or no patch can be made of what differs.
+    pub async fn reversal(&self, to: &Snapshot, exact: bool) -> Result<Option<Reversal>, String> {
+        let found = self.ruled_snapshot(exact, |_| false).await?;
+        let changed = self.changed_paths(to, &found).await?;
+        if changed.is_empty() {
+            return Ok(None);
+        }
+        let kept = self.not_in_a_patch(to, &found).await?;
+        let paths = changed.into_iter().map(|path| self.local(path));
+        Ok(Some(Reversal {
+            patch: self.delta(to, &found).await?.patch,
+            paths: paths.filter(|path| !kept.contains_key(path)).collect(),
+            kept,
+            to: to.clone(),
+            found,
+        }))
+    }
+
+    /// The paths in `found` that differ from `to` and have content which [`Shadow::delta`] leaves out of the patch, and
+    /// why.
+    async fn not_in_a_patch(&self, to: &Snapshot, found: &Snapshot) -> Result<BTreeMap<String, String>, String> {
+        let (to, found) = (self.id(to)?, self.id(found)?);
+        self.beside(move |shadow, state| {
+            let mut objects = shadow.objects(&state.store);
+            let changes = objects.differences(&to, &found)?;
+            let unknown = |change: &&TreeChange| {
+                let mut leaves = [change.old, change.new].into_iter().flatten();
+                leaves.any(|(mode, _)| mode == METADATA)
+            };
+            let tops: BTreeSet<Vec<u8>> = changes
+                .iter()
+                .filter(unknown)
+                .map(|change| change.path.clone())
+                .collect();
+            let mut kept = BTreeMap::new();
+            for change in &changes {
+                let why = match change.new {
+                    Some((METADATA, id)) => {
+                        let text = objects.read(&id, ObjectKind::Blob)?;
+                        let text = String::from_utf8_lossy(&text);
+                        text.lines().next().unwrap_or_default().to_owned()
+                    }
+                    Some(_) if lies_below_any(&change.path, &tops) => {
+                        "it replaced what no patch can contain".to_owned()
+                    }
+                    _ => continue,
+                };
+                if !has_no_content(&why) {
+                    kept.insert(shadow.local(change.lossy()), why);
+                }
+            }
+            Ok(kept)
+        })
+        .await
+    }
+
+    /// Restores the paths that were found to differ, as [`Shadow::restore`] does. What has changed since, and what the
+    /// patch lacks, is left alone and has failed.
     ///
     /// # Errors
     /// As for [`Shadow::restore`].
-    pub async fn revert(&self, to: &Snapshot, exact: bool) -> Result<Restored, String> {
-        let now = self.ruled_snapshot(exact, |_| false).await?;
-        let changed = self.changed_paths(to, &now).await?;
-        if changed.is_empty() {
-            return Ok(Restored::default());
-        }
-        let paths: BTreeSet<String> = changed.into_iter().map(|path| self.local(path)).collect();
-        self.restore(to, &paths).await
+    pub async fn revert(&self, what: &Reversal) -> Result<Restored, String> {
+        let mut restored = self.restore_found(&what.to, &what.paths, Some(&what.found)).await?;
+        restored.failed.extend(what.kept.clone());
+        Ok(restored)
     }
 
     /// Applies a delta's patch to the current tree.
