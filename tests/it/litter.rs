@@ -213,6 +213,29 @@ fn a_run_that_is_killed_in_a_check_goes_on_with_the_tree_that_the_check_found() 
 }
 
 #[test]
+fn a_run_that_is_killed_in_a_run_step_repeats_it() {
+    let world = World::repo(&[(".gitignore", "began\n"), ("a.txt", "one\n")]);
+    let recipe = "version: 1\nname: r\nsteps:\n  - id: made\n    run: 'echo x >> made.txt; test -e began || { echo > began; sleep \
+                  60; }'\n";
+    let recipe = world.beside("recipe.yaml", recipe);
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let out = world.out().to_string_lossy().into_owned();
+    let mut child = world
+        .command(&["run", &recipe, "--policy", &policy, "--out", &out])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the step has begun", || world.ws().join("began").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let done = world.call(&["resume", &out]).exits(0);
+    assert!(done.stderr.contains("a `run` step was running"), "{}", done.stderr);
+    assert_eq!(paths(&world), ["made.txt"]);
+    assert_eq!(world.read("made.txt"), "x\nx\n");
+}
+
+#[test]
 fn what_others_change_while_a_check_runs_can_be_brought_back() {
     let world = World::repo(&[("a.txt", "one\n"), ("mine.txt", "old\n")]);
     // The check stands for a person: the program cannot tell them apart.

@@ -61,6 +61,14 @@ pub async fn restore_tree(
         if !elsewhere && may_have_been_in_a_check(state, plan) {
             return undo_check(dir, &shadow, &Snapshot { tree: left }).await;
         }
+        // The command of a `run` step that was running is repeated, and what it left is measured with its changes.
+        if !elsewhere && may_have_been_in_a_run_step(state, plan) {
+            out::stderr(
+                "a `run` step was running when the process ended: what has changed since it began counts as its changes, and it runs \
+                 again",
+            );
+            return Ok(());
+        }
         return Err(Refusal::Environment(
             "the tree is neither as the run left it nor as it found it: restore one of the two, or start a new run"
                 .to_owned(),
@@ -86,6 +94,11 @@ fn may_have_been_in_a_check(state: &RunState, plan: &Plan) -> bool {
     let check = plan.steps.get(state.step).and_then(|step| step.checks.get(index));
     let runs = |what: &CheckWhat| matches!(what, CheckWhat::Run { .. } | CheckWhat::AnswerRun { .. });
     state.confined.is_some() && check.is_some_and(|check| runs(&check.what))
+}
+
+/// Whether the command of a `run` step may have been running when the process ended, as for a check.
+fn may_have_been_in_a_run_step(state: &RunState, plan: &Plan) -> bool {
+    state.confined.is_some() && matches!(next(state, plan), Next::Run)
 }
 
 /// Restores what has changed since a check began that was running when the process ended. What goes is saved before,
