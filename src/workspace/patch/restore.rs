@@ -2,11 +2,11 @@
 //! the result.
 
 use super::delta::lies_below_any;
-use super::handle_writes::Hands;
-use super::name_status::has_no_content;
+use super::handle_writes::{Hands, KnownAccess, Opened};
+use super::name_status::{has_no_content, is_closed};
 use super::object::{Id, METADATA, ObjectFormat, ObjectKind};
 use super::trees::{ObjectReader, TreeChange};
-use super::{Shadow, Snapshot};
+use super::{Shadow, Snapshot, State};
 use crate::process::own_git::{self, May, Scratch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,6 +20,9 @@ pub struct Restored {
     pub failed: BTreeMap<String, String>,
 }
 
+/// How often what is closed by its mode is opened up; each time shows the next level of directories.
+const MOST_OPENED: usize = 32;
+
 /// What differs from a snapshot, and what brings it back once it is reverted.
 #[derive(Clone, Debug)]
 pub struct Reversal {
@@ -30,6 +33,8 @@ pub struct Reversal {
     to: Snapshot,
     found: Snapshot,
     paths: BTreeSet<String>,
+    known: KnownAccess,
+    opened: Opened,
 }
 
 impl Shadow {
@@ -44,16 +49,18 @@ impl Shadow {
         self.restore_found(from, paths, None).await
     }
 
-    /// As [`Shadow::restore`]; a path that is not as `found` shows it is left alone, and has failed.
+    /// As [`Shadow::restore`]; a path that is no longer as `reversal` found it is left alone, and has failed.
     async fn restore_found(
         &self,
         from: &Snapshot,
         paths: &BTreeSet<String>,
-        found: Option<&Snapshot>,
+        reversal: Option<&Reversal>,
     ) -> Result<Restored, String> {
         let (from, paths) = (self.id(from)?, paths.clone());
-        let found = found.map(|found| self.id(found)).transpose()?;
+        let found = reversal.map(|reversal| self.id(&reversal.found)).transpose()?;
+        let earlier = reversal.map(|reversal| (reversal.known.clone(), reversal.opened.clone()));
         self.beside(move |shadow, state| {
+            let (known, opened) = earlier.unwrap_or_else(|| (shadow.known_access(state), Opened::new()));
             let now = shadow.now(state)?;
             let now = shadow.id(&now)?;
             let mut objects = shadow.objects(&state.store);
@@ -72,7 +79,9 @@ impl Shadow {
                 .filter(|change| !newer.contains(&change.path))
                 .cloned()
                 .collect();
-            let mut why = bring(&shadow.top, &mut objects, &from, &as_found)?;
+            let hands = Hands::open(&shadow.top)?.knowing(known, opened);
+            let mut why = bring(&hands, &mut objects, &from, &as_found)?;
+            hands.close_up();
             // The current tree decides what differs.
             let now = shadow.now(state)?;
             let left = shadow.objects(&state.store).differences(&shadow.id(&now)?, &from)?;
@@ -100,9 +109,19 @@ impl Shadow {
     /// # Errors
     /// A sentence: the tree cannot be read, or no patch can be made of what differs.
     pub async fn reversal(&self, to: &Snapshot, exact: bool) -> Result<Option<Reversal>, String> {
-        let found = self.ruled_snapshot(exact, |_| false).await?;
+        let known = self.beside(|shadow, state| Ok(shadow.known_access(state))).await?;
+        let mut opened = Opened::new();
+        let mut found = self.ruled_snapshot(exact, |_| false).await?;
+        for _ in 0..MOST_OPENED {
+            let more = self.open_up(to, &found, opened.clone()).await?;
+            if more.len() == opened.len() {
+                break;
+            }
+            opened = more;
+            found = self.ruled_snapshot(exact, |_| false).await?;
+        }
         let changed = self.changed_paths(to, &found).await?;
-        if changed.is_empty() {
+        if changed.is_empty() && opened.is_empty() {
             return Ok(None);
         }
         let kept = self.not_in_a_patch(to, &found).await?;
@@ -113,7 +132,44 @@ impl Shadow {
             kept,
             to: to.clone(),
             found,
+            known,
+            opened,
         }))
+    }
+
+    /// Who could use the files of the last snapshot, or of the first one.
+    fn known_access(&self, state: &State) -> KnownAccess {
+        let dirs: Vec<_> = [&state.last, &state.base].into_iter().flatten().cloned().collect();
+        KnownAccess {
+            // What an earlier process knew is lost; it may have been a private file.
+            private: !state
+                .base
+                .as_ref()
+                .is_some_and(|base| base.entries().any(|(_, entry)| entry.access.is_some())),
+            dirs,
+            prefix: self.prefix.clone(),
+        }
+    }
+
+    /// Opens up files and directories of this user in `found` that differ from `to` and that their modes close, so that
+    /// their content can be saved and removed. Returns them together with those in `opened`.
+    async fn open_up(&self, to: &Snapshot, found: &Snapshot, opened: Opened) -> Result<Opened, String> {
+        let (to, found) = (self.id(to)?, self.id(found)?);
+        self.beside(move |shadow, state| {
+            let mut objects = shadow.objects(&state.store);
+            let hands = Hands::open(&shadow.top)?.knowing(KnownAccess::default(), opened);
+            for change in objects.differences(&to, &found)? {
+                let Some((METADATA, id)) = change.new else { continue };
+                let text = objects.read(&id, ObjectKind::Blob)?;
+                let text = String::from_utf8_lossy(&text);
+                if is_closed(text.lines().next().unwrap_or_default()) {
+                    // One that belongs to somebody else stays closed.
+                    hands.open_up(&change.path);
+                }
+            }
+            Ok(hands.into_opened())
+        })
+        .await
     }
 
     /// The paths in `found` that differ from `to` and have content which [`Shadow::delta`] leaves out of the patch, and
@@ -160,7 +216,7 @@ impl Shadow {
     /// # Errors
     /// As for [`Shadow::restore`].
     pub async fn revert(&self, what: &Reversal) -> Result<Restored, String> {
-        let mut restored = self.restore_found(&what.to, &what.paths, Some(&what.found)).await?;
+        let mut restored = self.restore_found(&what.to, &what.paths, Some(what)).await?;
         restored.failed.extend(what.kept.clone());
         Ok(restored)
     }
@@ -203,7 +259,9 @@ impl Shadow {
             let objects = scratch.path().join("objects");
             let mut objects = ObjectReader::new(shadow.format, &state.store, Some(objects));
             let changes = objects.differences(&from, &to)?;
-            let failed = bring(&shadow.top, &mut objects, &to, &changes)?;
+            let hands = Hands::open(&shadow.top)?;
+            let failed = bring(&hands, &mut objects, &to, &changes)?;
+            hands.close_up();
             match failed.iter().next() {
                 Some((path, why)) => Err(format!("{}: {why}", String::from_utf8_lossy(path))),
                 None => Ok(()),
@@ -220,15 +278,14 @@ fn quoted(path: &Path) -> String {
     format!("\"{path}\"\n")
 }
 
-/// Changes paths below `top` from the old side of each change to the new one; `tree` contains them all. Returns the
+/// Changes paths from the old side of each change to the new one; `tree` contains them all. Returns the
 /// failures.
 fn bring(
-    top: &Path,
+    hands: &Hands,
     objects: &mut ObjectReader<'_>,
     tree: &Id,
     changes: &[TreeChange],
 ) -> Result<BTreeMap<Vec<u8>, String>, String> {
-    let hands = Hands::open(top)?;
     let mut failed = BTreeMap::new();
     // Deeper paths are removed first, and all removals precede additions, because a file's name may have been a
     // directory.
