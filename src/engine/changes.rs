@@ -20,7 +20,7 @@ use crate::process::{NOT_KEPT, change_times};
 use crate::workspace::patch::Snapshot;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The time limit of writing what processes have changed through mappings.
 const MOST_FLUSH: Duration = Duration::from_secs(10);
@@ -154,14 +154,27 @@ pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> 
 
 /// Restores what has changed in the tree while the command of a check ran, so that the next check and the verdict see the
 /// tree that is delivered. What goes is saved before. Nothing else of the run may have run since the last measurement.
-pub async fn undo_check(deps: &Deps, state: &RunState, check: &str) -> Result<RevertedTree, RunError> {
+/// `begun`: when the command was started, or shortly before.
+pub async fn undo_check(
+    deps: &Deps,
+    state: &RunState,
+    check: &str,
+    begun: SystemTime,
+) -> Result<RevertedTree, RunError> {
     let Some(tree) = state.tree() else {
         return Err(no_baseline());
     };
     let before = Snapshot { tree: tree.to_owned() };
     let _still = deps.scope.jobs.freeze();
     let exact = !has_live_writers(deps) || flush(deps).await;
-    let message = match undo::revert(&deps.shadow, (&deps.run_dir, &deps.redactor), &before, exact).await {
+    let message = match undo::revert(
+        &deps.shadow,
+        (&deps.run_dir, &deps.redactor),
+        &before,
+        (exact, Some(begun)),
+    )
+    .await
+    {
         Ok(reverted) => return Ok(reverted),
         Err(NotReverted::Unread(why)) => return Err(trouble(why)),
         Err(NotReverted::Unsaved(why)) => format!(

@@ -26,7 +26,7 @@ use crate::process;
 use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
 use crate::recipe::template;
 use crate::workspace::at_references;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// What is said of a run whose tree could not be read in the short time after its end.
 const UNRECORDED: &str =
@@ -278,9 +278,10 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
                 is_answer: false,
                 is_check: true,
             };
+            let begun = SystemTime::now();
             let finished = checks::command(deps, ledger, what).await;
             // Also where the check did not come to its end.
-            let changed = changes::undo_check(deps, &ledger.state, &check.name).await;
+            let changed = changes::undo_check(deps, &ledger.state, &check.name, begun).await;
             let changed = match changed {
                 // The reason why the check did not come to its end counts more.
                 Err(_) if finished.is_err() => changes::RevertedTree::default(),

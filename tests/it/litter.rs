@@ -278,3 +278,27 @@ fn a_large_file_that_appears_while_a_check_runs_is_not_lost() {
     assert_eq!(world.read("a.txt"), "one\n");
     assert!(message.contains("put-back/1.patch`"), "{message}");
 }
+
+#[test]
+fn directories_and_modes_are_as_before_a_check() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::repo(&[("a.txt", "one\n"), ("old/a.txt", "one\n")]);
+    let mode = |path: &str| std::fs::metadata(world.ws().join(path)).unwrap().permissions().mode() & 0o7777;
+    std::fs::create_dir(world.ws().join("logs")).unwrap();
+    world.file("private.txt", "p\n").file("shared.txt", "s\n");
+    for (path, mode) in [("private.txt", 0o600), ("shared.txt", 0o664)] {
+        std::fs::set_permissions(world.ws().join(path), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    // Closed directories are a hindrance only where the tests do not run as root.
+    let recipe = "version: 1\nname: r\nsteps:\n  - id: made\n    run: mkdir reports\n  - id: one\n    prompt: x\n    checks:\n      \
+                  - { name: first, run: 'echo a > reports/a.txt && echo l > logs/l && rm private.txt && chmod 666 shared.txt && echo x > \
+                  shared.txt && mkdir -p mod/x && echo 1 > mod/x/f && chmod 444 mod/x/f && chmod 555 mod/x && chmod 000 mod && rm \
+                  old/a.txt && chmod 555 old' }\n      \
+                  - { name: second, run: 'test ! -e mod && echo b > reports/b.txt && echo b > logs/b && echo b > old/b' }\n";
+    world
+        .recipe(recipe, &script(&[says("done")]), &open_policy(&[]), &[])
+        .exits(0);
+    assert!(world.ws().join("reports").is_dir() && world.ws().join("logs").is_dir());
+    assert_eq!(world.read("private.txt"), "p\n");
+    assert_eq!((mode("private.txt"), mode("shared.txt")), (0o600, 0o664));
+}

@@ -8,6 +8,7 @@ use crate::journal::artefacts;
 use crate::workspace::patch::{Shadow, Snapshot};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::SystemTime;
 
 /// What was put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub enum NotReverted {
 }
 
 /// Puts back every path that differs from `before`. What goes is first saved as a patch in the run directory; what no
-/// patch can contain stays. `exact`: as for [`Shadow::ruled_snapshot`].
+/// patch can contain stays. `exact`: as for [`Shadow::ruled_snapshot`]; `begun`: as for [`Shadow::revert`].
 ///
 /// # Errors
 /// A path is not as it was.
@@ -38,7 +39,7 @@ pub async fn revert(
     shadow: &Shadow,
     (run_dir, redactor): (&Path, &Redactor),
     before: &Snapshot,
-    exact: bool,
+    (exact, begun): (bool, Option<SystemTime>),
 ) -> Result<RevertedTree, NotReverted> {
     let reversal = shadow.reversal(before, exact).await.map_err(NotReverted::Unread)?;
     let Some(reversal) = reversal else {
@@ -56,7 +57,7 @@ pub async fn revert(
             Some(kept.map_err(|error| NotReverted::Unsaved(error.to_string()))?)
         }
     };
-    let restored = shadow.revert(&reversal).await.map_err(NotReverted::Unread)?;
+    let restored = shadow.revert(&reversal, begun).await.map_err(NotReverted::Unread)?;
     if restored.failed.is_empty() {
         let paths = restored.done.into_iter().take(MOST_NAMED).collect();
         return Ok(RevertedTree { paths, patch });

@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -216,6 +217,13 @@ impl Hands {
             return false;
         };
         rustix::fs::unlinkat(&dir, name.as_c_str(), AtFlags::REMOVEDIR).is_ok()
+    }
+
+    /// When a directory was made, if the file system tells.
+    pub fn made(&self, path: &[u8]) -> Option<SystemTime> {
+        let (dir, name) = self.parent(path, false).ok()??;
+        let dir = open_dir(dir.as_fd(), &name).ok()?;
+        File::from(dir).metadata().ok()?.created().ok()
     }
 
     /// Creates a directory with its parents.

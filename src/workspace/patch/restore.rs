@@ -10,6 +10,7 @@ use super::{Shadow, Snapshot, State};
 use crate::process::own_git::{self, May, Scratch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::SystemTime;
 
 /// The result of a restore; all paths are relative to the workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,14 @@ pub struct Restored {
 
 /// How often what is closed by its mode is opened up; each time shows the next level of directories.
 const MOST_OPENED: usize = 32;
+
+/// Which directories are removed when they become empty.
+#[derive(Clone, Copy, Debug)]
+enum Emptied {
+    All,
+    /// Those that were certainly made later. Snapshots have no empty directories, so others may have been there.
+    MadeAfter(Option<SystemTime>),
+}
 
 /// What differs from a snapshot, and what brings it back once it is reverted.
 #[derive(Clone, Debug)]
@@ -54,11 +63,12 @@ impl Shadow {
         &self,
         from: &Snapshot,
         paths: &BTreeSet<String>,
-        reversal: Option<&Reversal>,
+        reversal: Option<(&Reversal, Option<SystemTime>)>,
     ) -> Result<Restored, String> {
         let (from, paths) = (self.id(from)?, paths.clone());
-        let found = reversal.map(|reversal| self.id(&reversal.found)).transpose()?;
-        let earlier = reversal.map(|reversal| (reversal.known.clone(), reversal.opened.clone()));
+        let found = reversal.map(|(reversal, _)| self.id(&reversal.found)).transpose()?;
+        let earlier = reversal.map(|(reversal, _)| (reversal.known.clone(), reversal.opened.clone()));
+        let emptied = reversal.map_or(Emptied::All, |(_, begun)| Emptied::MadeAfter(begun));
         self.beside(move |shadow, state| {
             let (known, opened) = earlier.unwrap_or_else(|| (shadow.known_access(state), Opened::new()));
             let now = shadow.now(state)?;
@@ -80,7 +90,7 @@ impl Shadow {
                 .cloned()
                 .collect();
             let hands = Hands::open(&shadow.top)?.knowing(known, opened);
-            let mut why = bring(&hands, &mut objects, &from, &as_found)?;
+            let mut why = bring((&hands, emptied), &mut objects, &from, &as_found)?;
             hands.close_up();
             // The current tree decides what differs.
             let now = shadow.now(state)?;
@@ -211,12 +221,12 @@ impl Shadow {
     }
 
     /// Restores the paths that were found to differ, as [`Shadow::restore`] does. What has changed since, and what the
-    /// patch lacks, is left alone and has failed.
+    /// patch lacks, is left alone and has failed. A directory that becomes empty stays, unless it was made after `begun`.
     ///
     /// # Errors
     /// As for [`Shadow::restore`].
-    pub async fn revert(&self, what: &Reversal) -> Result<Restored, String> {
-        let mut restored = self.restore_found(&what.to, &what.paths, Some(what)).await?;
+    pub async fn revert(&self, what: &Reversal, begun: Option<SystemTime>) -> Result<Restored, String> {
+        let mut restored = self.restore_found(&what.to, &what.paths, Some((what, begun))).await?;
         restored.failed.extend(what.kept.clone());
         Ok(restored)
     }
@@ -260,7 +270,7 @@ impl Shadow {
             let mut objects = ObjectReader::new(shadow.format, &state.store, Some(objects));
             let changes = objects.differences(&from, &to)?;
             let hands = Hands::open(&shadow.top)?;
-            let failed = bring(&hands, &mut objects, &to, &changes)?;
+            let failed = bring((&hands, Emptied::All), &mut objects, &to, &changes)?;
             hands.close_up();
             match failed.iter().next() {
                 Some((path, why)) => Err(format!("{}: {why}", String::from_utf8_lossy(path))),
@@ -281,7 +291,7 @@ fn quoted(path: &Path) -> String {
 /// Changes paths from the old side of each change to the new one; `tree` contains them all. Returns the
 /// failures.
 fn bring(
-    hands: &Hands,
+    (hands, emptied): (&Hands, Emptied),
     objects: &mut ObjectReader<'_>,
     tree: &Id,
     changes: &[TreeChange],
@@ -297,7 +307,13 @@ fn bring(
         let mut path = change.path.as_slice();
         while let Some(slash) = memchr::memrchr(b'/', path) {
             path = path.get(..slash).unwrap_or_default();
-            if objects.below(tree, path)?.is_some() || !hands.remove_empty(path) {
+            let may_go = match emptied {
+                Emptied::All => true,
+                Emptied::MadeAfter(begun) => {
+                    begun.is_some_and(|begun| hands.made(path).is_some_and(|made| made > begun))
+                }
+            };
+            if !may_go || objects.below(tree, path)?.is_some() || !hands.remove_empty(path) {
                 break;
             }
         }
