@@ -2,7 +2,7 @@
 
 use super::scan_state::{MOST_ENTRIES, Scan, WalkedDirectory, said};
 use crate::workspace::fs::TEMP_PREFIX;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::fs::File;
@@ -20,6 +20,13 @@ pub(super) struct ListedName {
 pub(super) fn open_dir(at: BorrowedFd<'_>, name: &CString) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(at, name.as_c_str(), flags, Mode::empty())
+}
+
+/// As [`open_dir`], and its status; an error also if its names cannot be examined.
+pub(super) fn open_searchable(at: BorrowedFd<'_>, name: &CString) -> Result<(OwnedFd, Stat), Errno> {
+    let dir = open_dir(at, name)?;
+    let stat = rustix::fs::statat(&dir, c".", AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok((dir, stat))
 }
 
 /// Opens a file; does not block if it has become a FIFO.

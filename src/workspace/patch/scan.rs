@@ -1,13 +1,13 @@
 //! Walks the tree for a snapshot: through directory handles only, following no link and starting no program. Does not
 //! write to the tree.
 
-use super::cache::{CachedDir, FileStat, PendingEntry, What};
+use super::cache::{Access, CachedDir, FileStat, PendingEntry, What};
 use super::ignored::{CountedText, IgnoreRules, read_patterns};
 use super::name_status::NameStatus;
-use super::names::{ListedName, open_dir, refused};
+use super::names::{ListedName, open_searchable, refused};
 use super::object::{ObjectKind, order};
 use super::scan_state::{Before, MOST_ENTRIES, Scan, WalkedDirectory, said};
-use rustix::fs::{AtFlags, FileType};
+use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -137,8 +137,8 @@ impl Scan<'_> {
         let mut kind = name.kind;
         for _ in 0..TRIES {
             if kind == FileType::Directory && !refused(bytes) {
-                match open_dir(place.handle.as_fd(), &name.name) {
-                    Ok(handle) => return self.enter(place, rules, bytes, handle, (seen, ignored)),
+                match open_searchable(place.handle.as_fd(), &name.name) {
+                    Ok(found) => return self.enter(place, rules, bytes, found, (seen, ignored)),
                     Err(Errno::MFILE | Errno::NFILE) => return Err(said("too many open files".to_owned())),
                     Err(_) => {}
                 }
@@ -159,12 +159,14 @@ impl Scan<'_> {
                 index: self.index.filter(|_| seen.len() == 1),
                 seen: seen.start,
             };
+            let access = (kind == FileType::RegularFile).then(|| Access::of(&stat));
             if let Some((what, stat, id)) = look.at(kind, refused(bytes)).map_err(said)? {
                 let (name, below) = (bytes.to_vec(), None);
                 return Ok(Some(PendingEntry {
                     name,
                     what,
                     stat,
+                    access,
                     id,
                     below,
                 }));
@@ -178,7 +180,7 @@ impl Scan<'_> {
         place: &WalkedDirectory<'_>,
         rules: &IgnoreRules<'_>,
         name: &[u8],
-        handle: OwnedFd,
+        (handle, stat): (OwnedFd, Stat),
         (index, ignored): (Range<usize>, bool),
     ) -> Result<Option<PendingEntry>, String> {
         fn child<'b>(dir: Option<&'b Arc<CachedDir>>, name: &[u8]) -> Option<&'b Arc<CachedDir>> {
@@ -210,6 +212,7 @@ impl Scan<'_> {
             name: name.to_vec(),
             what: What::Dir,
             stat: FileStat::UNKNOWN,
+            access: Some(Access::of(&stat)),
             id: below.id,
             below: Some(below),
         }))
