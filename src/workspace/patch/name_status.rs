@@ -16,6 +16,13 @@ use std::sync::PoisonError;
 // What stands in place of the content of a file in the snapshot.
 const UNREADABLE: &str = "a file that cannot be read";
 const LARGER_THAN: &str = "a file over ";
+// What stands in place of the names in a directory.
+const CLOSED: &str = "a directory that cannot be read";
+
+/// Whether this stands in place of a directory whose files nobody could see.
+pub(super) fn stands_for_directory(why: &str) -> bool {
+    why == CLOSED
+}
 
 /// Whether this stands in place of the content of a file, and not of something that has no content, such as a pipe.
 pub(super) fn stands_for_content(why: &str) -> bool {
@@ -48,7 +55,7 @@ impl NameStatus<'_, '_> {
             FileType::RegularFile => self.file(),
             FileType::Symlink => self.link(),
             FileType::Directory => match open_dir(self.at, self.name) {
-                Err(Errno::ACCESS | Errno::PERM) => self.metadata("a directory that cannot be read"),
+                Err(Errno::ACCESS | Errno::PERM) => self.metadata(CLOSED),
                 _ => Ok(None),
             },
             FileType::Fifo => self.metadata("a pipe"),

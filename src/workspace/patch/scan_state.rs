@@ -69,6 +69,11 @@ impl<'a> Before<'a> {
             .any(|dir| dir.find(name, false).or_else(|| dir.find(name, true)).is_some())
     }
 
+    /// Whether a name was that of a directory in an earlier snapshot.
+    pub fn knows_dir(&self, name: &[u8]) -> bool {
+        self.dirs().any(|dir| dir.find(name, true).is_some())
+    }
+
     pub fn is_empty(&self) -> bool {
         self.last.is_none() && self.base.is_none() && self.index.is_empty()
     }
