@@ -161,6 +161,9 @@ pub enum EventKind {
         /// ended; at most 1,000. Null for a check without a command, and in journals of versions that put nothing back.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         put_back: Option<Vec<String>>,
+        /// The patch in the run directory that brings back what was put back; null where nothing was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        put_back_patch: Option<String>,
     },
     /// The final answer was validated against the response schema.
     ResponseJudged {

@@ -176,10 +176,10 @@ pub fn seal(object: &mut RunResult, keyed: bool) -> Result<(), JournalError> {
 /// Prefix of the MAC input of a result, so that its MAC never equals that of a journal line.
 pub const SEAL: &[u8] = b"overnight/result\n";
 
-/// Digests of blobs and kept results, by their path in the run directory.
+/// Digests of blobs, kept results and patches of what was put back, by their path in the run directory.
 pub fn kept_digests(home: &Path) -> Result<BTreeMap<String, String>, JournalError> {
     let mut digests = BTreeMap::new();
-    for kind in ["blobs", "results"] {
+    for kind in ["blobs", "results", artefacts::PUT_BACK] {
         let dir = home.join(kind);
         let entries = match std::fs::read_dir(&dir) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,

@@ -18,7 +18,14 @@ const RESULT_BYTES: u64 = 256 << 20;
 /// What a run directory has besides the files made from the journal. Deliveries add the last two after the run.
 const BESIDE: [&str; 4] = [".gitignore", outputs::NOTE, deliveries::FILE, outputs::MBOX];
 /// What is in the directory of the journal only.
-const RECORD: [&str; 5] = ["journal.jsonl", "blobs", "results", STORE, state::PLACE];
+const RECORD: [&str; 6] = [
+    "journal.jsonl",
+    "blobs",
+    "results",
+    artefacts::PUT_BACK,
+    STORE,
+    state::PLACE,
+];
 /// The run's own object store.
 const STORE: &str = "git";
 

@@ -2,12 +2,15 @@
 //! contains.
 
 mod ruled;
+mod undo;
+
+pub use undo::{NotReverted, RevertedTree, how_to_get_back, revert};
 
 use super::deps::Deps;
 use super::ledger::Ledger;
 use super::preconditions::Preconditions;
 use super::run_error::RunError;
-use super::state::{MOST_NAMED, RunState};
+use super::state::RunState;
 use super::verdict::first_names;
 use crate::base::event::{EventKind, PatchTaken, PutBack};
 use crate::base::outcome::{RunOutcome, Verdict};
@@ -17,7 +20,7 @@ use crate::process::{NOT_KEPT, change_times};
 use crate::workspace::patch::Snapshot;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The time limit of writing what processes have changed through mappings.
 const MOST_FLUSH: Duration = Duration::from_secs(10);
@@ -150,29 +153,40 @@ pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> 
     Ok(ledger.sync_behind()?)
 }
 
-/// Restores what the command of a check has changed in the tree, so that the next check and the verdict see the tree that
-/// is delivered. Returns the paths, at most [`MOST_NAMED`]. Nothing else may have run since the last measurement.
-pub async fn undo_check(deps: &Deps, state: &RunState, check: &str) -> Result<Vec<String>, RunError> {
+/// Restores what has changed in the tree while the command of a check ran, so that the next check and the verdict see the
+/// tree that is delivered. What goes is saved before. Nothing else of the run may have run since the last measurement.
+/// `begun`: when the command was started, or shortly before.
+pub async fn undo_check(
+    deps: &Deps,
+    state: &RunState,
+    check: &str,
+    begun: SystemTime,
+) -> Result<RevertedTree, RunError> {
     let Some(tree) = state.tree() else {
         return Err(no_baseline());
     };
     let before = Snapshot { tree: tree.to_owned() };
     let _still = deps.scope.jobs.freeze();
     let exact = !has_live_writers(deps) || flush(deps).await;
-    let restored = deps.shadow.revert(&before, exact).await.map_err(trouble)?;
-    if restored.failed.is_empty() {
-        return Ok(restored.done.into_iter().take(MOST_NAMED).collect());
-    }
-    let failed: Vec<String> = restored
-        .failed
-        .iter()
-        .map(|(path, why)| format!("{path} ({why})"))
-        .collect();
-    let message = format!(
-        "check {check} changed files that could not be put back: {}; look at these files before the tree is used, and let git ignore \
-         them if the check is meant to write them",
-        first_names(failed.iter().map(String::as_str))
-    );
+    let message = match undo::revert(
+        &deps.shadow,
+        (&deps.run_dir, &deps.redactor),
+        &before,
+        (exact, Some(begun)),
+    )
+    .await
+    {
+        Ok(reverted) => return Ok(reverted),
+        Err(NotReverted::Unread(why)) => return Err(trouble(why)),
+        Err(NotReverted::Unsaved(why)) => format!(
+            "what changed while check {check} ran was not put back, because it could not be saved before: {why}; look at the tree \
+             before it is used, and let git ignore what the check is meant to leave"
+        ),
+        Err(NotReverted::Failed(failed)) => format!(
+            "files that changed while check {check} ran could not be put back: {failed}; look at these files before the tree is used, \
+             and let git ignore them if the check is meant to write them"
+        ),
+    };
     Err(RunError::Ended(RunOutcome::new(
         Verdict::Denied,
         "not_put_back",
@@ -268,10 +282,13 @@ pub async fn warn_left_out_of_patch(
     }
     let back = &ledger.state.put_back_after;
     if !back.is_empty() {
+        let checks: BTreeSet<&str> = back.values().map(String::as_str).collect();
         let message = format!(
-            "what checks changed in the tree was put back when they ended: {}; let git ignore what they are meant to leave, or make it \
-             in a `run` step",
-            first_names(back.keys().map(String::as_str))
+            "what changed while checks ran ({}) was put back when they ended: {}; {}let git ignore what checks are meant to leave, or \
+             make it in a `run` step",
+            first_names(checks.into_iter()),
+            first_names(back.keys().map(String::as_str)),
+            undo::how_to_get_back(&deps.run_dir, &ledger.state.put_back_patches)
         );
         ledger.record(EventKind::Warned {
             code: "left_by_checks".to_owned(),

@@ -264,6 +264,7 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
                 },
                 // Earlier versions put nothing back, and measured the tree after the checks.
                 put_back: (record.state.progress.attempt % 2 == 1).then(Vec::new),
+                put_back_patch: None,
             })
         }
         Next::Judge => record.put(EventKind::ResponseJudged {

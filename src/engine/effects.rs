@@ -26,7 +26,7 @@ use crate::process;
 use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
 use crate::recipe::template;
 use crate::workspace::at_references;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// What is said of a run whose tree could not be read in the short time after its end.
 const UNRECORDED: &str =
@@ -264,7 +264,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
         })?;
         return changes::measure(deps, ledger, ground).await;
     }
-    let mut put_back = None;
+    let (mut put_back, mut put_back_patch) = (None, None);
     let result = match &check.what {
         CheckWhat::Run { command, timeout_ms } | CheckWhat::AnswerRun { command, timeout_ms } => {
             ground.prepare_for_commands(deps, ledger).await?;
@@ -278,11 +278,22 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
                 is_answer: false,
                 is_check: true,
             };
+            let begun = SystemTime::now();
             let finished = checks::command(deps, ledger, what).await;
             // Also where the check did not come to its end.
-            let changed = changes::undo_check(deps, &ledger.state, &check.name).await;
+            let changed = changes::undo_check(deps, &ledger.state, &check.name, begun).await;
+            let changed = match changed {
+                // The reason why the check did not come to its end counts more.
+                Err(_) if finished.is_err() => changes::RevertedTree::default(),
+                changed => changed?,
+            };
+            let put_back_before = ledger.state.put_back_after.clone();
+            // The end of a check that was cut short is not recorded.
+            ledger
+                .state
+                .note_put_back(&check.name, &changed.paths, changed.patch.as_deref());
             let finished = finished?;
-            put_back = Some(changed?);
+            (put_back, put_back_patch) = (Some(changed.paths), changed.patch);
             stop_if_interrupted(deps)?;
             exec::record_undone(ledger, (None, Some(&step.id), true), &finished.undone)?;
             stop_if_missing(deps, &format!("check {}", check.name), &finished)?;
@@ -290,7 +301,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
                 of_answer,
                 ..checks::of_command(&check.name, &text, &finished)
             };
-            let made = checks::with_missing_file(made, &ledger.state.put_back_after, &deps.workspace);
+            let made = checks::with_missing_file(made, &put_back_before, &deps.workspace);
             let attempt = ledger.state.progress.attempt;
             let (made, differs) = replayed_results::check(deps.provider.recorded(), &step.id, attempt, made);
             warn_of(ledger, differs)?;
@@ -310,6 +321,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
         attempt: ledger.state.progress.attempt,
         check: result,
         put_back,
+        put_back_patch,
     })?;
     Ok(ledger.sync_behind()?)
 }

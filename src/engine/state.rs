@@ -179,6 +179,8 @@ pub struct RunState {
     pub littered: bool,
     /// What checks changed in the tree and was put back, each path with the last of these checks; at most 1,000.
     pub put_back_after: BTreeMap<String, String>,
+    /// The patches in the run directory that bring this back.
+    pub put_back_patches: BTreeSet<String>,
     /// How often in a row the same calls had the same results.
     pub repeats: u32,
     sameness: Sameness,
@@ -232,9 +234,15 @@ impl RunState {
             EventKind::CallFinished {
                 call, state, output, ..
             } => self.call_finished(call, *state, output),
-            EventKind::Checked { check, put_back, .. } => {
+            EventKind::Checked {
+                check,
+                put_back,
+                put_back_patch,
+                ..
+            } => {
                 self.littered |= check.exit.is_some() && put_back.is_none();
-                self.note_put_back(&check.name, put_back.as_deref().unwrap_or_default());
+                let paths = put_back.as_deref().unwrap_or_default();
+                self.note_put_back(&check.name, paths, put_back_patch.as_deref());
                 self.progress.checks.push(check.clone());
             }
             EventKind::ResponseJudged { errors, .. } => self.progress.judged = Some(errors.clone()),

@@ -10,6 +10,15 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// The directory of the patches that bring back what was put back after checks.
+pub const PUT_BACK: &str = "put-back";
+/// The most of these patches that a run keeps.
+const MOST_PUT_BACK: u32 = 1_000;
+/// The mode of what a run keeps of its own.
+const OWN: u32 = 0o644;
+/// The mode of what it keeps of files that may be private.
+const PRIVATE: u32 = 0o600;
+
 /// Limit of links that lead from one to the next.
 const LINKS: usize = 40;
 
@@ -20,9 +29,37 @@ pub fn keep_blob(dir: &Path, bytes: &[u8]) -> Result<BlobId, JournalError> {
     let path = blob_path(dir, &id);
     // A file with this name and different content is replaced.
     if read_blob(dir, &id).is_err() {
-        place_file(&path, bytes, true)?;
+        place_file(&path, bytes, (OWN, true))?;
     }
     Ok(id)
+}
+
+/// Keeps the patch of what is about to be put back, under the next free number; equal patches are kept once. It is on
+/// disk when this returns its path, relative to `dir`.
+///
+/// # Errors
+/// It cannot be written, or there are too many.
+pub fn keep_put_back(dir: &Path, patch: &[u8]) -> Result<String, JournalError> {
+    for number in 1..=MOST_PUT_BACK {
+        let name = format!("{PUT_BACK}/{number}.patch");
+        let path = dir.join(&name);
+        match std::fs::symlink_metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                place_file(&path, patch, (PRIVATE, true))?;
+                return Ok(name);
+            }
+            Ok(found) if found.is_file() && found.len() == patch.len() as u64 => {
+                if std::fs::read(&path).is_ok_and(|kept| kept == patch) {
+                    return Ok(name);
+                }
+            }
+            _ => {}
+        }
+    }
+    Err(JournalError::Write {
+        path: dir.join(PUT_BACK).display().to_string(),
+        source: io::Error::other(format!("it has {MOST_PUT_BACK} patches, the most that a run keeps")),
+    })
 }
 
 /// The path of a blob.
@@ -199,11 +236,11 @@ pub fn remove_drafts(dir: &Path) {
 
 /// Writes a file atomically, replacing whatever has its name, and creates its directories.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
-    place_file(path, bytes, false)
+    place_file(path, bytes, (OWN, false))
 }
 
 /// `synced`: the bytes are on disk before the file gets its name.
-fn place_file(path: &Path, bytes: &[u8], synced: bool) -> Result<(), JournalError> {
+fn place_file(path: &Path, bytes: &[u8], (mode, synced): (u32, bool)) -> Result<(), JournalError> {
     let wrap = |source| JournalError::Write {
         path: path.display().to_string(),
         source,
@@ -215,7 +252,7 @@ fn place_file(path: &Path, bytes: &[u8], synced: bool) -> Result<(), JournalErro
     std::fs::create_dir_all(parent).map_err(wrap)?;
     let mut draft = tempfile::NamedTempFile::new_in(parent).map_err(wrap)?;
     draft.write_all(bytes).map_err(wrap)?;
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
     draft.as_file().set_permissions(mode).map_err(wrap)?;
     if synced {
         draft.as_file().sync_data().map_err(wrap)?;

@@ -6,6 +6,7 @@
 //! runs/RUN/   journal.jsonl, blobs/, results/, git/, and `place`: the run directory for the outputs
 //! ```
 
+use super::artefacts;
 use super::chain_key;
 use super::error::JournalError;
 use super::format;
@@ -269,7 +270,7 @@ pub fn moved() -> Vec<(PathBuf, PathBuf)> {
 /// Moves those entries of a run directory that no command may reach. Open files stay open; where a rename is impossible
 /// (another file system), the caller opens the copy.
 pub(super) fn move_entries(from: &Path, to: &Path) -> Result<(), JournalError> {
-    for name in [format::FILE, "blobs", "results", "git"] {
+    for name in [format::FILE, "blobs", "results", artefacts::PUT_BACK, "git"] {
         let (old, new) = (from.join(name), to.join(name));
         if std::fs::symlink_metadata(&old).is_ok() {
             move_entry(&old, &new).map_err(|source| JournalError::Write {

@@ -4,7 +4,7 @@ use super::background_sync::Behind;
 use super::chain_key::{self, JournalKey};
 use super::error::JournalError;
 use super::state::{self, HeadFile};
-use super::{format, place, reader};
+use super::{artefacts, format, place, reader};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
 use std::collections::BTreeMap;
@@ -269,7 +269,14 @@ impl JournalWriter {
 
 /// Refuses symbolic links: a tree may contain a directory with these names.
 fn refuse_links(dir: &Path) -> Result<(), JournalError> {
-    let ours = [format::FILE, "journal.jsonl.new", "blobs", "results", "git"];
+    let ours = [
+        format::FILE,
+        "journal.jsonl.new",
+        "blobs",
+        "results",
+        artefacts::PUT_BACK,
+        "git",
+    ];
     let link = ours.iter().map(|name| dir.join(name)).find(|path| path.is_symlink());
     link.map_or(Ok(()), |link| Err(JournalError::Link(link.display().to_string())))
 }

@@ -27,7 +27,7 @@ pub(super) use checkout::checkout;
 pub use delta::{Delta, Unpatched};
 pub(super) use repository::text as pointer;
 pub use repository::{Repository, head, is_in_a_checkout, outer_git_dir, owners, repository, repository_at};
-pub use restore::Restored;
+pub use restore::{Restored, Reversal};
 pub use scan_state::MOST_FILE;
 
 use crate::process::change_times::exact_device;

@@ -1,7 +1,7 @@
 //! What checks change in the tree is put back when they end: it is not in the patch, no reason to call a run a success,
 //! and decides no other check.
 
-use super::harness::{World, calls, open_policy, says, script, shell, until, writes};
+use super::harness::{Done, World, calls, have, open_policy, says, script, shell, until, writes};
 use serde_json::{Value, json};
 
 /// A check that makes two files, one of them new at each run, and changes a third.
@@ -203,10 +203,121 @@ fn a_run_that_is_killed_in_a_check_goes_on_with_the_tree_that_the_check_found() 
     child.wait().unwrap();
     let done = world.call(&["resume", &out]).exits(0);
     assert!(
-        done.stderr.contains("what it changed was put back: a.txt, left.txt"),
+        done.stderr
+            .contains("what has changed since it began was put back: a.txt, left.txt"),
         "{}",
         done.stderr
     );
     assert_eq!(world.result()["verdict"], "no_change");
     assert_eq!(world.git(&["status", "--porcelain"]), "");
+}
+
+#[test]
+fn a_run_that_is_killed_in_a_run_step_repeats_it() {
+    let world = World::repo(&[(".gitignore", "began\n"), ("a.txt", "one\n")]);
+    let recipe = "version: 1\nname: r\nsteps:\n  - id: made\n    run: 'echo x >> made.txt; test -e began || { echo > began; sleep \
+                  60; }'\n";
+    let recipe = world.beside("recipe.yaml", recipe);
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let out = world.out().to_string_lossy().into_owned();
+    let mut child = world
+        .command(&["run", &recipe, "--policy", &policy, "--out", &out])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the step has begun", || world.ws().join("began").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let done = world.call(&["resume", &out]).exits(0);
+    assert!(done.stderr.contains("a `run` step was running"), "{}", done.stderr);
+    assert_eq!(paths(&world), ["made.txt"]);
+    assert_eq!(world.read("made.txt"), "x\nx\n");
+}
+
+#[test]
+fn what_others_change_while_a_check_runs_can_be_brought_back() {
+    let world = World::repo(&[("a.txt", "one\n"), ("mine.txt", "old\n")]);
+    // The check stands for a person: the program cannot tell them apart.
+    let recipe = "version: 1\nname: r\nsteps:\n  - id: one\n    prompt: x\n    checks:\n      \
+                  - { name: slow, run: 'echo new > mine.txt; mkdir d; printf \"\\000x\" > d/made.bin; rm a.txt' }\n      \
+                  - { name: again, run: 'test -e a.txt && echo more > more.txt' }\n";
+    world
+        .recipe(recipe, &script(&[says("done")]), &open_policy(&[]), &[])
+        .exits(0);
+    assert_eq!(world.read("mine.txt"), "old\n");
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    let first = world.out().join("put-back/1.patch");
+    let second = world.out().join("put-back/2.patch");
+    let warnings = world.result()["warnings"].to_string();
+    for file in [&first, &second] {
+        let command = format!("`git apply {}`", file.display());
+        assert!(warnings.contains(&command), "{warnings}");
+    }
+    assert!(warnings.contains("while checks ran (again, slow)"), "{warnings}");
+    let out = world.out().to_string_lossy().into_owned();
+    world.call(&["runs", "verify", &out]).exits(0);
+    world.git(&["apply", &first.to_string_lossy()]);
+    assert_eq!(world.read("mine.txt"), "new\n");
+    assert_eq!(std::fs::read(world.ws().join("d/made.bin")).unwrap(), b"\0x");
+    assert!(!world.ws().join("a.txt").exists());
+    std::fs::write(&second, "changed").unwrap();
+    world.call(&["runs", "verify", &out]).exits(1);
+}
+
+#[test]
+fn a_large_file_that_appears_while_a_check_runs_is_not_lost() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let recipe = "version: 1\nname: r\nsteps:\n  - id: one\n    prompt: x\n    checks:\n      \
+                  - { name: large, run: 'truncate -s 33M large.bin; echo y > a.txt' }\n";
+    let done = world.recipe(recipe, &script(&[says("done")]), &open_policy(&[]), &[]);
+    assert_eq!(done.code, 4, "{}", done.stderr);
+    let message = world.result()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("large.bin (a file over 32 MiB)"), "{message}");
+    assert!(world.ws().join("large.bin").exists());
+    assert_eq!(world.read("a.txt"), "one\n");
+    assert!(message.contains("put-back/1.patch`"), "{message}");
+}
+
+#[test]
+fn directories_and_modes_are_as_before_a_check() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::repo(&[("a.txt", "one\n"), ("old/a.txt", "one\n")]);
+    let mode = |path: &str| std::fs::metadata(world.ws().join(path)).unwrap().permissions().mode() & 0o7777;
+    std::fs::create_dir(world.ws().join("logs")).unwrap();
+    world.file("private.txt", "p\n").file("shared.txt", "s\n");
+    for (path, mode) in [("private.txt", 0o600), ("shared.txt", 0o664)] {
+        std::fs::set_permissions(world.ws().join(path), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let recipe = "version: 1\nname: r\nsteps:\n  - id: made\n    run: mkdir reports\n  - id: one\n    prompt: x\n    checks:\n      \
+                  - { name: first, run: 'echo a > reports/a.txt && echo l > logs/l && rm private.txt && chmod 666 shared.txt && echo x > \
+                  shared.txt && mkdir -p mod/x && echo 1 > mod/x/f && chmod 444 mod/x/f && chmod 555 mod/x && chmod 000 mod && rm \
+                  old/a.txt && chmod 555 old' }\n      \
+                  - { name: second, run: 'test ! -e mod && echo b > reports/b.txt && echo b > logs/b && echo b > old/b' }\n";
+    let recipe = world.beside("recipe.yaml", recipe);
+    let model = format!("script:{}", world.beside("script.yaml", script(&[says("done")])));
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let out = world.out().to_string_lossy().into_owned();
+    let inner = world.command(&["run", &recipe, "--model", &model, "--policy", &policy, "--out", &out]);
+    let mut command = std::process::Command::new("setpriv");
+    if rustix::process::geteuid().is_root() {
+        // Then closed directories are a hindrance to root too.
+        command.arg("--bounding-set=-dac_override,-dac_read_search");
+    }
+    let got = command
+        .arg("--")
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env_clear()
+        .envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .current_dir(world.ws())
+        .output();
+    if !have("setpriv", got.is_ok()) {
+        return;
+    }
+    Done::of(got.unwrap()).exits(0);
+    assert_eq!(mode("old"), 0o755);
+    assert!(world.ws().join("reports").is_dir() && world.ws().join("logs").is_dir());
+    assert_eq!(world.read("private.txt"), "p\n");
+    assert_eq!((mode("private.txt"), mode("shared.txt")), (0o600, 0o664));
 }

@@ -5,6 +5,7 @@ use super::harness::{Done, World, git_in, have, says, script, shell, writes};
 use super::patch::{apply, copy, tree};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 /// `src` may be edited, `tests` is frozen, anything may be run. The sandbox is off where only the ruling on the patch is looked at.
@@ -282,6 +283,11 @@ fn a_directory_that_a_command_has_closed_is_no_deletion() {
         wanted.insert("src/a.txt".to_owned(), ("file".to_owned(), b"ONE\n".to_vec()));
         assert_eq!(tree(&world.ws()), wanted, "{close}");
         assert_eq!(patched(&world), wanted, "{close}");
+        let is_as_before = |path: &str| {
+            let mode = |top: &Path| std::fs::metadata(top.join(path)).unwrap().permissions();
+            mode(&world.ws()) == mode(&world.path().join("base"))
+        };
+        assert!(is_as_before("src") && is_as_before("lib/deep"), "{close}");
     }
 }
 

@@ -28,8 +28,9 @@ impl RunState {
         self.refused_commands.extend(ending);
     }
 
-    /// Notes the paths that a check had changed and that were put back.
-    pub(super) fn note_put_back(&mut self, check: &str, paths: &[String]) {
+    /// Notes the paths that changed while a check ran and were put back, and the patch that brings them back.
+    pub(in crate::engine) fn note_put_back(&mut self, check: &str, paths: &[String], patch: Option<&str>) {
+        self.put_back_patches.extend(patch.map(str::to_owned));
         for path in paths {
             if self.put_back_after.len() < MOST_NAMED || self.put_back_after.contains_key(path) {
                 self.put_back_after.insert(path.clone(), check.to_owned());

@@ -57,7 +57,7 @@ pub struct RunResult {
     /// From the name of an output (`patch`, `junit`, `transcript`, …) to its path; `directory` is the run directory.
     pub artefacts: BTreeMap<String, String>,
     /// SHA-256 of each file of the run except journal and result, by its name in the run directory: `changes.patch`,
-    /// `blobs/ID`, `results/ID`, ….
+    /// `blobs/ID`, `results/ID`, `put-back/N.patch`, ….
     #[serde(default)]
     pub digests: BTreeMap<String, String>,
     /// Length and head of the journal; null for a run without one.

@@ -228,6 +228,7 @@ impl Run {
                 of_answer: false,
             },
             put_back: None,
+            put_back_patch: None,
         })
     }
 

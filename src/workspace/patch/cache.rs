@@ -38,6 +38,25 @@ impl FileStat {
     }
 }
 
+/// Who may use an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Access {
+    /// The permissions, with setuid, setgid and sticky.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl Access {
+    pub fn of(stat: &rustix::fs::Stat) -> Self {
+        Self {
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+        }
+    }
+}
+
 /// The type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
@@ -78,6 +97,8 @@ pub(super) struct CachedEntry {
     name: (u32, u16),
     pub what: What,
     pub stat: FileStat,
+    /// Only of files and directories; `None` for those that were read from a tree object.
+    pub access: Option<Access>,
     pub id: Id,
     pub below: Option<Arc<CachedDir>>,
 }
@@ -96,6 +117,7 @@ pub(super) struct PendingEntry {
     pub name: Vec<u8>,
     pub what: What,
     pub stat: FileStat,
+    pub access: Option<Access>,
     pub id: Id,
     pub below: Option<Arc<CachedDir>>,
 }
@@ -128,6 +150,7 @@ impl CachedDir {
                 name: (names.len() as u32, found.name.len() as u16),
                 what: found.what,
                 stat: found.stat,
+                access: found.access,
                 id: found.id,
                 below: found.below,
             });
@@ -157,7 +180,7 @@ impl CachedDir {
                 (None, None) => true,
                 _ => false,
             };
-            below && a.stat == b.stat
+            below && a.stat == b.stat && a.access == b.access
         })
     }
 
@@ -169,6 +192,18 @@ impl CachedDir {
                 let (name, rest) = path.split_at(slash);
                 let below = self.find(name, true).and_then(|entry| entry.below.as_ref());
                 below.is_some_and(|below| below.has(rest.get(1..).unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Who may use the file, link or directory with this path (with slashes), if known.
+    pub fn access(&self, path: &[u8]) -> Option<Access> {
+        match memchr::memchr(b'/', path) {
+            None => self.find(path, false).or_else(|| self.find(path, true))?.access,
+            Some(slash) => {
+                let (name, rest) = path.split_at(slash);
+                let below = self.find(name, true)?.below.as_ref()?;
+                below.access(rest.get(1..).unwrap_or_default())
             }
         }
     }
@@ -190,6 +225,7 @@ impl CachedDir {
                 what: What::of(entry.mode),
                 name: entry.name,
                 stat: FileStat::UNKNOWN,
+                access: None,
                 id: entry.id,
                 below,
             });

@@ -40,6 +40,12 @@ pub(super) fn lies_below(path: &[u8], top: &[u8]) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
+/// Whether a path is one of `tops` or is below one.
+pub(super) fn lies_below_any(path: &[u8], tops: &BTreeSet<Vec<u8>>) -> bool {
+    let mut ends = memchr::memchr_iter(b'/', path).chain([path.len()]);
+    ends.any(|end| path.get(..end).is_some_and(|top| tops.contains(top)))
+}
+
 /// Whether `git diff-tree -z --raw` reports a renamed symbolic link.
 fn moves_a_link(printed: &[u8]) -> bool {
     printed.split(|byte| *byte == 0).any(|record| {
@@ -153,11 +159,10 @@ impl Shadow {
             });
             tops.insert(change.path.clone());
         }
-        let apart = |path: &[u8]| {
-            let mut ends = memchr::memchr_iter(b'/', path).chain([path.len()]);
-            !ends.any(|end| path.get(..end).is_some_and(|top| tops.contains(top)))
-        };
-        let kept = changes.into_iter().filter(|change| apart(&change.path)).collect();
+        let kept = changes
+            .into_iter()
+            .filter(|change| !lies_below_any(&change.path, &tops));
+        let kept = kept.collect();
         Ok((kept, delta))
     }
 

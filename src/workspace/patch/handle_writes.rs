@@ -1,23 +1,82 @@
 //! Creates, replaces and removes files below one directory through handles; no component of a path is ever followed as
 //! a link.
 
+use super::cache::{Access, CachedDir};
 use super::names::open_dir;
 use super::object::{EXECUTABLE, LINK};
 use crate::workspace::fs::TEMP_PREFIX;
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// An open directory below which files are written.
+/// An open directory below which files are written. Directories of this user whose mode closes them are opened up, until
+/// [`Hands::close_up`].
 pub(super) struct Hands {
     top: OwnedFd,
+    known: KnownAccess,
+    /// The paths that were opened up, with their modes before.
+    opened: RefCell<Opened>,
+}
+
+/// Paths with their modes.
+pub(super) type Opened = BTreeMap<Vec<u8>, u32>;
+
+/// Who could use the files of an earlier state of the tree.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnownAccess {
+    /// The states of the workspace; the first one that has a path decides.
+    pub dirs: Vec<Arc<CachedDir>>,
+    /// Path of the workspace relative to the top: empty, or ending in a slash.
+    pub prefix: String,
+    /// Whether a file of which nothing is known is only for its owner.
+    pub private: bool,
+}
+
+impl KnownAccess {
+    fn of(&self, path: &[u8]) -> Option<Access> {
+        let local = path.strip_prefix(self.prefix.as_bytes())?;
+        self.dirs.iter().find_map(|dir| dir.access(local))
+    }
+}
+
+/// The mode with which the owner can read a file, or use a directory.
+fn usable(kind: FileType, mode: u32) -> u32 {
+    match kind {
+        FileType::Directory => mode | 0o700,
+        _ => mode | 0o600,
+    }
+}
+
+/// Changes the mode of a file or directory, following no link. Returns the mode before.
+fn change_mode(dir: &OwnedFd, name: &CString, change: impl Fn(FileType, u32) -> u32) -> Result<u32, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle = rustix::fs::openat(dir, name.as_c_str(), flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&handle)?.st_mode;
+    if !matches!(
+        FileType::from_raw_mode(found),
+        FileType::Directory | FileType::RegularFile
+    ) {
+        return Err(Errno::INVAL);
+    }
+    let old = found & 0o7777;
+    let new = change(FileType::from_raw_mode(found), old);
+    if new != old {
+        // The mode of an `O_PATH` handle's file cannot be changed directly.
+        let link = format!("/proc/self/fd/{}", handle.as_raw_fd());
+        rustix::fs::chmodat(CWD, link.as_str(), Mode::from_raw_mode(new), AtFlags::empty())?;
+    }
+    Ok(old)
 }
 
 /// The components of a path; an error if it could lead elsewhere.
@@ -34,7 +93,71 @@ impl Hands {
     pub fn open(top: &Path) -> Result<Self, String> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::open(top, flags, Mode::empty()).map_err(|error| format!("{}: {error}", top.display()))?;
-        Ok(Self { top })
+        Ok(Self {
+            top,
+            known: KnownAccess::default(),
+            opened: RefCell::default(),
+        })
+    }
+
+    /// Gives what is written the access that is known of it. `opened`: what was opened up before.
+    pub fn knowing(self, known: KnownAccess, opened: Opened) -> Self {
+        Self {
+            known,
+            opened: RefCell::new(opened),
+            ..self
+        }
+    }
+
+    /// Opens a directory at `path`, whose last component is `name`.
+    fn enter(&self, at: &OwnedFd, name: &CString, path: &[u8]) -> Result<OwnedFd, Errno> {
+        let closed = |mode: u32| mode & 0o700 != 0o700;
+        match open_dir(at.as_fd(), name) {
+            Ok(dir) if !closed(rustix::fs::fstat(&dir)?.st_mode) => Ok(dir),
+            found @ (Ok(_) | Err(Errno::ACCESS)) => {
+                match change_mode(at, name, usable) {
+                    Ok(mode) => {
+                        self.opened.borrow_mut().entry(path.to_vec()).or_insert(mode);
+                        open_dir(at.as_fd(), name)
+                    }
+                    // It belongs to somebody else.
+                    Err(_) => found,
+                }
+            }
+            found => found,
+        }
+    }
+
+    /// Lets the owner read a file, or use a directory. Whether that was possible.
+    pub fn open_up(&self, path: &[u8]) -> bool {
+        let Ok(Some((dir, name))) = self.parent(path, false) else {
+            return false;
+        };
+        let Ok(mode) = change_mode(&dir, &name, usable) else {
+            return false;
+        };
+        self.opened.borrow_mut().entry(path.to_vec()).or_insert(mode);
+        true
+    }
+
+    /// What was opened up.
+    pub fn into_opened(self) -> Opened {
+        self.opened.into_inner()
+    }
+
+    /// Gives what was opened up, and is still there, the mode that is known of it, or else the mode that it had.
+    pub fn close_up(&self) {
+        let opened = self.opened.take();
+        // A directory is closed after everything below it.
+        for (path, mode) in opened.iter().rev() {
+            let mode = self.known.of(path).map_or(*mode, |known| known.mode);
+            if let Ok(Some((dir, name))) = self.parent(path, false) {
+                // One that nobody could read stays usable for its owner, as does one that cannot be closed: its content
+                // would be hidden from the next snapshot.
+                let is_read = mode & 0o400 != 0;
+                let _ = change_mode(&dir, &name, |kind, _| if is_read { mode } else { usable(kind, mode) });
+            }
+        }
     }
 
     /// The parent directory of a path, and its last component. `None` if that directory does not exist and `make` is
@@ -43,14 +166,26 @@ impl Hands {
         let mut parts = parts(path)?;
         let name = parts.pop().ok_or("not the path of a file")?;
         let mut here = self.top.try_clone().map_err(|error| error.to_string())?;
+        let mut at = Vec::with_capacity(path.len());
         for part in &parts {
-            let mut below = open_dir(here.as_fd(), part);
+            if !at.is_empty() {
+                at.push(b'/');
+            }
+            at.extend_from_slice(part.as_bytes());
+            let mut below = self.enter(&here, part, &at);
             if below.as_ref().is_err_and(|error| *error == Errno::NOENT) {
                 if !make {
                     return Ok(None);
                 }
                 match rustix::fs::mkdirat(&here, part.as_c_str(), Mode::from_raw_mode(0o777)) {
-                    Ok(()) | Err(Errno::EXIST) => below = open_dir(here.as_fd(), part),
+                    Ok(()) => {
+                        below = open_dir(here.as_fd(), part);
+                        if let (Ok(made), Some(known)) = (&below, self.known.of(&at)) {
+                            give(made, known, known.mode).map_err(|error| error.to_string())?;
+                            below = self.enter(&here, part, &at);
+                        }
+                    }
+                    Err(Errno::EXIST) => below = self.enter(&here, part, &at),
                     Err(error) => return Err(error.to_string()),
                 }
             }
@@ -84,6 +219,13 @@ impl Hands {
         rustix::fs::unlinkat(&dir, name.as_c_str(), AtFlags::REMOVEDIR).is_ok()
     }
 
+    /// When a directory was made, if the file system tells.
+    pub fn made(&self, path: &[u8]) -> Option<SystemTime> {
+        let (dir, name) = self.parent(path, false).ok()??;
+        let dir = open_dir(dir.as_fd(), &name).ok()?;
+        File::from(dir).metadata().ok()?.created().ok()
+    }
+
     /// Creates a directory with its parents.
     pub fn make_dir(&self, path: &[u8]) -> Result<(), String> {
         self.parent(&[path, b"/x"].concat(), true).map(|_| ())
@@ -110,10 +252,16 @@ impl Hands {
                 rustix::fs::symlinkat(target.as_c_str(), &dir, temporary.as_c_str()).map_err(trouble)
             }
             _ => {
-                let old = old
-                    .filter(|(kind, _)| *kind == FileType::RegularFile)
-                    .map(|(_, stat)| stat);
-                write(&dir, &temporary, mode == EXECUTABLE, content, old)
+                let old = old.filter(|(kind, _)| *kind == FileType::RegularFile);
+                let old = old.map(|(_, stat)| Access::of(&stat));
+                let access = self.known.of(path).or(old);
+                write(
+                    &dir,
+                    &temporary,
+                    (mode == EXECUTABLE, self.known.private),
+                    content,
+                    access,
+                )
             }
         };
         let moved = made.and_then(|()| {
@@ -128,22 +276,35 @@ impl Hands {
     }
 }
 
-/// Writes a new file with the permissions and owner of the `old` one.
-fn write(dir: &OwnedFd, name: &CString, runs: bool, content: &[u8], old: Option<Stat>) -> Result<(), String> {
+/// Gives a new file or directory its owner and this mode.
+fn give(file: &impl AsFd, access: Access, mode: u32) -> Result<(), Errno> {
+    // Only root may change the owner; for others the owner is already right.
+    let _ = rustix::fs::fchown(file, Some(Uid::from_raw(access.uid)), Some(Gid::from_raw(access.gid)));
+    rustix::fs::fchmod(file, Mode::from_raw_mode(mode))
+}
+
+/// Writes a new file with this access; without, it is for everybody whom the umask allows, or only for its owner.
+fn write(
+    dir: &OwnedFd,
+    name: &CString,
+    (runs, private): (bool, bool),
+    content: &[u8],
+    access: Option<Access>,
+) -> Result<(), String> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let new = Mode::from_raw_mode(if runs { 0o777 } else { 0o666 });
+    let all = if runs { 0o777 } else { 0o666 };
+    // Nobody may open it before it has the access that is known.
+    let new = Mode::from_raw_mode(if private || access.is_some() { all & 0o700 } else { all });
     let file = rustix::fs::openat(dir, name.as_c_str(), flags, new).map_err(|error| error.to_string())?;
     let mut file = File::from(file);
     file.write_all(content).map_err(|error| error.to_string())?;
-    if let Some(old) = old {
-        let readable = old.st_mode & 0o777;
+    if let Some(access) = access {
+        let readable = access.mode & 0o777;
         let mode = match runs {
             true => readable | (readable & 0o444) >> 2 | 0o100,
             false => readable & !0o111,
         };
-        // Only root may change the owner; for others the owner is already right.
-        let _ = rustix::fs::fchown(&file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode)).map_err(|error| error.to_string())?;
+        give(&file, access, mode).map_err(|error| error.to_string())?;
     }
     Ok(())
 }

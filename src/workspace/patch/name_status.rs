@@ -2,7 +2,7 @@
 
 use super::cache::{CachedEntry, FileStat, What};
 use super::index::{GitIndex, IndexEntry};
-use super::names::{open_dir, open_file};
+use super::names::{open_file, open_searchable};
 use super::object::{Digest, Id, ObjectKind};
 use super::scan_state::{LARGE, MOST_FILE, Scan, TICK};
 use rustix::fs::FileType;
@@ -15,18 +15,27 @@ use std::sync::PoisonError;
 
 // What stands in place of the content of a file in the snapshot.
 const UNREADABLE: &str = "a file that cannot be read";
+const UNREADABLE_DIR: &str = "a directory that cannot be read";
 const LARGER_THAN: &str = "a file over ";
-// What stands in place of the names in a directory.
-const CLOSED: &str = "a directory that cannot be read";
 
 /// Whether this stands in place of a directory whose files nobody could see.
 pub(super) fn stands_for_directory(why: &str) -> bool {
-    why == CLOSED
+    why == UNREADABLE_DIR
 }
 
 /// Whether this stands in place of the content of a file, and not of something that has no content, such as a pipe.
 pub(super) fn stands_for_content(why: &str) -> bool {
     why == UNREADABLE || why.starts_with(LARGER_THAN)
+}
+
+/// Whether this stands for a file or directory that its mode closes.
+pub(super) fn is_closed(why: &str) -> bool {
+    why == UNREADABLE || why == UNREADABLE_DIR
+}
+
+/// Whether this stands for something that has no content that could be lost.
+pub(super) fn has_no_content(why: &str) -> bool {
+    matches!(why, "a pipe" | "a socket" | "a device")
 }
 
 /// The result: the type, the metadata to detect the next change by, the object id.
@@ -54,8 +63,8 @@ impl NameStatus<'_, '_> {
             _ if refused => self.metadata("a name that git refuses"),
             FileType::RegularFile => self.file(),
             FileType::Symlink => self.link(),
-            FileType::Directory => match open_dir(self.at, self.name) {
-                Err(Errno::ACCESS | Errno::PERM) => self.metadata(CLOSED),
+            FileType::Directory => match open_searchable(self.at, self.name) {
+                Err(Errno::ACCESS | Errno::PERM) => self.metadata(UNREADABLE_DIR),
                 _ => Ok(None),
             },
             FileType::Fifo => self.metadata("a pipe"),

@@ -2,7 +2,7 @@
 
 use super::scan_state::{MOST_ENTRIES, Scan, WalkedDirectory, said};
 use crate::workspace::fs::TEMP_PREFIX;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -22,33 +22,42 @@ pub(super) fn open_dir(at: BorrowedFd<'_>, name: &CString) -> Result<OwnedFd, Er
     rustix::fs::openat(at, name.as_c_str(), flags, Mode::empty())
 }
 
-/// Opens a directory that does not let its owner read it, by letting them first. By handle, because a link may take its
-/// place meanwhile.
-pub(super) fn open_closed_dir(at: BorrowedFd<'_>, name: &CString) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let place = rustix::fs::openat(at, name.as_c_str(), flags, Mode::empty())?;
-    open_up(place.as_fd())?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::openat(&place, c".", flags, Mode::empty())
+/// As [`open_dir`], and its status; an error also if its names cannot be examined.
+pub(super) fn open_searchable(at: BorrowedFd<'_>, name: &CString) -> Result<(OwnedFd, Stat), Errno> {
+    let dir = open_dir(at, name)?;
+    let stat = rustix::fs::statat(&dir, c".", AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok((dir, stat))
 }
 
-/// Lets the owner of a directory list, search and change it. An error if that is not who runs this program, or if they
-/// may list and search it already.
-pub(super) fn open_up(dir: BorrowedFd<'_>) -> Result<(), Errno> {
+/// As [`open_searchable`], of a directory that does not let its owner use it, by letting them first: with the mode that
+/// is known of it, if any. By handle, because a link may take its place meanwhile.
+pub(super) fn open_closed_dir(at: BorrowedFd<'_>, name: &CString, mode: Option<u32>) -> Result<(OwnedFd, Stat), Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let place = rustix::fs::openat(at, name.as_c_str(), flags, Mode::empty())?;
+    open_up(place.as_fd(), mode)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::openat(&place, c".", flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&dir)?;
+    Ok((dir, stat))
+}
+
+/// Lets the owner of a directory list, search and change it; `mode`: the mode that is known of it. An error if the owner
+/// is not who runs this program, or may list and search it already.
+pub(super) fn open_up(dir: BorrowedFd<'_>, mode: Option<u32>) -> Result<(), Errno> {
     let stat = rustix::fs::fstat(dir)?;
     if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o500 == 0o500 {
         return Err(Errno::ACCESS);
     }
     // `fchmod` takes no handle that was opened without the right to read.
     let path = format!("/proc/self/fd/{}", dir.as_raw_fd());
-    rustix::fs::chmod(path, Mode::from_raw_mode(stat.st_mode | 0o700))
+    rustix::fs::chmod(path, Mode::from_raw_mode(mode.unwrap_or(stat.st_mode) | 0o700))
 }
 
 /// The type of a name; `None` if there is no such name.
 fn kind_of(at: BorrowedFd<'_>, name: &CStr) -> Result<Option<FileType>, Errno> {
     let look = || rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW);
     let stat = match look() {
-        Err(Errno::ACCESS | Errno::PERM) if open_up(at).is_ok() => look(),
+        Err(Errno::ACCESS | Errno::PERM) if open_up(at, None).is_ok() => look(),
         stat => stat,
     };
     match stat {

@@ -1,13 +1,16 @@
 //! Restores paths of the tree to a snapshot, and applies a patch to the tree. Writes through handles only, and verifies
 //! the result.
 
-use super::handle_writes::Hands;
+use super::delta::lies_below_any;
+use super::handle_writes::{Hands, KnownAccess, Opened};
+use super::name_status::{has_no_content, is_closed};
 use super::object::{Id, METADATA, ObjectFormat, ObjectKind};
 use super::trees::{ObjectReader, TreeChange};
-use super::{Shadow, Snapshot};
+use super::{Shadow, Snapshot, State};
 use crate::process::own_git::{self, May, Scratch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::SystemTime;
 
 /// The result of a restore; all paths are relative to the workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +19,31 @@ pub struct Restored {
     pub done: BTreeSet<String>,
     /// Paths that still differ, and why.
     pub failed: BTreeMap<String, String>,
+}
+
+/// How often what is closed by its mode is opened up; each time shows the next level of directories.
+const MOST_OPENED: usize = 32;
+
+/// Which directories are removed when they become empty.
+#[derive(Clone, Copy, Debug)]
+enum Emptied {
+    All,
+    /// Those that were certainly made later. Snapshots have no empty directories, so others may have been there.
+    MadeAfter(Option<SystemTime>),
+}
+
+/// What differs from a snapshot, and what brings it back once it is reverted.
+#[derive(Clone, Debug)]
+pub struct Reversal {
+    /// The patch from the snapshot to the tree as it was found.
+    pub patch: Vec<u8>,
+    /// Paths with content that the patch lacks, and why. They are not reverted.
+    pub kept: BTreeMap<String, String>,
+    to: Snapshot,
+    found: Snapshot,
+    paths: BTreeSet<String>,
+    known: KnownAccess,
+    opened: Opened,
 }
 
 impl Shadow {
@@ -27,13 +55,43 @@ impl Shadow {
     /// # Errors
     /// A sentence: the tree cannot be read. Paths that could not be restored are in [`Restored::failed`].
     pub async fn restore(&self, from: &Snapshot, paths: &BTreeSet<String>) -> Result<Restored, String> {
+        self.restore_found(from, paths, None).await
+    }
+
+    /// As [`Shadow::restore`]; a path that is no longer as `reversal` found it is left alone, and has failed.
+    async fn restore_found(
+        &self,
+        from: &Snapshot,
+        paths: &BTreeSet<String>,
+        reversal: Option<(&Reversal, Option<SystemTime>)>,
+    ) -> Result<Restored, String> {
         let (from, paths) = (self.id(from)?, paths.clone());
+        let found = reversal.map(|(reversal, _)| self.id(&reversal.found)).transpose()?;
+        let earlier = reversal.map(|(reversal, _)| (reversal.known.clone(), reversal.opened.clone()));
+        let emptied = reversal.map_or(Emptied::All, |(_, begun)| Emptied::MadeAfter(begun));
         self.beside(move |shadow, state| {
+            let (known, opened) = earlier.unwrap_or_else(|| (shadow.known_access(state), Opened::new()));
             let now = shadow.now(state)?;
+            let now = shadow.id(&now)?;
             let mut objects = shadow.objects(&state.store);
-            let mut changes = objects.differences(&shadow.id(&now)?, &from)?;
+            let mut changes = objects.differences(&now, &from)?;
             changes.retain(|change| paths.contains(&shadow.local(change.lossy())));
-            let mut why = bring(&shadow.top, &mut objects, &from, &changes)?;
+            let newer: BTreeSet<Vec<u8>> = match found {
+                Some(found) => objects
+                    .differences(&found, &now)?
+                    .into_iter()
+                    .map(|change| change.path)
+                    .collect(),
+                None => BTreeSet::new(),
+            };
+            let as_found: Vec<TreeChange> = changes
+                .iter()
+                .filter(|change| !newer.contains(&change.path))
+                .cloned()
+                .collect();
+            let hands = Hands::open(&shadow.top)?.knowing(known, opened);
+            let mut why = bring((&hands, emptied), &mut objects, &from, &as_found)?;
+            hands.close_up();
             // The current tree decides what differs.
             let now = shadow.now(state)?;
             let left = shadow.objects(&state.store).differences(&shadow.id(&now)?, &from)?;
@@ -55,19 +113,122 @@ impl Shadow {
         .await
     }
 
-    /// Restores every path that differs from a snapshot, as [`Shadow::restore`] does. An ignore file that was changed since
-    /// hides nothing, because it is restored too. `exact`: as for [`Shadow::ruled_snapshot`].
+    /// Finds every path that differs from a snapshot, for [`Shadow::revert`]; `None` if there is none. An ignore file that
+    /// was changed since hides nothing, because it is reverted too. `exact`: as for [`Shadow::ruled_snapshot`].
+    ///
+    /// # Errors
+    /// A sentence: the tree cannot be read, or no patch can be made of what differs.
+    pub async fn reversal(&self, to: &Snapshot, exact: bool) -> Result<Option<Reversal>, String> {
+        let known = self.beside(|shadow, state| Ok(shadow.known_access(state))).await?;
+        let mut opened = Opened::new();
+        let mut found = self.ruled_snapshot(exact, |_| false).await?;
+        for _ in 0..MOST_OPENED {
+            let more = self.open_up(to, &found, opened.clone()).await?;
+            if more.len() == opened.len() {
+                break;
+            }
+            opened = more;
+            found = self.ruled_snapshot(exact, |_| false).await?;
+        }
+        let changed = self.changed_paths(to, &found).await?;
+        if changed.is_empty() && opened.is_empty() {
+            return Ok(None);
+        }
+        let kept = self.not_in_a_patch(to, &found).await?;
+        let paths = changed.into_iter().map(|path| self.local(path));
+        Ok(Some(Reversal {
+            patch: self.delta(to, &found).await?.patch,
+            paths: paths.filter(|path| !kept.contains_key(path)).collect(),
+            kept,
+            to: to.clone(),
+            found,
+            known,
+            opened,
+        }))
+    }
+
+    /// Who could use the files of the last snapshot, or of the first one.
+    fn known_access(&self, state: &State) -> KnownAccess {
+        let dirs: Vec<_> = [&state.last, &state.base].into_iter().flatten().cloned().collect();
+        KnownAccess {
+            // What an earlier process knew is lost; it may have been a private file.
+            private: !state
+                .base
+                .as_ref()
+                .is_some_and(|base| base.entries().any(|(_, entry)| entry.access.is_some())),
+            dirs,
+            prefix: self.prefix.clone(),
+        }
+    }
+
+    /// Opens up files and directories of this user in `found` that differ from `to` and that their modes close, so that
+    /// their content can be saved and removed. Returns them together with those in `opened`.
+    async fn open_up(&self, to: &Snapshot, found: &Snapshot, opened: Opened) -> Result<Opened, String> {
+        let (to, found) = (self.id(to)?, self.id(found)?);
+        self.beside(move |shadow, state| {
+            let mut objects = shadow.objects(&state.store);
+            let hands = Hands::open(&shadow.top)?.knowing(KnownAccess::default(), opened);
+            for change in objects.differences(&to, &found)? {
+                let Some((METADATA, id)) = change.new else { continue };
+                let text = objects.read(&id, ObjectKind::Blob)?;
+                let text = String::from_utf8_lossy(&text);
+                if is_closed(text.lines().next().unwrap_or_default()) {
+                    // One that belongs to somebody else stays closed.
+                    hands.open_up(&change.path);
+                }
+            }
+            Ok(hands.into_opened())
+        })
+        .await
+    }
+
+    /// The paths in `found` that differ from `to` and have content which [`Shadow::delta`] leaves out of the patch, and
+    /// why.
+    async fn not_in_a_patch(&self, to: &Snapshot, found: &Snapshot) -> Result<BTreeMap<String, String>, String> {
+        let (to, found) = (self.id(to)?, self.id(found)?);
+        self.beside(move |shadow, state| {
+            let mut objects = shadow.objects(&state.store);
+            let changes = objects.differences(&to, &found)?;
+            let unknown = |change: &&TreeChange| {
+                let mut leaves = [change.old, change.new].into_iter().flatten();
+                leaves.any(|(mode, _)| mode == METADATA)
+            };
+            let tops: BTreeSet<Vec<u8>> = changes
+                .iter()
+                .filter(unknown)
+                .map(|change| change.path.clone())
+                .collect();
+            let mut kept = BTreeMap::new();
+            for change in &changes {
+                let why = match change.new {
+                    Some((METADATA, id)) => {
+                        let text = objects.read(&id, ObjectKind::Blob)?;
+                        let text = String::from_utf8_lossy(&text);
+                        text.lines().next().unwrap_or_default().to_owned()
+                    }
+                    Some(_) if lies_below_any(&change.path, &tops) => {
+                        "it replaced what no patch can contain".to_owned()
+                    }
+                    _ => continue,
+                };
+                if !has_no_content(&why) {
+                    kept.insert(shadow.local(change.lossy()), why);
+                }
+            }
+            Ok(kept)
+        })
+        .await
+    }
+
+    /// Restores the paths that were found to differ, as [`Shadow::restore`] does. What has changed since, and what the
+    /// patch lacks, is left alone and has failed. A directory that becomes empty stays, unless it was made after `begun`.
     ///
     /// # Errors
     /// As for [`Shadow::restore`].
-    pub async fn revert(&self, to: &Snapshot, exact: bool) -> Result<Restored, String> {
-        let now = self.ruled_snapshot(exact, |_| false).await?;
-        let changed = self.changed_paths(to, &now).await?;
-        if changed.is_empty() {
-            return Ok(Restored::default());
-        }
-        let paths: BTreeSet<String> = changed.into_iter().map(|path| self.local(path)).collect();
-        self.restore(to, &paths).await
+    pub async fn revert(&self, what: &Reversal, begun: Option<SystemTime>) -> Result<Restored, String> {
+        let mut restored = self.restore_found(&what.to, &what.paths, Some((what, begun))).await?;
+        restored.failed.extend(what.kept.clone());
+        Ok(restored)
     }
 
     /// Applies a delta's patch to the current tree.
@@ -108,7 +269,9 @@ impl Shadow {
             let objects = scratch.path().join("objects");
             let mut objects = ObjectReader::new(shadow.format, &state.store, Some(objects));
             let changes = objects.differences(&from, &to)?;
-            let failed = bring(&shadow.top, &mut objects, &to, &changes)?;
+            let hands = Hands::open(&shadow.top)?;
+            let failed = bring((&hands, Emptied::All), &mut objects, &to, &changes)?;
+            hands.close_up();
             match failed.iter().next() {
                 Some((path, why)) => Err(format!("{}: {why}", String::from_utf8_lossy(path))),
                 None => Ok(()),
@@ -125,15 +288,14 @@ fn quoted(path: &Path) -> String {
     format!("\"{path}\"\n")
 }
 
-/// Changes paths below `top` from the old side of each change to the new one; `tree` contains them all. Returns the
+/// Changes paths from the old side of each change to the new one; `tree` contains them all. Returns the
 /// failures.
 fn bring(
-    top: &Path,
+    (hands, emptied): (&Hands, Emptied),
     objects: &mut ObjectReader<'_>,
     tree: &Id,
     changes: &[TreeChange],
 ) -> Result<BTreeMap<Vec<u8>, String>, String> {
-    let hands = Hands::open(top)?;
     let mut failed = BTreeMap::new();
     // Deeper paths are removed first, and all removals precede additions, because a file's name may have been a
     // directory.
@@ -145,7 +307,13 @@ fn bring(
         let mut path = change.path.as_slice();
         while let Some(slash) = memchr::memrchr(b'/', path) {
             path = path.get(..slash).unwrap_or_default();
-            if objects.below(tree, path)?.is_some() || !hands.remove_empty(path) {
+            let may_go = match emptied {
+                Emptied::All => true,
+                Emptied::MadeAfter(begun) => {
+                    begun.is_some_and(|begun| hands.made(path).is_some_and(|made| made > begun))
+                }
+            };
+            if !may_go || objects.below(tree, path)?.is_some() || !hands.remove_empty(path) {
                 break;
             }
         }

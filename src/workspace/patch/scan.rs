@@ -2,13 +2,13 @@
 //! nothing to the tree, except that it lets the owner read a directory again that an earlier snapshot has read: what lies in
 //! it would count as deleted.
 
-use super::cache::{CachedDir, FileStat, PendingEntry, What};
+use super::cache::{Access, CachedDir, FileStat, PendingEntry, What};
 use super::ignored::{CountedText, IgnoreRules, read_patterns};
 use super::name_status::NameStatus;
-use super::names::{ListedName, open_closed_dir, open_dir, open_up, refused};
+use super::names::{ListedName, open_closed_dir, open_searchable, open_up, refused};
 use super::object::{ObjectKind, order};
 use super::scan_state::{Before, MOST_ENTRIES, Scan, WalkedDirectory, said};
-use rustix::fs::{AtFlags, FileType};
+use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -141,15 +141,18 @@ impl Scan<'_> {
         let mut kind = name.kind;
         for _ in 0..TRIES {
             if kind == FileType::Directory && !refused(bytes) {
-                let known = place.before.knows_dir(bytes);
-                let opened = match open_dir(place.handle.as_fd(), &name.name) {
-                    Err(Errno::ACCESS | Errno::PERM) if known => open_closed_dir(place.handle.as_fd(), &name.name),
-                    opened => opened,
+                let known = place.before.known_dir(bytes);
+                let opened = match (open_searchable(place.handle.as_fd(), &name.name), known) {
+                    (Err(Errno::ACCESS | Errno::PERM), Some(known)) => {
+                        let mode = known.access.map(|access| access.mode);
+                        open_closed_dir(place.handle.as_fd(), &name.name, mode)
+                    }
+                    (opened, _) => opened,
                 };
                 match opened {
-                    Ok(handle) => return self.enter(place, rules, bytes, handle, (seen, ignored)),
+                    Ok(found) => return self.enter(place, rules, bytes, found, (seen, ignored)),
                     Err(Errno::MFILE | Errno::NFILE) => return Err(said("too many open files".to_owned())),
-                    Err(Errno::ACCESS | Errno::PERM) if known => match open_up(place.handle.as_fd()) {
+                    Err(Errno::ACCESS | Errno::PERM) if known.is_some() => match open_up(place.handle.as_fd(), None) {
                         Ok(()) => continue,
                         Err(_) => return Err(said(CLOSED_MEANWHILE.to_owned())),
                     },
@@ -159,7 +162,7 @@ impl Scan<'_> {
             let stat = match rustix::fs::statat(&place.handle, name.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => stat,
                 Err(Errno::NOENT) => return Ok(None),
-                Err(Errno::ACCESS | Errno::PERM) if open_up(place.handle.as_fd()).is_ok() => continue,
+                Err(Errno::ACCESS | Errno::PERM) if open_up(place.handle.as_fd(), None).is_ok() => continue,
                 Err(error) => return Err(said(error.to_string())),
             };
             kind = FileType::from_raw_mode(stat.st_mode);
@@ -173,12 +176,14 @@ impl Scan<'_> {
                 index: self.index.filter(|_| seen.len() == 1),
                 seen: seen.start,
             };
+            let access = (kind == FileType::RegularFile).then(|| Access::of(&stat));
             if let Some((what, stat, id)) = look.at(kind, refused(bytes)).map_err(said)? {
                 let (name, below) = (bytes.to_vec(), None);
                 return Ok(Some(PendingEntry {
                     name,
                     what,
                     stat,
+                    access,
                     id,
                     below,
                 }));
@@ -192,7 +197,7 @@ impl Scan<'_> {
         place: &WalkedDirectory<'_>,
         rules: &IgnoreRules<'_>,
         name: &[u8],
-        handle: OwnedFd,
+        (handle, stat): (OwnedFd, Stat),
         (index, ignored): (Range<usize>, bool),
     ) -> Result<Option<PendingEntry>, String> {
         fn child<'b>(dir: Option<&'b Arc<CachedDir>>, name: &[u8]) -> Option<&'b Arc<CachedDir>> {
@@ -224,6 +229,7 @@ impl Scan<'_> {
             name: name.to_vec(),
             what: What::Dir,
             stat: FileStat::UNKNOWN,
+            access: Some(Access::of(&stat)),
             id: below.id,
             below: Some(below),
         }))

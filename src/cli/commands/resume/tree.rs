@@ -2,13 +2,16 @@
 
 use crate::base::call::{CallState, Display};
 use crate::base::event::{Event, EventKind};
+use crate::cli::environment;
 use crate::cli::out;
 use crate::cli::refusal::Refusal;
+use crate::engine::changes::{self, NotReverted};
 use crate::engine::next::{Next, next};
 use crate::engine::state::RunState;
 use crate::engine::verdict::first_names;
 use crate::journal::artefacts;
 use crate::recipe::Plan;
+use crate::recipe::plan::CheckWhat;
 use crate::workspace::patch::{Shadow, Snapshot};
 use std::path::Path;
 
@@ -55,8 +58,16 @@ pub async fn restore_tree(
             return Ok(());
         }
         // A check that was running when the process ended may have left files. It runs again, on the tree that it found.
-        if !elsewhere && matches!(next(state, plan), Next::Check(_)) {
-            return undo_check(&shadow, &Snapshot { tree: left }).await;
+        if !elsewhere && may_have_been_in_a_check(state, plan) {
+            return undo_check(dir, &shadow, &Snapshot { tree: left }).await;
+        }
+        // The command of a `run` step that was running is repeated, and what it left is measured with its changes.
+        if !elsewhere && may_have_been_in_a_run_step(state, plan) {
+            out::stderr(
+                "a `run` step was running when the process ended: what has changed since it began counts as its changes, and it runs \
+                 again",
+            );
+            return Ok(());
         }
         return Err(Refusal::Environment(
             "the tree is neither as the run left it nor as it found it: restore one of the two, or start a new run"
@@ -74,22 +85,48 @@ pub async fn restore_tree(
     Ok(())
 }
 
-/// Restores what a check had changed that was running when the process ended.
-async fn undo_check(shadow: &Shadow, before: &Snapshot) -> Result<(), Refusal> {
-    let restored = shadow.revert(before, true).await.map_err(Refusal::Environment)?;
-    if !restored.failed.is_empty() {
-        let failed = restored.failed.iter().map(|(path, why)| format!("{path} ({why})"));
-        let failed: Vec<String> = failed.collect();
-        return Err(Refusal::Environment(format!(
-            "a check was running when the process ended, and what it changed cannot be put back: {}; restore these files",
-            first_names(failed.iter().map(String::as_str))
-        )));
-    }
-    if !restored.done.is_empty() {
-        out::stderr(&format!(
-            "a check was running when the process ended: what it changed was put back: {}",
-            first_names(restored.done.iter().map(String::as_str))
-        ));
+/// Whether the command of a check may have been running when the process ended. Its beginning is not recorded; before the
+/// sandbox was chosen, no command had run.
+fn may_have_been_in_a_check(state: &RunState, plan: &Plan) -> bool {
+    let Next::Check(index) = next(state, plan) else {
+        return false;
+    };
+    let check = plan.steps.get(state.step).and_then(|step| step.checks.get(index));
+    let runs = |what: &CheckWhat| matches!(what, CheckWhat::Run { .. } | CheckWhat::AnswerRun { .. });
+    state.confined.is_some() && check.is_some_and(|check| runs(&check.what))
+}
+
+/// Whether the command of a `run` step may have been running when the process ended, as for a check.
+fn may_have_been_in_a_run_step(state: &RunState, plan: &Plan) -> bool {
+    state.confined.is_some() && matches!(next(state, plan), Next::Run)
+}
+
+/// Restores what has changed since a check began that was running when the process ended. What goes is saved before,
+/// because a person may have made it since.
+async fn undo_check(dir: &Path, shadow: &Shadow, before: &Snapshot) -> Result<(), Refusal> {
+    let done = match changes::revert(shadow, (dir, environment::redactor()), before, (true, None)).await {
+        Ok(done) => done,
+        Err(NotReverted::Unread(why)) => return Err(Refusal::Environment(why)),
+        Err(NotReverted::Unsaved(why)) => {
+            return Err(Refusal::Environment(format!(
+                "a check was running when the process ended, and what has changed since was not put back, because it could not be \
+                 saved before: {why}; restore the tree as the check found it, or start a new run"
+            )));
+        }
+        Err(NotReverted::Failed(failed)) => {
+            return Err(Refusal::Environment(format!(
+                "a check was running when the process ended, and what has changed since cannot be put back: {failed}; restore these \
+                 files"
+            )));
+        }
+    };
+    if !done.paths.is_empty() {
+        let back = changes::how_to_get_back(dir, &done.patch.into_iter().collect());
+        let message = format!(
+            "a check was running when the process ended: what has changed since it began was put back: {}; {back}",
+            first_names(done.paths.iter().map(String::as_str))
+        );
+        out::stderr(message.trim_end_matches("; "));
     }
     Ok(())
 }

@@ -1,0 +1,91 @@
+//! Puts the tree back to an earlier state, and saves before that what goes: somebody else may have made it.
+
+use crate::base::quote::shell_word;
+use crate::base::secret::Redactor;
+use crate::engine::state::MOST_NAMED;
+use crate::engine::verdict::first_names;
+use crate::journal::artefacts;
+use crate::workspace::patch::{Shadow, Snapshot};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// What was put back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RevertedTree {
+    /// The paths, at most [`MOST_NAMED`].
+    pub paths: Vec<String>,
+    /// The patch that brings them back, relative to the run directory; `None` if no path had changed.
+    pub patch: Option<String>,
+}
+
+/// Why the tree is not as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotReverted {
+    /// The changes cannot be read. Nothing was put back.
+    Unread(String),
+    /// The changes cannot be saved. Nothing was put back.
+    Unsaved(String),
+    /// Paths that are not as they were, each with the reason, and how to get back what was put back.
+    Failed(String),
+}
+
+/// Puts back every path that differs from `before`. What goes is first saved as a patch in the run directory; what no
+/// patch can contain stays. `exact`: as for [`Shadow::ruled_snapshot`]; `begun`: as for [`Shadow::revert`].
+///
+/// # Errors
+/// A path is not as it was.
+pub async fn revert(
+    shadow: &Shadow,
+    (run_dir, redactor): (&Path, &Redactor),
+    before: &Snapshot,
+    (exact, begun): (bool, Option<SystemTime>),
+) -> Result<RevertedTree, NotReverted> {
+    let reversal = shadow.reversal(before, exact).await.map_err(NotReverted::Unread)?;
+    let Some(reversal) = reversal else {
+        return Ok(RevertedTree::default());
+    };
+    if let Some(name) = redactor.find(&reversal.patch) {
+        return Err(NotReverted::Unsaved(format!(
+            "it contains the value of the secret {name}"
+        )));
+    }
+    let patch = match reversal.patch.is_empty() {
+        true => None,
+        false => {
+            let kept = artefacts::keep_put_back(run_dir, &reversal.patch);
+            Some(kept.map_err(|error| NotReverted::Unsaved(error.to_string()))?)
+        }
+    };
+    let restored = shadow.revert(&reversal, begun).await.map_err(NotReverted::Unread)?;
+    if restored.failed.is_empty() {
+        let paths = restored.done.into_iter().take(MOST_NAMED).collect();
+        return Ok(RevertedTree { paths, patch });
+    }
+    let failed = restored.failed.iter().map(|(path, why)| format!("{path} ({why})"));
+    let failed: Vec<String> = failed.collect();
+    let mut failed = first_names(failed.iter().map(String::as_str));
+    if !restored.done.is_empty() {
+        let back = how_to_get_back(run_dir, &patch.into_iter().collect());
+        let done = first_names(restored.done.iter().map(String::as_str));
+        failed.push_str(&format!("; put back was {done}; {}", back.trim_end_matches("; ")));
+    }
+    Err(NotReverted::Failed(failed))
+}
+
+/// The commands that bring back what was put back, for people, with the separator of a further clause; empty without a
+/// patch.
+pub fn how_to_get_back(run_dir: &Path, patches: &BTreeSet<String>) -> String {
+    let commands = patches.iter().map(|patch| {
+        let path = run_dir.join(patch);
+        format!("`git apply {}`", shell_word(&path.to_string_lossy()))
+    });
+    let commands: Vec<String> = commands.collect();
+    match commands.is_empty() {
+        true => String::new(),
+        false => format!(
+            "if somebody else made it, bring it back with {}; ",
+            first_names(commands.iter().map(String::as_str))
+        ),
+    }
+}
