@@ -54,6 +54,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
     };
     let delta = deps.shadow.delta(baseline, &own).await.map_err(trouble)?;
     ruled.check(deps, &delta)?;
+    ruled.check_own(deps, &before, &own).await?;
     // A pipe or socket has no content to lose. A changed regular file that the patch cannot contain makes the patch
     // incomplete, so the run fails.
     let lacking = delta.unpatched.iter().find(|one| one.lacks_content);

@@ -5,6 +5,7 @@ use super::harness::{Done, World, git_in, have, says, script, shell, writes};
 use super::patch::{apply, copy, tree};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 /// `src` may be edited, `tests` is frozen, anything may be run. The sandbox is off where only the ruling on the patch is looked at.
@@ -196,6 +197,98 @@ fn what_no_rule_allows_is_put_back_and_the_rest_is_the_patch() {
     assert!(report(&world, "report.html").contains("changes that no rule allows"));
     let transcript: Value = serde_json::from_str(&report(&world, "transcript.json")).unwrap();
     assert_eq!(transcript["extra"]["overnight"]["unruled"], result["unruled"]);
+}
+
+/// What no patch can contain, in the place of a directory, must not take the files of the directory out of the ruling.
+#[test]
+fn files_whose_directory_was_replaced_by_what_no_patch_contains_are_put_back() {
+    let recipe = "version: 1
+name: r
+steps:
+  - { id: fix, prompt: Fix., checks: [{ name: there, run: test -d lib/deep }] }
+";
+    for instead in ["mkfifo lib/deep", "truncate -s 33M lib/deep"] {
+        let world = world(&format!("echo ONE > src/a.txt; rm -r lib/deep; {instead}"));
+        let replies = script(&[shell("bash fix.sh"), says("done")]);
+        world.recipe(recipe, &replies, &policy("none"), &[]).exits(0);
+        let expected = [
+            "lib/deep added - no_rule restored",
+            "lib/deep/c.txt deleted - no_rule restored",
+        ];
+        assert_eq!(unruled(&world.result()), expected, "{instead}");
+        let mut wanted = tree(&world.path().join("base"));
+        wanted.insert("src/a.txt".to_owned(), ("file".to_owned(), b"ONE\n".to_vec()));
+        assert_eq!(tree(&world.ws()), wanted, "{instead}");
+        assert_eq!(patched(&world), wanted, "{instead}");
+    }
+}
+
+#[test]
+fn files_in_the_place_of_what_no_patch_contains_are_ruled() {
+    let world = world(
+        "if [ -p src/gen ]; then rm src/gen; mkdir src/gen; echo evil > src/gen/evil.txt; \
+         else echo ONE > src/a.txt; mkfifo src/gen; fi",
+    );
+    let policy = "version: 1
+extends: [builtin:read-only]
+rules:
+  - { allow: [write_file, replace], paths: ['src/*'] }
+  - { allow: run_shell_command, commands: [bash fix.sh] }
+sandbox: { level: none }
+";
+    let recipe = "version: 1
+name: r
+steps:
+  - { id: fix, prompt: Fix., retry: { max: 1 }, checks: [{ name: there, run: test -d src/gen }] }
+";
+    let replies = [shell("bash fix.sh"), says("one"), shell("bash fix.sh"), says("two")];
+    world.recipe(recipe, &script(&replies), policy, &[]).exits(0);
+    assert_eq!(unruled(&world.result()), ["src/gen/evil.txt added - no_rule left"]);
+    let mut wanted = tree(&world.path().join("base"));
+    wanted.insert("src/a.txt".to_owned(), ("file".to_owned(), b"ONE\n".to_vec()));
+    assert_eq!(patched(&world), wanted);
+}
+
+/// Files that nobody can look at are not deleted. Root without the right to read everything is like any other user.
+#[test]
+fn a_directory_that_a_command_has_closed_is_no_deletion() {
+    for close in ["chmod 0 lib/deep src", "chmod 444 lib/deep src"] {
+        let world = world(&format!("echo ONE > src/a.txt; echo TWO > lib/b.txt; {close}"));
+        let model = world.beside("script.json", script(&[shell("bash fix.sh"), says("done")]));
+        let (model, policy) = (format!("script:{model}"), world.beside("policy.yaml", policy("none")));
+        let out = world.out().display().to_string();
+        let inner = world.command(&["run", "--model", &model, "--policy", &policy, "--out", &out, "-p", "x"]);
+        let mut command = Command::new("setpriv");
+        if rustix::process::geteuid().is_root() {
+            command.arg("--bounding-set=-dac_override,-dac_read_search");
+        }
+        let got = command
+            .arg("--")
+            .arg(inner.get_program())
+            .args(inner.get_args())
+            .env_clear()
+            .envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))))
+            .current_dir(world.ws())
+            .output();
+        if !have("setpriv", got.is_ok()) {
+            return;
+        }
+        Done::of(got.unwrap()).exits(0);
+        assert_eq!(
+            unruled(&world.result()),
+            ["lib/b.txt modified - no_rule restored"],
+            "{close}"
+        );
+        let mut wanted = tree(&world.path().join("base"));
+        wanted.insert("src/a.txt".to_owned(), ("file".to_owned(), b"ONE\n".to_vec()));
+        assert_eq!(tree(&world.ws()), wanted, "{close}");
+        assert_eq!(patched(&world), wanted, "{close}");
+        let is_as_before = |path: &str| {
+            let mode = |top: &Path| std::fs::metadata(top.join(path)).unwrap().permissions();
+            mode(&world.ws()) == mode(&world.path().join("base"))
+        };
+        assert!(is_as_before("src") && is_as_before("lib/deep"), "{close}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! write.
 
 use super::{only_checks_ran, snapshot, trouble};
-use crate::base::event::{FileChange, PathChange, Unruled};
+use crate::base::event::{PathChange, Unruled};
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::engine::deps::Deps;
 use crate::engine::run_error::RunError;
@@ -10,7 +10,7 @@ use crate::engine::state::RunState;
 use crate::engine::verdict::first_names;
 use crate::policy::{Author, ChangeRuling, rule_change};
 use crate::workspace::patch::{Delta, Snapshot};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Upper limit for files that are put back one by one; with more changes the run ends.
 pub const MOST_PUT_BACK: usize = 10_000;
@@ -25,6 +25,8 @@ pub(super) struct RuledPatch {
     unruled: Vec<Unruled>,
     /// Their paths, relative to the top of the repository.
     pub out: BTreeSet<String>,
+    /// The paths of all other changes, relative to the workspace.
+    allowed: BTreeSet<String>,
 }
 
 /// Checks the difference between the run's own tree (`before`) and the current tree (`now`). `left`: paths that only
@@ -36,10 +38,8 @@ pub(super) async fn rule(
     now: &Snapshot,
     left: &BTreeSet<String>,
 ) -> Result<RuledPatch, RunError> {
-    let differ = match before == now {
-        true => BTreeMap::new(),
-        false => changes(&deps.shadow.delta(before, now).await.map_err(trouble)?.files),
-    };
+    // Of the trees, not of a patch, which leaves out what is below a path that it cannot contain.
+    let differ = deps.shadow.path_changes(before, now).await.map_err(trouble)?;
     let seen = snapshot(state.tree(), before);
     // Paths unchanged since the last measurement were left out of the patch then, and stay out.
     let fresh = match seen == *before {
@@ -48,6 +48,7 @@ pub(super) async fn rule(
     };
     let author = author(deps, state);
     let mut unruled: Vec<Unruled> = Vec::new();
+    let mut allowed = BTreeSet::new();
     for (path, change) in differ {
         let from_top = deps.shadow.at_top(&path);
         let is_fresh = fresh.as_ref().is_none_or(|fresh| fresh.contains(&from_top));
@@ -58,7 +59,10 @@ pub(super) async fn rule(
             (false, false) => Author::Call,
         };
         let (rule, code, denied) = match rule_change(&deps.policies, &path, by) {
-            ChangeRuling::Allowed => continue,
+            ChangeRuling::Allowed => {
+                allowed.insert(path);
+                continue;
+            }
             ChangeRuling::Denied { rule, code } => (rule, code, true),
             ChangeRuling::Unruled { rule, code } => (rule, code, false),
         };
@@ -95,6 +99,7 @@ pub(super) async fn rule(
     Ok(RuledPatch {
         out: out.collect(),
         unruled,
+        allowed,
     })
 }
 
@@ -113,24 +118,6 @@ pub(super) fn author_of_ignore_files(deps: &Deps, state: &RunState) -> Author {
         true => Author::TrustedStep,
         false => author(deps, state),
     }
-}
-
-/// The changes by path. A rename counts as one deleted and one added path.
-fn changes(files: &[FileChange]) -> BTreeMap<String, PathChange> {
-    let mut changes = BTreeMap::new();
-    for file in files {
-        let change = match file.kind.as_str() {
-            "added" | "renamed" => PathChange::Added,
-            "deleted" => PathChange::Deleted,
-            "mode" => PathChange::Mode,
-            _ => PathChange::Modified,
-        };
-        changes.insert(file.path.clone(), change);
-        if let Some(from) = file.from.as_ref().filter(|_| file.kind == "renamed") {
-            changes.insert(from.clone(), PathChange::Deleted);
-        }
-    }
-    changes
 }
 
 /// A new file cannot stay if an old file, or the directory of one, must be restored at its path.
@@ -167,6 +154,20 @@ impl RuledPatch {
                 format!(
                     "the run changed {path}, whose name is not UTF-8: it cannot be undone or left out of the patch by name"
                 ),
+            ))),
+        }
+    }
+
+    /// Fails unless every path that differs between the run's own tree before (`before`) and now (`own`) was allowed: then
+    /// so is every path of the patch.
+    pub async fn check_own(&self, deps: &Deps, before: &Snapshot, own: &Snapshot) -> Result<(), RunError> {
+        let differ = deps.shadow.path_changes(before, own).await.map_err(trouble)?;
+        match differ.keys().find(|path| !self.allowed.contains(*path)) {
+            None => Ok(()),
+            Some(path) => Err(RunError::Ended(RunOutcome::new(
+                Verdict::Denied,
+                "not_put_back",
+                format!("the change of {path}, which no rule allows, could not be left out of the patch; restore it"),
             ))),
         }
     }
@@ -285,28 +286,5 @@ mod tests {
         let flat: Vec<Unruled> = (0..1_500).map(|n| unruled(&n.to_string(), PathChange::Added)).collect();
         let (named, omitted) = shortened(flat);
         assert_eq!((named.len(), omitted), (LISTED, 500));
-    }
-
-    #[test]
-    fn a_renamed_file_is_two_changes() {
-        let file = |kind: &str, path: &str, from: Option<&str>| FileChange {
-            path: path.to_owned(),
-            kind: kind.to_owned(),
-            from: from.map(str::to_owned),
-            added: None,
-            removed: None,
-        };
-        let found = changes(&[
-            file("renamed", "b", Some("a")),
-            file("mode", "c", None),
-            file("modified", "d", None),
-        ]);
-        let wanted = [
-            ("a", PathChange::Deleted),
-            ("b", PathChange::Added),
-            ("c", PathChange::Mode),
-            ("d", PathChange::Modified),
-        ];
-        assert_eq!(found, wanted.map(|(path, change)| (path.to_owned(), change)).into());
     }
 }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Delta {
     /// A patch for `git apply`; empty if nothing changed that a patch can contain.
     pub patch: Vec<u8>,
-    /// All changes, including those that a patch cannot contain.
+    /// All changes, including those that a patch cannot contain, but not what is below these.
     pub files: Vec<FileChange>,
     /// The changes that are not in the patch.
     pub unpatched: Vec<Unpatched>,

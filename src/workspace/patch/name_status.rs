@@ -18,6 +18,11 @@ const UNREADABLE: &str = "a file that cannot be read";
 const UNREADABLE_DIR: &str = "a directory that cannot be read";
 const LARGER_THAN: &str = "a file over ";
 
+/// Whether this stands in place of a directory whose files nobody could see.
+pub(super) fn stands_for_directory(why: &str) -> bool {
+    why == UNREADABLE_DIR
+}
+
 /// Whether this stands in place of the content of a file, and not of something that has no content, such as a pipe.
 pub(super) fn stands_for_content(why: &str) -> bool {
     why == UNREADABLE || why.starts_with(LARGER_THAN)

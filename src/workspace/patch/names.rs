@@ -4,11 +4,11 @@ use super::scan_state::{MOST_ENTRIES, Scan, WalkedDirectory, said};
 use crate::workspace::fs::TEMP_PREFIX;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::Errno;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// A name in a directory, and its type when it was listed.
 pub(super) struct ListedName {
@@ -27,6 +27,45 @@ pub(super) fn open_searchable(at: BorrowedFd<'_>, name: &CString) -> Result<(Own
     let dir = open_dir(at, name)?;
     let stat = rustix::fs::statat(&dir, c".", AtFlags::SYMLINK_NOFOLLOW)?;
     Ok((dir, stat))
+}
+
+/// As [`open_searchable`], of a directory that does not let its owner use it, by letting them first: with the mode that
+/// is known of it, if any. By handle, because a link may take its place meanwhile.
+pub(super) fn open_closed_dir(at: BorrowedFd<'_>, name: &CString, mode: Option<u32>) -> Result<(OwnedFd, Stat), Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let place = rustix::fs::openat(at, name.as_c_str(), flags, Mode::empty())?;
+    open_up(place.as_fd(), mode)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::openat(&place, c".", flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&dir)?;
+    Ok((dir, stat))
+}
+
+/// Lets the owner of a directory list, search and change it; `mode`: the mode that is known of it. An error if the owner
+/// is not who runs this program, or may list and search it already.
+pub(super) fn open_up(dir: BorrowedFd<'_>, mode: Option<u32>) -> Result<(), Errno> {
+    let stat = rustix::fs::fstat(dir)?;
+    if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o500 == 0o500 {
+        return Err(Errno::ACCESS);
+    }
+    // `fchmod` takes no handle that was opened without the right to read.
+    let path = format!("/proc/self/fd/{}", dir.as_raw_fd());
+    rustix::fs::chmod(path, Mode::from_raw_mode(mode.unwrap_or(stat.st_mode) | 0o700))
+}
+
+/// The type of a name; `None` if there is no such name.
+fn kind_of(at: BorrowedFd<'_>, name: &CStr) -> Result<Option<FileType>, Errno> {
+    let look = || rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW);
+    let stat = match look() {
+        Err(Errno::ACCESS | Errno::PERM) if open_up(at, None).is_ok() => look(),
+        stat => stat,
+    };
+    match stat {
+        Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
+        // The index may hold names that this file system cannot.
+        Err(Errno::NOENT | Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Opens a file; does not block if it has become a FIFO.
@@ -72,7 +111,7 @@ impl Scan<'_> {
     }
 
     /// The names of a directory that are known, whether or not they exist.
-    pub(super) fn known(&self, place: &WalkedDirectory<'_>) -> Vec<ListedName> {
+    pub(super) fn known(&self, place: &WalkedDirectory<'_>) -> Result<Vec<ListedName>, String> {
         let mut all = std::collections::BTreeSet::new();
         for dir in place.before.dirs() {
             all.extend(dir.entries().map(|(name, _)| name.to_vec()));
@@ -92,13 +131,15 @@ impl Scan<'_> {
                 at = index.below(&prefix, at..place.before.index.end).end.max(at + 1);
             }
         }
-        let look = |name: Vec<u8>| {
-            let name = CString::new(name).ok()?;
-            let stat = rustix::fs::statat(&place.handle, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            let kind = FileType::from_raw_mode(stat.st_mode);
-            Some(ListedName { name, kind })
-        };
-        all.into_iter().filter_map(look).collect()
+        let mut names = Vec::new();
+        for name in all {
+            let Ok(name) = CString::new(name) else { continue };
+            // What cannot be looked at may exist: without it, it would count as deleted.
+            let kind = kind_of(place.handle.as_fd(), &name)
+                .map_err(|error| said(&[&place.path, name.as_bytes()].concat(), error))?;
+            names.extend(kind.map(|kind| ListedName { name, kind }));
+        }
+        Ok(names)
     }
 
     /// All names of a directory that can be part of a snapshot.
@@ -114,10 +155,13 @@ impl Scan<'_> {
                 continue;
             }
             let kind = match entry.file_type() {
-                FileType::Unknown => match rustix::fs::statat(&place.handle, name, AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                    Err(_) => continue,
-                },
+                FileType::Unknown => {
+                    let kind = kind_of(place.handle.as_fd(), name);
+                    match kind.map_err(|error| said(&[&place.path, bytes].concat(), error))? {
+                        Some(kind) => kind,
+                        None => continue,
+                    }
+                }
                 kind => kind,
             };
             names.push(ListedName {

@@ -2,10 +2,12 @@
 //! paths are ignored.
 
 use super::ignored::{IgnoreRules, read_patterns};
+use super::name_status::stands_for_directory;
 use super::names::open_dir;
 use super::object::{METADATA, ObjectKind};
-use super::trees::{Leaf, TreeChange};
+use super::trees::{Leaf, ObjectReader, TreeChange};
 use super::{Shadow, Snapshot, delta};
+use crate::base::event::PathChange;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -62,6 +64,45 @@ impl Shadow {
         self.beside(move |shadow, state| {
             let changes = shadow.objects(&state.store).differences(&from, &to)?;
             Ok(changes.iter().map(TreeChange::lossy).collect())
+        })
+        .await
+    }
+
+    /// What happened to each path that differs; paths are relative to the workspace, bytes that are not UTF-8 appear as
+    /// `U+FFFD`. A rename counts as one deleted and one added path. Unlike [`super::Delta::files`], it has also what is
+    /// below a path whose content is not known.
+    ///
+    /// # Errors
+    /// A sentence: an object is missing or was altered, or a directory can no longer be read, so that what happened to its
+    /// files is not known.
+    pub async fn path_changes(&self, from: &Snapshot, to: &Snapshot) -> Result<BTreeMap<String, PathChange>, String> {
+        if from == to {
+            return Ok(BTreeMap::new());
+        }
+        let (from, to) = (self.id(from)?, self.id(to)?);
+        self.beside(move |shadow, state| {
+            let mut objects = shadow.objects(&state.store);
+            let changes = objects.differences(&from, &to)?;
+            let mut found = BTreeMap::new();
+            for change in &changes {
+                let path = shadow.local(change.lossy());
+                if hides_files(&mut objects, change, &changes)? {
+                    return Err(format!(
+                        "{path}: this directory can no longer be read, so what lies in it is not known"
+                    ));
+                }
+                let kind = change.kind();
+                // Of names that are displayed alike, one that existed before decides.
+                found
+                    .entry(path)
+                    .and_modify(|known| {
+                        if *known == PathChange::Added {
+                            *known = kind;
+                        }
+                    })
+                    .or_insert(kind);
+            }
+            Ok(found)
         })
         .await
     }
@@ -156,4 +197,20 @@ impl Shadow {
         })
         .await
     }
+}
+
+/// Whether a change puts a directory that cannot be read in the place of files, among all changes sorted by path.
+fn hides_files(objects: &mut ObjectReader<'_>, change: &TreeChange, all: &[TreeChange]) -> Result<bool, String> {
+    let Some((METADATA, id)) = change.new else {
+        return Ok(false);
+    };
+    let inside = [change.path.as_slice(), b"/"].concat();
+    let next = all.partition_point(|other| other.path < inside);
+    if !all.get(next).is_some_and(|other| other.path.starts_with(&inside)) {
+        return Ok(false);
+    }
+    let text = objects.read(&id, ObjectKind::Blob)?;
+    Ok(stands_for_directory(
+        String::from_utf8_lossy(&text).lines().next().unwrap_or_default(),
+    ))
 }

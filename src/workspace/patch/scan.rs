@@ -1,10 +1,11 @@
-//! Walks the tree for a snapshot: through directory handles only, following no link and starting no program. Does not
-//! write to the tree.
+//! Walks the tree for a snapshot: through directory handles only, following no link and starting no program. Writes
+//! nothing to the tree, except that it lets the owner read a directory again that an earlier snapshot has read: what lies in
+//! it would count as deleted.
 
 use super::cache::{Access, CachedDir, FileStat, PendingEntry, What};
 use super::ignored::{CountedText, IgnoreRules, read_patterns};
 use super::name_status::NameStatus;
-use super::names::{ListedName, open_searchable, refused};
+use super::names::{ListedName, open_closed_dir, open_searchable, open_up, refused};
 use super::object::{ObjectKind, order};
 use super::scan_state::{Before, MOST_ENTRIES, Scan, WalkedDirectory, said};
 use rustix::fs::{AtFlags, FileType, Stat};
@@ -18,6 +19,9 @@ use std::sync::{Arc, PoisonError};
 pub(super) const MOST_DEPTH: usize = 256;
 /// Upper limit for retries of a name whose type changes meanwhile.
 const TRIES: usize = 16;
+/// Why a snapshot ends at a directory that an earlier one has read.
+const CLOSED_MEANWHILE: &str = "this directory was readable and no longer is, so what lies in it is not known; let the \
+    user who runs this program read it";
 /// The name of git's ignore files.
 const IGNORE_FILE: &[u8] = b".gitignore";
 /// Stack size in bytes of a thread that walks [`MOST_DEPTH`] levels.
@@ -37,7 +41,7 @@ impl Scan<'_> {
         }
         self.bound.check().map_err(|why| said(&place.path, why))?;
         let mut names = match place.ignored {
-            true => self.known(&place),
+            true => self.known(&place)?,
             false => self.list(&place)?,
         };
         if self.seen.fetch_add(names.len(), Ordering::Relaxed) + names.len() > MOST_ENTRIES {
@@ -137,15 +141,28 @@ impl Scan<'_> {
         let mut kind = name.kind;
         for _ in 0..TRIES {
             if kind == FileType::Directory && !refused(bytes) {
-                match open_searchable(place.handle.as_fd(), &name.name) {
+                let known = place.before.known_dir(bytes);
+                let opened = match (open_searchable(place.handle.as_fd(), &name.name), known) {
+                    (Err(Errno::ACCESS | Errno::PERM), Some(known)) => {
+                        let mode = known.access.map(|access| access.mode);
+                        open_closed_dir(place.handle.as_fd(), &name.name, mode)
+                    }
+                    (opened, _) => opened,
+                };
+                match opened {
                     Ok(found) => return self.enter(place, rules, bytes, found, (seen, ignored)),
                     Err(Errno::MFILE | Errno::NFILE) => return Err(said("too many open files".to_owned())),
+                    Err(Errno::ACCESS | Errno::PERM) if known.is_some() => match open_up(place.handle.as_fd(), None) {
+                        Ok(()) => continue,
+                        Err(_) => return Err(said(CLOSED_MEANWHILE.to_owned())),
+                    },
                     Err(_) => {}
                 }
             }
             let stat = match rustix::fs::statat(&place.handle, name.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => stat,
                 Err(Errno::NOENT) => return Ok(None),
+                Err(Errno::ACCESS | Errno::PERM) if open_up(place.handle.as_fd(), None).is_ok() => continue,
                 Err(error) => return Err(said(error.to_string())),
             };
             kind = FileType::from_raw_mode(stat.st_mode);

@@ -1,7 +1,7 @@
 //! The state of a walk for a snapshot: its inputs, its limits, and what it stores.
 
 use super::bound::Bound;
-use super::cache::CachedDir;
+use super::cache::{CachedDir, CachedEntry};
 use super::ignored::{Counting, IgnoreFiles};
 use super::index::GitIndex;
 use super::object::{Digest, Id, ObjectFormat, ObjectKind};
@@ -67,6 +67,11 @@ impl<'a> Before<'a> {
     pub fn knows(&self, name: &[u8]) -> bool {
         self.dirs()
             .any(|dir| dir.find(name, false).or_else(|| dir.find(name, true)).is_some())
+    }
+
+    /// The directory of this name in an earlier snapshot.
+    pub fn known_dir(&self, name: &[u8]) -> Option<&'a CachedEntry> {
+        self.dirs().find_map(|dir| dir.find(name, true))
     }
 
     pub fn is_empty(&self) -> bool {

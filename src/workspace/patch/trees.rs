@@ -4,6 +4,7 @@ use super::object::MOST_OBJECT;
 use super::object::{DIRECTORY, Id, ObjectFormat, ObjectKind, TreeEntry, entries, order, push_entry};
 use super::scan::MOST_DEPTH;
 use super::store::Store;
+use crate::base::event::PathChange;
 use crate::process::own_git::{Batch, ObjectHeader};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -35,6 +36,15 @@ pub(super) struct TreeChange {
 impl TreeChange {
     pub fn lossy(&self) -> String {
         String::from_utf8_lossy(&self.path).into_owned()
+    }
+
+    pub fn kind(&self) -> PathChange {
+        match (&self.old, &self.new) {
+            (None, _) => PathChange::Added,
+            (_, None) => PathChange::Deleted,
+            (Some((_, old)), Some((_, new))) if old == new => PathChange::Mode,
+            _ => PathChange::Modified,
+        }
     }
 }
 
