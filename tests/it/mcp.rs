@@ -278,6 +278,26 @@ fn a_server_that_dies_is_started_again_once() {
 }
 
 #[test]
+fn what_a_server_is_given_is_redacted_whatever_its_name() {
+    let Some(mut server) = small("env") else { return };
+    server["env"] = json!({ "INNER": "login ${SRVX} ${AUTHORIZATION}" });
+    let (one, other) = ("zebra-crossing-41", "heron-landing-17");
+    let world = World::repo(&[(".gitignore", "starts.txt\n")])
+        .env("SRVX", one)
+        .env("AUTHORIZATION", other);
+    let done = run(&world, &server, &["s__echo"]).exits(0);
+    let told = results(&world);
+    assert!(told.contains("login [redacted:SRVX] [redacted:AUTHORIZATION]"), "{told}");
+    for file in ["journal.jsonl", "transcript.json", "report.html", "result.json"] {
+        let text = std::fs::read_to_string(world.out().join(file)).unwrap();
+        assert!(!text.contains(one) && !text.contains(other), "{file}");
+    }
+    assert!(!done.stdout.contains(one) && !done.stderr.contains(one));
+    let answer = text(&call(&world, &server, "s__echo", &json!({})).exits(0));
+    assert!(!answer.contains(one) && !answer.contains(other), "{answer}");
+}
+
+#[test]
 fn tools_that_change_are_withdrawn_and_later_ones_not_offered() {
     let Some(server) = small("") else { return };
     let world = World::repo(&[(".gitignore", "starts.txt\n")]);

@@ -12,7 +12,7 @@ use crate::cli::environment;
 use crate::cli::origin::{self, RecipeFile};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
-use crate::cli::secrets::Secrets;
+use crate::cli::secrets::{self, Secrets};
 use crate::cli::toolset::{self, Toolset};
 use crate::cli::{bootstrap, exit, foresee, github, limits, out, programs, prompts, signals, unread};
 use crate::diag::SourceFiles;
@@ -157,7 +157,8 @@ async fn drive(
     shared: &RunFlags,
     interrupt: &Arc<Interrupt>,
 ) -> Result<(Option<String>, PathBuf), Refusal> {
-    let redactor = Arc::clone(environment::redactor());
+    environment::add_secrets(secrets::sent(&session.plan, &Secrets::of(environment::variables())));
+    let redactor = environment::redactor();
     let pricing = bootstrap::pricing()?;
     let model = Arc::clone(&session.provider);
     priced(&session.plan, model.info(), &pricing)?;
