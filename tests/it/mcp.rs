@@ -287,7 +287,10 @@ fn what_a_server_is_given_is_redacted_whatever_its_name() {
         .env("AUTHORIZATION", other);
     let done = run(&world, &server, &["s__echo"]).exits(0);
     let told = results(&world);
-    assert!(told.contains("login [redacted:SRVX] [redacted:AUTHORIZATION]"), "{told}");
+    assert!(
+        told.contains("login [redacted:SRVX] [redacted:AUTHORIZATION]"),
+        "{told}"
+    );
     for file in ["journal.jsonl", "transcript.json", "report.html", "result.json"] {
         let text = std::fs::read_to_string(world.out().join(file)).unwrap();
         assert!(!text.contains(one) && !text.contains(other), "{file}");
