@@ -3,9 +3,10 @@
 mod early;
 
 use crate::base::call::{ToolKind, ToolSpec};
-use crate::base::event::{EventKind, GivenPrompt, RunStarted, Sink, ToolsetReady};
+use crate::base::event::{Event, EventKind, GivenPrompt, RunStarted, Sink, ToolsetReady};
 use crate::base::ids::{RunId, sha256_hex};
 use crate::base::message::Usage;
+use crate::base::outcome::RunOutcome;
 use crate::base::secret::Redactor;
 use crate::cli::args::{RunFlags, StdoutFormat};
 use crate::cli::environment;
@@ -116,9 +117,28 @@ pub async fn run(
     let _ = CURRENT.set((session.run.clone(), session.home.clone()));
     let copies = Copies::from(shared);
     let origin = session.origin.clone();
-    let (told, home) = drive(session, beginning, shared, interrupt).await?;
+    let mut broken = BrokenOff::default();
+    let (mut written, home) = match drive(session, beginning, shared, interrupt, &mut broken).await {
+        Ok((told, home)) => (outputs::write(&home, &origin, &copies, told)?, home),
+        Err(refusal) => {
+            let Some(home) = broken.home else {
+                return Err(refusal);
+            };
+            let message = environment::redactor().redact(&refusal.to_string()).into_owned();
+            let outcome = RunOutcome {
+                partial: true,
+                ..refusal.outcome(&message)
+            };
+            match outputs::write_broken_off(&home, &origin, &copies, outcome, broken.unwritten) {
+                Ok(written) => {
+                    out::refusal(&refusal);
+                    (written, home)
+                }
+                Err(_) => return Err(refusal),
+            }
+        }
+    };
     let github = shared.github.then(github::files).transpose()?;
-    let mut written = outputs::write(&home, &origin, &copies, told)?;
     if let Some(github) = github {
         github.publish_run(&home, &mut written)?;
     }
@@ -150,12 +170,23 @@ fn from_here(path: &Path) -> String {
     below.unwrap_or(path).display().to_string()
 }
 
-/// Runs the loop. Returns the error of an output stream, if any, and the directory of the journal.
+/// What is known of a run whose journal could not be continued.
+#[derive(Default)]
+struct BrokenOff {
+    /// The directory of the journal, once this session writes it.
+    home: Option<PathBuf>,
+    /// The event that the journal could not take.
+    unwritten: Option<Event>,
+}
+
+/// Runs the loop. Returns the error of an output stream, if any, and the directory of the journal. An error leaves in
+/// `broken` what a result can be made of.
 async fn drive(
     session: RunSession,
     beginning: Beginning,
     shared: &RunFlags,
     interrupt: &Arc<Interrupt>,
+    broken: &mut BrokenOff,
 ) -> Result<(Option<String>, PathBuf), Refusal> {
     environment::add_secrets(secrets::sent(&session.plan, &Secrets::of(environment::variables())));
     let redactor = environment::redactor();
@@ -228,6 +259,7 @@ async fn drive(
             (ledger, false)
         }
     };
+    broken.home = Some(home.clone());
     ledger.remember(named_outputs(shared));
     if !fresh {
         // A person's answers count from here on.
@@ -318,7 +350,13 @@ async fn drive(
     let unread = unread::warning();
     let was_unread = unread.is_some();
     record_unread(&mut ledger, unread)?;
-    engine::run(&deps, &mut ledger, ground).await?;
+    let ended = engine::run(&deps, &mut ledger, ground).await;
+    if ended.is_err() {
+        broken.unwritten = ledger.unwritten();
+        // What was appended counts only once this machine has recorded it. The first error is the one to tell.
+        let _ = ledger.sync();
+    }
+    ended?;
     // Checked again, because the process that writes into the pipe may have started after this one.
     record_unread(&mut ledger, unread::warning().filter(|_| !was_unread))?;
     let (_, sinks) = ledger.finish();
