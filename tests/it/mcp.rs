@@ -301,6 +301,41 @@ fn what_a_server_is_given_is_redacted_whatever_its_name() {
 }
 
 #[test]
+fn a_status_is_the_error_of_one_call() {
+    if !have("python3", Command::new("python3").arg("--version").output().is_ok()) {
+        return;
+    }
+    let mut listening = Command::new("python3")
+        .arg(project().join("fixtures/mcp/http_server.py"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut port = String::new();
+    BufReader::new(listening.stdout.take().unwrap())
+        .read_line(&mut port)
+        .unwrap();
+    let _listening = Listening(listening);
+    let world = World::repo(&[]);
+    let server = json!({ "url": format!("http://127.0.0.1:{}/mcp", port.trim()), "type": "http" });
+    let tools = ["s__s401", "s__s403", "s__s418", "s__s500", "s__s200"];
+    run(&world, &server, &tools).exits(0);
+    let told = results(&world);
+    for status in [401, 403, 418, 500] {
+        assert!(
+            told.contains(&format!("the server answers with the HTTP status {status}")),
+            "{status}: {told}"
+        );
+    }
+    assert!(
+        told.contains("it says: out of tea") && told.contains("still here"),
+        "{told}"
+    );
+    let warned = warnings(&world);
+    assert!(warned.contains("401: it refuses the credentials"), "{warned}");
+    assert!(!warned.contains("restarted") && !told.contains("lost"), "{warned}");
+}
+
+#[test]
 fn tools_that_change_are_withdrawn_and_later_ones_not_offered() {
     let Some(server) = small("") else { return };
     let world = World::repo(&[(".gitignore", "starts.txt\n")]);
