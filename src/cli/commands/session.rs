@@ -25,8 +25,8 @@ use crate::engine::prompt;
 use crate::engine::run as engine;
 use crate::journal::place::settled;
 use crate::journal::{JournalError, artefacts, output_lock, state, store};
-use crate::policy::PolicySet;
 use crate::policy::model::SHELL;
+use crate::policy::{PolicySet, WishedLevel};
 use crate::process::{Confinement, unsandboxed};
 use crate::provider::pricing::Pricing;
 use crate::provider::{ModelInfo, Provider};
@@ -39,7 +39,7 @@ use crate::tools::Registry;
 use crate::tools::web::Search;
 use crate::workspace::Workspace;
 use crate::workspace::isolate::Standing;
-use crate::workspace::patch::Shadow;
+use crate::workspace::patch::{self, Shadow};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::IsTerminal;
@@ -293,6 +293,12 @@ async fn drive(
             message: message.clone(),
         })?;
     }
+    if let Some(message) = unreadable_objects(&session, &equipment.tools) {
+        ledger.record(EventKind::Warned {
+            code: "alternates".to_owned(),
+            message,
+        })?;
+    }
     for message in warnings.drain(..) {
         ledger.record(EventKind::Warned {
             code: "context".to_owned(),
@@ -372,6 +378,15 @@ fn told_of(tools: Registry, policies: &PolicySet) -> Registry {
         let follows_commands = spec.effects.follows_commands;
         policies.may_allow(&spec.name, spec.kind, &spec.origin) && (has_commands || !follows_commands)
     })
+}
+
+/// The warning for a repository with objects that the commands of the model or the author cannot read.
+fn unreadable_objects(session: &RunSession, tools: &Registry) -> Option<String> {
+    let sandboxed = session.policies.sandbox().level != WishedLevel::None;
+    let is_author = |step: &PlanStep| matches!(step.work, StepWork::Run { .. }) || !step.checks.is_empty();
+    let commands = tools.declared().iter().any(|tool| tool.name == SHELL) || session.plan.steps.iter().any(is_author);
+    let repository = patch::repository(session.workspace.root()).filter(|_| sandboxed && commands)?;
+    patch::borrowed_text(&repository.borrowed())
 }
 
 /// Whether files may be changed by what the run does, so that git has to make a patch.
