@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use names::{MODEL_KEYS, is_model_key, is_secret_name};
+pub use names::{MODEL_KEYS, is_model_key, is_secret_name, is_setting};
 
 /// The shortest value, line or part that is searched for, in bytes.
 pub const MIN_BYTES: usize = 8;
@@ -74,6 +74,13 @@ impl Redactor {
     /// in URLs.
     pub fn from_env(vars: impl IntoIterator<Item = (String, String)>) -> Self {
         Self::with_values(names::secrets(vars))
+    }
+
+    /// As [`Redactor::from_env`], with further pairs that are secret whatever their names.
+    pub fn from_env_and(vars: impl IntoIterator<Item = (String, String)>, more: Vec<(String, String)>) -> Self {
+        let mut values = names::secrets(vars);
+        values.extend(more);
+        Self::with_values(values)
     }
 
     /// From `(name, value)` pairs that are all secret, whatever their names. Values below 8 bytes are left out.

@@ -7,6 +7,7 @@ pub use files::{Copy, NOTE};
 use self::files::OutputFiles;
 use super::args::{RunFlags, StdoutFormat as Stdout};
 use super::{exit, out};
+use crate::base::event::Event;
 use crate::base::ids::sha256_hex;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::journal::{self, JournalError, artefacts, chain_key, state};
@@ -56,8 +57,38 @@ pub fn write(
     copies: &Copies,
     unwritten: Option<String>,
 ) -> Result<WrittenOutputs, JournalError> {
-    let journal = journal::read(home)?;
+    write_read(home, tree, copies, unwritten, None)
+}
+
+/// Like [`write`], of a run whose journal could not be continued. `outcome`: how it ended; `event`: what the journal could
+/// not take.
+pub fn write_broken_off(
+    home: &Path,
+    tree: &Path,
+    copies: &Copies,
+    outcome: RunOutcome,
+    event: Option<Event>,
+) -> Result<WrittenOutputs, JournalError> {
+    write_read(home, tree, copies, None, Some((outcome, event)))
+}
+
+fn write_read(
+    home: &Path,
+    tree: &Path,
+    copies: &Copies,
+    unwritten: Option<String>,
+    broken: Option<(RunOutcome, Option<Event>)>,
+) -> Result<WrittenOutputs, JournalError> {
+    let mut journal = journal::read(home)?;
+    let journal_head = head(&journal);
+    let outcome = broken.map(|(outcome, event)| {
+        journal.events.extend(event);
+        outcome
+    });
     let mut sum = RunSummary::fold(&journal.events);
+    if let Some(outcome) = outcome {
+        sum.outcome = outcome;
+    }
     let mut files = OutputFiles::of(home, tree);
     files.problems.extend(unwritten);
     let patch = patch_bytes(home, &sum).unwrap_or_else(|error| {
@@ -96,7 +127,7 @@ pub fn write(
             .collect();
         put_all(&mut files, &again, &sum, &ending, patch.as_deref());
     }
-    ending.journal = Some(head(&journal));
+    ending.journal = Some(journal_head);
     ending.digests = std::mem::take(&mut files.digests);
     ending.digests.extend(kept_digests(home)?);
     let mut object = result::result(&sum, &ending);

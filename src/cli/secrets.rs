@@ -1,9 +1,49 @@
-//! Decides which environment variables a recipe may pass to servers.
+//! Decides which environment variables a recipe may pass to servers, and which become secrets by that.
 
 use super::grants;
-use crate::base::secret::{Redactor, is_model_key, is_secret_name};
+use crate::base::secret::{Redactor, is_model_key, is_secret_name, is_setting};
+use crate::recipe::Plan;
+use crate::recipe::plan::McpServer;
 use std::cell::RefCell;
+use std::path::Path;
 use std::sync::OnceLock;
+
+/// Variables that the system or a CI server sets for everybody to see. Their values are part of paths, addresses and
+/// messages, so redacting them would spoil the records. Those of them with a secret name are redacted as any other.
+const PUBLIC: [&str; 20] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "TERM",
+    "TZ",
+    "TMPDIR",
+    "PWD",
+    "OLDPWD",
+    "HOSTNAME",
+    "NODE_ENV",
+    "VIRTUAL_ENV",
+    "JAVA_HOME",
+    "CARGO_HOME",
+    "GOPATH",
+    "BUILD_ID",
+    "BUILD_URL",
+];
+/// How the names of further such variables begin.
+const PUBLIC_FAMILIES: [&str; 9] = [
+    "LC_",
+    "XDG_",
+    "GITHUB_",
+    "RUNNER_",
+    "CI_",
+    "GITLAB_",
+    "BUILDKITE_",
+    "JENKINS_",
+    "OVERNIGHT_",
+];
 
 /// The environment and its secrets. Secrets are searched for on first use, because most runs do not need them.
 pub struct Secrets {
@@ -86,6 +126,39 @@ pub fn filled(text: &str, secrets: &Secrets) -> (String, Vec<String>) {
     (full, names.into_inner())
 }
 
+/// The variables that the servers of a plan get in `headers`, `oauth` and `env`, with their values: a server may repeat
+/// them in an answer, so they are redacted whatever their names.
+pub fn sent(plan: &Plan, secrets: &Secrets) -> Vec<(String, String)> {
+    let servers = plan.tools.mcp_servers.values();
+    servers.flat_map(|server| sent_to(server, secrets)).collect()
+}
+
+fn sent_to(server: &McpServer, secrets: &Secrets) -> Vec<(String, String)> {
+    let oauth = server.oauth.iter().flat_map(|of| {
+        let proof = of.client_secret.iter().chain(&of.private_key);
+        proof.chain([&of.client_id])
+    });
+    let credentials = server.headers.values().chain(oauth).map(|text| (text, false));
+    let given = server.env.values().map(|text| (text, true));
+    let mut found = Vec::new();
+    for (text, may_be_place) in credentials.chain(given) {
+        for name in filled(text, secrets).1 {
+            let Some(value) = secrets.variable(&name) else {
+                continue;
+            };
+            let place = may_be_place && Path::new(&value).is_absolute() && Path::new(&value).exists();
+            if !is_public(&name) && !place && !is_setting(&value) {
+                found.push((name, value.trim().to_owned()));
+            }
+        }
+    }
+    found
+}
+
+fn is_public(name: &str) -> bool {
+    PUBLIC.contains(&name) || PUBLIC_FAMILIES.iter().any(|family| name.starts_with(family))
+}
+
 /// Why a text may not be expanded.
 pub fn withheld(full: &str, names: &[String], trusted: bool, secrets: &Secrets) -> Option<String> {
     if let Some(why) = names.iter().find_map(|name| secrets.model_key(name)) {
@@ -102,4 +175,42 @@ pub fn withheld(full: &str, names: &[String], trusted: bool, secrets: &Secrets) 
     }
     let held = secrets.all().find(full.as_bytes())?;
     Some(format!("it holds the value of {held}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn what_servers_get_is_secret_unless_everybody_sees_it() {
+        let vars = [
+            ("SRVX", "zebra-crossing-41"),
+            ("INNER", "/no/such/place/4711"),
+            ("HERE", "/usr"),
+            ("MODE", "production"),
+            ("GITHUB_REPOSITORY", "octo/example-repo"),
+            ("UNUSED", "never-expanded-1"),
+        ];
+        let secrets = Secrets::of(vars.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec());
+        let pairs = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+            let all = all.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+            all.collect()
+        };
+        let server = McpServer {
+            headers: pairs(&[("X-A", "Bearer ${SRVX}"), ("X-Repo", "$GITHUB_REPOSITORY")]),
+            env: pairs(&[
+                ("A", "$INNER"),
+                ("B", "$HERE"),
+                ("C", "${MODE:-test}"),
+                ("D", "${NONE:-$SRVX}"),
+            ]),
+            ..McpServer::default()
+        };
+        let mut found = sent_to(&server, &secrets);
+        found.sort();
+        found.dedup();
+        let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["INNER", "SRVX"]);
+    }
 }

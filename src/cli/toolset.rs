@@ -392,15 +392,18 @@ pub async fn standalone(
     let tested = crate::process::self_test(&confinement).await;
     tested.map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
     let wall = plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
+    let secrets = Secrets::of(environment::variables());
+    environment::add_secrets(secrets::sent(plan, &secrets));
+    let redactor = environment::redactor();
     let ground = ServerContext {
         workspace: workspace.root(),
         confinement: &confinement,
-        redactor: environment::redactor(),
+        redactor: &redactor,
         cancel: &CancellationToken::new(),
         deadline: Instant::now() + wall,
         hermetic: false,
         trusted,
-        secrets: &Secrets::of(environment::variables()),
+        secrets: &secrets,
     };
     let equipment = assemble(Some(plan), searches, Some(&ground)).await?;
     for notice in equipment.notices.take() {

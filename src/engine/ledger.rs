@@ -27,6 +27,8 @@ pub struct Ledger {
     sender: LiveSender,
     /// The first error of a sink, reported at the end.
     sink_error: Option<std::io::Error>,
+    /// The event that the journal could not take.
+    unwritten: Option<Event>,
 }
 
 impl Ledger {
@@ -80,6 +82,7 @@ impl Ledger {
             lives,
             sender,
             sink_error: None,
+            unwritten: None,
         }
     }
 
@@ -99,9 +102,17 @@ impl Ledger {
             entry = serialized(&cleaned)?;
             cleaned
         };
-        self.writer.append(&entry)?;
+        if let Err(error) = self.writer.append(&entry) {
+            self.unwritten = Some(event);
+            return Err(error);
+        }
         self.take(&event);
         Ok(())
+    }
+
+    /// The event that the journal could not take: what it tells did happen, such as a reply that was paid for.
+    pub fn unwritten(&mut self) -> Option<Event> {
+        self.unwritten.take()
     }
 
     /// Returns once everything recorded is on disk.

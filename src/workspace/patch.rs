@@ -26,7 +26,9 @@ mod trees;
 pub(super) use checkout::checkout;
 pub use delta::{Delta, Unpatched};
 pub(super) use repository::text as pointer;
-pub use repository::{Repository, head, is_in_a_checkout, outer_git_dir, owners, repository, repository_at};
+pub use repository::{
+    Repository, borrowed_text, head, is_in_a_checkout, outer_git_dir, owners, repository, repository_at,
+};
 pub use restore::{Restored, Reversal};
 pub use scan_state::MOST_FILE;
 

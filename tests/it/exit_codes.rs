@@ -353,6 +353,43 @@ fn a_full_stdout_ends_9() {
     }
 }
 
+/// The limit on the size of files stands for a full disk.
+#[test]
+fn a_journal_that_cannot_go_on_leaves_a_result_of_what_happened() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let large = "x".repeat(700_000);
+    let replies = [writes("b.txt", "two\n"), writes("c.txt", &large), says("fine")];
+    let model = format!("script:{}", world.beside("script.yaml", script(&replies)));
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let at = |name: &str| world.path().join(name).to_string_lossy().into_owned();
+    let (out, junit) = (at("out"), at("junit.xml"));
+    let run = world.command(&[
+        "run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out, "--junit", &junit, "--format", "json",
+    ]);
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", "trap '' XFSZ; ulimit -f 512; exec \"$0\" \"$@\""])
+        .arg(run.get_program())
+        .args(run.get_args())
+        .current_dir(world.ws())
+        .env_clear()
+        .envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .stdin(Stdio::null());
+    let done = Done::of(shell.output().unwrap()).exits(9);
+    let result: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(result["verdict"], "output", "{result}");
+    assert_eq!(result["partial"], true, "{result}");
+    assert!(!result["run"].as_str().unwrap().is_empty(), "{result}");
+    // The second reply is the event that did not fit.
+    assert_eq!(result["usage"]["turns"], 2, "{result}");
+    assert_eq!(result["steps"].as_array().map(Vec::len), Some(1), "{result}");
+    assert_eq!(world.read("b.txt"), "two\n");
+    let report = std::fs::read_to_string(&junit).unwrap();
+    assert!(report.contains("name=\"exit_code\" value=\"9\""), "{report}");
+    assert!(report.contains("timestamp="), "{report}");
+    assert!(done.stderr.contains("journal"), "{}", done.stderr);
+}
+
 #[test]
 fn help_and_version_on_a_full_stdout_end_9() {
     let world = World::new();

@@ -202,3 +202,38 @@ fn a_signal_before_the_run_begins_is_reported() {
     says_cancelled(&done.json());
     says_cancelled(&world.result());
 }
+
+#[test]
+fn a_partial_clone_is_named_with_its_remedy() {
+    let source = World::repo(&[("src/a.txt", "one\n"), ("docs/b.txt", "two\n")]);
+    source.git(&["config", "uploadpack.allowFilter", "true"]);
+    let world = World::new();
+    let url = format!("file://{}", source.ws().display());
+    world.git(&["clone", "-q", "--filter=blob:none", "--sparse", &url, "."]);
+    let replies = script(&[says("done")]);
+    let done = world
+        .run(&replies, &open_policy(&[]), &["-p", "x", "--isolate"])
+        .exits(8);
+    for part in [
+        "partial clone",
+        "git fetch --refetch --no-filter",
+        "without `--isolate`",
+    ] {
+        assert!(done.stderr.contains(part), "{part}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn borrowed_objects_are_named_by_the_run_and_by_doctor() {
+    let source = World::repo(&[("a.txt", "one\n")]);
+    let world = World::new();
+    let path = source.ws().to_string_lossy().into_owned();
+    world.git(&["clone", "-q", "--shared", &path, "."]);
+    let doctor = world.call(&["doctor"]).stdout;
+    assert!(doctor.contains("borrows objects from"), "{doctor}");
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { allow: run_shell_command, commands: [git log] }\n";
+    world.run(&script(&[says("done")]), policy, &["-p", "x"]).exits(0);
+    let result = world.result();
+    let warned = result["warnings"].as_array().unwrap();
+    assert!(warned.iter().any(|warning| warning["code"] == "alternates"), "{result}");
+}

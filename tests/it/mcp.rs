@@ -278,6 +278,64 @@ fn a_server_that_dies_is_started_again_once() {
 }
 
 #[test]
+fn what_a_server_is_given_is_redacted_whatever_its_name() {
+    let Some(mut server) = small("env") else { return };
+    server["env"] = json!({ "INNER": "login ${SRVX} ${AUTHORIZATION}" });
+    let (one, other) = ("zebra-crossing-41", "heron-landing-17");
+    let world = World::repo(&[(".gitignore", "starts.txt\n")])
+        .env("SRVX", one)
+        .env("AUTHORIZATION", other);
+    let done = run(&world, &server, &["s__echo"]).exits(0);
+    let told = results(&world);
+    assert!(
+        told.contains("login [redacted:SRVX] [redacted:AUTHORIZATION]"),
+        "{told}"
+    );
+    for file in ["journal.jsonl", "transcript.json", "report.html", "result.json"] {
+        let text = std::fs::read_to_string(world.out().join(file)).unwrap();
+        assert!(!text.contains(one) && !text.contains(other), "{file}");
+    }
+    assert!(!done.stdout.contains(one) && !done.stderr.contains(one));
+    let answer = text(&call(&world, &server, "s__echo", &json!({})).exits(0));
+    assert!(!answer.contains(one) && !answer.contains(other), "{answer}");
+}
+
+#[test]
+fn a_status_is_the_error_of_one_call() {
+    if !have("python3", Command::new("python3").arg("--version").output().is_ok()) {
+        return;
+    }
+    let mut listening = Command::new("python3")
+        .arg(project().join("fixtures/mcp/http_server.py"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut port = String::new();
+    BufReader::new(listening.stdout.take().unwrap())
+        .read_line(&mut port)
+        .unwrap();
+    let _listening = Listening(listening);
+    let world = World::repo(&[]);
+    let server = json!({ "url": format!("http://127.0.0.1:{}/mcp", port.trim()), "type": "http" });
+    let tools = ["s__s401", "s__s403", "s__s418", "s__s500", "s__s200"];
+    run(&world, &server, &tools).exits(0);
+    let told = results(&world);
+    for status in [401, 403, 418, 500] {
+        assert!(
+            told.contains(&format!("the server answers with the HTTP status {status}")),
+            "{status}: {told}"
+        );
+    }
+    assert!(
+        told.contains("it says: out of tea") && told.contains("still here"),
+        "{told}"
+    );
+    let warned = warnings(&world);
+    assert!(warned.contains("401: it refuses the credentials"), "{warned}");
+    assert!(!warned.contains("restarted") && !told.contains("lost"), "{warned}");
+}
+
+#[test]
 fn tools_that_change_are_withdrawn_and_later_ones_not_offered() {
     let Some(server) = small("") else { return };
     let world = World::repo(&[(".gitignore", "starts.txt\n")]);

@@ -13,7 +13,7 @@ const ANYWHERE: [&str; 7] = [
     "CREDENTIAL",
 ];
 /// Words that do so only as a whole part between underscores: `AUTH`, but not `AUTHOR`.
-const WHOLE: [&str; 7] = ["AUTH", "PAT", "PASS", "PWD", "JWT", "COOKIE", "BEARER"];
+const WHOLE: [&str; 8] = ["AUTH", "AUTHORIZATION", "PAT", "PASS", "PWD", "JWT", "COOKIE", "BEARER"];
 /// Suffixes of variables that name a place, not a secret.
 const PLACES: [&str; 5] = ["_FILE", "_PATH", "_DIR", "_SOCK", "_CREDENTIALS"];
 /// The API keys of model services, as the services' own clients name them, and the journal key. Only this program may
@@ -27,7 +27,17 @@ pub const MODEL_KEYS: [&str; 5] = [
     "OVERNIGHT_JOURNAL_KEY",
 ];
 /// Values that are settings even in a variable with a secret name.
-const COMMON: [&str; 6] = ["disabled", "required", "optional", "password", "undefined", "changeme"];
+const COMMON: [&str; 9] = [
+    "disabled",
+    "required",
+    "optional",
+    "password",
+    "undefined",
+    "changeme",
+    "production",
+    "development",
+    "localhost",
+];
 
 /// Whether a variable's name suggests that its value is secret.
 pub fn is_secret_name(name: &str) -> bool {
@@ -62,7 +72,12 @@ fn is_secret_value(name: &str, value: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let place = PLACES.iter().any(|ending| name.ends_with(ending));
     let path = value.starts_with(['/', '~', '.']) && value.contains('/') && !value.contains(['\n', '=', '+']);
-    value.len() >= MIN_BYTES && !(place && path) && !COMMON.contains(&value.to_ascii_lowercase().as_str())
+    value.len() >= MIN_BYTES && !(place && path) && !is_setting(value)
+}
+
+/// Whether a value is a usual word of settings.
+pub fn is_setting(value: &str) -> bool {
+    COMMON.contains(&value.to_ascii_lowercase().as_str())
 }
 
 /// The password in `scheme://user:password@host`.
@@ -92,6 +107,7 @@ mod tests {
             "MONKEY",
             "SSH_PRIVATE_KEY",
             "MYSQL_PASS",
+            "AUTHORIZATION",
         ] {
             assert!(is_secret_name(name), "{name}");
         }

@@ -177,7 +177,7 @@ async fn planned(args: &BatchArgs, source: &Source) -> Result<(BatchPlan, Models
         problems.push(problem.help("add a target"));
     }
     for job in &plan.jobs {
-        problems.extend(secret_values(job, environment::redactor()));
+        problems.extend(secret_values(job, &environment::redactor()));
         problems.extend(unknown_model(job));
     }
     let (mut reader, mut models) = (Inputs::new(), Models::new()?);
@@ -435,7 +435,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         again: args.again,
         sources: &sources,
         store: store.as_ref(),
-        redactor,
+        redactor: &redactor,
         began,
         signals,
         cancelled: None,

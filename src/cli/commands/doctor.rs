@@ -145,6 +145,8 @@ async fn checkout(workspace: &Path) -> Vec<Finding> {
         Err(why) => return vec![finding(Sign::Warning, "checkout", why)],
     };
     let mut found: Vec<Finding> = settings.split('\0').filter_map(concern).collect();
+    let borrowed = patch::borrowed_text(&repository.borrowed());
+    let borrowed = borrowed.map(|text| finding(Sign::Warning, "checkout", text));
     if found.is_empty() {
         found.push(finding(
             Sign::Fine,
@@ -152,6 +154,7 @@ async fn checkout(workspace: &Path) -> Vec<Finding> {
             "its git settings have no credentials and name no programs; its files are not searched",
         ));
     }
+    found.extend(borrowed);
     found
 }
 

@@ -3,16 +3,17 @@
 mod early;
 
 use crate::base::call::{ToolKind, ToolSpec};
-use crate::base::event::{EventKind, GivenPrompt, RunStarted, Sink, ToolsetReady};
+use crate::base::event::{Event, EventKind, GivenPrompt, RunStarted, Sink, ToolsetReady};
 use crate::base::ids::{RunId, sha256_hex};
 use crate::base::message::Usage;
+use crate::base::outcome::RunOutcome;
 use crate::base::secret::Redactor;
 use crate::cli::args::{RunFlags, StdoutFormat};
 use crate::cli::environment;
 use crate::cli::origin::{self, RecipeFile};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
-use crate::cli::secrets::Secrets;
+use crate::cli::secrets::{self, Secrets};
 use crate::cli::toolset::{self, Toolset};
 use crate::cli::{bootstrap, exit, foresee, github, limits, out, programs, prompts, signals, unread};
 use crate::diag::SourceFiles;
@@ -24,8 +25,8 @@ use crate::engine::prompt;
 use crate::engine::run as engine;
 use crate::journal::place::settled;
 use crate::journal::{JournalError, artefacts, output_lock, state, store};
-use crate::policy::PolicySet;
 use crate::policy::model::SHELL;
+use crate::policy::{PolicySet, WishedLevel};
 use crate::process::{Confinement, unsandboxed};
 use crate::provider::pricing::Pricing;
 use crate::provider::{ModelInfo, Provider};
@@ -38,7 +39,7 @@ use crate::tools::Registry;
 use crate::tools::web::Search;
 use crate::workspace::Workspace;
 use crate::workspace::isolate::Standing;
-use crate::workspace::patch::Shadow;
+use crate::workspace::patch::{self, Shadow};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::IsTerminal;
@@ -116,9 +117,28 @@ pub async fn run(
     let _ = CURRENT.set((session.run.clone(), session.home.clone()));
     let copies = Copies::from(shared);
     let origin = session.origin.clone();
-    let (told, home) = drive(session, beginning, shared, interrupt).await?;
+    let mut broken = BrokenOff::default();
+    let (mut written, home) = match drive(session, beginning, shared, interrupt, &mut broken).await {
+        Ok((told, home)) => (outputs::write(&home, &origin, &copies, told)?, home),
+        Err(refusal) => {
+            let Some(home) = broken.home else {
+                return Err(refusal);
+            };
+            let message = environment::redactor().redact(&refusal.to_string()).into_owned();
+            let outcome = RunOutcome {
+                partial: true,
+                ..refusal.outcome(&message)
+            };
+            match outputs::write_broken_off(&home, &origin, &copies, outcome, broken.unwritten) {
+                Ok(written) => {
+                    out::refusal(&refusal);
+                    (written, home)
+                }
+                Err(_) => return Err(refusal),
+            }
+        }
+    };
     let github = shared.github.then(github::files).transpose()?;
-    let mut written = outputs::write(&home, &origin, &copies, told)?;
     if let Some(github) = github {
         github.publish_run(&home, &mut written)?;
     }
@@ -150,14 +170,26 @@ fn from_here(path: &Path) -> String {
     below.unwrap_or(path).display().to_string()
 }
 
-/// Runs the loop. Returns the error of an output stream, if any, and the directory of the journal.
+/// What is known of a run whose journal could not be continued.
+#[derive(Default)]
+struct BrokenOff {
+    /// The directory of the journal, once this session writes it.
+    home: Option<PathBuf>,
+    /// The event that the journal could not take.
+    unwritten: Option<Event>,
+}
+
+/// Runs the loop. Returns the error of an output stream, if any, and the directory of the journal. An error leaves in
+/// `broken` what a result can be made of.
 async fn drive(
     session: RunSession,
     beginning: Beginning,
     shared: &RunFlags,
     interrupt: &Arc<Interrupt>,
+    broken: &mut BrokenOff,
 ) -> Result<(Option<String>, PathBuf), Refusal> {
-    let redactor = Arc::clone(environment::redactor());
+    environment::add_secrets(secrets::sent(&session.plan, &Secrets::of(environment::variables())));
+    let redactor = environment::redactor();
     let pricing = bootstrap::pricing()?;
     let model = Arc::clone(&session.provider);
     priced(&session.plan, model.info(), &pricing)?;
@@ -227,6 +259,7 @@ async fn drive(
             (ledger, false)
         }
     };
+    broken.home = Some(home.clone());
     ledger.remember(named_outputs(shared));
     if !fresh {
         // A person's answers count from here on.
@@ -258,6 +291,12 @@ async fn drive(
         ledger.record(EventKind::Warned {
             code: "isolate".to_owned(),
             message: message.clone(),
+        })?;
+    }
+    if let Some(message) = unreadable_objects(&session, &equipment.tools) {
+        ledger.record(EventKind::Warned {
+            code: "alternates".to_owned(),
+            message,
         })?;
     }
     for message in warnings.drain(..) {
@@ -317,7 +356,13 @@ async fn drive(
     let unread = unread::warning();
     let was_unread = unread.is_some();
     record_unread(&mut ledger, unread)?;
-    engine::run(&deps, &mut ledger, ground).await?;
+    let ended = engine::run(&deps, &mut ledger, ground).await;
+    if ended.is_err() {
+        broken.unwritten = ledger.unwritten();
+        // What was appended counts only once this machine has recorded it. The first error is the one to tell.
+        let _ = ledger.sync();
+    }
+    ended?;
     // Checked again, because the process that writes into the pipe may have started after this one.
     record_unread(&mut ledger, unread::warning().filter(|_| !was_unread))?;
     let (_, sinks) = ledger.finish();
@@ -333,6 +378,15 @@ fn told_of(tools: Registry, policies: &PolicySet) -> Registry {
         let follows_commands = spec.effects.follows_commands;
         policies.may_allow(&spec.name, spec.kind, &spec.origin) && (has_commands || !follows_commands)
     })
+}
+
+/// The warning for a repository with objects that the commands of the model or the author cannot read.
+fn unreadable_objects(session: &RunSession, tools: &Registry) -> Option<String> {
+    let sandboxed = session.policies.sandbox().level != WishedLevel::None;
+    let is_author = |step: &PlanStep| matches!(step.work, StepWork::Run { .. }) || !step.checks.is_empty();
+    let commands = tools.declared().iter().any(|tool| tool.name == SHELL) || session.plan.steps.iter().any(is_author);
+    let repository = patch::repository(session.workspace.root()).filter(|_| sandboxed && commands)?;
+    patch::borrowed_text(&repository.borrowed())
 }
 
 /// Whether files may be changed by what the run does, so that git has to make a patch.

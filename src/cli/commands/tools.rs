@@ -234,7 +234,7 @@ async fn judged(
     };
     let spec = found.tool.spec();
     let asked = PolicyInput::of(spec, &accepted.args);
-    let redactor = Arc::clone(environment::redactor());
+    let redactor = environment::redactor();
     let secret = spec.effects.sends_arguments && redactor.find(accepted.args.to_string().as_bytes()).is_some();
     let ruling = match secret {
         true => denial::secret(),

@@ -1,10 +1,15 @@
-//! Configures the Streamable HTTP transport: TLS, the recipe's headers, and limits. The protocol is implemented by
-//! rmcp.
+//! Configures the Streamable HTTP transport: TLS, the recipe's headers, and limits; and reads the status that a server
+//! refuses a request with. The protocol is implemented by rmcp.
 
+use super::sse::SseError;
 use crate::net::client::plain;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::transport::auth::AuthError;
+use rmcp::transport::streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError};
 use std::time::Duration;
+
+/// The most characters of a refusal's body that are told.
+const BODY: usize = 300;
 
 /// Upper limit in bytes for one event.
 const EVENT: usize = 32 << 20;
@@ -43,6 +48,62 @@ pub fn config(url: &str, headers: &HeaderMap) -> StreamableHttpClientTransportCo
         .custom_headers(headers)
         .max_sse_event_size(EVENT)
         .reinit_on_expired_session(true)
+}
+
+/// How a server refused one request by an HTTP status.
+pub struct StatusRefusal {
+    pub status: u16,
+    /// The body of the answer, where it is known.
+    body: String,
+}
+
+impl StatusRefusal {
+    /// From the error of a transport; `None` if no status arrived, so that the connection may be lost.
+    pub fn of(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
+        let bare = |status| {
+            let body = String::new();
+            Some(Self { status, body })
+        };
+        if let Some(error) = error.downcast_ref::<SseError>() {
+            return error.status().and_then(bare);
+        }
+        match error.downcast_ref::<StreamableHttpError<reqwest::Error>>()? {
+            StreamableHttpError::HttpStatus(error) => bare(error.status),
+            StreamableHttpError::AuthRequired(_) | StreamableHttpError::Auth(AuthError::AuthorizationRequired) => {
+                bare(401)
+            }
+            StreamableHttpError::InsufficientScope(_) => bare(403),
+            // rmcp has no variant for other statuses; the text begins with the status and its name.
+            StreamableHttpError::UnexpectedServerResponse(text) => {
+                let (status, body) = text.strip_prefix("HTTP ")?.split_once(": ")?;
+                Some(Self {
+                    status: status.split(' ').next()?.parse().ok()?,
+                    body: body.trim().chars().take(BODY).collect(),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the credentials were refused.
+    pub fn is_access(&self) -> bool {
+        matches!(self.status, 401 | 403)
+    }
+
+    /// What happened and what it means, for people and the model.
+    pub fn text(&self) -> String {
+        let means = match self.status {
+            401 | 403 => ": it refuses the credentials in the recipe's `headers` or `oauth`; a token may have expired",
+            429 => ": too many requests",
+            500.. => "; the effect of the call is unknown",
+            _ => "",
+        };
+        let body = match self.body.is_empty() {
+            true => String::new(),
+            false => format!("; it says: {}", self.body),
+        };
+        format!("the server answers with the HTTP status {}{means}{body}", self.status)
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use super::config::{Config, McpContext};
 use super::link::{Link, ending};
 use super::listing::{MOST, chosen, digest, error_text, listed, page, tools_of};
-use super::{content, names};
+use super::{content, http, names};
 use crate::base::call::ToolOutput;
 use crate::base::grant::described;
 use crate::tools::{ToolContext, ToolError};
@@ -218,6 +218,17 @@ impl RunningServer {
             }
         };
         let answer = bounded(label, asked, self.config.call, context).await;
+        if let Err(Failed::Service(ServiceError::TransportSend(error))) = &answer
+            && let Some(refusal) = http::StatusRefusal::of(error.error.as_ref())
+        {
+            // The server is there; only this request failed.
+            if refusal.is_access() {
+                let message = format!("MCP server {}: {}", self.name(), refusal.text());
+                self.with.notices.add("mcp_server", message);
+            }
+            let message = format!("{label}: {}", refusal.text());
+            return Err(ToolError::model("mcp_tool_error", message));
+        }
         let lost = matches!(
             &answer,
             Err(Failed::Service(

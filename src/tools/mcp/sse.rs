@@ -20,6 +20,20 @@ const WAITING: usize = 64;
 #[error("{0}")]
 pub struct SseError(String);
 
+/// How the text of an error begins that is an HTTP status.
+const REFUSED: &str = "the server answers ";
+
+impl SseError {
+    fn refused(status: reqwest::StatusCode) -> Self {
+        Self(format!("{REFUSED}{}", status.as_u16()))
+    }
+
+    /// The HTTP status that the server refused a message with.
+    pub fn status(&self) -> Option<u16> {
+        self.0.strip_prefix(REFUSED)?.parse().ok()
+    }
+}
+
 /// An open connection, closed when dropped.
 pub struct Sse {
     client: Client,
@@ -144,7 +158,7 @@ impl Transport<RoleClient> for Sse {
             let answer = request.send().await.map_err(|error| SseError(innermost(&error)))?;
             match answer.status().is_success() {
                 true => Ok(()),
-                false => Err(SseError(format!("the server answers {}", answer.status().as_u16()))),
+                false => Err(SseError::refused(answer.status())),
             }
         }
     }

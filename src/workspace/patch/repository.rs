@@ -49,6 +49,28 @@ pub fn repository(workspace: &Path) -> Option<Repository> {
     None
 }
 
+/// Whether an object directory is one of a partial clone, which leaves objects with its remote.
+pub(super) fn is_partial(objects: &Path) -> bool {
+    let packs = std::fs::read_dir(objects.join("pack")).into_iter().flatten();
+    packs
+        .filter_map(Result::ok)
+        .any(|entry| entry.path().extension().is_some_and(|ending| ending == "promisor"))
+}
+
+/// What a person does about [`Repository::borrowed`]; `None` if nothing is borrowed.
+pub fn borrowed_text(borrowed: &[String]) -> Option<String> {
+    let first = borrowed.first()?;
+    let more = match borrowed.len() {
+        1 => String::new(),
+        all => format!(" and {} more", all - 1),
+    };
+    Some(format!(
+        "the repository borrows objects from {first}{more} (`objects/info/alternates`), which commands in the sandbox cannot read: \
+         their git commands fail; make it whole with `git repack -a -d` and remove that file, or clone without `--shared` and \
+         `--reference`"
+    ))
+}
+
 /// Whether a repository around this directory tracks something in it, so that it may have come with a checkout.
 pub fn is_in_a_checkout(dir: &Path) -> bool {
     let dir = real(dir);
@@ -275,6 +297,16 @@ impl Repository {
     /// The boundary commits of a shallow clone, as in git's `shallow` file; `None` for a complete history.
     pub fn shallow(&self) -> Option<String> {
         text(&self.common_dir.join("shallow")).filter(|text| !text.trim().is_empty())
+    }
+
+    /// The object directories outside this repository's tree that it borrows from, as git's `alternates` file names them.
+    /// Commands in a sandbox cannot read them.
+    pub fn borrowed(&self) -> Vec<String> {
+        let objects = self.objects();
+        let listed = text(&objects.join("info/alternates")).unwrap_or_default();
+        let lines = listed.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let outside = lines.filter(|line| !real(&objects.join(line)).starts_with(real(&self.top)));
+        outside.map(str::to_owned).collect()
     }
 
     /// The object database's directory.

@@ -2,13 +2,14 @@
 
 use super::object::MOST_OBJECT;
 use super::object::{DIRECTORY, Id, ObjectFormat, ObjectKind, TreeEntry, entries, order, push_entry};
+use super::repository::is_partial;
 use super::scan::MOST_DEPTH;
 use super::store::Store;
 use crate::base::event::PathChange;
 use crate::process::own_git::{Batch, ObjectHeader};
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Reads objects from the store and from the repository, and verifies them against their ids.
 pub(super) struct ObjectReader<'a> {
@@ -96,6 +97,7 @@ impl<'a> ObjectReader<'a> {
     fn foreign(&mut self, ids: &[Id], kind: ObjectKind, take: ContentSink<'_>) -> Result<(), String> {
         let format = self.format;
         let names: Vec<String> = ids.iter().map(|id| format.hex(id)).collect();
+        let elsewhere = self.elsewhere.as_deref();
         let batch = match (&mut self.batch, &self.elsewhere) {
             (Some(batch), _) => batch,
             (none, Some(objects)) => none.insert(Batch::open(objects, format == ObjectFormat::Sha256)?),
@@ -104,7 +106,7 @@ impl<'a> ObjectReader<'a> {
         batch.each(&names, &mut |number, header, content| {
             let name = names.get(number).map_or("", String::as_str);
             let Some(header) = header else {
-                return Err(format!("object {name} is not in the repository"));
+                return Err(absent(name, elsewhere));
             };
             let content = checked(format, header, kind, content)?;
             let id = format.id_of(kind, &content)?;
@@ -256,6 +258,18 @@ impl<'a> ObjectReader<'a> {
             false => put(&tree).map(Some),
         }
     }
+}
+
+/// The message for an object that the repository does not have.
+fn absent(name: &str, objects: Option<&Path>) -> String {
+    let partial = match objects.is_some_and(is_partial) {
+        true => {
+            ": it is a partial clone (`git clone --filter`), which leaves objects with its remote; get them with \
+             `git fetch --refetch --no-filter`, or run without `--isolate`, which needs only the files that are checked out"
+        }
+        false => "",
+    };
+    format!("object {name} is not in the repository{partial}")
 }
 
 /// The content from git, if it is a valid object of this kind.

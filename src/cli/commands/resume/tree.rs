@@ -104,7 +104,7 @@ fn may_have_been_in_a_run_step(state: &RunState, plan: &Plan) -> bool {
 /// Restores what has changed since a check began that was running when the process ended. What goes is saved before,
 /// because a person may have made it since.
 async fn undo_check(dir: &Path, shadow: &Shadow, before: &Snapshot) -> Result<(), Refusal> {
-    let done = match changes::revert(shadow, (dir, environment::redactor()), before, (true, None)).await {
+    let done = match changes::revert(shadow, (dir, &environment::redactor()), before, (true, None)).await {
         Ok(done) => done,
         Err(NotReverted::Unread(why)) => return Err(Refusal::Environment(why)),
         Err(NotReverted::Unsaved(why)) => {
