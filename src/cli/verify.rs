@@ -3,6 +3,7 @@
 use super::outputs;
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::sha256_hex;
+use crate::base::outcome::Verdict;
 use crate::base::quote::shell_word;
 use crate::journal::{self, Journal, JournalError, artefacts, chain_key, deliveries, state};
 use crate::report::export::{self, Beside, ReportFile};
@@ -230,10 +231,15 @@ fn of_result(
     let digests = strings(stored.get("digests"));
     let whole = head.events == journal.events.len() as u64;
     let goes_on = journal.run().and_then(state::head).is_some_and(|head| head.open);
-    if whole && journal.torn && !goes_on {
+    let broken_off = !is_finished(journal) && value["verdict"] == Verdict::Output.as_str();
+    if whole && journal.torn && !goes_on && !broken_off {
         problems.push("journal.jsonl has bytes behind its last event, where result.json says that it ends".to_owned());
     }
     digested(home, &digests, whole, problems)?;
+    if broken_off {
+        // The journal could not be written any more, so it lacks the end that the outputs tell.
+        return Ok(());
+    }
     if !whole {
         if is_finished(journal) {
             problems.push(format!("result.json is of an earlier session: {}", made_again(home)));

@@ -48,10 +48,12 @@ pub fn keep_put_back(dir: &Path, patch: &[u8]) -> Result<String, JournalError> {
                 place_file(&path, patch, (PRIVATE, true))?;
                 return Ok(name);
             }
-            Ok(found) if found.is_file() && found.len() == patch.len() as u64 => {
-                if std::fs::read(&path).is_ok_and(|kept| kept == patch) {
-                    return Ok(name);
-                }
+            Ok(found)
+                if found.is_file()
+                    && found.len() == patch.len() as u64
+                    && std::fs::read(&path).is_ok_and(|kept| kept == patch) =>
+            {
+                return Ok(name);
             }
             _ => {}
         }

@@ -31,8 +31,11 @@ pub(crate) fn searched(simple: &Simple) -> Vec<&str> {
             _ => dirs.push(""),
         }
     }
-    // Where links lead, and which names a file lists, is known only when the command runs.
-    if !dirs.is_empty() && follows(simple) || lists_names(simple) {
+    // Where links lead, and which names a file lists, is known only when the command runs. What is not there now may be a
+    // directory then.
+    let mut places = simple.reads.iter().filter_map(|used| used.place.as_ref());
+    let may_list = !dirs.is_empty() || places.any(|place| place.inside && place.found == PathStatus::Nothing);
+    if may_list && follows(simple) || lists_names(simple) {
         dirs.push("");
     }
     dirs

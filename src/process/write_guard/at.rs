@@ -17,6 +17,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Buffer size in bytes for directory entries.
 const LIST_BYTES: usize = 64 << 10;
@@ -148,6 +149,54 @@ pub(crate) fn opened_up(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd> {
     let mode = fstat(&handle)?.st_mode & 0o7777;
     set_mode(&handle, mode | 0o700)?;
     openat(dir, name, DIRECTORY, Mode::empty())
+}
+
+/// Like [`opened_up`], for a directory below `root` that its own mode or that of a directory on the way closes. The
+/// directories on the way get their modes back; the caller must restore that of the directory itself, which is returned
+/// with it. `None` if it, or one on the way, is closed and belongs to another user.
+pub(crate) fn opened_up_below(root: &OwnedFd, path: &Path) -> Result<Option<(OwnedFd, RawMode)>> {
+    // A second thread would take the mode of the moment for the one to restore.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut changed = Vec::new();
+    let opened = descended(root, path, &mut changed);
+    for (handle, mode) in changed.iter().rev() {
+        set_mode(handle, *mode)?;
+    }
+    opened
+}
+
+fn descended(root: &OwnedFd, path: &Path, changed: &mut Vec<(OwnedFd, RawMode)>) -> Result<Option<(OwnedFd, RawMode)>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let own = rustix::process::geteuid().as_raw();
+    let mut foreign = false;
+    let mut at = dir(root, Path::new(""))?;
+    let mut parts = path.iter().peekable();
+    while let Some(part) = parts.next() {
+        let handle = match openat(&at, part, flags, Mode::empty()) {
+            Err(Errno::ACCESS) if foreign => return Ok(None),
+            handle => handle?,
+        };
+        let data = fstat(&handle)?;
+        let mode = data.st_mode & 0o7777;
+        let is_closed = mode & 0o700 != 0o700;
+        if is_closed && data.st_uid == own {
+            set_mode(&handle, mode | 0o700)?;
+        } else if is_closed {
+            foreign = true;
+        }
+        if parts.peek().is_none() {
+            return match openat(&at, part, DIRECTORY, Mode::empty()) {
+                Err(Errno::ACCESS) if foreign => Ok(None),
+                opened => Ok(Some((opened?, mode))),
+            };
+        }
+        at = openat(&at, part, flags, Mode::empty())?;
+        if is_closed && data.st_uid == own {
+            changed.push((handle, mode));
+        }
+    }
+    Err(Errno::INVAL)
 }
 
 /// Sets the mode of a handle's file, even for an `O_PATH` handle.

@@ -333,10 +333,7 @@ impl WriteGuard {
 
     fn entries(&self, dir: &Path) -> rustix::io::Result<Vec<(PathBuf, FileType, u64)>> {
         let handle = match at::dir(&self.root, dir) {
-            Err(Errno::ACCESS) => {
-                let (parent, name) = at::parent(&self.root, dir)?;
-                at::opened_up(&parent, name)?
-            }
+            Err(Errno::ACCESS) => at::opened_up_below(&self.root, dir)?.ok_or(Errno::ACCESS)?.0,
             handle => handle?,
         };
         let mut listed = Vec::new();

@@ -447,7 +447,7 @@ impl<'a> Look<'a> {
     fn list(&mut self, dir: &[u8]) -> rustix::io::Result<()> {
         let path = Path::new(OsStr::from_bytes(dir));
         let (handle, mode) = match self.opened(path) {
-            Err(Errno::ACCESS) => match closed_to_its_owner(self.walk.root, path)? {
+            Err(Errno::ACCESS) => match at::opened_up_below(self.walk.root, path)? {
                 Some((handle, mode)) => (handle, Some(mode)),
                 // No process of this user can read or write there.
                 None => return Ok(()),
@@ -558,17 +558,6 @@ impl<'a> Look<'a> {
             self.found.sockets.push(path());
         }
     }
-}
-
-/// Opens a directory of this user whose mode denies access to its owner, since a command could do the same; also
-/// returns the mode to restore.
-fn closed_to_its_owner(root: &OwnedFd, path: &Path) -> rustix::io::Result<Option<(OwnedFd, u32)>> {
-    let (parent, name) = at::parent(root, path)?;
-    let data = at::stat(&parent, name)?;
-    if data.st_uid != rustix::process::geteuid().as_raw() {
-        return Ok(None);
-    }
-    Ok(Some((at::opened_up(&parent, name)?, data.st_mode & 0o7777)))
 }
 
 /// One thread per CPU, but at least two: while one waits for the disk, the other continues.

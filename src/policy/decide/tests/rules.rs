@@ -1,8 +1,11 @@
 //! Rules: strictest wins, coverage, counts, several files, commands with files and hosts.
 
 use super::*;
+use crate::base::access::FsView;
+use crate::policy::shell::corpus::TERRAIN;
 
-/// Each entry of the table: policies, a call, and the expected ruling.
+/// Each entry of the table: policies, a call, and the expected ruling. A group with `tree` is ruled on in the tree of the
+/// corpora, the others without one.
 #[test]
 fn rules_as_the_table_says() {
     let table = fixture(include_str!("../../../../fixtures/policy/rules/cases.yaml"));
@@ -28,8 +31,11 @@ fn rules_as_the_table_says() {
                 origin: &origin,
                 args: &args,
             };
-            let ruling =
-                crate::policy::calls::without_tree(|terrain| decide(&set, &asked, &access, terrain, &Uses::default()));
+            let ruled = |terrain: &FsView<'_>| decide(&set, &asked, &access, terrain, &Uses::default());
+            let ruling = match group.get("tree") {
+                Some(_) => ruled(&TERRAIN),
+                None => crate::policy::calls::without_tree(ruled),
+            };
             let rule = case.get("rule").map(|rule| rule.as_str().unwrap());
             let code = case.get("code").map(|code| code.as_str().unwrap());
             let right = ruling.decision.as_str() == case["expect"].as_str().unwrap()
