@@ -2,7 +2,7 @@
 
 use super::batch::{asking, call, command, fleet, result, rows};
 use super::gemini::{self, Gemini};
-use super::harness::{World, says, script, shell, until};
+use super::harness::{World, endable, says, script, shell, until};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
@@ -276,7 +276,7 @@ fn jobs_of_an_interrupted_batch_say_what_happened_to_the_batch() {
     let slow = json!({"replies": [{"text": "hi", "delay_ms": 20_000}]});
     world.beside("slow.yaml", slow.to_string());
     world.beside("m.yaml", asking(1, "models: [\"script:slow.yaml\"]\n"));
-    let mut command = command(&world, &["batch", "m.yaml", "--out", "out"]);
+    let mut command = endable(&command(&world, &["batch", "m.yaml", "--out", "out"]));
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     until("the job is under way", || {
         !find(&world.path().join("out/jobs"), "journal.jsonl").is_empty()

@@ -397,6 +397,21 @@ fn count_at_exit() {
     });
 }
 
+/// A command of [`World::command`] that signals end as by default: whoever started the tests may ignore some, as `nohup` does.
+pub fn endable(command: &Command) -> Command {
+    let mut own = Command::new("env");
+    own.arg("--default-signal=HUP,INT")
+        .arg(command.get_program())
+        .args(command.get_args())
+        .env_clear()
+        .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .stdin(Stdio::null());
+    if let Some(dir) = command.get_current_dir() {
+        own.current_dir(dir);
+    }
+    own
+}
+
 /// Waits until something holds, ten seconds at most.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..1000 {

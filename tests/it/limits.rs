@@ -1,7 +1,7 @@
 //! Where a run is stopped: turns, tokens, cost, wall clock, calls, and calls that go round in circles.
 
 use super::gemini::{self, Answer, Gemini};
-use super::harness::{Done, World, calls, open_policy, says, script, shell, until, writes};
+use super::harness::{Done, World, calls, endable, open_policy, says, script, shell, until, writes};
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -190,8 +190,7 @@ fn a_signal_ends_a_snapshot_and_the_one_before_it_is_the_patch() {
     let policy = world.beside("policy.yaml", open_policy(&[]));
     let out = world.out().to_string_lossy().into_owned();
     let args = ["run", &recipe, "--model", &model, "--policy", &policy, "--out", &out];
-    let child = world
-        .command(&args)
+    let child = endable(&world.command(&args))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

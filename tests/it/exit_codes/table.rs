@@ -1,7 +1,7 @@
 //! The ways to end: what is run, and the code and verdict that must follow. Judges no output.
 
 use crate::gemini::{Answer, Gemini};
-use crate::harness::{Done, World, calls, open_policy, says, script, shell, until, writes};
+use crate::harness::{Done, World, calls, endable, open_policy, says, script, shell, until, writes};
 use serde_json::{Value, json};
 use std::process::Stdio;
 
@@ -78,7 +78,7 @@ impl Job {
     }
 
     fn killed(&self, args: &[&str], signal: &str) -> Done {
-        let mut command = self.world.command(args);
+        let mut command = endable(&self.world.command(args));
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let journal = self.world.out().join("journal.jsonl");
         until("the run has begun", || journal.exists());
