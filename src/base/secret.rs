@@ -8,6 +8,7 @@ mod encode;
 mod escapes;
 mod filter;
 mod names;
+mod stretches;
 mod windows;
 mod wraps;
 

@@ -81,10 +81,8 @@ fn write_read(
 ) -> Result<WrittenOutputs, JournalError> {
     let mut journal = journal::read(home)?;
     let journal_head = head(&journal);
-    let outcome = broken.map(|(outcome, event)| {
-        journal.events.extend(event);
-        outcome
-    });
+    let (outcome, event) = broken.unzip();
+    journal.events.extend(event.flatten());
     let mut sum = RunSummary::fold(&journal.events);
     if let Some(outcome) = outcome {
         sum.outcome = outcome;
@@ -296,14 +294,14 @@ pub fn declared<'a>(sum: &RunSummary<'a>) -> DeclaredPrompt<'a> {
 }
 
 /// The result of a command that could not start, for stdout only.
-pub fn unstarted(verdict: Verdict, recipe: &str, message: &str) -> WrittenOutputs {
-    let code = exit::code(&RunOutcome::new(verdict, verdict.as_str(), message));
+pub fn unstarted(outcome: &RunOutcome, recipe: &str) -> WrittenOutputs {
+    let code = exit::code(outcome);
     let ending = Ending {
         exit_code: i32::from(code),
         ..Ending::default()
     };
     WrittenOutputs {
-        result: result::unstarted(verdict, recipe, message, &ending),
+        result: result::unstarted(outcome, recipe, &ending),
         code,
         problems: Vec::new(),
     }
@@ -340,11 +338,7 @@ pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, outcom
             .artefacts
             .insert("result".to_owned(), dir.join("result.json").display().to_string());
     }
-    let mut object = RunResult {
-        reason: outcome.reason.clone(),
-        partial: outcome.partial,
-        ..result::unstarted(verdict, recipe, message, &ending)
-    };
+    let mut object = result::unstarted(outcome, recipe, &ending);
     if let Some(dir) = dir {
         noted(replace(&dir.join("result.json"), object.to_pretty().as_bytes()));
     }

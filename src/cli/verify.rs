@@ -185,16 +185,7 @@ fn head_in(result: &Value) -> Option<JournalHead> {
 }
 
 fn compatible(journal: &Journal, head: &JournalHead) -> Result<(), String> {
-    let known = state::Head {
-        run: journal.run().cloned().unwrap_or_else(|| "".into()),
-        events: head.events,
-        head: head.head.clone(),
-        dir: String::new(),
-        adopted: false,
-        open: false,
-        copies: BTreeMap::new(),
-    };
-    match journal.lacks(&known) {
+    match journal.lacks(head.events, &head.head) {
         None => Ok(()),
         Some(why) => Err(format!("the journal is not the one of result.json: {why}")),
     }

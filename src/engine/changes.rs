@@ -289,6 +289,8 @@ pub async fn warn_left_out_of_patch(
             first_names(checks.into_iter()),
             first_names(back.keys().map(String::as_str)),
             undo::how_to_get_back(&deps.run_dir, &ledger.state.put_back_patches)
+                .map(|back| format!("{back}; "))
+                .unwrap_or_default()
         );
         ledger.record(EventKind::Warned {
             code: "left_by_checks".to_owned(),

@@ -1,5 +1,6 @@
 //! The dependencies of the loop, built by `cli`.
 
+use crate::base::event::EventKind;
 use crate::base::message::Usage;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::replaceable::Moved;
@@ -45,6 +46,8 @@ pub struct Deps {
     pub deadline: Instant,
     /// Time limit of one command.
     pub command_time: std::time::Duration,
+    /// A warning that can be known only at the end of the run. Nothing is recorded behind the end itself.
+    pub last_warning: Box<dyn Fn() -> Option<EventKind> + Send + Sync>,
 }
 
 impl Deps {

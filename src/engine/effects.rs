@@ -403,6 +403,9 @@ pub async fn finish(
         outcome = outcome.and(refused);
     }
     changes::warn_left_out_of_patch(deps, ledger, &mut outcome).await?;
+    if let Some(warning) = (deps.last_warning)() {
+        ledger.record(warning)?;
+    }
     let spent = ledger.state.spent.clone();
     ledger.record(EventKind::RunFinished { outcome, spent })?;
     ledger.sync_with_head()

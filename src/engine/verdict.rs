@@ -102,25 +102,24 @@ fn was_skipped(state: &RunState, step: &PlanStep) -> bool {
     results.any(|(id, result)| *id == step.id && result.was_not_wanted())
 }
 
-/// The steps that ask a model.
-fn asking(plan: &Plan) -> impl Iterator<Item = &PlanStep> {
-    plan.steps
+/// Whether the plan asks a model, and the result of every step that would says so.
+fn all_asking(state: &RunState, plan: &Plan, says: fn(&StepResult) -> bool) -> bool {
+    let mut asking = plan
+        .steps
         .iter()
-        .filter(|step| matches!(step.work, StepWork::Prompt { .. }))
+        .filter(|step| matches!(step.work, StepWork::Prompt { .. }));
+    let holds = |step: &PlanStep| state.results.iter().any(|(id, result)| *id == step.id && says(result));
+    plan.asks() && asking.all(holds)
 }
 
 /// Whether every step that asks a model was skipped by its condition, so that nothing had to be done.
 fn nothing_was_wanted(state: &RunState, plan: &Plan) -> bool {
-    plan.asks() && asking(plan).all(|step| was_skipped(state, step))
+    all_asking(state, plan, StepResult::was_not_wanted)
 }
 
 /// Whether every step that asks a model was skipped, by its condition or because its checks passed already.
 fn no_model_was_needed(state: &RunState, plan: &Plan) -> bool {
-    let skipped = |step: &PlanStep| {
-        let mut results = state.results.iter();
-        results.any(|(id, result)| *id == step.id && result.status == StepStatus::Skipped)
-    };
-    plan.asks() && asking(plan).all(skipped)
+    all_asking(state, plan, |result| result.status == StepStatus::Skipped)
 }
 
 /// The outcome of a run whose steps are done and whose changes are measured; the strictest reason wins.

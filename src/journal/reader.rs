@@ -39,12 +39,12 @@ impl Journal {
         })
     }
 
-    /// Why this journal cannot be the one that once had this head; `None` when it can.
-    pub fn lacks(&self, head: &Head) -> Option<String> {
-        let count = usize::try_from(head.events).unwrap_or(usize::MAX);
+    /// Why this journal cannot be the one that once had so many events and this link as the last one; `None` when it can.
+    pub fn lacks(&self, events: u64, head: &str) -> Option<String> {
+        let count = usize::try_from(events).unwrap_or(usize::MAX);
         let link = count.checked_sub(1).and_then(|last| self.links.get(last));
         match link {
-            Some(link) if *link == head.head => None,
+            Some(link) if link == head => None,
             Some(_) => Some(format!(
                 "event {} differs from the one that was written",
                 count.saturating_sub(1)
@@ -98,7 +98,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Keeps only so many lines.
+    /// Drops all lines after the first `count`.
     fn keep(&mut self, count: usize) {
         self.events.truncate(count);
         self.links.truncate(count);
@@ -123,7 +123,7 @@ pub fn read(dir: &Path) -> Result<Journal, JournalError> {
     let Some(head) = journal.run().and_then(state::head) else {
         return Ok(journal);
     };
-    if journal.lacks(&head).is_some() {
+    if journal.lacks(head.events, &head.head).is_some() {
         // A running session may have appended more between the two reads.
         journal = read_alone(dir, chain_key::key()?)?;
     }
@@ -132,7 +132,7 @@ pub fn read(dir: &Path) -> Result<Journal, JournalError> {
         line,
         why,
     };
-    if let Some(why) = journal.lacks(&head) {
+    if let Some(why) = journal.lacks(head.events, &head.head) {
         let why = format!("{why}, according to the state directory of this user");
         return Err(damaged(journal.events.len(), why));
     }

@@ -96,10 +96,8 @@ pub(super) fn bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 #[derive(Debug)]
 pub(super) struct HeadFile {
     file: File,
-    run: RunId,
-    dir: String,
-    adopted: bool,
-    copies: BTreeMap<String, String>,
+    /// What was recorded last, or is the same in every record.
+    known: Head,
 }
 
 impl HeadFile {
@@ -114,10 +112,15 @@ impl HeadFile {
         let file = place::open_private(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut head = Self {
             file,
-            run: run.clone(),
-            dir: String::new(),
-            adopted,
-            copies: self::head(run).map(|known| known.copies).unwrap_or_default(),
+            known: Head {
+                run: run.clone(),
+                events: 0,
+                head: String::new(),
+                dir: String::new(),
+                adopted,
+                open: false,
+                copies: self::head(run).map(|known| known.copies).unwrap_or_default(),
+            },
         };
         head.move_to(journal);
         Ok(head)
@@ -125,27 +128,20 @@ impl HeadFile {
 
     /// Sets the directory of the journal after a move.
     pub fn move_to(&mut self, journal: &Path) {
-        self.dir = place::settled(journal).to_string_lossy().into_owned();
+        self.known.dir = place::settled(journal).to_string_lossy().into_owned();
     }
 
     /// Adds the paths of outputs; one of the same name is replaced.
     pub fn remember(&mut self, copies: BTreeMap<String, String>) {
-        self.copies.extend(copies);
+        self.known.copies.extend(copies);
     }
 
     /// The line that records the current length of the journal; `open` as in [`Head`].
-    pub fn line(&self, events: u64, head: &str, open: bool) -> Vec<u8> {
-        let head = Head {
-            run: self.run.clone(),
-            events,
-            head: head.to_owned(),
-            dir: self.dir.clone(),
-            adopted: self.adopted,
-            open,
-            copies: self.copies.clone(),
-        };
+    pub fn line(&mut self, events: u64, head: &str, open: bool) -> Vec<u8> {
+        (self.known.events, self.known.open) = (events, open);
+        head.clone_into(&mut self.known.head);
         // Strings and a number always serialize.
-        let mut line = serde_json::to_vec(&head).unwrap_or_default();
+        let mut line = serde_json::to_vec(&self.known).unwrap_or_default();
         line.push(b'\n');
         line
     }
@@ -267,10 +263,13 @@ pub fn moved() -> Vec<(PathBuf, PathBuf)> {
         .collect()
 }
 
+/// What is in the directory of a journal, and moves with it: no command may reach it.
+pub const ENTRIES: [&str; 5] = [format::FILE, "blobs", "results", artefacts::PUT_BACK, "git"];
+
 /// Moves those entries of a run directory that no command may reach. Open files stay open; where a rename is impossible
 /// (another file system), the caller opens the copy.
 pub(super) fn move_entries(from: &Path, to: &Path) -> Result<(), JournalError> {
-    for name in [format::FILE, "blobs", "results", artefacts::PUT_BACK, "git"] {
+    for name in ENTRIES {
         let (old, new) = (from.join(name), to.join(name));
         if std::fs::symlink_metadata(&old).is_ok() {
             move_entry(&old, &new).map_err(|source| JournalError::Write {

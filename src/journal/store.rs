@@ -3,7 +3,7 @@
 use super::{JournalError, artefacts, format, place, reader, state, writer};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
-use crate::base::outcome::Verdict;
+use crate::base::outcome::{RunOutcome, Verdict};
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -249,9 +249,27 @@ pub struct RefusedRun {
     pub verdict: Verdict,
     pub recipe: String,
     pub message: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    partial: bool,
+    exit_code: i32,
     /// A run with a journal was not refused, even if the journal is gone.
     #[serde(default)]
     journal: Option<IgnoredAny>,
+}
+
+impl RefusedRun {
+    /// How it ended.
+    pub fn outcome(&self) -> RunOutcome {
+        RunOutcome {
+            verdict: self.verdict,
+            reason: self.reason.clone(),
+            message: self.message.clone(),
+            partial: self.partial,
+            signal: (self.verdict == Verdict::Cancelled).then_some(self.exit_code - 128),
+        }
+    }
 }
 
 /// The refused run of this directory: it has a result and never had a journal.

@@ -4,7 +4,7 @@ use super::background_sync::Behind;
 use super::chain_key::{self, JournalKey};
 use super::error::JournalError;
 use super::state::{self, HeadFile};
-use super::{artefacts, format, place, reader};
+use super::{format, place, reader};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
 use std::collections::BTreeMap;
@@ -70,12 +70,10 @@ impl JournalWriter {
             EventKind::RunStarted(started) => Some(&started.run),
             _ => None,
         };
-        let writer = Self::over(path.clone(), file, (chain, 1), key, (run, false));
+        let mut writer = Self::over(path.clone(), file, (chain, 1), key, (run, false));
         // Before the journal has its name: a process that is killed in between leaves a head without a journal, which
         // harms nobody, and never a journal that this machine does not recognise.
-        if let Some(head) = &writer.head {
-            head.write(&writer.head_line()).map_err(wrap)?;
-        }
+        writer.write_head().map_err(wrap)?;
         std::fs::rename(&draft, &path).map_err(wrap)?;
         File::open(dir).and_then(|dir| dir.sync_all()).map_err(wrap)?;
         Ok(writer)
@@ -199,8 +197,7 @@ impl JournalWriter {
         settled.map_err(|source| self.write_error(source))?;
         if self.dirty {
             self.file.sync_data().map_err(|source| self.write_error(source))?;
-            let told = self.head.as_ref().map_or(Ok(()), |head| head.write(&self.head_line()));
-            told.map_err(|source| self.write_error(source))?;
+            self.write_head().map_err(|source| self.write_error(source))?;
             self.dirty = false;
         }
         Ok(())
@@ -221,11 +218,16 @@ impl JournalWriter {
         }
     }
 
-    fn head_line(&self) -> Vec<u8> {
+    fn head_line(&mut self) -> Vec<u8> {
         let open = self.opened_at == Some(self.events);
-        let head = self.head.as_ref();
+        let head = self.head.as_mut();
         head.map(|head| head.line(self.events, &self.chain, open))
             .unwrap_or_default()
+    }
+
+    fn write_head(&mut self) -> std::io::Result<()> {
+        let line = self.head_line();
+        self.head.as_ref().map_or(Ok(()), |head| head.write(&line))
     }
 
     /// Removes old heads. To be called once, at the end of a run.
@@ -269,15 +271,8 @@ impl JournalWriter {
 
 /// Refuses symbolic links: a tree may contain a directory with these names.
 fn refuse_links(dir: &Path) -> Result<(), JournalError> {
-    let ours = [
-        format::FILE,
-        "journal.jsonl.new",
-        "blobs",
-        "results",
-        artefacts::PUT_BACK,
-        "git",
-    ];
-    let link = ours.iter().map(|name| dir.join(name)).find(|path| path.is_symlink());
+    let ours = state::ENTRIES.into_iter().chain(["journal.jsonl.new"]);
+    let link = ours.map(|name| dir.join(name)).find(|path| path.is_symlink());
     link.map_or(Ok(()), |link| Err(JournalError::Link(link.display().to_string())))
 }
 

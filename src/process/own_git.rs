@@ -32,6 +32,13 @@ pub enum May<'a> {
     Reach(&'a [PathBuf]),
 }
 
+impl May<'_> {
+    /// Whether its git leads a process group. A transport does not: it may ask on the terminal.
+    pub(super) fn leads(self) -> bool {
+        !matches!(self, May::Reach(_))
+    }
+}
+
 /// The content of `HEAD` in a directory made by [`lay_out`].
 pub const HEAD: &str = "ref: refs/heads/none\n";
 
@@ -48,8 +55,7 @@ pub async fn git(
 ) -> Result<Printed, String> {
     let mut command = Command::new("git");
     hold(&mut command, may)?;
-    let leads = !matches!(may, May::Reach(_));
-    run_git(command.into(), args, dir, &neutral_and(env), stdin, leads).await
+    run_git(command.into(), args, dir, &neutral_and(env), stdin, may.leads()).await
 }
 
 /// Makes the child that `command` starts restrict itself before its exec.
@@ -60,7 +66,7 @@ pub(super) fn hold(command: &mut Command, may: May<'_>) -> Result<(), String> {
     // A signal of a terminal or a CI system to the process group is for this program, which ends its git itself. Only a
     // transport may ask on the terminal, which a group of its own could not read; `user_git` separates it where there is
     // none.
-    if !matches!(may, May::Reach(_)) {
+    if may.leads() {
         command.process_group(0);
     }
     // Ruleset and filter must live as long as the command.

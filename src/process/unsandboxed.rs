@@ -184,7 +184,8 @@ impl Drop for OwnGroup {
 ///
 /// Start it on a thread that lives as long as the process, as [`super::supervised::start`].
 pub(super) fn led_git() -> Command {
-    // The death of a parent is told to its child alone, and the programs that git starts wait for servers.
+    // Only a direct child gets the parent-death signal, but it is git's own children that wait for servers; so a shell that
+    // leads the group passes it on.
     let mut command = Command::new("sh");
     command.args(["-c", LEADER, "sh", "git"]);
     tie(&mut command, Signal::TERM, true);

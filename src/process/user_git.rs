@@ -108,7 +108,7 @@ pub async fn git(
     if let Some(may) = may {
         hold(command.as_std_mut(), may)?;
     }
-    let leads = led || matches!(may, Some(May::Read | May::Write(_) | May::WriteAndStart(_)));
+    let leads = led || may.is_some_and(May::leads);
     run_git(command, args, dir, env, stdin, leads).await
 }
 

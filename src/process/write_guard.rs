@@ -63,7 +63,7 @@ pub(super) struct WriteGuard {
     taken: SystemTime,
     /// The device on which the change time of a file shows every write.
     exact: Option<u64>,
-    /// Directories that could not be listed before the command: nothing in them counts as new.
+    /// Directories that could not be listed before the command: what is new in them is not known, which is reported.
     unlisted: BTreeSet<PathBuf>,
     most_names: u64,
     lived: Lived,

@@ -201,16 +201,10 @@ impl Recipe {
     /// What the changes of the whole run are judged by: `expect` of the recipe, unless every step has one of its own. A
     /// `run` step without one counts only for `no_change`: it is not asked for the change that a recipe expects.
     pub fn expect_of_run(&self) -> Expect {
-        let counts = |step: &&Step| {
-            self.expect == Expect::NoChange
-                || !matches!(step.work, StepSource::Run { .. })
-                || self
-                    .steps
-                    .iter()
-                    .all(|step| matches!(step.work, StepSource::Run { .. }))
-        };
-        let replaced = self.steps.iter().filter(counts).all(|step| step.expect.is_some());
-        match replaced {
+        let is_run = |step: &Step| matches!(step.work, StepSource::Run { .. });
+        let all_count = self.expect == Expect::NoChange || self.steps.iter().all(is_run);
+        let mut counting = self.steps.iter().filter(|step| all_count || !is_run(step));
+        match counting.all(|step| step.expect.is_some()) {
             true => Expect::Any,
             false => self.expect,
         }

@@ -10,7 +10,7 @@ pub use shape::{
 use super::summary::{CallSummary, DenialReason, RunSummary, StepSummary};
 use crate::base::grant::JudgedExec;
 use crate::base::ids::sha256_hex;
-use crate::base::outcome::Verdict;
+use crate::base::outcome::RunOutcome;
 use crate::base::quote::shell_word;
 use crate::base::source::RecipeSource;
 use serde_json::Value;
@@ -84,20 +84,20 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
         started: sum.started,
         ended: sum.ended,
         duration_ms: sum.duration_ms(),
-        ..unstarted(sum.outcome.verdict, sum.recipe(), &sum.outcome.message, ending)
+        ..unstarted(&sum.outcome, sum.recipe(), ending)
     }
 }
 
 /// The result of a run that ended before it had a journal. `recipe` may be empty.
-pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending) -> RunResult {
+pub fn unstarted(outcome: &RunOutcome, recipe: &str, ending: &Ending) -> RunResult {
     RunResult {
         schema: SCHEMA.to_owned(),
         run: String::new(),
-        verdict,
+        verdict: outcome.verdict,
         exit_code: ending.exit_code,
-        partial: false,
-        reason: verdict.as_str().to_owned(),
-        message: message.to_owned(),
+        partial: outcome.partial,
+        reason: outcome.reason.clone(),
+        message: outcome.message.clone(),
         response: String::new(),
         output: Value::Null,
         denied: Vec::new(),

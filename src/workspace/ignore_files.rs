@@ -11,8 +11,8 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// Upper limit in bytes for one ignore file. A longer one does not apply.
-const MAX_IGNORE_FILE: u64 = 4 << 20;
+/// Upper limit in bytes for one ignore file. A longer one does not apply here; for a snapshot it is an error.
+pub(super) const MAX_IGNORE_FILE: u64 = 4 << 20;
 
 /// Upper limit for the patterns of one ignore file. The further ones do not apply here; for a snapshot, of which they
 /// could not be left out, such a file is an error.

@@ -6,7 +6,7 @@ mod left;
 
 pub use keep::{Standing, Told, bring};
 
-use super::patch;
+use super::patch::{self, STOPPED};
 use crate::base::quote::{counted, first_names};
 use crate::process::own_git::{self, May};
 use crate::process::private;
@@ -32,8 +32,6 @@ pub struct Isolated {
 /// Limit of names in a warning.
 const NAMED: usize = 8;
 
-/// The error of work that was told to stop.
-const STOPPED: &str = "it was interrupted";
 /// How long a thread that was told to stop is waited for. One that hangs in git or a file system is left alone.
 const STOP_TIME: Duration = Duration::from_millis(500);
 
@@ -109,7 +107,7 @@ impl Isolated {
         let repository = self.repository.clone();
         let stopped = stop.clone();
         let filled = tokio::task::spawn_blocking(move || {
-            let checkout = patch::checkout(&repository, &commit, &tree, &|| stopped.is_cancelled())?;
+            let checkout = patch::checkout(&repository, &commit, &tree, &stopped)?;
             let own = patch::repository(&tree).ok_or("git created no worktree")?;
             let index = own.git_dir.join("index");
             std::fs::write(&index, checkout.index).map_err(|error| format!("{}: {error}", index.display()))?;

@@ -23,7 +23,7 @@ mod scan_state;
 mod store;
 mod trees;
 
-pub(super) use checkout::checkout;
+pub(super) use checkout::{STOPPED, checkout};
 pub use delta::{Delta, Unpatched};
 pub(super) use repository::text as pointer;
 pub use repository::{

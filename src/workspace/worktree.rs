@@ -6,6 +6,7 @@ use crate::base::quote::counted;
 use crate::process::private;
 use std::io;
 use std::path::{Path, PathBuf};
+use tokio_util::sync::CancellationToken;
 
 /// Content of the worktree's `locked` file, which `git worktree list` shows.
 const LOCKED: &str = "in use by overnight batch\n";
@@ -36,7 +37,7 @@ pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Opti
     // Written before the files, so that an incomplete worktree can be found and removed.
     let pointer = tree.join(".git");
     std::fs::write(&pointer, format!("gitdir: {}\n", admin.display())).map_err(|error| said(&pointer, error))?;
-    let checkout = patch::checkout(repository, commit, &tree, &|| false)?;
+    let checkout = patch::checkout(repository, commit, &tree, &CancellationToken::new())?;
     let index = admin.join("index");
     std::fs::write(&index, checkout.index).map_err(|error| said(&index, error))?;
     Ok((checkout.pointers > 0).then(|| {

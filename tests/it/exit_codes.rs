@@ -3,7 +3,7 @@
 pub mod table;
 
 use super::gemini::{self, Answer};
-use super::harness::{Done, World, open_policy, says, script, writes};
+use super::harness::{Done, World, open_policy, says, script, under, writes};
 use serde_json::{Value, json};
 use std::process::Stdio;
 use table::{Case, Job, cases};
@@ -366,15 +366,8 @@ fn a_journal_that_cannot_go_on_leaves_a_result_of_what_happened() {
     let run = world.command(&[
         "run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out, "--junit", &junit, "--format", "json",
     ]);
-    let mut shell = std::process::Command::new("sh");
-    shell
-        .args(["-c", "trap '' XFSZ; ulimit -f 512; exec \"$0\" \"$@\""])
-        .arg(run.get_program())
-        .args(run.get_args())
-        .current_dir(world.ws())
-        .env_clear()
-        .envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))))
-        .stdin(Stdio::null());
+    let limited = "trap '' XFSZ; ulimit -f 512; exec \"$@\"";
+    let mut shell = under("sh", &["-c", limited, "sh"], &run);
     let done = Done::of(shell.output().unwrap()).exits(9);
     let result: Value = serde_json::from_str(&done.stdout).unwrap();
     assert_eq!(result["verdict"], "output", "{result}");

@@ -397,19 +397,36 @@ fn count_at_exit() {
     });
 }
 
-/// A command of [`World::command`] that signals end as by default: whoever started the tests may ignore some, as `nohup` does.
-pub fn endable(command: &Command) -> Command {
-    let mut own = Command::new("env");
-    own.arg("--default-signal=HUP,INT")
-        .arg(command.get_program())
-        .args(command.get_args())
+/// A command of [`World::command`], started by another program with these arguments before it.
+pub fn under(program: &str, first: &[&str], inner: &Command) -> Command {
+    let mut outer = Command::new(program);
+    outer
+        .args(first)
+        .arg(inner.get_program())
+        .args(inner.get_args())
         .env_clear()
-        .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))))
         .stdin(Stdio::null());
-    if let Some(dir) = command.get_current_dir() {
-        own.current_dir(dir);
+    if let Some(dir) = inner.get_current_dir() {
+        outer.current_dir(dir);
     }
-    own
+    outer
+}
+
+/// A command that signals end as by default: whoever started the tests may ignore some, as `nohup` does.
+pub fn endable(command: &Command) -> Command {
+    under("env", &["--default-signal=HUP,INT"], command)
+}
+
+/// Runs a command to its end as a user whom modes hinder: root without the right to read and write everything. `None` if
+/// this machine has no `setpriv`.
+pub fn hindered(command: &Command) -> Option<Done> {
+    let first: &[&str] = match rustix::process::geteuid().is_root() {
+        true => &["--bounding-set=-dac_override,-dac_read_search", "--"],
+        false => &["--"],
+    };
+    let got = under("setpriv", first, command).output();
+    have("setpriv", got.is_ok()).then(|| Done::of(got.unwrap()))
 }
 
 /// Waits until something holds, ten seconds at most.

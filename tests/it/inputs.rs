@@ -1,7 +1,7 @@
 //! What comes in: prompts from stdin and files, parameters, input JSON, and a stdin that nobody writes to.
 
 use super::gemini::{self, Gemini};
-use super::harness::{World, open_policy, says, script, writes};
+use super::harness::{Done, World, open_policy, says, script, until, writes};
 use serde_json::json;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -202,4 +202,29 @@ fn a_recipe_tells_all_its_problems_with_places() {
     assert!(told.matches("help:").count() >= 3, "{told}");
     let run = world.call(&["run", &recipe, "--model", "script:x"]).exits(3);
     assert!(run.stderr.contains("recipe.yaml:3:"), "{}", run.stderr);
+}
+
+/// Nothing is recorded behind the end of a run.
+#[test]
+fn data_that_comes_on_stdin_while_a_run_works_is_told_before_its_end() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let replies = script(&[json!({"text": "late", "delay_ms": 700})]);
+    let model = format!("script:{}", world.beside("script.yaml", replies));
+    let out = world.out().to_string_lossy().into_owned();
+    let mut child = world
+        .command(&["run", "-p", "x", "--model", &model, "--out", &out])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("the run has begun", || world.out().join("journal.jsonl").exists());
+    let mut stdin = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut stdin, b"data\n").unwrap();
+    let mut told = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut told).unwrap();
+    drop(stdin);
+    Done::of(child.wait_with_output().unwrap()).exits(0);
+    assert!(told.contains("warning[unread_stdin]"), "{told}");
+    world.call(&["runs", "verify", &out]).exits(0);
 }

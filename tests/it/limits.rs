@@ -1,7 +1,7 @@
 //! Where a run is stopped: turns, tokens, cost, wall clock, calls, and calls that go round in circles.
 
 use super::gemini::{self, Answer, Gemini};
-use super::harness::{Done, World, calls, endable, open_policy, says, script, shell, until, writes};
+use super::harness::{Done, World, calls, endable, open_policy, says, script, shell, under, until, writes};
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -128,21 +128,7 @@ fn a_hangup_that_is_ignored_does_not_end_a_run() {
     let policy = world.beside("policy.yaml", open_policy(&[]));
     let out = world.out().to_string_lossy().into_owned();
     let run = world.command(&["run", &recipe, "--policy", &policy, "--out", &out]);
-    let mut ignoring = Command::new("sh");
-    ignoring
-        .env_clear()
-        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
-        .arg(run.get_program())
-        .args(run.get_args());
-    for (name, value) in run.get_envs() {
-        match value {
-            Some(value) => ignoring.env(name, value),
-            None => ignoring.env_remove(name),
-        };
-    }
-    if let Some(dir) = run.get_current_dir() {
-        ignoring.current_dir(dir);
-    }
+    let mut ignoring = under("sh", &["-c", "trap '' HUP; exec \"$@\"", "sh"], &run);
     let mut child = ignoring.spawn().unwrap();
     until("the step runs", || {
         world.ws().join("a.txt").exists() && world.read("a.txt") == "two\n"

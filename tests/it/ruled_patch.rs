@@ -1,7 +1,7 @@
 //! The patch is ruled: what no rule lets a tool write is in no patch, whichever way it came about, and what is denied ends the run.
 //! Everything is judged by what lies in the tree and in the patch afterwards.
 
-use super::harness::{Done, World, git_in, have, says, script, shell, writes};
+use super::harness::{Done, World, git_in, have, hindered, says, script, shell, writes};
 use super::patch::{apply, copy, tree};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -258,22 +258,10 @@ fn a_directory_that_a_command_has_closed_is_no_deletion() {
         let (model, policy) = (format!("script:{model}"), world.beside("policy.yaml", policy("none")));
         let out = world.out().display().to_string();
         let inner = world.command(&["run", "--model", &model, "--policy", &policy, "--out", &out, "-p", "x"]);
-        let mut command = Command::new("setpriv");
-        if rustix::process::geteuid().is_root() {
-            command.arg("--bounding-set=-dac_override,-dac_read_search");
-        }
-        let got = command
-            .arg("--")
-            .arg(inner.get_program())
-            .args(inner.get_args())
-            .env_clear()
-            .envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))))
-            .current_dir(world.ws())
-            .output();
-        if !have("setpriv", got.is_ok()) {
+        let Some(done) = hindered(&inner) else {
             return;
-        }
-        Done::of(got.unwrap()).exits(0);
+        };
+        done.exits(0);
         assert_eq!(
             unruled(&world.result()),
             ["lib/b.txt modified - no_rule restored"],

@@ -1,6 +1,7 @@
 //! Decodes percent encoding (`%2B`) and HTML entities (`&plus;`, `&#43;`, `&#x2b;`) in a text, and maps positions back
 //! to the original. Writers differ in which characters they encode; in the decoded text a secret is the same for all.
 
+use super::stretches::Stretches;
 use std::ops::Range;
 
 /// How often a text is decoded: twice for what was encoded twice, and so on.
@@ -46,20 +47,7 @@ impl Escapes {
 /// Text in which escapes are decoded.
 pub(super) struct Decoded {
     pub bytes: Vec<u8>,
-    /// For the text after each escape: where it begins in `bytes` and where it began in the source.
-    stretches: Vec<(usize, usize)>,
-}
-
-impl Decoded {
-    fn place(&self, at: usize) -> usize {
-        let stretch = self.stretches.partition_point(|(begin, _)| *begin <= at);
-        let (begin, source) = stretch
-            .checked_sub(1)
-            .and_then(|i| self.stretches.get(i))
-            .copied()
-            .unwrap_or((0, 0));
-        source + (at - begin)
-    }
+    stretches: Stretches,
 }
 
 /// The text decoded once, decoded twice and so on, as long as there is something to decode.
@@ -75,7 +63,8 @@ pub(super) fn levels(text: &[u8], which: Escapes) -> Vec<Decoded> {
 
 /// The source range of a range of the last of these levels; escapes are in it as a whole.
 pub(super) fn source(levels: &[Decoded], decoded: Range<usize>) -> Range<usize> {
-    let outer = |range: Range<usize>, level: &Decoded| level.place(range.start)..level.place(range.end);
+    let outer =
+        |range: Range<usize>, level: &Decoded| level.stretches.place(range.start)..level.stretches.place(range.end);
     levels.iter().rev().fold(decoded, outer)
 }
 
@@ -87,7 +76,7 @@ pub(super) fn without(text: &[u8]) -> Option<Vec<u8>> {
 /// `None` if there is nothing to decode.
 fn decode(text: &[u8], which: Escapes) -> Option<Decoded> {
     let mut bytes = Vec::new();
-    let mut stretches = Vec::new();
+    let mut stretches = Stretches::default();
     let mut copied = 0;
     for at in memchr::memchr2_iter(b'%', b'&', text) {
         let rest = text.get(at..).unwrap_or_default();
@@ -101,7 +90,7 @@ fn decode(text: &[u8], which: Escapes) -> Option<Decoded> {
         bytes.extend_from_slice(text.get(copied..at).unwrap_or_default());
         bytes.extend_from_slice(escape.bytes.get(..escape.count).unwrap_or_default());
         copied = at + escape.length;
-        stretches.push((bytes.len(), copied));
+        stretches.push(bytes.len(), copied);
     }
     if stretches.is_empty() {
         return None;
@@ -110,8 +99,8 @@ fn decode(text: &[u8], which: Escapes) -> Option<Decoded> {
     Some(Decoded { bytes, stretches })
 }
 
-/// Where a text may end if its last bytes are the beginning of an escape: before that beginning, and before one that
-/// ends there.
+/// The places before the unfinished escapes at the end of a text: before the last one, and before each that would be
+/// unfinished if the text ended there.
 pub(super) fn possible_ends(text: &[u8]) -> Vec<usize> {
     let mut ends = Vec::new();
     let mut end = text.len();

@@ -1,5 +1,6 @@
 //! Removes the line breaks of a text, and maps positions back to the original.
 
+use super::stretches::Stretches;
 use std::ops::Range;
 
 /// What is removed together with a line break: blanks after it and backslashes before it may belong to the wrapping or
@@ -37,8 +38,7 @@ impl Breaks {
 #[derive(Default)]
 pub(super) struct Joined {
     pub bytes: Vec<u8>,
-    /// For each stretch: where it begins in `bytes` and where it began in the source.
-    stretches: Vec<(usize, usize)>,
+    stretches: Stretches,
 }
 
 impl Joined {
@@ -47,7 +47,6 @@ impl Joined {
         self.bytes.clear();
         self.bytes.reserve(text.len());
         self.stretches.clear();
-        self.stretches.push((0, 0));
         let mut at = 0;
         while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
             let plain = memchr::memchr3(b'\n', b'\r', b'\\', rest).unwrap_or(rest.len());
@@ -65,24 +64,14 @@ impl Joined {
             while breaks != Breaks::Bare && matches!(text.get(at), Some(b' ' | b'\t')) {
                 at += 1;
             }
-            self.stretches.push((self.bytes.len(), at));
+            self.stretches.push(self.bytes.len(), at);
         }
     }
 
     /// The source range of a range of the joined text, including the breaks in it.
     pub fn source(&self, joined: Range<usize>) -> Range<usize> {
         let last = joined.end.saturating_sub(1).max(joined.start);
-        self.place(joined.start)..self.place(last) + 1
-    }
-
-    fn place(&self, at: usize) -> usize {
-        let stretch = self.stretches.partition_point(|(begin, _)| *begin <= at);
-        let (begin, source) = stretch
-            .checked_sub(1)
-            .and_then(|i| self.stretches.get(i))
-            .copied()
-            .unwrap_or((0, 0));
-        source + (at - begin)
+        self.stretches.place(joined.start)..self.stretches.place(last) + 1
     }
 }
 

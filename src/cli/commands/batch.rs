@@ -110,8 +110,8 @@ fn source(args: &BatchArgs) -> Result<Source, Refusal> {
     })
 }
 
-/// Whether the text is JSON Lines, not a manifest: its first line is a complete JSON object without targets, or looks like
-/// one, so that what is wrong in it is told as such.
+/// Whether the text is JSON Lines, not a manifest: its first line is a complete JSON object without targets, or is
+/// meant as one, so that a mistake in it is reported at its place.
 fn is_lines(source: &Source) -> bool {
     if source.name.ends_with(".jsonl") {
         return true;

@@ -22,7 +22,6 @@ use super::args::{
 };
 use super::refusal::Refusal;
 use super::{exit, manual, out, outputs, variables};
-use crate::base::outcome::Verdict;
 use crate::batch::result::BatchResult;
 use crate::journal::artefacts;
 use serde_json::Value;
@@ -76,7 +75,7 @@ pub fn not_begun(command: &Command, refusal: &Refusal) -> u8 {
     out::refusal(refusal);
     match format.or_else(variables::format).unwrap_or_default() {
         StdoutFormat::Text => refusal.code(),
-        format => outputs::print(format, &outputs::unstarted(refusal.verdict(), "", &refusal.to_string())),
+        format => outputs::print(format, &outputs::unstarted(&refusal.outcome(&refusal.to_string()), "")),
     }
 }
 
@@ -171,7 +170,9 @@ pub fn usage(typed: &[OsString], why: &str) -> u8 {
         _ => variables::format().unwrap_or_default(),
     };
     if format != StdoutFormat::Text {
-        outputs::print(format, &outputs::unstarted(Verdict::Usage, "", message_of(why)));
+        let message = message_of(why);
+        let outcome = Refusal::Usage(message.to_owned()).outcome(message);
+        outputs::print(format, &outputs::unstarted(&outcome, ""));
     }
     exit::USAGE
 }

@@ -103,7 +103,7 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
 
 /// Reports a run that was refused before it began: the files that the refusal left, or what they say.
 fn of_refused(dir: &Path, refused: &RefusedRun, format: Option<ReportFile>, in_step: bool) -> Result<u8, Refusal> {
-    let mut written = outputs::unstarted(refused.verdict, &refused.recipe, &refused.message);
+    let mut written = outputs::unstarted(&refused.outcome(), &refused.recipe);
     if in_step {
         github::publish_refusal(&mut written);
         outputs::report_problems(&written);

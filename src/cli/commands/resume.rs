@@ -41,7 +41,10 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
         Ok(interrupt) => interrupt,
         Err(refusal) => return session::refused(&refusal, None, "resume", &shared),
     };
-    let tree = recall(&mut args).or_else(|| shared.workspace.clone());
+    let here = shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
+    let name = args.run.clone().map_or_else(|| store::newest(&here), Ok);
+    let tree = name.as_ref().ok().and_then(|name| recall(&mut args, name, &here));
+    let tree = tree.or_else(|| shared.workspace.clone());
     let tree = tree.unwrap_or_else(|| PathBuf::from("."));
     let _held = match session::hold_outputs(&args.shared, None, &tree) {
         Ok(held) => held,
@@ -50,7 +53,11 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
     if let Some((refusal, writable)) = session::unwritable(&shared) {
         return session::refused(&refusal, None, "resume", &writable);
     }
-    match attempt(args, (started, &interrupt)).await {
+    let ended = match name {
+        Ok(name) => attempt(args, (&name, &here), (started, &interrupt)).await,
+        Err(error) => Err(error.into()),
+    };
+    match ended {
         Ok(code) => code,
         Err(refusal) => session::refused(&refusal, None, "resume", &shared),
     }
@@ -58,10 +65,8 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
 
 /// Adds the outputs that flags of earlier sessions on this machine named, so that these files show the whole run, and
 /// gives the tree that the run began in, if no other tree is named. `None`, too, if the journal cannot be read.
-fn recall(args: &mut ResumeArgs) -> Option<PathBuf> {
-    let here = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
-    let name = args.run.clone().or_else(|| store::newest(&here).ok())?;
-    let dir = store::locate(&name, &here).ok()?;
+fn recall(args: &mut ResumeArgs, name: &str, here: &Path) -> Option<PathBuf> {
+    let dir = store::locate(name, here).ok()?;
     let journal = journal::read(&dir).ok()?;
     let ended = journal
         .events
@@ -115,13 +120,13 @@ fn is_still_ours(path: &Path, own: &Path) -> bool {
     }
 }
 
-async fn attempt(args: ResumeArgs, (started, interrupt): (Instant, &Arc<Interrupt>)) -> Result<u8, Refusal> {
-    let here = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
-    let name = match &args.run {
-        Some(name) => name.clone(),
-        None => store::newest(&here)?,
-    };
-    let dir = settled(&store::locate(&name, &here)?);
+/// `name`: the run, and `here` the workspace in which it is looked for.
+async fn attempt(
+    args: ResumeArgs,
+    (name, here): (&str, &Path),
+    (started, interrupt): (Instant, &Arc<Interrupt>),
+) -> Result<u8, Refusal> {
+    let dir = settled(&store::locate(name, here)?);
     let journal = journal::read_strictly(&dir)?;
     let events = &journal.events;
     let state = RunState::fold(events);
@@ -146,7 +151,7 @@ async fn attempt(args: ResumeArgs, (started, interrupt): (Instant, &Arc<Interrup
             outcome.message
         ));
         let github = args.shared.github.then(github::files).transpose()?;
-        let mut written = outputs::write(&dir, &here, &Copies::from(&args.shared), None)?;
+        let mut written = outputs::write(&dir, here, &Copies::from(&args.shared), None)?;
         if let Some(github) = github {
             github.publish_run(&dir, &mut written)?;
         }
@@ -170,12 +175,7 @@ async fn attempt(args: ResumeArgs, (started, interrupt): (Instant, &Arc<Interrup
     let flags = settings::flags_budget(&args.shared);
     let wall = flags.wall().unwrap_or_else(|| session::wall(&plan));
     let tree = Tree::find(&args, &first, (started + wall, interrupt)).await;
-    // Work that was told to stop fails: the reason is the signal or the limit.
-    let or_interrupted = |refusal: Refusal| match refusal {
-        Refusal::Environment(_) => session::interrupted(interrupt, wall).unwrap_or(refusal),
-        other => other,
-    };
-    let tree = tree.map_err(or_interrupted)?;
+    let tree = tree.map_err(|refusal| session::or_interrupted(refusal, interrupt, wall))?;
     let told = (answers, vouched);
     let when = (started, interrupt);
     let ended = go_on(&args, &dir, (events, &state), (*first, plan), told, &tree, when).await;

@@ -106,6 +106,14 @@ pub fn interrupted(interrupt: &Interrupt, wall: Duration) -> Option<Refusal> {
     interrupt.ending(wall).map(Refusal::Interrupted)
 }
 
+/// The refusal of work before the run begins. Work that was told to stop fails: the reason is then the signal or the limit.
+pub fn or_interrupted(refusal: Refusal, interrupt: &Interrupt, wall: Duration) -> Refusal {
+    match refusal {
+        Refusal::Environment(_) => interrupted(interrupt, wall).unwrap_or(refusal),
+        other => other,
+    }
+}
+
 /// Runs a session to its end and writes all outputs. Returns the exit code. `interrupt`: from [`signals::watch`].
 pub async fn run(
     session: RunSession,
@@ -170,7 +178,7 @@ fn from_here(path: &Path) -> String {
     below.unwrap_or(path).display().to_string()
 }
 
-/// What is known of a run whose journal could not be continued.
+/// What a result can be made of when a session breaks off.
 #[derive(Default)]
 struct BrokenOff {
     /// The directory of the journal, once this session writes it.
@@ -332,6 +340,11 @@ async fn drive(
     scope.notices = equipment.notices;
     let mut workspace = session.workspace;
     bootstrap::hide_unreadable(&mut workspace, &session.policies);
+    let unread = unread_stdin();
+    let was_unread = unread.is_some();
+    if let Some(warning) = unread {
+        ledger.record(warning)?;
+    }
     let deps = Deps {
         plan: session.plan,
         policies: Arc::new(session.policies),
@@ -352,19 +365,18 @@ async fn drive(
         interrupt: Arc::clone(interrupt),
         deadline,
         command_time: Duration::from_millis(COMMAND_MS),
+        // Looked at again, because the process that writes into the pipe may have started after this one.
+        last_warning: Box::new(move || unread_stdin().filter(|_| !was_unread)),
     };
-    let unread = unread::warning();
-    let was_unread = unread.is_some();
-    record_unread(&mut ledger, unread)?;
     let ended = engine::run(&deps, &mut ledger, ground).await;
     if ended.is_err() {
+        // Commands may have been able to reach the first directory.
+        broken.home = Some(deps.run_dir.to_path_buf());
         broken.unwritten = ledger.unwritten();
         // What was appended counts only once this machine has recorded it. The first error is the one to tell.
         let _ = ledger.sync();
     }
     ended?;
-    // Checked again, because the process that writes into the pipe may have started after this one.
-    record_unread(&mut ledger, unread::warning().filter(|_| !was_unread))?;
     let (_, sinks) = ledger.finish();
     let told = sinks.err().map(|error| format!("an output stream: {error}"));
     Ok((told, deps.run_dir.to_path_buf()))
@@ -383,17 +395,20 @@ fn told_of(tools: Registry, policies: &PolicySet) -> Registry {
 /// The warning for a repository with objects that the commands of the model or the author cannot read.
 fn unreadable_objects(session: &RunSession, tools: &Registry) -> Option<String> {
     let sandboxed = session.policies.sandbox().level != WishedLevel::None;
-    let is_author = |step: &PlanStep| matches!(step.work, StepWork::Run { .. }) || !step.checks.is_empty();
-    let commands = tools.declared().iter().any(|tool| tool.name == SHELL) || session.plan.steps.iter().any(is_author);
+    let commands = tools.declared().iter().any(|tool| tool.name == SHELL) || session.plan.steps.iter().any(is_checked);
     let repository = patch::repository(session.workspace.root()).filter(|_| sandboxed && commands)?;
     patch::borrowed_text(&repository.borrowed())
+}
+
+/// Whether a step is a command or has checks.
+fn is_checked(step: &PlanStep) -> bool {
+    matches!(step.work, StepWork::Run { .. }) || !step.checks.is_empty()
 }
 
 /// Whether files may be changed by what the run does, so that git has to make a patch.
 fn may_change_files(session: &RunSession) -> Result<bool, Refusal> {
     let plan = &session.plan;
-    let has_commands = |step: &PlanStep| matches!(step.work, StepWork::Run { .. }) || !step.checks.is_empty();
-    if plan.tools.starts_programs() || plan.steps.iter().any(has_commands) {
+    if plan.tools.starts_programs() || plan.steps.iter().any(is_checked) {
         return Ok(true);
     }
     let changes = |kind: ToolKind| matches!(kind, ToolKind::Edit | ToolKind::Execute);
@@ -527,14 +542,10 @@ fn required_context(session: &RunSession) -> Result<(), Refusal> {
 }
 
 /// Unread data on stdin is reported, never dropped silently.
-fn record_unread(ledger: &mut Ledger, warning: Option<String>) -> Result<(), Refusal> {
-    if let Some(message) = warning {
-        ledger.record(EventKind::Warned {
-            code: "unread_stdin".to_owned(),
-            message,
-        })?;
-    }
-    Ok(())
+fn unread_stdin() -> Option<EventKind> {
+    let message = unread::warning()?;
+    let code = "unread_stdin".to_owned();
+    Some(EventKind::Warned { code, message })
 }
 
 fn commit_of(ledger: &Ledger) -> Option<String> {
@@ -663,8 +674,8 @@ pub fn without_copies(shared: &RunFlags) -> RunFlags {
     }
 }
 
-/// Why output files that flags name cannot be written, and the flags without those. Found before the run, because what is
-/// found after it was paid for nothing.
+/// Why output files that flags name cannot be written, and the flags without those. Found before the run,
+/// because a run whose outputs cannot be written costs money for nothing.
 pub fn unwritable(shared: &RunFlags) -> Option<(Refusal, RunFlags)> {
     let mut writable = shared.clone();
     let mut problems = Vec::new();
@@ -701,7 +712,7 @@ pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Run
     let message = environment::redactor().redact(&refusal.to_string()).into_owned();
     if let Refusal::Usage(_) = refusal {
         // A wrong command line leaves no files, but a script that reads stdout gets its JSON object.
-        let mut written = outputs::unstarted(refusal.verdict(), recipe, &message);
+        let mut written = outputs::unstarted(&refusal.outcome(&message), recipe);
         if shared.github {
             github::publish_refusal(&mut written);
         }

@@ -86,7 +86,7 @@ impl<'a> OutputFiles<'a> {
         store::refuse_link(tree, out).map_err(|error| error.to_string())?;
         let made = || -> std::io::Result<()> {
             place::make_dirs(tree, out)?;
-            for name in ["journal.jsonl", "blobs", "results", artefacts::PUT_BACK, "git"] {
+            for name in state::ENTRIES {
                 let path = out.join(name);
                 match std::fs::symlink_metadata(&path) {
                     Ok(found) if found.is_dir() => std::fs::remove_dir_all(&path)?,

@@ -45,16 +45,11 @@ pub async fn revert(
     let Some(reversal) = reversal else {
         return Ok(RevertedTree::default());
     };
-    if let Some(name) = redactor.find(&reversal.patch) {
-        return Err(NotReverted::Unsaved(format!(
-            "it contains the value of the secret {name}"
-        )));
-    }
-    let patch = match reversal.patch.is_empty() {
-        true => None,
-        false => {
-            let kept = artefacts::keep_put_back(run_dir, &reversal.patch);
-            Some(kept.map_err(|error| NotReverted::Unsaved(error.to_string()))?)
+    let patch = match saved(run_dir, redactor, &reversal.patch) {
+        Ok(patch) => patch,
+        Err(why) => {
+            shadow.close_again(&reversal).map_err(NotReverted::Unread)?;
+            return Err(NotReverted::Unsaved(why));
         }
     };
     let restored = shadow.revert(&reversal, begun).await.map_err(NotReverted::Unread)?;
@@ -66,26 +61,34 @@ pub async fn revert(
     let failed: Vec<String> = failed.collect();
     let mut failed = first_names(failed.iter().map(String::as_str));
     if !restored.done.is_empty() {
-        let back = how_to_get_back(run_dir, &patch.into_iter().collect());
         let done = first_names(restored.done.iter().map(String::as_str));
-        failed.push_str(&format!("; put back was {done}; {}", back.trim_end_matches("; ")));
+        failed.push_str(&format!("; put back was {done}"));
+        if let Some(back) = how_to_get_back(run_dir, &patch.into_iter().collect()) {
+            failed.push_str(&format!("; {back}"));
+        }
     }
     Err(NotReverted::Failed(failed))
 }
 
-/// The commands that bring back what was put back, for people, with the separator of a further clause; empty without a
-/// patch.
-pub fn how_to_get_back(run_dir: &Path, patches: &BTreeSet<String>) -> String {
+/// Saves what is to be put back. Returns the name of its patch; `None` if it is empty.
+fn saved(run_dir: &Path, redactor: &Redactor, patch: &[u8]) -> Result<Option<String>, String> {
+    if patch.is_empty() {
+        return Ok(None);
+    }
+    if let Some(name) = redactor.find(patch) {
+        return Err(format!("it contains the value of the secret {name}"));
+    }
+    let kept = artefacts::keep_put_back(run_dir, patch);
+    kept.map(Some).map_err(|error| error.to_string())
+}
+
+/// How people bring back what was put back; `None` without a patch.
+pub fn how_to_get_back(run_dir: &Path, patches: &BTreeSet<String>) -> Option<String> {
     let commands = patches.iter().map(|patch| {
         let path = run_dir.join(patch);
         format!("`git apply {}`", shell_word(&path.to_string_lossy()))
     });
     let commands: Vec<String> = commands.collect();
-    match commands.is_empty() {
-        true => String::new(),
-        false => format!(
-            "if somebody else made it, bring it back with {}; ",
-            first_names(commands.iter().map(String::as_str))
-        ),
-    }
+    let first = first_names(commands.iter().map(String::as_str));
+    (!commands.is_empty()).then(|| format!("if somebody else made it, bring it back with {first}"))
 }

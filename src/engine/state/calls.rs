@@ -247,15 +247,31 @@ mod tests {
     use crate::base::message::{Reply, StopReason, Usage};
     use serde_json::json;
 
-    #[test]
-    fn a_program_denied_at_its_exec_is_a_denial_of_its_call() {
-        let id = CallId::nth(1);
+    /// A reply that asks for one command.
+    fn asks_for(id: &CallId) -> EventKind {
         let call = crate::base::call::ToolCall {
             id: id.clone(),
             tool: "run_shell_command".to_owned(),
             args: json!({}),
             wire_id: None,
         };
+        EventKind::Replied {
+            turn: 1,
+            reply: Reply {
+                parts: vec![Part::Call(call)],
+                stop: StopReason::Calls,
+                usage: Usage::default(),
+                model: String::new(),
+            },
+            asked: String::new(),
+            took_ms: 0,
+            cost_micros: None,
+        }
+    }
+
+    #[test]
+    fn a_program_denied_at_its_exec_is_a_denial_of_its_call() {
+        let id = CallId::nth(1);
         let denied = ExecDenial {
             rule: Some("r".to_owned()),
             code: "exec_denied".to_owned(),
@@ -280,18 +296,7 @@ mod tests {
         ] {
             let mut state = RunState::default();
             for event in [
-                EventKind::Replied {
-                    turn: 1,
-                    reply: Reply {
-                        parts: vec![Part::Call(call.clone())],
-                        stop: StopReason::Calls,
-                        usage: Usage::default(),
-                        model: String::new(),
-                    },
-                    asked: String::new(),
-                    took_ms: 0,
-                    cost_micros: None,
-                },
+                asks_for(&id),
                 EventKind::CallStarted { call: id.clone() },
                 EventKind::Executed {
                     call: id.clone(),
@@ -313,27 +318,10 @@ mod tests {
             assert_eq!(state.denials, [wanted]);
         }
     }
+
     #[test]
     fn of_two_answers_the_denial_holds_and_a_call_that_waits_again_has_none() {
         let id = CallId::nth(1);
-        let call = crate::base::call::ToolCall {
-            id: id.clone(),
-            tool: "run_shell_command".to_owned(),
-            args: json!({}),
-            wire_id: None,
-        };
-        let reply = EventKind::Replied {
-            turn: 1,
-            reply: Reply {
-                parts: vec![Part::Call(call)],
-                stop: StopReason::Calls,
-                usage: Usage::default(),
-                model: String::new(),
-            },
-            asked: String::new(),
-            took_ms: 0,
-            cost_micros: None,
-        };
         let answer = |allow| EventKind::Approved {
             call: id.clone(),
             allow,
@@ -349,7 +337,7 @@ mod tests {
             (vec![answer(true), again], (false, false, CallState::AwaitingApproval)),
         ] {
             let mut state = RunState::default();
-            state.apply(&reply);
+            state.apply(&asks_for(&id));
             state.calls.get_mut(&id).unwrap().state = CallState::AwaitingApproval;
             for event in &events {
                 state.apply(event);

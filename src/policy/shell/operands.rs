@@ -58,8 +58,8 @@ pub fn apply(
     pass.used
 }
 
-/// Which files `patch` writes, unless it is told, and whether it starts `ed`, is said in its input. With an option that
-/// is not known, an operand may be the value of that option.
+/// Rules on `patch`: unless a file is named, its input decides which files it writes, and whether it starts `ed`. After an
+/// unknown option, an operand may be that option's value.
 fn patched(pass: &mut Pass<'_, '_>) {
     const CHANGES_NOTHING: [&str; 4] = ["--dry-run", "--version", "-v", "--help"];
     if pass.given.iter().any(|name| CHANGES_NOTHING.contains(&name.as_str())) {

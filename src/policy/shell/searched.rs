@@ -76,7 +76,7 @@ pub(crate) fn may_hold(simple: &Simple, dir: &str, exception: &PathPattern) -> b
 /// Whether a command that reads a directory reads what links in it lead to.
 fn follows(simple: &Simple) -> bool {
     let (long, flags): (&[&str], &[char]) = match simple.program.as_str() {
-        // Both do unless they are told not to.
+        // These two follow links by default.
         "diff" => return !words(simple).any(|word| is_long(word, &["--no-dereference"])),
         "zip" => return !words(simple).any(|word| is_short(word, &['y'])),
         "grep" | "egrep" | "fgrep" => (&["--dereference-recursive"], &['R']),

@@ -152,8 +152,8 @@ pub(crate) fn opened_up(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd> {
 }
 
 /// Like [`opened_up`], for a directory below `root` that its own mode or that of a directory on the way closes. The
-/// directories on the way get their modes back; the caller must restore that of the directory itself, which is returned
-/// with it. `None` if it, or one on the way, is closed and belongs to another user.
+/// directories on the way get their modes back; that of the directory itself, which is returned with it, is for the caller
+/// to restore. `None` if it, or one on the way, is closed and belongs to another user.
 pub(crate) fn opened_up_below(root: &OwnedFd, path: &Path) -> Result<Option<(OwnedFd, RawMode)>> {
     // A second thread would take the mode of the moment for the one to restore.
     static ONE: Mutex<()> = Mutex::new(());
@@ -180,21 +180,26 @@ fn descended(root: &OwnedFd, path: &Path, changed: &mut Vec<(OwnedFd, RawMode)>)
         let data = fstat(&handle)?;
         let mode = data.st_mode & 0o7777;
         let is_closed = mode & 0o700 != 0o700;
-        if is_closed && data.st_uid == own {
+        let is_opened = is_closed && data.st_uid == own;
+        foreign |= is_closed && !is_opened;
+        if is_opened {
             set_mode(&handle, mode | 0o700)?;
-        } else if is_closed {
-            foreign = true;
         }
         if parts.peek().is_none() {
-            return match openat(&at, part, DIRECTORY, Mode::empty()) {
+            let opened = openat(&at, part, DIRECTORY, Mode::empty());
+            if opened.is_err() && is_opened {
+                set_mode(&handle, mode)?;
+            }
+            return match opened {
                 Err(Errno::ACCESS) if foreign => Ok(None),
                 opened => Ok(Some((opened?, mode))),
             };
         }
-        at = openat(&at, part, flags, Mode::empty())?;
-        if is_closed && data.st_uid == own {
+        let below = openat(&at, part, flags, Mode::empty());
+        if is_opened {
             changed.push((handle, mode));
         }
+        at = below?;
     }
     Err(Errno::INVAL)
 }

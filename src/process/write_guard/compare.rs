@@ -16,7 +16,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The limit that is reported for a directory that cannot be read.
-const UNREADABLE: &str = "limit:guard_unreadable";
 /// The most changes that are named one by one; further ones are counted under `.`.
 const MOST_NAMED: usize = 10_000;
 
@@ -38,7 +37,7 @@ impl WriteGuard {
             self.allowed.add(&writes);
         }
         for path in self.bring_back() {
-            undone.add(&path, self.reason(&path, Word::Granted), PathChange::Deleted, true);
+            undone.add(&path, self.reason(&path), PathChange::Deleted, true);
         }
         for (path, node) in &self.before {
             self.old(path, node, &mut undone);
@@ -206,7 +205,7 @@ impl WriteGuard {
             } else if known.is_closed(path) {
                 self.unrecorded(path, undone);
             } else {
-                self.remove(path, Word::Granted, undone);
+                self.remove(path, self.reason(path), undone);
             }
         }
         self.limits(found.over, undone);
@@ -219,7 +218,7 @@ impl WriteGuard {
             at::stat_below(&self.root, path),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
         ) {
-            undone.add(path, self.reason(path, Word::Granted), PathChange::Modified, false);
+            undone.add(path, self.reason(path), PathChange::Modified, false);
         }
     }
 
@@ -244,7 +243,7 @@ impl WriteGuard {
                 Ok(listed) => listed,
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
                 Err(_) => {
-                    undone.limit(UNREADABLE, &dir, false);
+                    undone.limit(walk::UNREADABLE, &dir, false);
                     continue;
                 }
             };
@@ -264,7 +263,7 @@ impl WriteGuard {
     /// Handles new names in one directory.
     fn new_names(&self, dir: &Path, numbers: &BTreeMap<Vec<u8>, u64>, undone: &mut Undo) {
         let Ok(listed) = self.listed_before(dir) else {
-            undone.limit(UNREADABLE, dir, false);
+            undone.limit(walk::UNREADABLE, dir, false);
             return;
         };
         for (path, kind, number) in listed {
@@ -298,28 +297,25 @@ impl WriteGuard {
                 }
                 Err(Errno::NOENT) => {}
                 // It may hold what was there before under another name.
-                Err(_) => undone.limit(UNREADABLE, path, false),
+                Err(_) => undone.limit(walk::UNREADABLE, path, false),
             },
-            word @ Word::Not(..) => self.remove(path, word, undone),
+            Word::Not(code, rule) => self.remove(path, (code, rule), undone),
         }
     }
 
-    fn remove(&self, path: &Path, word: Word, undone: &mut Undo) {
+    fn remove(&self, path: &Path, reason: (String, Option<String>), undone: &mut Undo) {
         let gone = at::parent(&self.root, path).and_then(|(dir, name)| at::remove(&dir, name));
-        undone.add(path, self.reason(path, word), PathChange::Added, gone.is_ok());
+        undone.add(path, reason, PathChange::Added, gone.is_ok());
     }
 
     /// The code and the rule by which a path may not be changed.
-    fn reason(&self, path: &Path, word: Word) -> (String, Option<String>) {
-        match word {
+    fn reason(&self, path: &Path) -> (String, Option<String>) {
+        match self.word(path, true) {
             Word::Not(code, rule) => (code, rule),
-            _ => match self.word(path, true) {
-                Word::Not(code, rule) => (code, rule),
-                _ => {
-                    let (code, rule) = self.closed.why(&path.to_string_lossy());
-                    (code.to_owned(), rule)
-                }
-            },
+            _ => {
+                let (code, rule) = self.closed.why(&path.to_string_lossy());
+                (code.to_owned(), rule)
+            }
         }
     }
 
@@ -333,6 +329,7 @@ impl WriteGuard {
 
     fn entries(&self, dir: &Path) -> rustix::io::Result<Vec<(PathBuf, FileType, u64)>> {
         let handle = match at::dir(&self.root, dir) {
+            // It stays open: what is new in it is removed by its path.
             Err(Errno::ACCESS) => at::opened_up_below(&self.root, dir)?.ok_or(Errno::ACCESS)?.0,
             handle => handle?,
         };
@@ -450,7 +447,7 @@ mod tests {
             code,
             path: path.into(),
         };
-        let found = ["old/sub", "new"].map(|path| over(UNREADABLE, path));
+        let found = ["old/sub", "new"].map(|path| over(walk::UNREADABLE, path));
         let mut undone = Undo::default();
         guard.limits(found.into(), &mut undone);
         guard.limits(vec![over(walk::LONG_PATH, "long")], &mut undone);

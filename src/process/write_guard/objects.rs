@@ -37,7 +37,7 @@ struct Kept {
     copied: u64,
     spent: Duration,
     open: usize,
-    /// The first object that could not be kept, until it was told.
+    /// The first object that could not be kept.
     left: Option<PathBuf>,
     told: bool,
 }

@@ -2,7 +2,7 @@
 //! not change the tree.
 
 use super::node::{HeldContents, NodeKind, TreeNode, is_object};
-use super::walk::{MOST_NAMES, Over};
+use super::walk::{MOST_NAMES, Over, UNREADABLE};
 use super::{Allowed, Area, MOST_HELD, MOST_MOUNTS, SandboxLevel, WriteGuard, at, limit_message};
 use crate::base::grant::{WriteKind, WritePath, Writes};
 use crate::process::Confinement;
@@ -270,7 +270,7 @@ impl WriteGuard {
     /// The entries of a directory.
     fn listed(&mut self, dir: &Path) -> Result<Vec<Listed>, Over> {
         let cannot = |_| Over {
-            code: "limit:guard_unreadable",
+            code: UNREADABLE,
             path: dir.to_path_buf(),
         };
         let handle = match at::dir(&self.root, dir) {
@@ -321,10 +321,7 @@ impl WriteGuard {
                 Ok(Some(node)) => node,
                 Ok(None) => continue,
                 Err(_) => {
-                    return Err(Over {
-                        code: "limit:guard_unreadable",
-                        path,
-                    });
+                    return Err(Over { code: UNREADABLE, path });
                 }
             };
             if node.is_sealed_object(&path) {

@@ -23,6 +23,8 @@ pub(super) const MOST_TIME: Duration = Duration::from_secs(60);
 pub(super) const MOST_PATH: usize = 4_000;
 /// The name of the limit on paths.
 pub(super) const LONG_PATH: &str = "limit:guard_path";
+/// The code of what cannot be read.
+pub(super) const UNREADABLE: &str = "limit:guard_unreadable";
 /// How often opening a directory is tried again after an error that may pass, and the time between two tries.
 const OPEN_TRIES: usize = 5;
 const OPEN_PAUSE: Duration = Duration::from_millis(20);
@@ -412,7 +414,7 @@ impl<'a> Look<'a> {
 
     fn unreadable(&mut self, path: &[u8]) {
         self.found.over.push(Over {
-            code: "limit:guard_unreadable",
+            code: UNREADABLE,
             path: PathBuf::from(OsStr::from_bytes(path)),
         });
     }

@@ -2,7 +2,7 @@
 
 use super::build;
 use crate::base::event::EventKind;
-use crate::base::outcome::Verdict;
+use crate::base::outcome::{RunOutcome, Verdict};
 use crate::report::result::{self, Ending, RunResult};
 use crate::report::summary::RunSummary;
 use serde_json::{Value, json};
@@ -77,7 +77,10 @@ fn the_answer_is_the_validated_json_where_there_is_one() {
 
 #[test]
 fn a_run_that_never_started_has_the_same_keys() {
-    let never = result::unstarted(Verdict::Invalid, "", "recipe.yaml:1:1: unknown key", &ending(3)).to_value();
+    let never = {
+        let outcome = RunOutcome::new(Verdict::Invalid, "", "recipe.yaml:1:1: unknown key");
+        result::unstarted(&outcome, "", &ending(3)).to_value()
+    };
     let run = build::good();
     let whole = result::result(&RunSummary::fold(&run.events), &ending(0)).to_value();
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();

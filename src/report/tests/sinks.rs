@@ -2,7 +2,7 @@
 
 use super::build;
 use crate::base::event::{ProgressEvent, Sink};
-use crate::base::outcome::Verdict;
+use crate::base::outcome::{RunOutcome, Verdict};
 use crate::report::progress::{LiveBar, Plain, Verbosity};
 use crate::report::result::{self, Ending};
 use crate::report::stream::Stream;
@@ -128,7 +128,11 @@ fn the_stream_has_a_versioned_first_line_and_the_result_last() {
 #[test]
 fn a_stream_without_events_still_has_its_two_lines() {
     let mut stream = Stream::new(Vec::new());
-    let result = result::unstarted(Verdict::Environment, "x", "no key", &Ending::default());
+    let result = result::unstarted(
+        &RunOutcome::new(Verdict::Environment, "", "no key"),
+        "x",
+        &Ending::default(),
+    );
     stream.last(&result).unwrap();
     let text = String::from_utf8(stream.into_inner()).unwrap();
     assert_eq!(text.lines().count(), 2);

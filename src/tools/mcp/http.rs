@@ -8,7 +8,7 @@ use rmcp::transport::auth::AuthError;
 use rmcp::transport::streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError};
 use std::time::Duration;
 
-/// The most characters of a refusal's body that are told.
+/// Limit in characters for how much of an error response's body is quoted.
 const BODY: usize = 300;
 
 /// Upper limit in bytes for one event.

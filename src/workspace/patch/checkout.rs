@@ -10,6 +10,7 @@ use super::store::Store;
 use super::trees::{Leaf, ObjectReader};
 use crate::process::own_git::Scratch;
 use std::path::Path;
+use tokio_util::sync::CancellationToken;
 
 /// Beginning of a Git LFS pointer file.
 const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
@@ -24,17 +25,16 @@ pub(in crate::workspace) struct Checkout {
     pub submodules: Vec<String>,
 }
 
-/// Writes the files of `commit` into the empty directory `into`. `stop` is asked again and again whether to give up.
+/// The error of work that was told to stop.
+pub(in crate::workspace) const STOPPED: &str = "it was interrupted";
+
+/// Writes the files of `commit` into the empty directory `into`, until `stop` is cancelled.
 pub(in crate::workspace) fn checkout(
     repository: &Repository,
     commit: &str,
     into: &Path,
-    stop: &dyn Fn() -> bool,
+    stop: &CancellationToken,
 ) -> Result<Checkout, String> {
-    let unless_stopped = || match stop() {
-        true => Err("it was interrupted".to_owned()),
-        false => Ok(()),
-    };
     let format = repository.format();
     // Nothing is in the private store: all objects are the repository's.
     let scratch = Scratch::make(format == super::object::ObjectFormat::Sha256)?;
@@ -42,14 +42,7 @@ pub(in crate::workspace) fn checkout(
     let mut objects = ObjectReader::new(format, &store, Some(repository.objects()));
     let tree = objects.tree_of(commit)?;
     let mut files = Vec::new();
-    list(
-        &mut objects,
-        &tree,
-        &mut Vec::new(),
-        &mut files,
-        MOST_DEPTH,
-        &unless_stopped,
-    )?;
+    list(&mut objects, &tree, &mut Vec::new(), &mut files, MOST_DEPTH, stop)?;
     files.sort();
     let hands = Hands::open(into)?;
     let said = |path: &[u8], why: String| format!("{}: {why}", String::from_utf8_lossy(path));
@@ -67,7 +60,7 @@ pub(in crate::workspace) fn checkout(
     let mut next = files.iter().filter(|(_, (mode, _))| *mode != METADATA);
     // The private store is empty, so contents arrive in the order of the request.
     objects.each(&blobs, ObjectKind::Blob, &mut |id, content| {
-        unless_stopped()?;
+        unless_stopped(stop)?;
         let (path, (mode, _)) = next.next().ok_or("more objects than files")?;
         pointers += usize::from(content.starts_with(POINTER));
         let stat = hands.put(path, *mode, &content).map_err(|why| said(path, why))?;
@@ -99,22 +92,29 @@ pub(in crate::workspace) fn checkout(
     })
 }
 
+fn unless_stopped(stop: &CancellationToken) -> Result<(), String> {
+    match stop.is_cancelled() {
+        true => Err(STOPPED.to_owned()),
+        false => Ok(()),
+    }
+}
+
 fn list(
     objects: &mut ObjectReader<'_>,
     tree: &Id,
     path: &mut Vec<u8>,
     files: &mut Vec<(Vec<u8>, Leaf)>,
     depth: usize,
-    unless_stopped: &dyn Fn() -> Result<(), String>,
+    stop: &CancellationToken,
 ) -> Result<(), String> {
-    unless_stopped()?;
+    unless_stopped(stop)?;
     let depth = depth.checked_sub(1).ok_or("a tree is nested too deeply")?;
     for entry in objects.tree(tree)? {
         let length = path.len();
         path.extend_from_slice(&entry.name);
         if entry.mode == DIRECTORY {
             path.push(b'/');
-            list(objects, &entry.id, path, files, depth, unless_stopped)?;
+            list(objects, &entry.id, path, files, depth, stop)?;
         } else {
             files.push((path.clone(), (entry.mode, entry.id)));
         }

@@ -4,7 +4,7 @@
 
 use super::bound::Bound;
 use super::name_status::stands_for_content;
-use super::object::{Id, METADATA, ObjectFormat, ObjectKind};
+use super::object::{Id, ObjectFormat, ObjectKind};
 use super::store::Store;
 use super::trees::{Leaf, ObjectReader, TreeChange};
 use super::{Shadow, Snapshot};
@@ -32,12 +32,6 @@ pub struct Unpatched {
     pub why: String,
     /// Whether it is a file with content that the patch lacks; a pipe or a socket has none.
     pub lacks_content: bool,
-}
-
-/// Whether a path equals `top` or is below it.
-pub(super) fn lies_below(path: &[u8], top: &[u8]) -> bool {
-    path.strip_prefix(top)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
 /// Whether a path is one of `tops` or is below one.
@@ -128,15 +122,11 @@ impl Shadow {
         objects: &mut ObjectReader<'_>,
         changes: Vec<TreeChange>,
     ) -> Result<(Vec<TreeChange>, Delta), String> {
-        let unknown = |leaf: &Option<Leaf>| leaf.filter(|(mode, _)| *mode == METADATA).map(|(_, id)| id);
         let mut delta = Delta::default();
         let mut tops = BTreeSet::new();
         for change in &changes {
-            let Some(id) = unknown(&change.new).or(unknown(&change.old)) else {
-                continue;
-            };
-            let text = objects.read(&id, ObjectKind::Blob)?;
-            let text = String::from_utf8_lossy(&text).into_owned();
+            let Some(id) = change.unknown() else { continue };
+            let why = objects.why(&id)?;
             let path = self.local(change.lossy());
             let kind = match (&change.old, &change.new) {
                 (None, _) => "added",
@@ -150,7 +140,6 @@ impl Shadow {
                 added: None,
                 removed: None,
             });
-            let why = text.lines().next().unwrap_or_default().to_owned();
             let lacks_content = stands_for_content(&why);
             delta.unpatched.push(Unpatched {
                 path,

@@ -2,17 +2,17 @@
 //! a link.
 
 use super::cache::{Access, CachedDir};
-use super::names::open_dir;
+use super::names::{open_dir, set_mode};
 use super::object::{EXECUTABLE, LINK};
 use crate::workspace::fs::TEMP_PREFIX;
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,9 +72,7 @@ fn change_mode(dir: &OwnedFd, name: &CString, change: impl Fn(FileType, u32) -> 
     let old = found & 0o7777;
     let new = change(FileType::from_raw_mode(found), old);
     if new != old {
-        // The mode of an `O_PATH` handle's file cannot be changed directly.
-        let link = format!("/proc/self/fd/{}", handle.as_raw_fd());
-        rustix::fs::chmodat(CWD, link.as_str(), Mode::from_raw_mode(new), AtFlags::empty())?;
+        set_mode(handle.as_fd(), new)?;
     }
     Ok(old)
 }
@@ -128,16 +126,13 @@ impl Hands {
         }
     }
 
-    /// Lets the owner read a file, or use a directory. Whether that was possible.
-    pub fn open_up(&self, path: &[u8]) -> bool {
-        let Ok(Some((dir, name))) = self.parent(path, false) else {
-            return false;
-        };
-        let Ok(mode) = change_mode(&dir, &name, usable) else {
-            return false;
-        };
-        self.opened.borrow_mut().entry(path.to_vec()).or_insert(mode);
-        true
+    /// Lets the owner read a file, or use a directory, if that is possible.
+    pub fn open_up(&self, path: &[u8]) {
+        if let Ok(Some((dir, name))) = self.parent(path, false)
+            && let Ok(mode) = change_mode(&dir, &name, usable)
+        {
+            self.opened.borrow_mut().entry(path.to_vec()).or_insert(mode);
+        }
     }
 
     /// What was opened up.

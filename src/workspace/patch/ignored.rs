@@ -4,7 +4,7 @@
 
 use super::pack::{trouble, write_synced};
 use crate::base::ids::sha256_hex;
-use crate::workspace::ignore_files::MAX_PATTERNS;
+use crate::workspace::ignore_files::{MAX_IGNORE_FILE, MAX_PATTERNS};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use gix_ignore::glob::Pattern;
@@ -18,8 +18,6 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Upper limit in bytes for one ignore file.
-const MOST_FILE_BYTES: u64 = 4 << 20;
 /// Upper limit in bytes for all ignore files together, which are kept in memory.
 const MOST_IGNORE_BYTES: u64 = 64 << 20;
 
@@ -32,11 +30,11 @@ pub(super) fn read_patterns(dir: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Stri
         return Ok(None);
     }
     let mut text = Vec::new();
-    file.take(MOST_FILE_BYTES + 1)
+    file.take(MAX_IGNORE_FILE + 1)
         .read_to_end(&mut text)
         .map_err(|error| error.to_string())?;
-    if text.len() as u64 > MOST_FILE_BYTES {
-        return Err(format!("more than {MOST_FILE_BYTES} bytes"));
+    if text.len() as u64 > MAX_IGNORE_FILE {
+        return Err(format!("more than {MAX_IGNORE_FILE} bytes"));
     }
     // Each name is matched against each pattern.
     let is_pattern = |line: &&[u8]| !line.trim_ascii().is_empty() && !line.starts_with(b"#");

@@ -48,9 +48,13 @@ pub(super) fn open_up(dir: BorrowedFd<'_>, mode: Option<u32>) -> Result<(), Errn
     if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o500 == 0o500 {
         return Err(Errno::ACCESS);
     }
-    // `fchmod` takes no handle that was opened without the right to read.
-    let path = format!("/proc/self/fd/{}", dir.as_raw_fd());
-    rustix::fs::chmod(path, Mode::from_raw_mode(mode.unwrap_or(stat.st_mode) | 0o700))
+    set_mode(dir, mode.unwrap_or(stat.st_mode) | 0o700)
+}
+
+/// Sets the mode of a handle's file. `fchmod` takes no `O_PATH` handle.
+pub(super) fn set_mode(handle: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
+    let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    rustix::fs::chmod(path, Mode::from_raw_mode(mode))
 }
 
 /// The type of a name; `None` if there is no such name.

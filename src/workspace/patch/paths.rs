@@ -1,12 +1,13 @@
 //! Queries about snapshots: which paths differ, whether one equals a commit, one without some paths' changes, and which
 //! paths are ignored.
 
+use super::delta::lies_below_any;
 use super::ignored::{IgnoreRules, read_patterns};
-use super::name_status::stands_for_directory;
+use super::name_status::{has_no_content, stands_for_directory};
 use super::names::open_dir;
 use super::object::{METADATA, ObjectKind};
 use super::trees::{Leaf, ObjectReader, TreeChange};
-use super::{Shadow, Snapshot, delta};
+use super::{Shadow, Snapshot};
 use crate::base::event::PathChange;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -29,18 +30,14 @@ impl Shadow {
             let empty = shadow.format.id_of(ObjectKind::Tree, b"")?;
             let changes = objects.differences(&theirs.unwrap_or(empty), &ours.unwrap_or(empty))?;
             let link = |change: &&TreeChange| matches!(change.old, Some((METADATA, _)));
-            let links: Vec<Vec<u8>> = changes.iter().filter(link).map(|change| change.path.clone()).collect();
+            let links: BTreeSet<Vec<u8>> = changes.iter().filter(link).map(|change| change.path.clone()).collect();
             for change in &changes {
-                if links.iter().any(|link| delta::lies_below(&change.path, link)) {
+                if lies_below_any(&change.path, &links) {
                     continue;
                 }
                 match change.new {
                     Some((METADATA, id)) if change.old.is_none() => {
-                        let text = objects.read(&id, ObjectKind::Blob)?;
-                        if !["a pipe\n", "a socket\n", "a device\n"]
-                            .iter()
-                            .any(|kind| text.starts_with(kind.as_bytes()))
-                        {
+                        if !has_no_content(&objects.why(&id)?) {
                             return Ok(false);
                         }
                     }
@@ -209,8 +206,5 @@ fn hides_files(objects: &mut ObjectReader<'_>, change: &TreeChange, all: &[TreeC
     if !all.get(next).is_some_and(|other| other.path.starts_with(&inside)) {
         return Ok(false);
     }
-    let text = objects.read(&id, ObjectKind::Blob)?;
-    Ok(stands_for_directory(
-        String::from_utf8_lossy(&text).lines().next().unwrap_or_default(),
-    ))
+    Ok(stands_for_directory(&objects.why(&id)?))
 }

@@ -91,7 +91,6 @@ impl Shadow {
                 .collect();
             let hands = Hands::open(&shadow.top)?.knowing(known, opened);
             let mut why = bring((&hands, emptied), &mut objects, &from, &as_found)?;
-            hands.close_up();
             // The current tree decides what differs.
             let now = shadow.now(state)?;
             let left = shadow.objects(&state.store).differences(&shadow.id(&now)?, &from)?;
@@ -121,13 +120,41 @@ impl Shadow {
     pub async fn reversal(&self, to: &Snapshot, exact: bool) -> Result<Option<Reversal>, String> {
         let known = self.beside(|shadow, state| Ok(shadow.known_access(state))).await?;
         let mut opened = Opened::new();
+        let reversal = self.reversal_opening(to, exact, &known, &mut opened).await;
+        if reversal.is_err() {
+            self.close_up(&known, &opened)?;
+        }
+        reversal
+    }
+
+    /// Gives what was opened up for a reversal its mode back, where nothing is put back.
+    ///
+    /// # Errors
+    /// A sentence: the workspace cannot be opened.
+    pub fn close_again(&self, what: &Reversal) -> Result<(), String> {
+        self.close_up(&what.known, &what.opened)
+    }
+
+    fn close_up(&self, known: &KnownAccess, opened: &Opened) -> Result<(), String> {
+        let hands = Hands::open(&self.top)?.knowing(known.clone(), opened.clone());
+        hands.close_up();
+        Ok(())
+    }
+
+    async fn reversal_opening(
+        &self,
+        to: &Snapshot,
+        exact: bool,
+        known: &KnownAccess,
+        opened: &mut Opened,
+    ) -> Result<Option<Reversal>, String> {
         let mut found = self.ruled_snapshot(exact, |_| false).await?;
         for _ in 0..MOST_OPENED {
             let more = self.open_up(to, &found, opened.clone()).await?;
             if more.len() == opened.len() {
                 break;
             }
-            opened = more;
+            *opened = more;
             found = self.ruled_snapshot(exact, |_| false).await?;
         }
         let changed = self.changed_paths(to, &found).await?;
@@ -142,8 +169,8 @@ impl Shadow {
             kept,
             to: to.clone(),
             found,
-            known,
-            opened,
+            known: known.clone(),
+            opened: opened.clone(),
         }))
     }
 
@@ -170,9 +197,7 @@ impl Shadow {
             let hands = Hands::open(&shadow.top)?.knowing(KnownAccess::default(), opened);
             for change in objects.differences(&to, &found)? {
                 let Some((METADATA, id)) = change.new else { continue };
-                let text = objects.read(&id, ObjectKind::Blob)?;
-                let text = String::from_utf8_lossy(&text);
-                if is_closed(text.lines().next().unwrap_or_default()) {
+                if is_closed(&objects.why(&id)?) {
                     // One that belongs to somebody else stays closed.
                     hands.open_up(&change.path);
                 }
@@ -189,23 +214,15 @@ impl Shadow {
         self.beside(move |shadow, state| {
             let mut objects = shadow.objects(&state.store);
             let changes = objects.differences(&to, &found)?;
-            let unknown = |change: &&TreeChange| {
-                let mut leaves = [change.old, change.new].into_iter().flatten();
-                leaves.any(|(mode, _)| mode == METADATA)
-            };
             let tops: BTreeSet<Vec<u8>> = changes
                 .iter()
-                .filter(unknown)
+                .filter(|change| change.unknown().is_some())
                 .map(|change| change.path.clone())
                 .collect();
             let mut kept = BTreeMap::new();
             for change in &changes {
                 let why = match change.new {
-                    Some((METADATA, id)) => {
-                        let text = objects.read(&id, ObjectKind::Blob)?;
-                        let text = String::from_utf8_lossy(&text);
-                        text.lines().next().unwrap_or_default().to_owned()
-                    }
+                    Some((METADATA, id)) => objects.why(&id)?,
                     Some(_) if lies_below_any(&change.path, &tops) => {
                         "it replaced what no patch can contain".to_owned()
                     }
@@ -226,7 +243,11 @@ impl Shadow {
     /// # Errors
     /// As for [`Shadow::restore`].
     pub async fn revert(&self, what: &Reversal, begun: Option<SystemTime>) -> Result<Restored, String> {
-        let mut restored = self.restore_found(&what.to, &what.paths, Some((what, begun))).await?;
+        let restored = self.restore_found(&what.to, &what.paths, Some((what, begun))).await;
+        if restored.is_err() {
+            self.close_again(what)?;
+        }
+        let mut restored = restored?;
         restored.failed.extend(what.kept.clone());
         Ok(restored)
     }
@@ -271,7 +292,6 @@ impl Shadow {
             let changes = objects.differences(&from, &to)?;
             let hands = Hands::open(&shadow.top)?;
             let failed = bring((&hands, Emptied::All), &mut objects, &to, &changes)?;
-            hands.close_up();
             match failed.iter().next() {
                 Some((path, why)) => Err(format!("{}: {why}", String::from_utf8_lossy(path))),
                 None => Ok(()),
@@ -288,9 +308,20 @@ fn quoted(path: &Path) -> String {
     format!("\"{path}\"\n")
 }
 
-/// Changes paths from the old side of each change to the new one; `tree` contains them all. Returns the
-/// failures.
+/// Changes paths from the old side of each change to the new one; `tree` contains them all. Gives what was opened up its
+/// mode back, also after an error. Returns the failures.
 fn bring(
+    (hands, emptied): (&Hands, Emptied),
+    objects: &mut ObjectReader<'_>,
+    tree: &Id,
+    changes: &[TreeChange],
+) -> Result<BTreeMap<Vec<u8>, String>, String> {
+    let failed = bring_each((hands, emptied), objects, tree, changes);
+    hands.close_up();
+    failed
+}
+
+fn bring_each(
     (hands, emptied): (&Hands, Emptied),
     objects: &mut ObjectReader<'_>,
     tree: &Id,

@@ -1,6 +1,6 @@
 //! Walks the tree for a snapshot: through directory handles only, following no link and starting no program. Writes
-//! nothing to the tree, except that it lets the owner read a directory again that an earlier snapshot has read: what lies in
-//! it would count as deleted.
+//! nothing to the tree, with one exception: a directory that an earlier snapshot could read and whose mode now denies it is
+//! made readable for its owner again, because its files would count as deleted otherwise.
 
 use super::cache::{Access, CachedDir, FileStat, PendingEntry, What};
 use super::ignored::{CountedText, IgnoreRules, read_patterns};

@@ -1,7 +1,7 @@
 //! Compares and edits tree objects by id. Starts git only to read objects that only the repository has.
 
 use super::object::MOST_OBJECT;
-use super::object::{DIRECTORY, Id, ObjectFormat, ObjectKind, TreeEntry, entries, order, push_entry};
+use super::object::{DIRECTORY, Id, METADATA, ObjectFormat, ObjectKind, TreeEntry, entries, order, push_entry};
 use super::repository::is_partial;
 use super::scan::MOST_DEPTH;
 use super::store::Store;
@@ -39,6 +39,12 @@ impl TreeChange {
         String::from_utf8_lossy(&self.path).into_owned()
     }
 
+    /// What stands in place of a content that is not known, now or else before.
+    pub fn unknown(&self) -> Option<Id> {
+        let of = |leaf: Option<Leaf>| leaf.filter(|(mode, _)| *mode == METADATA).map(|(_, id)| id);
+        of(self.new).or(of(self.old))
+    }
+
     pub fn kind(&self) -> PathChange {
         match (&self.old, &self.new) {
             (None, _) => PathChange::Added,
@@ -64,6 +70,16 @@ impl<'a> ObjectReader<'a> {
             return Ok(Vec::new());
         }
         entries(self.format, &self.read(id, ObjectKind::Tree)?)
+    }
+
+    /// Why a content is not known: the first line of what stands in its place.
+    pub fn why(&mut self, id: &Id) -> Result<String, String> {
+        let text = self.read(id, ObjectKind::Blob)?;
+        Ok(String::from_utf8_lossy(&text)
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned())
     }
 
     /// The content of one object.

@@ -220,18 +220,9 @@ impl Ground {
 
     /// A script of the case's author, run as the user before anything else.
     pub fn prepare(&self, script: &str) {
-        let done = self
-            .command(Path::new("/bin/bash"))
-            .args(["-euc", &self.filled(script)])
-            .envs(GIT_IDENTITY)
-            .output()
-            .unwrap();
-        assert!(
-            done.status.success(),
-            "setup: {}\n{}",
-            script,
-            String::from_utf8_lossy(&done.stderr)
-        );
+        if let Some(said) = self.refuses(script) {
+            panic!("setup: {script}\n{said}");
+        }
     }
 
     /// What a script says that fails, run by the same user in the workspace.

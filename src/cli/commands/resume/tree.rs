@@ -121,12 +121,14 @@ async fn undo_check(dir: &Path, shadow: &Shadow, before: &Snapshot) -> Result<()
         }
     };
     if !done.paths.is_empty() {
-        let back = changes::how_to_get_back(dir, &done.patch.into_iter().collect());
-        let message = format!(
-            "a check was running when the process ended: what has changed since it began was put back: {}; {back}",
+        let mut message = format!(
+            "a check was running when the process ended: what has changed since it began was put back: {}",
             first_names(done.paths.iter().map(String::as_str))
         );
-        out::stderr(message.trim_end_matches("; "));
+        if let Some(back) = changes::how_to_get_back(dir, &done.patch.into_iter().collect()) {
+            message.push_str(&format!("; {back}"));
+        }
+        out::stderr(&message);
     }
     Ok(())
 }

@@ -166,10 +166,10 @@ pub fn last_policies<'a>(first: &'a RunStarted, events: &'a [Event]) -> Vec<&'a 
     named.unwrap_or_else(|| first.policies.iter().filter(|policy| !policy.narrows).collect())
 }
 
-/// The policies for the rest of the run, and the texts of those that the command line names, to be recorded: those of the
-/// command line, or else the recorded ones, read again from their sources. Texts inside the journal grant nothing. The recipe's own policy can only narrow, so its recorded text is
-/// used if its source is not available. `vouched` as for [`plan`]: otherwise the journal may come with the tree, and so
-/// may the files that it names.
+/// The policies for the rest of the run, and the texts to record of those that the command line names. Without any on the
+/// command line, the policies that ruled last are read again from their sources: texts inside the journal grant nothing.
+/// The recipe's own policy can only narrow, so its recorded text is used if its source is not available. `vouched` as for
+/// [`plan`]: otherwise the journal may come with the tree, and so may the files that it names.
 pub async fn rulers(
     args: &ResumeArgs,
     (first, last): (&RunStarted, &[&PolicyText]),
