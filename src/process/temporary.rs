@@ -4,9 +4,8 @@
 use super::private;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 /// Beginning of the names of temporary worktrees.
 pub const WORKTREE: &str = "overnight-worktree-";
@@ -19,17 +18,24 @@ pub const RECIPE_TEST: &str = "overnight-recipe-test-";
 
 const PREFIXES: [&str; 4] = [WORKTREE, GIT, SAMPLE, RECIPE_TEST];
 
-/// The file that is locked while the process lives.
+/// The file that is locked while the process lives. It is created first and removed last, so that what a killed process
+/// left has it, or is empty.
 const LOCK: &str = "overnight.lock";
+/// Its name until it is locked: under its own name and unlocked it would look left behind.
+const DRAFT: &str = "overnight.lock.new";
 
 /// The most entries of the directory for temporary files that are looked at.
 const MOST_ENTRIES: usize = 20_000;
+/// How often a directory is created anew, if another process takes it for one that was left before it is locked.
+const MOST_TRIES: usize = 8;
+/// The number of random characters at the end of a name.
+const RANDOM: usize = 6;
 
 /// A temporary directory, removed on drop.
 #[derive(Debug)]
 pub struct Temporary {
-    // Dropped before the lock, so that nobody else removes it at the same time.
-    dir: TempDir,
+    dir: PathBuf,
+    /// Held until the directory is gone, so that nobody else removes it at the same time.
     _lock: File,
 }
 
@@ -39,21 +45,57 @@ impl Temporary {
     /// # Errors
     /// I/O errors.
     pub fn make(prefix: &str) -> io::Result<Self> {
-        let dir = tempfile::Builder::new().prefix(prefix).tempdir()?;
-        // Locked before it has its name: with its name and no lock it would look left behind.
-        let draft = dir.path().join("overnight.lock.new");
+        let mut tries = 1;
+        loop {
+            match Self::try_make(prefix) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < MOST_TRIES => tries += 1,
+                made => return made,
+            }
+        }
+    }
+
+    fn try_make(prefix: &str) -> io::Result<Self> {
+        let mode = std::fs::Permissions::from_mode(0o700);
+        let mut builder = tempfile::Builder::new();
+        let dir = builder.prefix(prefix).rand_bytes(RANDOM).permissions(mode).tempdir()?;
+        let draft = dir.path().join(DRAFT);
         let lock = File::create_new(&draft)?;
         // On a file system without locks it keeps the other name, and nobody removes the directory.
         if lock.try_lock().is_ok() {
             std::fs::rename(&draft, dir.path().join(LOCK))?;
         }
+        let dir = dir.keep();
         Ok(Self { dir, _lock: lock })
     }
 
     /// Its path.
     pub fn path(&self) -> &Path {
-        self.dir.path()
+        &self.dir
     }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // If this fails or the process ends now, a later process removes it.
+        let _ = remove(&self.dir);
+    }
+}
+
+/// Removes the content, then the lock, then the directory.
+fn remove(dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir).into_iter().flatten() {
+        let entry = entry?;
+        if entry.file_name() == LOCK {
+            continue;
+        }
+        let place = entry.path();
+        if entry.file_type()?.is_dir() {
+            private::remove(&place)?;
+        } else {
+            std::fs::remove_file(&place)?;
+        }
+    }
+    private::remove(dir)
 }
 
 /// The directories in the directory for temporary files whose names such a directory has, in use or not.
@@ -68,26 +110,72 @@ pub fn all() -> Vec<PathBuf> {
     named.map(|entry| entry.path()).collect()
 }
 
-/// Removes a directory of [`Temporary`] whose process is dead. Returns whether it is gone. One that is in use, belongs
-/// to another user or has no lock stays.
+/// Removes a directory of [`Temporary`] whose process is dead. Returns whether it is gone. One that is in use or belongs
+/// to another user stays; so does one without a lock, unless it is empty and has the name and mode of such a directory.
 pub fn remove_if_left(dir: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
-    if !std::fs::symlink_metadata(dir).is_ok_and(|found| found.is_dir() && found.uid() == own) {
+    let Ok(found) = std::fs::symlink_metadata(dir) else {
+        return false;
+    };
+    if !found.is_dir() || found.uid() != own {
         return false;
     }
+    if let Some(_held) = take(&dir.join(LOCK)) {
+        return remove(dir).is_ok();
+    }
+    // Its process ended after it had created the directory, or while it removed it.
+    if !has_random_name(dir) || found.mode() & 0o777 != 0o700 {
+        return false;
+    }
+    let draft = dir.join(DRAFT);
+    if let Some(_held) = take(&draft) {
+        let _ = std::fs::remove_file(&draft);
+    }
+    std::fs::remove_dir(dir).is_ok()
+}
+
+/// Opens and locks the lock of a dead process.
+fn take(lock: &Path) -> Option<File> {
     let opened = File::options()
         .read(true)
         .write(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(dir.join(LOCK));
-    let Ok(lock) = opened else { return false };
-    // Held until the directory is gone, so that no other process removes it at the same time.
-    lock.try_lock().is_ok() && private::remove(dir).is_ok()
+        .open(lock);
+    opened.ok().filter(|lock| lock.try_lock().is_ok())
+}
+
+fn has_random_name(dir: &Path) -> bool {
+    let name = dir.file_name().unwrap_or_default().as_encoded_bytes();
+    PREFIXES.iter().any(|prefix| {
+        name.strip_prefix(prefix.as_bytes())
+            .is_some_and(|rest| rest.len() == RANDOM && rest.iter().all(u8::is_ascii_alphanumeric))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a killed process leaves: the directory, and an unlocked lock.
+    fn killed(prefix: &str) -> PathBuf {
+        let left = Temporary::make(prefix).unwrap();
+        let path = left.dir.clone();
+        // Closes the lock, and does not drop the rest.
+        let mut left = std::mem::ManuallyDrop::new(left);
+        left._lock = File::open("/dev/null").unwrap();
+        path
+    }
+
+    /// A process that another test starts at this moment has the lock until its exec.
+    fn is_removed(dir: &Path) -> bool {
+        for _ in 0..500 {
+            if remove_if_left(dir) {
+                return !dir.exists();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        false
+    }
 
     #[test]
     fn a_directory_stays_until_its_lock_is_free() {
@@ -95,25 +183,45 @@ mod tests {
         let path = living.path().to_owned();
         assert!(!remove_if_left(&path));
         assert!(path.is_dir());
-        // A killed process leaves its files and no lock.
-        let Temporary { dir, _lock: lock } = living;
-        let left = dir.keep();
+        let left = killed("overnight-test-");
         std::fs::create_dir(left.join("tree")).unwrap();
-        drop(lock);
-        // A process that another test starts at this moment has the lock until its exec.
-        for _ in 0..500 {
-            if remove_if_left(&left) {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        assert!(!left.exists());
+        std::fs::write(left.join("tree/file"), "x").unwrap();
+        assert!(is_removed(&left));
+        drop(living);
+        assert!(!path.exists());
     }
 
     #[test]
-    fn a_directory_without_a_lock_stays() {
-        let dir = tempfile::Builder::new().prefix(WORKTREE).tempdir().unwrap();
-        assert!(!remove_if_left(dir.path()));
-        assert!(dir.path().is_dir());
+    fn a_directory_whose_process_ended_while_it_created_or_removed_it_is_removed() {
+        // Removed until the lock, which is the last.
+        let left = killed(WORKTREE);
+        std::fs::remove_file(left.join(LOCK)).unwrap();
+        assert!(is_removed(&left));
+        // Created, and the lock not yet locked.
+        let left = killed(WORKTREE);
+        std::fs::rename(left.join(LOCK), left.join(DRAFT)).unwrap();
+        assert!(is_removed(&left));
+    }
+
+    #[test]
+    fn a_directory_of_somebody_else_stays() {
+        // One with a file and no lock, though its name fits.
+        let full = killed(WORKTREE);
+        std::fs::rename(full.join(LOCK), full.join("notes")).unwrap();
+        assert!(!remove_if_left(&full));
+        assert!(full.join("notes").is_file());
+        std::fs::remove_dir_all(&full).unwrap();
+        // An empty one whose name or mode does not fit.
+        let parent = tempfile::tempdir().unwrap();
+        for (name, mode) in [
+            ("overnight-worktree-backups", 0o700),
+            ("overnight-worktree-backup", 0o755),
+        ] {
+            let dir = parent.path().join(name);
+            std::fs::create_dir(&dir).unwrap();
+            std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert!(!remove_if_left(&dir));
+            assert!(dir.is_dir());
+        }
     }
 }

@@ -6,13 +6,12 @@ mod left;
 
 pub use keep::{Standing, Told, bring};
 
-use super::patch::{self, STOPPED};
+use super::patch::{self, STOP_TIME, STOPPED};
 use crate::base::quote::{counted, first_names};
 use crate::process::own_git::{self, May};
 use crate::process::private;
 use crate::process::temporary::{self, Temporary};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// A temporary worktree.
@@ -31,9 +30,6 @@ pub struct Isolated {
 
 /// Limit of names in a warning.
 const NAMED: usize = 8;
-
-/// How long a thread that was told to stop is waited for. One that hangs in git or a file system is left alone.
-const STOP_TIME: Duration = Duration::from_millis(500);
 
 /// Creates a worktree of `HEAD` for the repository of `workspace`. When `stop` is cancelled, removes what it has made.
 ///

@@ -48,7 +48,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 use trees::ObjectReader;
@@ -90,6 +90,9 @@ pub struct Snapshot {
     /// Object id of the git tree.
     pub tree: String,
 }
+
+/// How long a thread that was told to stop is waited for. One that hangs in git or a file system is left alone.
+pub(super) const STOP_TIME: Duration = Duration::from_millis(500);
 
 /// The file in the store that names the tree of the first snapshot.
 const BASELINE: &str = "baseline";
@@ -153,6 +156,15 @@ impl Shadow {
         self.end.was_cut_off()
     }
 
+    /// Gives up work that is still under way, for example the first snapshot of a run that changed nothing, and waits
+    /// shortly for its end: the process must not end while a git of it runs or its temporary files are there.
+    pub async fn close(&self) {
+        self.end.close();
+        let state = Arc::clone(&self.state);
+        let idle = tokio::task::spawn_blocking(move || drop(state.lock()));
+        let _ = tokio::time::timeout(STOP_TIME, idle).await;
+    }
+
     /// Continues in the directory that the store was moved to. No operation may be in progress.
     pub fn moved_to(&mut self, dir: &Path) {
         self.dir = dir.to_owned();
@@ -196,6 +208,7 @@ impl Shadow {
         let done = tokio::task::spawn_blocking(move || {
             let state = Arc::clone(&shadow.state);
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            shadow.end.unless_closed()?;
             let state: &mut State = &mut state;
             // Recursion over deep directories needs a larger stack.
             std::thread::scope(|scope| {

@@ -245,7 +245,11 @@ async fn drive(
     let shadow = Shadow::open(&home.join("git"), session.workspace.root(), &session.hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", home.display())))?
         .until(&interrupt.token);
-    let prepared = prepare(&session, &beginning, early, &redactor, (&shadow, interrupt, deadline)).await?;
+    let prepared = prepare(&session, &beginning, early, &redactor, (&shadow, interrupt, deadline)).await;
+    if prepared.is_err() {
+        shadow.close().await;
+    }
+    let prepared = prepared?;
     let (early, made, mut equipment) = (prepared.baseline, prepared.sandbox, prepared.equipment);
     equipment.tools = told_of(equipment.tools, &session.policies);
     let sinks = sinks(shared);
@@ -369,6 +373,7 @@ async fn drive(
         last_warning: Box::new(move || unread_stdin().filter(|_| !was_unread)),
     };
     let ended = engine::run(&deps, &mut ledger, ground).await;
+    deps.shadow.close().await;
     if ended.is_err() {
         // Commands may have been able to reach the first directory.
         broken.home = Some(deps.run_dir.to_path_buf());

@@ -22,6 +22,8 @@ const MOST_GRACE: Duration = Duration::from_secs(30);
 pub(super) struct RunEnd {
     ended: CancellationToken,
     cut_off: Arc<AtomicBool>,
+    /// Whether nobody needs the results of any work, old or new.
+    closed: Arc<AtomicBool>,
 }
 
 impl RunEnd {
@@ -30,12 +32,27 @@ impl RunEnd {
         Self {
             ended: ended.clone(),
             cut_off: Arc::default(),
+            closed: Arc::default(),
         }
     }
 
     /// Whether work was given up because the run had ended.
     pub fn was_cut_off(&self) -> bool {
         self.cut_off.load(Ordering::Relaxed)
+    }
+
+    /// Makes all work on the tree fail at its next check.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// # Errors
+    /// A sentence, after [`RunEnd::close`].
+    pub fn unless_closed(&self) -> Result<(), String> {
+        match self.closed.load(Ordering::Relaxed) {
+            true => Err("given up, because nobody needs it any more".to_owned()),
+            false => Ok(()),
+        }
     }
 
     fn give_up(&self) -> String {
@@ -106,6 +123,7 @@ impl Bound {
     /// # Errors
     /// A sentence: the work took too long, or the run has ended.
     pub fn check(&self) -> Result<(), String> {
+        self.end.unless_closed()?;
         if self.started.elapsed() > MOST_TIME {
             return Err(format!("reading the tree took more than {} s", MOST_TIME.as_secs()));
         }
@@ -163,6 +181,16 @@ mod tests {
         times.after_end = GRACE;
         assert!(times.begin(&end).check().unwrap_err().contains("the run has ended"));
         assert!(end.was_cut_off());
+    }
+
+    #[test]
+    fn closing_ends_all_work_at_once() {
+        let end = RunEnd::default();
+        let bound = WorkTimes::default().begin(&end);
+        bound.check().unwrap();
+        end.close();
+        assert!(bound.check().unwrap_err().contains("given up"));
+        assert!(!end.was_cut_off());
     }
 
     #[test]
