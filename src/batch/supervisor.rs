@@ -15,6 +15,7 @@ use super::remote::{RecordOwner, RemoteBundle};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
 use super::sources::{self, ResolvedSource, SourceCache};
+use crate::base::exit::signal_name;
 use crate::base::model_name::is_played;
 use crate::base::secret::Redactor;
 use crate::journal::artefacts;
@@ -873,16 +874,6 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
         self.result.spent = self.budget.settled();
         self.result
-    }
-}
-
-/// The name of a signal that ends a batch.
-fn signal_name(number: i32) -> String {
-    match number {
-        libc::SIGHUP => "SIGHUP".to_owned(),
-        libc::SIGINT => "SIGINT".to_owned(),
-        libc::SIGTERM => "SIGTERM".to_owned(),
-        number => format!("signal {number}"),
     }
 }
 

@@ -189,7 +189,7 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         });
     }
     Ok(match ended_by {
-        Some(number) => exit::stronger(code, u8::try_from(128 + number).unwrap_or(exit::ENVIRONMENT)),
+        Some(number) => exit::stronger(code, exit::of_signal(number)),
         None => code,
     })
 }
@@ -231,16 +231,11 @@ fn not_begun(asked: &Asked, number: i32) -> Delivered {
         job: asked.of_batch.as_ref().map(|run| run.job.name.clone()),
         outcome: Some(DeliverOutcome::Failed),
         fault: DeliverFault::Environment,
-        reason: format!("{} ended the command before this delivery began", signal_name(number)),
+        reason: format!(
+            "{} ended the command before this delivery began",
+            exit::signal_name(number)
+        ),
         ..Delivered::default()
-    }
-}
-
-fn signal_name(number: i32) -> &'static str {
-    match number {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        _ => "SIGTERM",
     }
 }
 
@@ -362,7 +357,7 @@ fn code_of(fault: DeliverFault) -> u8 {
 impl Call<'_> {
     /// The outcome of the run whose delivery a signal ended.
     fn cancelled(&self, asked: &Asked, number: i32) -> Delivered {
-        let name = signal_name(number);
+        let name = exit::signal_name(number);
         Delivered {
             run: self.current.lock().map(|run| run.clone()).unwrap_or_default(),
             reason: format!("{name} ended the command during this delivery; the next one goes on from what is there"),
