@@ -119,20 +119,11 @@ fn whole(dir: &Path, shown: &str) -> Result<(), BatchError> {
         return Ok(());
     };
     let path = dir.join(rows::FILE);
-    let found = bundle::sealed_file(&path).map_err(|error| BatchError::read(&path, &error))?;
-    if found == *sealed {
-        return Ok(());
+    let found = merge::differs(&path, rows::FILE, sealed, true).map_err(|error| BatchError::read(&path, &error))?;
+    match found {
+        Some((code, why)) => Err(wrong(code, &why)),
+        None => Ok(()),
     }
-    Err(match found.bytes < sealed.bytes {
-        true => wrong(
-            merge::CUT,
-            &format!("{} is cut: {} of {} bytes", rows::FILE, found.bytes, sealed.bytes),
-        ),
-        false => wrong(
-            merge::ALTERED,
-            &format!("{} is altered: its digest is another", rows::FILE),
-        ),
-    })
 }
 
 fn side(row: &RunRow) -> Side {
