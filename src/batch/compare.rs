@@ -2,7 +2,7 @@
 //! difference.
 
 use super::rows::{self, RunRow};
-use super::{BatchError, bundle, merge, plan};
+use super::{BatchError, bundle, merge};
 use crate::base::quote::counted;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,10 +72,7 @@ fn read(path: &Path) -> Result<ReadBatch, BatchError> {
     let shown = path.display().to_string();
     let (file, planned) = match path.is_dir() {
         true => {
-            let planned = match path.join(plan::FILE).is_file() {
-                true => Some(merge::read_plan(path, &shown)?),
-                false => None,
-            };
+            let planned = merge::plan_of(path)?;
             whole(path, &shown)?;
             (path.join(rows::FILE), planned)
         }

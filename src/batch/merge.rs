@@ -238,11 +238,19 @@ fn open(places: &[BundlePlace]) -> Result<(Vec<Bundle<'_>>, Vec<&BundlePlace>), 
     }
 }
 
-/// Reads the plan of a batch directory. `shown`: how messages name the directory.
+/// The plan of a directory; `None` where there is none.
 ///
 /// # Errors
 /// It cannot be read, is too large, or was cut or altered.
-pub fn read_plan(dir: &Path, shown: &str) -> Result<PlanFile, BatchError> {
+pub fn plan_of(dir: &Path) -> Result<Option<PlanFile>, BatchError> {
+    match dir.join(plan::FILE).is_file() {
+        true => read_plan(dir, &dir.display().to_string()).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Reads the plan of a batch directory. `shown`: how messages name the directory.
+fn read_plan(dir: &Path, shown: &str) -> Result<PlanFile, BatchError> {
     let path = dir.join(plan::FILE);
     let size = std::fs::metadata(&path)
         .map_err(|error| BatchError::read(&path, &error))?
@@ -295,14 +303,13 @@ pub fn fits(out: &Path, plan: Option<&PlanFile>) -> Result<(), BatchError> {
             )));
         }
     }
-    let shown = out.display().to_string();
     if let Some(plan) = plan
-        && out.join(plan::FILE).is_file()
-        && read_plan(out, &shown)?.manifest != plan.manifest
+        && let Some(earlier) = plan_of(out)?
+        && earlier.manifest != plan.manifest
     {
         let why = "this is the output of an earlier merge of another manifest";
         return Err(BatchError::Invalid(problem(
-            &shown,
+            &out.display().to_string(),
             "other-manifest",
             why,
             "accept the new manifest with --changed, or name an empty directory",
@@ -313,14 +320,8 @@ pub fn fits(out: &Path, plan: Option<&PlanFile>) -> Result<(), BatchError> {
 
 /// The jobs of the plan of an earlier merge; none where there was no merge.
 fn earlier_jobs(out: &Path) -> Result<Vec<String>, BatchError> {
-    match out.join(plan::FILE).is_file() {
-        true => Ok(read_plan(out, &out.display().to_string())?
-            .jobs
-            .into_iter()
-            .map(|job| job.job)
-            .collect()),
-        false => Ok(Vec::new()),
-    }
+    let jobs = plan_of(out)?.map(|plan| plan.jobs).unwrap_or_default();
+    Ok(jobs.into_iter().map(|job| job.job).collect())
 }
 
 fn agree(bundles: &[Bundle<'_>], unended: &[&BundlePlace], plan: &PlanFile) -> Vec<String> {

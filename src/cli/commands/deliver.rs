@@ -4,8 +4,8 @@
 use crate::base::quote::{counted, first_names};
 use crate::base::secret::Redactor;
 use crate::batch::bundle::{self, BundleSeal};
+use crate::batch::merge;
 use crate::batch::record::{self, BatchEvent};
-use crate::batch::{merge, plan};
 use crate::cli::args::{DeliverArgs, DeliverTo, LineFormat};
 use crate::cli::environment;
 use crate::cli::inputs;
@@ -287,11 +287,8 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
 
 /// The names of the jobs in the plan of a batch directory; `None` where there is no plan.
 fn planned_jobs(dir: &Path) -> Result<Option<HashSet<String>>, Refusal> {
-    if !dir.join(plan::FILE).is_file() {
-        return Ok(None);
-    }
-    let plan = merge::read_plan(dir, &dir.display().to_string())?;
-    Ok(Some(plan.jobs.into_iter().map(|job| job.job).collect()))
+    let plan = merge::plan_of(dir)?;
+    Ok(plan.map(|plan| plan.jobs.into_iter().map(|job| job.job).collect()))
 }
 
 /// The rows of a batch directory. They decide where each patch goes, so they are taken from the record, or else from a
