@@ -389,9 +389,9 @@ impl<'a> Work<'a, '_> {
     async fn carry_out(&mut self, texts: &Texts) -> Result<(), DeliverStop> {
         let base = self.of.base.clone();
         let base = base.ok_or_else(|| DeliverStop::Refused("the run was not made in a git repository".to_owned()))?;
-        match self.settings.target {
-            DeliverTarget::Branch | DeliverTarget::Mbox => self.locally(texts, &base).await,
-            _ => self.remotely(texts, &base).await,
+        match self.settings.target.is_local() {
+            true => self.locally(texts, &base).await,
+            false => self.remotely(texts, &base).await,
         }
     }
 

@@ -153,7 +153,7 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
                 tokio::select! {
                     done = delivery => done?,
                     // What is half done in the local repository comes to its end.
-                    Some(number) = caught.recv(), if !is_local(target) => {
+                    Some(number) = caught.recv(), if !target.is_local() => {
                         ended_by = Some(number);
                         call.cancelled(&asked, number)
                     }
@@ -194,14 +194,9 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     })
 }
 
-/// Whether the target is on this machine, so that a delivery waits for no service.
-fn is_local(target: DeliverTarget) -> bool {
-    matches!(target, DeliverTarget::Branch | DeliverTarget::Mbox)
-}
-
 /// Warns of flags that have no effect with this target.
 fn warn_of_unused(args: &DeliverArgs, target: DeliverTarget) {
-    let (no_request, no_remote) = (!target.is_forge(), is_local(target));
+    let (no_request, no_remote) = (!target.is_forge(), target.is_local());
     let flags = [
         ("--max-open", args.max_open.is_some() && no_request),
         ("--label", !args.label.is_empty() && no_request),
@@ -553,7 +548,7 @@ impl Call<'_> {
         repository: Option<&Repository>,
         asked: &Asked,
     ) -> Result<(Option<RemoteAddress>, Option<(String, SecretString)>), DeliverStop> {
-        if matches!(self.target, DeliverTarget::Branch | DeliverTarget::Mbox) {
+        if self.target.is_local() {
             if repository.is_none() && self.args.repo.is_some() {
                 return Err(DeliverStop::Environment("--repo is not in a git repository".to_owned()));
             }
