@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_mirror_made_again_only_for_another_object_format() {
+    async fn a_mirror_is_made_again_only_for_another_object_format() {
         let dir = tempfile::tempdir().unwrap();
         let (dir, origin) = (dir.path(), dir.path().join("algorithms/origin"));
         repository(&origin, "sha1").await;
