@@ -1,4 +1,4 @@
-//! The exit codes, which verdict has which, and which one has precedence when several apply.
+//! The exit codes, which verdict and which signal has which, and which one has precedence when several apply.
 
 use super::outcome::{RunOutcome, Verdict};
 
@@ -60,10 +60,22 @@ pub fn code(outcome: &RunOutcome) -> u8 {
         Verdict::Usage => USAGE,
         Verdict::Incomplete => INCOMPLETE,
         Verdict::Bug => BUG,
-        Verdict::Cancelled => {
-            let signal = outcome.signal.unwrap_or(2);
-            u8::try_from(128 + signal).unwrap_or(130)
-        }
+        Verdict::Cancelled => of_signal(outcome.signal.unwrap_or(2)),
+    }
+}
+
+/// The exit code of a command that this signal ended.
+pub fn of_signal(number: i32) -> u8 {
+    u8::try_from(i32::from(CANCELLED).saturating_add(number)).unwrap_or(130)
+}
+
+/// The name of a signal that asks a command to end.
+pub fn signal_name(number: i32) -> &'static str {
+    match number {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        15 => "SIGTERM",
+        _ => "a signal",
     }
 }
 

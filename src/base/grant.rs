@@ -97,7 +97,7 @@ pub enum WriteKind {
 }
 
 /// Paths of the workspace that no command may write, whatever its grant says: protected paths, and paths that a rule
-/// denies for writing. Called for every name of a tree, so implementations must be cheap.
+/// denies for writing. All but `is_ruled` and `why` are called for every name of a tree, so they must be cheap.
 pub trait ClosedPaths: Send + Sync + fmt::Debug {
     /// Whether no path is closed, so that the tree need not be searched.
     fn is_empty(&self) -> bool;
@@ -113,7 +113,8 @@ pub trait ClosedPaths: Send + Sync + fmt::Debug {
     fn is_ordinary(&self, _name: &str) -> bool {
         false
     }
-    /// Whether a rule lets the model write this file (relative, `/`-separated).
+    /// Whether a rule lets the model write this file (relative, `/`-separated). May ask every rule, so it is called only
+    /// for files that a command changed.
     fn is_ruled(&self, _path: &str) -> bool {
         false
     }

@@ -2,7 +2,7 @@
 //! difference.
 
 use super::rows::{self, RunRow};
-use super::{BatchError, bundle, merge, plan};
+use super::{BatchError, bundle, merge};
 use crate::base::quote::counted;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,10 +72,7 @@ fn read(path: &Path) -> Result<ReadBatch, BatchError> {
     let shown = path.display().to_string();
     let (file, planned) = match path.is_dir() {
         true => {
-            let planned = match path.join(plan::FILE).is_file() {
-                true => Some(merge::read_plan(path, &shown)?),
-                false => None,
-            };
+            let planned = merge::plan_of(path)?;
             whole(path, &shown)?;
             (path.join(rows::FILE), planned)
         }
@@ -119,20 +116,11 @@ fn whole(dir: &Path, shown: &str) -> Result<(), BatchError> {
         return Ok(());
     };
     let path = dir.join(rows::FILE);
-    let found = bundle::sealed_file(&path).map_err(|error| BatchError::read(&path, &error))?;
-    if found == *sealed {
-        return Ok(());
+    let found = merge::differs(&path, rows::FILE, sealed, true).map_err(|error| BatchError::read(&path, &error))?;
+    match found {
+        Some((code, why)) => Err(wrong(code, &why)),
+        None => Ok(()),
     }
-    Err(match found.bytes < sealed.bytes {
-        true => wrong(
-            merge::CUT,
-            &format!("{} is cut: {} of {} bytes", rows::FILE, found.bytes, sealed.bytes),
-        ),
-        false => wrong(
-            merge::ALTERED,
-            &format!("{} is altered: its digest is another", rows::FILE),
-        ),
-    })
 }
 
 fn side(row: &RunRow) -> Side {

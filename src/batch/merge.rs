@@ -3,7 +3,7 @@
 
 use super::BatchError;
 use super::budget::JobSpending;
-use super::bundle::{self, BundleSeal, RecordHead};
+use super::bundle::{self, BundleSeal, RecordHead, SealedFile};
 use super::job_result::SupervisedCall;
 use super::outputs;
 use super::plan::{self, PlanFile};
@@ -238,11 +238,19 @@ fn open(places: &[BundlePlace]) -> Result<(Vec<Bundle<'_>>, Vec<&BundlePlace>), 
     }
 }
 
-/// Reads the plan of a batch directory. `shown`: how messages name the directory.
+/// The plan of a directory; `None` where there is none.
 ///
 /// # Errors
 /// It cannot be read, is too large, or was cut or altered.
-pub fn read_plan(dir: &Path, shown: &str) -> Result<PlanFile, BatchError> {
+pub fn plan_of(dir: &Path) -> Result<Option<PlanFile>, BatchError> {
+    match dir.join(plan::FILE).is_file() {
+        true => read_plan(dir, &dir.display().to_string()).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Reads the plan of a batch directory. `shown`: how messages name the directory.
+fn read_plan(dir: &Path, shown: &str) -> Result<PlanFile, BatchError> {
     let path = dir.join(plan::FILE);
     let size = std::fs::metadata(&path)
         .map_err(|error| BatchError::read(&path, &error))?
@@ -295,14 +303,13 @@ pub fn fits(out: &Path, plan: Option<&PlanFile>) -> Result<(), BatchError> {
             )));
         }
     }
-    let shown = out.display().to_string();
     if let Some(plan) = plan
-        && out.join(plan::FILE).is_file()
-        && read_plan(out, &shown)?.manifest != plan.manifest
+        && let Some(earlier) = plan_of(out)?
+        && earlier.manifest != plan.manifest
     {
         let why = "this is the output of an earlier merge of another manifest";
         return Err(BatchError::Invalid(problem(
-            &shown,
+            &out.display().to_string(),
             "other-manifest",
             why,
             "accept the new manifest with --changed, or name an empty directory",
@@ -313,14 +320,8 @@ pub fn fits(out: &Path, plan: Option<&PlanFile>) -> Result<(), BatchError> {
 
 /// The jobs of the plan of an earlier merge; none where there was no merge.
 fn earlier_jobs(out: &Path) -> Result<Vec<String>, BatchError> {
-    match out.join(plan::FILE).is_file() {
-        true => Ok(read_plan(out, &out.display().to_string())?
-            .jobs
-            .into_iter()
-            .map(|job| job.job)
-            .collect()),
-        false => Ok(Vec::new()),
-    }
+    let jobs = plan_of(out)?.map(|plan| plan.jobs).unwrap_or_default();
+    Ok(jobs.into_iter().map(|job| job.job).collect())
 }
 
 fn agree(bundles: &[Bundle<'_>], unended: &[&BundlePlace], plan: &PlanFile) -> Vec<String> {
@@ -385,30 +386,42 @@ fn overlaps(bundles: &[Bundle<'_>]) -> Vec<String> {
     problems
 }
 
+/// How a file differs from what its bundle file says: the code of the problem and a sentence; `None` if it does not.
+/// Without `is_hashed`, only its size counts.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn differs(
+    path: &Path,
+    name: &str,
+    sealed: &SealedFile,
+    is_hashed: bool,
+) -> std::io::Result<Option<(&'static str, String)>> {
+    let size = std::fs::metadata(path)?.len();
+    let found = if size < sealed.bytes {
+        Some((CUT, format!("{name} is cut: {size} of {} bytes", sealed.bytes)))
+    } else if size > sealed.bytes {
+        Some((ALTERED, format!("{name} is altered: it has grown")))
+    } else if is_hashed && bundle::sealed_file(path)? != *sealed {
+        Some((ALTERED, format!("{name} is altered: its digest is another")))
+    } else {
+        None
+    };
+    Ok(found)
+}
+
 /// Finds files that differ from what their bundle file says.
 fn altered(bundles: &[Bundle<'_>]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut hashed = 0;
     for bundle in bundles {
         for (name, sealed) in &bundle.seal.files {
-            let path = bundle.dir.join(name);
-            let size = std::fs::metadata(&path).map(|data| data.len());
-            let found = match size {
-                Err(error) => Some((ALTERED, format!("{name} cannot be read: {error}"))),
-                Ok(size) if size < sealed.bytes => {
-                    Some((CUT, format!("{name} is cut: {size} of {} bytes", sealed.bytes)))
-                }
-                Ok(size) if size > sealed.bytes => Some((ALTERED, format!("{name} is altered: it has grown"))),
-                Ok(_) if name == plan::FILE && hashed > PLANS_HASHED => None,
-                Ok(size) => {
-                    hashed += if name == plan::FILE { size } else { 0 };
-                    match bundle::sealed_file(&path) {
-                        Ok(found) if found == *sealed => None,
-                        Ok(_) => Some((ALTERED, format!("{name} is altered: its digest is another"))),
-                        Err(error) => Some((ALTERED, format!("{name} cannot be read: {error}"))),
-                    }
-                }
-            };
+            let is_hashed = name != plan::FILE || hashed <= PLANS_HASHED;
+            let found = differs(&bundle.dir.join(name), name, sealed, is_hashed)
+                .unwrap_or_else(|error| Some((ALTERED, format!("{name} cannot be read: {error}"))));
+            if found.is_none() && is_hashed && name == plan::FILE {
+                hashed += sealed.bytes;
+            }
             if let Some((code, why)) = found {
                 problems.push(problem(
                     bundle.shown,

@@ -483,7 +483,7 @@ fn job_name(identity: &JobIdentity, axes: &Axes) -> String {
 
 /// The bytes of a script, or the digest of the journal of a recorded run; `None` where there is neither. A run in the
 /// job's own tree is part of its base commit.
-fn replies_of(model: &str) -> Option<Vec<u8>> {
+pub fn replies_of(model: &str) -> Option<Vec<u8>> {
     if let Some(file) = model.strip_prefix(SCRIPT) {
         return std::fs::read(file).ok();
     }
@@ -493,8 +493,9 @@ fn replies_of(model: &str) -> Option<Vec<u8>> {
 }
 
 impl PlannedJob {
-    /// The digest of all inputs, once the base commit is known.
-    pub fn digest(&self, resolved: &ResolvedSource) -> String {
+    /// The digest of all inputs, once the base commit is known. `replies`: those of the job's model, as [`replies_of`]
+    /// reads them; empty if it is not played.
+    pub fn digest(&self, resolved: &ResolvedSource, replies: &[u8]) -> String {
         let model = self.inputs.model.as_deref();
         let key = json!({
             "inputs": self.inputs.digest,
@@ -504,8 +505,7 @@ impl PlannedJob {
             "input": self.identity.input,
             "model": self.identity.model.as_deref().or(model),
         });
-        let played = self.arguments.model.as_deref().and_then(replies_of).unwrap_or_default();
-        sha256_hex(&[key.to_string().as_bytes(), &played])
+        sha256_hex(&[key.to_string().as_bytes(), replies])
     }
 
     /// The service of the job's model, as [`service_of`] names it; stops and pauses apply to a service.

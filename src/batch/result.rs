@@ -186,9 +186,7 @@ impl BatchResult {
             total: jobs.len() as u64,
             ..JobCounts::default()
         };
-        let mut code = call
-            .signal
-            .map_or(0, |signal| u8::try_from(128 + signal).unwrap_or(130));
+        let mut code = call.signal.map_or(exit::PASSED, exit::of_signal);
         let mut not_run = Vec::new();
         for job in jobs {
             match (job.state.as_str(), job.standing) {

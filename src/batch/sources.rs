@@ -192,8 +192,9 @@ impl SourceCache {
         // The repository answers, so the mirror is damaged, or has ids of the other format.
         if fetched.is_err()
             && let Some(sha256) = has_sha256(&from, &lock).await
+            && made_again(&dir, sha256, &from, &lock).await?
         {
-            fetched = made_again(&dir, sha256, &from, &lock, fetched).await?;
+            fetched = Ok(());
         }
         fetched.map_err(|why| format!("{url} cannot be fetched: {why}"))?;
         Ok(mirror)
@@ -280,15 +281,8 @@ fn remove_locks(dir: &Path) -> bool {
     found
 }
 
-/// Fetches into a new mirror, which takes the place of the one at `dir` if that succeeds; `failed` says why the old one
-/// could not be used, which is returned if it does not.
-async fn made_again(
-    dir: &Path,
-    sha256: bool,
-    from: &str,
-    lock: &File,
-    failed: Result<(), String>,
-) -> Result<Result<(), String>, String> {
+/// Fetches into a new mirror, which takes the place of the one at `dir` if that succeeds. Returns whether it does.
+async fn made_again(dir: &Path, sha256: bool, from: &str, lock: &File) -> Result<bool, String> {
     let fresh = dir.with_extension("new");
     let said = |error: std::io::Error| format!("the cache {}: {error}", dir.display());
     let removed = |path: &Path| match std::fs::remove_dir_all(path) {
@@ -299,11 +293,11 @@ async fn made_again(
     own_git::lay_out(&fresh, sha256).map_err(said)?;
     if fetch_into(&fresh, from, lock).await?.is_err() {
         removed(&fresh)?;
-        return Ok(failed);
+        return Ok(false);
     }
     removed(dir)?;
     std::fs::rename(&fresh, dir).map_err(said)?;
-    Ok(Ok(()))
+    Ok(true)
 }
 
 /// Whether the object ids of a remote repository are SHA-256; `None` if it does not answer or has no default branch.

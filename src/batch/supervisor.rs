@@ -8,13 +8,14 @@ use super::bundle;
 use super::child::{self, ChildEnd, ValueFiles};
 use super::job_result::{JobResult, JobStanding, SupervisedCall};
 use super::merge;
-use super::plan::{BatchPlan, JobIdentity, PlannedJob, log_of, run_dir, service_of};
+use super::plan::{BatchPlan, JobIdentity, PlannedJob, log_of, replies_of, run_dir, service_of};
 use super::progress::BatchProgress;
 use super::record::{self, BatchEvent, BatchRecord, OpenRun};
 use super::remote::{RecordOwner, RemoteBundle};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
 use super::sources::{self, ResolvedSource, SourceCache};
+use crate::base::exit::signal_name;
 use crate::base::model_name::is_played;
 use crate::base::secret::Redactor;
 use crate::journal::artefacts;
@@ -29,6 +30,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tokio::sync::OnceCell;
 
 /// Time that children have to write their files after a signal, before they are killed. They can be resumed from their
 /// journals.
@@ -103,9 +105,22 @@ pub async fn ready<'a>(call: &mut BatchCall<'a>, state: &record::BatchState) -> 
         .filter(|(_, job)| job.standing == JobStanding::Run)
         .map(|(at, job)| (at, job.planned))
         .collect();
-    let resolving = asked
-        .into_iter()
-        .map(move |(at, planned)| async move { (at, resolved(planned, sources).await) });
+    let replies: PlayedReplies<'a> = asked
+        .iter()
+        .map(|(_, planned)| *planned)
+        .filter_map(|planned| planned.arguments.model.as_deref())
+        .filter(|model| is_played(model))
+        .map(|model| (model, OnceCell::new()))
+        .collect();
+    let replies = &replies;
+    let resolving = asked.into_iter().map(move |(at, planned)| async move {
+        let source = resolved(planned, sources).await;
+        let digest = match &source {
+            Ok(source) => planned.digest(source, replies_for(planned, replies).await),
+            Err(_) => String::new(),
+        };
+        (at, source, digest)
+    });
     let mut resolving = std::pin::pin!(futures_util::stream::iter(resolving).buffer_unordered(RESOLVED_AT_ONCE));
     let wall = plan.settings.budget.wall_ms;
     let until = wall.map(|ms| tokio::time::Instant::from_std(call.began + Duration::from_millis(ms)));
@@ -117,9 +132,9 @@ pub async fn ready<'a>(call: &mut BatchCall<'a>, state: &record::BatchState) -> 
                 break;
             }
             found = resolving.next() => {
-                let Some((at, source)) = found else { break };
+                let Some((at, source, digest)) = found else { break };
                 if let Some(job) = jobs.get_mut(at) {
-                    job.digest = source.as_ref().map(|source| job.planned.digest(source)).unwrap_or_default();
+                    job.digest = digest;
                     job.source = source;
                 }
             }
@@ -139,6 +154,24 @@ pub async fn ready<'a>(call: &mut BatchCall<'a>, state: &record::BatchState) -> 
         }
     }
     jobs
+}
+
+/// The replies of played models, by the model's name; each is read once for all of its jobs.
+type PlayedReplies<'a> = HashMap<&'a str, OnceCell<Vec<u8>>>;
+
+/// The replies of the job's model; empty if it is not played. A journal may be long, so another thread reads it.
+async fn replies_for<'r>(planned: &PlannedJob, replies: &'r PlayedReplies<'_>) -> &'r [u8] {
+    let Some(model) = planned.arguments.model.clone() else {
+        return &[];
+    };
+    let Some(cell) = replies.get(model.as_str()) else {
+        return &[];
+    };
+    let read = cell.get_or_init(move || async move {
+        let read = tokio::task::spawn_blocking(move || replies_of(&model)).await;
+        read.ok().flatten().unwrap_or_default()
+    });
+    read.await.as_slice()
 }
 
 /// The tree of a job and the commits that its recipe and policies name.
@@ -841,16 +874,6 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
         self.result.spent = self.budget.settled();
         self.result
-    }
-}
-
-/// The name of a signal that ends a batch.
-fn signal_name(number: i32) -> String {
-    match number {
-        libc::SIGHUP => "SIGHUP".to_owned(),
-        libc::SIGINT => "SIGINT".to_owned(),
-        libc::SIGTERM => "SIGTERM".to_owned(),
-        number => format!("signal {number}"),
     }
 }
 

@@ -2,6 +2,7 @@
 //! process.
 
 use super::refusal::Refusal;
+use crate::base::exit;
 use crate::engine::deps::Interrupt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,7 +23,7 @@ pub fn watch() -> Result<Arc<Interrupt>, Refusal> {
     let mut seen = false;
     each(move |number| {
         if seen {
-            leave(128 + number);
+            leave(number);
         }
         seen = true;
         told.signal(number);
@@ -42,7 +43,7 @@ pub fn first() -> Result<UnboundedReceiver<i32>, Refusal> {
     each(move |number| {
         // Without a receiver the command has ended but for its last output.
         if seen || sender.send(number).is_err() {
-            leave(128 + number);
+            leave(number);
         }
         seen = true;
         true
@@ -122,6 +123,6 @@ pub fn limit(interrupt: &Arc<Interrupt>, deadline: Instant) {
     clippy::exit,
     reason = "a second signal must end the process at once; journals and logs are complete at any time"
 )]
-fn leave(code: i32) {
-    std::process::exit(code);
+fn leave(signal: i32) {
+    std::process::exit(i32::from(exit::of_signal(signal)));
 }

@@ -87,13 +87,7 @@ pub async fn deliver(
             "{} was not asked whether a request is open, because {names} is not set",
             settings.target.as_str()
         );
-        let parts = [std::mem::take(&mut work.done.reason), unasked];
-        work.done.reason = parts
-            .iter()
-            .filter(|part| !part.is_empty())
-            .cloned()
-            .collect::<Vec<_>>()
-            .join("; ");
+        work.done.reason = joined(&work.done.reason, &unasked);
     }
     if let Err(stop) = ended {
         let (outcome, fault) = stop.ends();
@@ -109,11 +103,15 @@ pub async fn deliver(
         && work.done.fault == super::DeliverFault::None
     {
         work.done.fault = super::DeliverFault::Output;
-        work.done.reason = format!("{}; {stop}", work.done.reason)
-            .trim_start_matches("; ")
-            .to_owned();
+        work.done.reason = joined(&work.done.reason, &stop.to_string());
     }
     work.done
+}
+
+/// Two sentences as one text; either may be empty.
+fn joined(first: &str, second: &str) -> String {
+    let parts = [first, second].into_iter().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join("; ")
 }
 
 /// The observed state of the branch, its base and its requests.
@@ -389,9 +387,9 @@ impl<'a> Work<'a, '_> {
     async fn carry_out(&mut self, texts: &Texts) -> Result<(), DeliverStop> {
         let base = self.of.base.clone();
         let base = base.ok_or_else(|| DeliverStop::Refused("the run was not made in a git repository".to_owned()))?;
-        match self.settings.target {
-            DeliverTarget::Branch | DeliverTarget::Mbox => self.locally(texts, &base).await,
-            _ => self.remotely(texts, &base).await,
+        match self.settings.target.is_local() {
+            true => self.locally(texts, &base).await,
+            false => self.remotely(texts, &base).await,
         }
     }
 
@@ -877,12 +875,7 @@ impl<'a> Work<'a, '_> {
                 };
                 if self.undressed {
                     let problems = self.dress(forge, &route, request.number, &draft).await;
-                    let parts = [reason, problems];
-                    reason = parts
-                        .into_iter()
-                        .filter(|part| !part.is_empty())
-                        .collect::<Vec<_>>()
-                        .join("; ");
+                    reason = joined(&reason, &problems);
                 }
                 self.end(DeliverOutcome::Updated, reason);
                 return Ok(());

@@ -55,6 +55,11 @@ impl DeliverTarget {
         matches!(self, Self::Github | Self::Gitlab | Self::Forgejo)
     }
 
+    /// Whether the target is on this machine, so that a delivery waits for no service.
+    pub const fn is_local(self) -> bool {
+        matches!(self, Self::Branch | Self::Mbox)
+    }
+
     /// The variables that may hold its token; the first that is set is used.
     pub const fn token_variables(self) -> &'static [&'static str] {
         match self {

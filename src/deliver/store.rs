@@ -773,7 +773,6 @@ fn is_passing(said: &str) -> bool {
         "unable to connect",
         "connection refused",
         "connection reset",
-        "connection timed out",
         "timed out",
         "connection timeout",
         "timeout was reached",

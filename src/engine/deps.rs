@@ -1,6 +1,7 @@
 //! The dependencies of the loop, built by `cli`.
 
 use crate::base::event::EventKind;
+use crate::base::exit;
 use crate::base::message::Usage;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::replaceable::Moved;
@@ -105,16 +106,10 @@ impl Interrupt {
         match self.cause.load(Ordering::SeqCst) {
             0 => None,
             number if number > 0 => {
-                let name = match number {
-                    2 => "SIGINT",
-                    15 => "SIGTERM",
-                    1 => "SIGHUP",
-                    _ => "a signal",
-                };
                 let mut outcome = RunOutcome::new(
                     Verdict::Cancelled,
                     format!("signal:{number}"),
-                    format!("cancelled by {name}"),
+                    format!("cancelled by {}", exit::signal_name(number)),
                 );
                 outcome.signal = Some(number);
                 Some(outcome)

@@ -1,6 +1,7 @@
 //! Computes the paths that no command may write, for the sandbox: protected paths, the run's own files, and paths that
 //! rules deny or suspend for writing. Called for every name of a tree, so the common case costs a few table look-ups
-//! and one glob set, and no allocation.
+//! and one glob set, and no allocation. Only `is_ruled` and `why` cost more: they are asked about single paths, and
+//! `is_ruled` asks every rule.
 
 use super::bounds::TEST_HOOK;
 use super::changes::{Author, ChangeRuling, rule_change};

@@ -237,13 +237,11 @@ fn denied_by_rule(
         exec.interpreters.iter().find_map(|interpreter| {
             let Interpreter { path, real, argv } = interpreter.clone();
             let exec = Exec {
-                caller: exec.caller.clone(),
                 path,
                 real,
                 argv,
-                cwd: exec.cwd.clone(),
                 interpreters: Vec::new(),
-                is_unread: false,
+                ..exec.clone()
             };
             denied(&exec, &identities(setting, &exec))
         })

@@ -8,7 +8,7 @@ use super::model::{
 };
 use super::shell::parse_prefix;
 use super::text_values::{string, strings};
-use crate::base::call::ToolKind;
+use crate::base::call::{ToolKind, ToolSpec};
 use crate::diag::diagnostic::{any_error, list};
 use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{
@@ -293,8 +293,8 @@ fn with(node: &YamlNode, problems: &mut Problems) -> Vec<(String, ValuePattern)>
     list
 }
 
-/// Gives arguments in `with` their current names, and reports those that none of the tools has, if all of them are
-/// built in: such a rule would never match.
+/// Gives arguments in `with` their current names, if all tools are built in. Reports those that none of the tools has,
+/// and those that have different names in them: such a rule would never match, or not for every tool that it names.
 fn known_arguments(
     node: &YamlNode,
     tools: &[ToolPattern],
@@ -305,28 +305,48 @@ fn known_arguments(
         ToolPattern::Name(name) => builtin_spec(name),
         _ => None,
     };
-    let (Shape::Map(entries), Some(specs)) = (&node.shape, tools.iter().map(spec).collect::<Option<Vec<_>>>()) else {
+    let specs: Option<Vec<_>> = tools.iter().map(spec).collect();
+    let (Shape::Map(entries), Some(specs)) = (&node.shape, specs.filter(|specs| !specs.is_empty())) else {
         return;
     };
-    let known: Vec<&str> = specs.iter().copied().flat_map(args::names).collect();
     for entry in entries {
         let name = entry.key.as_str();
-        if specs.is_empty() || known.contains(&name) {
-            continue;
-        }
-        let mut newer: Vec<&str> = specs.iter().filter_map(|spec| args::newer_name(spec, name)).collect();
-        newer.dedup();
-        if let [newer] = newer.as_slice() {
-            for (older, _) in with.iter_mut().filter(|(older, _)| older == name) {
-                (*newer).clone_into(older);
-            }
-        }
-        if newer.is_empty() {
+        let has = |spec: &ToolSpec| args::names(spec).any(|known| known == name);
+        let meant: Vec<(&str, &str)> = specs
+            .iter()
+            .copied()
+            .filter_map(|spec| {
+                let current = if has(spec) {
+                    Some(name)
+                } else {
+                    args::newer_name(spec, name)
+                };
+                current.map(|current| (current, spec.name.as_str()))
+            })
+            .collect();
+        let Some((current, _)) = meant.first() else {
             let of: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
             let message = format!("`{name}` is no argument of {}", list(&of));
-            let help = did_you_mean(name, known.iter().copied());
+            let help = did_you_mean(name, specs.iter().copied().flat_map(args::names));
             let problem = Diagnostic::error("unknown-argument", entry.key_span, message);
             problems.push(problem.help(help.unwrap_or_else(|| "leave it out: the tool has no arguments".to_owned())));
+            continue;
+        };
+        if meant.iter().any(|(other, _)| other != current) {
+            let of: Vec<String> = meant
+                .iter()
+                .map(|(current, tool)| format!("`{current}` of `{tool}`"))
+                .collect();
+            let message = format!(
+                "`{name}` is not the same argument in all these tools: {}",
+                of.join(", ")
+            );
+            let problem = Diagnostic::error("unknown-argument", entry.key_span, message);
+            problems.push(problem.help("write one rule for the tools of each of these arguments"));
+            continue;
+        }
+        for (older, _) in with.iter_mut().filter(|(older, _)| older == name) {
+            (*current).clone_into(older);
         }
     }
 }

@@ -4,8 +4,8 @@
 use crate::base::quote::{counted, first_names};
 use crate::base::secret::Redactor;
 use crate::batch::bundle::{self, BundleSeal};
+use crate::batch::merge;
 use crate::batch::record::{self, BatchEvent};
-use crate::batch::{merge, plan};
 use crate::cli::args::{DeliverArgs, DeliverTo, LineFormat};
 use crate::cli::environment;
 use crate::cli::inputs;
@@ -153,7 +153,7 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
                 tokio::select! {
                     done = delivery => done?,
                     // What is half done in the local repository comes to its end.
-                    Some(number) = caught.recv(), if !is_local(target) => {
+                    Some(number) = caught.recv(), if !target.is_local() => {
                         ended_by = Some(number);
                         call.cancelled(&asked, number)
                     }
@@ -189,19 +189,14 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         });
     }
     Ok(match ended_by {
-        Some(number) => exit::stronger(code, u8::try_from(128 + number).unwrap_or(exit::ENVIRONMENT)),
+        Some(number) => exit::stronger(code, exit::of_signal(number)),
         None => code,
     })
 }
 
-/// Whether the target is on this machine, so that a delivery waits for no service.
-fn is_local(target: DeliverTarget) -> bool {
-    matches!(target, DeliverTarget::Branch | DeliverTarget::Mbox)
-}
-
 /// Warns of flags that have no effect with this target.
 fn warn_of_unused(args: &DeliverArgs, target: DeliverTarget) {
-    let (no_request, no_remote) = (!target.is_forge(), is_local(target));
+    let (no_request, no_remote) = (!target.is_forge(), target.is_local());
     let flags = [
         ("--max-open", args.max_open.is_some() && no_request),
         ("--label", !args.label.is_empty() && no_request),
@@ -231,16 +226,11 @@ fn not_begun(asked: &Asked, number: i32) -> Delivered {
         job: asked.of_batch.as_ref().map(|run| run.job.name.clone()),
         outcome: Some(DeliverOutcome::Failed),
         fault: DeliverFault::Environment,
-        reason: format!("{} ended the command before this delivery began", signal_name(number)),
+        reason: format!(
+            "{} ended the command before this delivery began",
+            exit::signal_name(number)
+        ),
         ..Delivered::default()
-    }
-}
-
-fn signal_name(number: i32) -> &'static str {
-    match number {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        _ => "SIGTERM",
     }
 }
 
@@ -292,11 +282,8 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
 
 /// The names of the jobs in the plan of a batch directory; `None` where there is no plan.
 fn planned_jobs(dir: &Path) -> Result<Option<HashSet<String>>, Refusal> {
-    if !dir.join(plan::FILE).is_file() {
-        return Ok(None);
-    }
-    let plan = merge::read_plan(dir, &dir.display().to_string())?;
-    Ok(Some(plan.jobs.into_iter().map(|job| job.job).collect()))
+    let plan = merge::plan_of(dir)?;
+    Ok(plan.map(|plan| plan.jobs.into_iter().map(|job| job.job).collect()))
 }
 
 /// The rows of a batch directory. They decide where each patch goes, so they are taken from the record, or else from a
@@ -362,7 +349,7 @@ fn code_of(fault: DeliverFault) -> u8 {
 impl Call<'_> {
     /// The outcome of the run whose delivery a signal ended.
     fn cancelled(&self, asked: &Asked, number: i32) -> Delivered {
-        let name = signal_name(number);
+        let name = exit::signal_name(number);
         Delivered {
             run: self.current.lock().map(|run| run.clone()).unwrap_or_default(),
             reason: format!("{name} ended the command during this delivery; the next one goes on from what is there"),
@@ -561,7 +548,7 @@ impl Call<'_> {
         repository: Option<&Repository>,
         asked: &Asked,
     ) -> Result<(Option<RemoteAddress>, Option<(String, SecretString)>), DeliverStop> {
-        if matches!(self.target, DeliverTarget::Branch | DeliverTarget::Mbox) {
+        if self.target.is_local() {
             if repository.is_none() && self.args.repo.is_some() {
                 return Err(DeliverStop::Environment("--repo is not in a git repository".to_owned()));
             }

@@ -65,7 +65,10 @@ impl StatusRefusal {
             Some(Self { status, body })
         };
         if let Some(error) = error.downcast_ref::<SseError>() {
-            return error.status().and_then(bare);
+            return match error {
+                SseError::Status(status) => bare(*status),
+                SseError::Other(_) => None,
+            };
         }
         match error.downcast_ref::<StreamableHttpError<reqwest::Error>>()? {
             StreamableHttpError::HttpStatus(error) => bare(error.status),

@@ -15,23 +15,15 @@ const EVENT: usize = 32 << 20;
 /// Upper limit for messages in the queue.
 const WAITING: usize = 64;
 
-/// Why a message did not reach the server.
+/// Why the connection was not made, or a message did not reach the server.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct SseError(String);
-
-/// How the text of an error begins that is an HTTP status.
-const REFUSED: &str = "the server answers ";
-
-impl SseError {
-    fn refused(status: reqwest::StatusCode) -> Self {
-        Self(format!("{REFUSED}{}", status.as_u16()))
-    }
-
-    /// The HTTP status that the server refused a message with.
-    pub fn status(&self) -> Option<u16> {
-        self.0.strip_prefix(REFUSED)?.parse().ok()
-    }
+pub enum SseError {
+    /// The server refuses it with this HTTP status.
+    #[error("the server answers {0}")]
+    Status(u16),
+    /// Everything else.
+    #[error("{0}")]
+    Other(String),
 }
 
 /// An open connection, closed when dropped.
@@ -47,15 +39,18 @@ pub struct Sse {
 impl Sse {
     /// Opens the stream and waits for the URL for messages, which must have the same origin.
     pub async fn connect(client: Client, url: &str, headers: HeaderMap) -> Result<Self, SseError> {
-        let url = Url::parse(url).map_err(|error| SseError(format!("bad URL: {error}")))?;
+        let url = Url::parse(url).map_err(|error| SseError::Other(format!("bad URL: {error}")))?;
         let request = client
             .get(url.clone())
             .headers(headers.clone())
             .header(ACCEPT, "text/event-stream");
-        let response = request.send().await.map_err(|error| SseError(innermost(&error)))?;
+        let response = request
+            .send()
+            .await
+            .map_err(|error| SseError::Other(innermost(&error)))?;
         let status = response.status().as_u16();
         if status != 200 {
-            return Err(SseError(format!("the server answers {status}")));
+            return Err(SseError::Status(status));
         }
         let kind = response
             .headers()
@@ -63,7 +58,7 @@ impl Sse {
             .and_then(|kind| kind.to_str().ok())
             .unwrap_or_default();
         if !kind.starts_with("text/event-stream") {
-            return Err(SseError(format!(
+            return Err(SseError::Other(format!(
                 "the server answers with `{kind}`, not with an event stream"
             )));
         }
@@ -124,7 +119,7 @@ impl Stream {
             let frame = self.next().await;
             match frame {
                 None => {
-                    return Err(SseError(
+                    return Err(SseError::Other(
                         "the stream ended before it named the URL for messages".to_owned(),
                     ));
                 }
@@ -134,10 +129,10 @@ impl Stream {
         };
         let post = own
             .join(frame.data.trim())
-            .map_err(|error| SseError(format!("bad URL for messages: {error}")))?;
+            .map_err(|error| SseError::Other(format!("bad URL for messages: {error}")))?;
         match post.origin() == own.origin() {
             true => Ok(post),
-            false => Err(SseError(
+            false => Err(SseError::Other(
                 "the URL for messages has another origin than the server".to_owned(),
             )),
         }
@@ -151,14 +146,17 @@ impl Transport<RoleClient> for Sse {
         &mut self,
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), SseError>> + Send + 'static {
-        let body = serde_json::to_vec(&item).map_err(|error| SseError(error.to_string()));
+        let body = serde_json::to_vec(&item).map_err(|error| SseError::Other(error.to_string()));
         let request = self.client.post(self.post.clone()).headers(self.headers.clone());
         async move {
             let request = request.header(CONTENT_TYPE, "application/json").body(body?);
-            let answer = request.send().await.map_err(|error| SseError(innermost(&error)))?;
+            let answer = request
+                .send()
+                .await
+                .map_err(|error| SseError::Other(innermost(&error)))?;
             match answer.status().is_success() {
                 true => Ok(()),
-                false => Err(SseError::refused(answer.status())),
+                false => Err(SseError::Status(answer.status().as_u16())),
             }
         }
     }
