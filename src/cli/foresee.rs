@@ -4,7 +4,7 @@
 use super::environment;
 use super::programs::{self, AbsentProgram};
 use crate::base::call::ToolKind;
-use crate::diag::{self, Diagnostic, Spanned};
+use crate::diag::{self, Diagnostic, Span, Spanned};
 use crate::policy::rule::is_later;
 use crate::policy::shell;
 use crate::provider::open::check_name;
@@ -26,19 +26,10 @@ pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
         }
     }
     if let Some(root) = workspace {
-        for path in recipe.context.iter().filter(|path| !is_there(root, &path.value)) {
-            let message = format!("{} has no `{}`", root.display(), path.value);
-            // As in a run.
-            let problem = match recipe
-                .required_context
-                .iter()
-                .any(|required| required.span == path.span)
-            {
-                true => Diagnostic::error("no-context-file", path.span, message),
-                false => Diagnostic::warning("no-context-file", path.span, message),
-            };
-            found.push(problem.help("name a file of the workspace"));
-        }
+        found.extend(required_context(recipe, root));
+        let required = |span| recipe.required_context.iter().any(|required| required.span == span);
+        let others = recipe.context.iter().filter(|path| !required(path.span));
+        found.extend(absent_context(others, root, Diagnostic::warning));
     }
     if let Some(root) = workspace {
         for path in recipe.skills.iter().filter(|path| !is_there(root, &path.value)) {
@@ -48,6 +39,23 @@ pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
         }
     }
     found
+}
+
+/// The context files that the workspace lacks and that the recipe requires: a run with this tree does not begin.
+pub fn required_context(recipe: &Recipe, workspace: &Path) -> Vec<Diagnostic> {
+    absent_context(recipe.required_context.iter(), workspace, Diagnostic::error).collect()
+}
+
+/// One problem for each of these context files that the workspace lacks.
+fn absent_context<'a>(
+    paths: impl Iterator<Item = &'a Spanned<String>>,
+    workspace: &Path,
+    problem: impl Fn(&'static str, Span, String) -> Diagnostic,
+) -> impl Iterator<Item = Diagnostic> {
+    paths.filter(|path| !is_there(workspace, &path.value)).map(move |path| {
+        let message = format!("{} has no `{}`", workspace.display(), path.value);
+        problem("no-context-file", path.span, message).help("name a file of the workspace")
+    })
 }
 
 /// The names in `model` that no provider has.

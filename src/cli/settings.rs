@@ -271,6 +271,8 @@ pub struct Typed {
     sketch: bool,
     /// Whether the command line says that the recipe is trusted.
     trusted: bool,
+    /// Whether the run works in the workspace itself, not in a tree that is made later.
+    in_place: bool,
 }
 
 impl Typed {
@@ -279,6 +281,7 @@ impl Typed {
         typed.input = given_input(args)?;
         typed.overrides = overrides(args);
         typed.trusted = args.shared.trusts_recipe();
+        typed.in_place = !args.isolate;
         Ok(typed)
     }
 
@@ -295,6 +298,7 @@ impl Typed {
             overrides: Overrides::default(),
             sketch: false,
             trusted: false,
+            in_place: false,
         })
     }
 
@@ -312,6 +316,7 @@ impl Typed {
             overrides: Overrides::default(),
             sketch: false,
             trusted: false,
+            in_place: false,
         }
     }
 
@@ -378,7 +383,11 @@ pub async fn recipe_plan(
                 Some(_) => Vec::new(),
                 None => foresee::unknown_models(&recipe),
             };
-            let mut unknown = [models, foresee::unknown_tools(&recipe)].concat();
+            let context = match typed.in_place {
+                true => foresee::required_context(&recipe, workspace),
+                false => Vec::new(),
+            };
+            let mut unknown = [models, foresee::unknown_tools(&recipe), context].concat();
             diag::diagnostic::sort(&mut unknown);
             unknown
         }

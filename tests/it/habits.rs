@@ -455,7 +455,12 @@ fn a_check_of_a_recipe_finds_what_a_run_would_meet() {
         "version: 1\nname: q\ncontext: [{ path: MISSING.md, required: true }]\nsteps: [{ id: a, prompt: x }]\n",
     );
     let done = world.call(&["run", &recipe, "-m", &model, "--out", "q"]).exits(3);
-    assert!(done.stderr.contains("MISSING.md"), "{}", done.stderr);
+    let told = "q.yaml:3:19: error[no-context-file]";
+    assert!(
+        done.stderr.contains(told) && done.stderr.contains("MISSING.md"),
+        "{}",
+        done.stderr
+    );
 }
 
 #[test]
