@@ -355,6 +355,7 @@ impl Shadow {
             format: self.format,
             store: &state.store,
             packer: Mutex::new(state.store.packer()),
+            encoders: Mutex::default(),
             index,
             hidden: &self.hidden,
             prefix: &self.prefix,

@@ -5,8 +5,8 @@
 use rustix::buffer::spare_capacity;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RawDir, RawMode, ResolveFlags, Stat, Timespec, Timestamps, XattrFlags,
-    chmodat, fchmod, fstat, futimens, getxattr, listxattr, mkdirat, open, openat, openat2, readlinkat, removexattr,
-    renameat, setxattr, statat, symlinkat, unlinkat,
+    chmodat, fchmod, flistxattr_query, fstat, futimens, getxattr, listxattr, mkdirat, open, openat, openat2,
+    readlinkat, removexattr, renameat, setxattr, statat, symlinkat, unlinkat,
 };
 use rustix::io::{Errno, Result};
 use std::collections::BTreeMap;
@@ -220,7 +220,7 @@ pub(crate) type Attributes = BTreeMap<String, Vec<u8>>;
 const ATTRIBUTE_BYTES: usize = 64 << 10;
 
 /// The extended attributes that a command may change: `user.*` and ACLs. Empty if the file system supports none.
-pub(crate) fn attributes(handle: &OwnedFd) -> Result<Attributes> {
+pub(crate) fn attributes(handle: &impl AsRawFd) -> Result<Attributes> {
     let link = own_link(handle);
     let mut names = Vec::with_capacity(256);
     match through_link(listxattr(link.as_str(), spare_capacity(&mut names))) {
@@ -253,6 +253,14 @@ pub(crate) fn attributes(handle: &OwnedFd) -> Result<Attributes> {
     Ok(found)
 }
 
+/// As [`attributes`], of a file that is open for reading. Most files have none, which takes one call.
+pub(crate) fn attributes_of_open(file: &File) -> Result<Attributes> {
+    match flistxattr_query(file) {
+        Ok(0) | Err(Errno::NOTSUP) => Ok(Attributes::new()),
+        _ => attributes(file),
+    }
+}
+
 /// Restores the given attributes and removes all others.
 pub(crate) fn set_attributes(handle: &OwnedFd, before: &Attributes) -> Result<()> {
     let now = attributes(handle)?;
@@ -271,7 +279,7 @@ fn may_be_changed(name: &str) -> bool {
 }
 
 /// The `/proc/self/fd` link of a handle: it always refers to the handle's file.
-pub(crate) fn own_link(handle: &OwnedFd) -> String {
+pub(crate) fn own_link(handle: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 

@@ -39,8 +39,13 @@ impl WriteGuard {
         for path in self.bring_back() {
             undone.add(&path, self.reason(&path), PathChange::Deleted, true);
         }
+        let mut last = None;
         for (path, node) in &self.before {
-            self.old(path, node, &mut undone);
+            if !self.is_surely_unchanged(path, node, &mut last) {
+                // What is put back may replace the directory.
+                last = None;
+                self.old(path, node, &mut undone);
+            }
         }
         for area in &self.areas {
             match area {
@@ -51,6 +56,23 @@ impl WriteGuard {
         }
         drop(stopped);
         undone.finish()
+    }
+
+    /// Whether the metadata of an entry suffices to know that it is unchanged. `last`: the directory of the entry before,
+    /// which is mostly that of this one.
+    fn is_surely_unchanged(&self, path: &Path, node: &TreeNode, last: &mut Option<(PathBuf, OwnedFd)>) -> bool {
+        let (Some(parent), Some(name), Some(_)) = (path.parent(), path.file_name(), self.exact) else {
+            return false;
+        };
+        if last
+            .as_ref()
+            .is_none_or(|(dir, _)| dir.as_os_str() != parent.as_os_str())
+        {
+            let opened = at::dir(&self.root, parent).ok();
+            *last = opened.map(|handle| (parent.to_path_buf(), handle));
+        }
+        let data = last.as_ref().and_then(|(_, dir)| at::stat(dir, name).ok());
+        data.is_some_and(|data| Print::of(&data).surely_is(&node.print, self.taken, self.exact))
     }
 
     /// Compares an entry that existed before.

@@ -2,6 +2,7 @@
 
 use super::{at, object};
 use rustix::fs::{FileType, Stat};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
@@ -117,18 +118,15 @@ pub(super) struct HeldContents {
 
 impl HeldContents {
     /// Keeps the content of a file of this size. `NotHeld` if it cannot be read or exceeds the limit.
-    pub fn take(&mut self, root: &OwnedFd, path: &Path, size: u64) -> StoredContent {
+    pub fn take(&mut self, file: &File, size: u64) -> StoredContent {
         if self.memory + self.spilled + size > MOST_BYTES {
             self.full = true;
             return StoredContent::NotHeld;
         }
-        let Ok(mut file) = at::file(root, path) else {
-            return StoredContent::NotHeld;
-        };
         if self.memory + size <= IN_MEMORY {
             let mut bytes = Vec::new();
             // Reading one byte more reveals that the file has grown.
-            if (&mut file).take(size + 1).read_to_end(&mut bytes).is_err() || bytes.len() as u64 != size {
+            if file.take(size + 1).read_to_end(&mut bytes).is_err() || bytes.len() as u64 != size {
                 return StoredContent::NotHeld;
             }
             self.memory += size;
@@ -137,7 +135,7 @@ impl HeldContents {
         self.spill(file, size).unwrap_or(StoredContent::NotHeld)
     }
 
-    fn spill(&mut self, from: File, size: u64) -> io::Result<StoredContent> {
+    fn spill(&mut self, from: &File, size: u64) -> io::Result<StoredContent> {
         if self.file.is_none() {
             self.file = Some(tempfile::tempfile()?);
         }
@@ -217,22 +215,43 @@ pub(super) fn copy_range(from: &File, (offset, size): (u64, u64), to: &mut File)
 impl TreeNode {
     /// Records the entry at `path`, including its content if `whole` is set and it is no git object.
     pub fn take(root: &OwnedFd, path: &Path, held: &mut HeldContents, whole: bool) -> rustix::io::Result<Self> {
-        let data = at::stat_below(root, path)?;
+        if path.as_os_str().is_empty() {
+            return Self::take_in(root, OsStr::new("."), path, held, whole);
+        }
+        let (dir, name) = at::parent(root, path)?;
+        Self::take_in(&dir, name, path, held, whole)
+    }
+
+    /// As [`TreeNode::take`], where the directory of the entry is open.
+    pub fn take_in(
+        dir: &OwnedFd,
+        name: &OsStr,
+        path: &Path,
+        held: &mut HeldContents,
+        whole: bool,
+    ) -> rustix::io::Result<Self> {
+        let entry = Path::new(name);
+        let data = at::stat(dir, name)?;
+        let mut open = None;
         let kind = match FileType::from_raw_mode(data.st_mode) {
             FileType::Directory => NodeKind::Dir,
-            FileType::Symlink => {
-                let (dir, name) = at::parent(root, path)?;
-                NodeKind::Link(at::link(&dir, name)?)
+            FileType::Symlink => NodeKind::Link(at::link(dir, name)?),
+            FileType::RegularFile => {
+                if whole && !(is_object(path) && object::is_sealed(path)) {
+                    open = at::file(dir, entry).ok();
+                }
+                let size = u64::try_from(data.st_size).unwrap_or(0);
+                NodeKind::File(match &open {
+                    Some(file) => held.take(file, size),
+                    None => StoredContent::NotHeld,
+                })
             }
-            FileType::RegularFile => NodeKind::File(match whole && !(is_object(path) && object::is_sealed(path)) {
-                true => held.take(root, path, u64::try_from(data.st_size).unwrap_or(0)),
-                false => StoredContent::NotHeld,
-            }),
             _ => NodeKind::Other,
         };
-        let attributes = match kind {
-            NodeKind::File(_) | NodeKind::Dir => at::attributes(&at::handle(root, path)?)?,
-            NodeKind::Link(_) | NodeKind::Other => at::Attributes::new(),
+        let attributes = match (&kind, &open) {
+            (NodeKind::File(_), Some(file)) => at::attributes_of_open(file)?,
+            (NodeKind::File(_) | NodeKind::Dir, _) => at::attributes(&at::handle(dir, entry)?)?,
+            (NodeKind::Link(_) | NodeKind::Other, _) => at::Attributes::new(),
         };
         held.memory += attributes
             .iter()
@@ -244,7 +263,7 @@ impl TreeNode {
             kind,
             print,
             attributes,
-            trailer: trailed.then(|| object::trailer(root, path, print.size)).flatten(),
+            trailer: trailed.then(|| object::trailer(dir, path, print.size)).flatten(),
         })
     }
 

@@ -26,13 +26,14 @@ pub(super) type Trailer = [u8; TRAILER];
 
 /// The end of a file of this size. `None` for a loose object, which needs none, and for a file that is shorter or
 /// cannot be read.
-pub(super) fn trailer(root: &OwnedFd, path: &Path, size: u64) -> Option<Trailer> {
+pub(super) fn trailer(dir: &OwnedFd, path: &Path, size: u64) -> Option<Trailer> {
     if loose_id(path).is_some() {
         return None;
     }
     let offset = size.checked_sub(TRAILER as u64)?;
     let mut end = [0; TRAILER];
-    at::file(root, path).ok()?.read_exact_at(&mut end, offset).ok()?;
+    let file = at::file(dir, Path::new(path.file_name()?)).ok()?;
+    file.read_exact_at(&mut end, offset).ok()?;
     Some(end)
 }
 

@@ -13,6 +13,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -269,6 +270,11 @@ impl WriteGuard {
 
     /// The entries of a directory.
     fn listed(&mut self, dir: &Path) -> Result<Vec<Listed>, Over> {
+        Ok(self.opened(dir)?.map(|(_, listed)| listed).unwrap_or_default())
+    }
+
+    /// A directory and its entries. `None` if only its owner, who is not this user, can list it.
+    fn opened(&mut self, dir: &Path) -> Result<Option<(OwnedFd, Vec<Listed>)>, Over> {
         let cannot = |_| Over {
             code: UNREADABLE,
             path: dir.to_path_buf(),
@@ -278,7 +284,7 @@ impl WriteGuard {
             // either.
             Err(Errno::ACCESS) if !self.is_mine(dir) => {
                 self.unlisted.insert(dir.to_path_buf());
-                return Ok(Vec::new());
+                return Ok(None);
             }
             handle => handle.map_err(cannot)?,
         };
@@ -299,7 +305,7 @@ impl WriteGuard {
         })
         .and(unknown)
         .map_err(cannot)?;
-        Ok(listed)
+        Ok(Some((handle, listed)))
     }
 
     fn is_mine(&self, path: &Path) -> bool {
@@ -309,38 +315,69 @@ impl WriteGuard {
 
     /// Records an entry and everything below it, except what belongs to this program.
     fn record(&mut self, path: &Path, contents: bool) -> Result<(), Over> {
-        let mut waiting = vec![path.to_path_buf()];
+        let mut waiting = Vec::new();
+        self.record_entry(None, path.to_path_buf(), contents, &mut waiting)?;
         while let Some(path) = waiting.pop() {
-            if self.is_own(&path) {
-                continue;
-            }
-            if self.before.len() >= MOST_HELD {
-                return Err(Over::whole("limit:guard_entries"));
-            }
-            let node = match self.node(&path, contents) {
-                Ok(Some(node)) => node,
+            let (dir, listed) = match self.opened(&path) {
+                Ok(Some(opened)) => opened,
                 Ok(None) => continue,
-                Err(_) => {
-                    return Err(Over { code: UNREADABLE, path });
+                // Removed since it was recorded.
+                Err(_) if matches!(at::stat_below(&self.root, &path), Err(Errno::NOENT)) => {
+                    self.before.remove(&path);
+                    continue;
                 }
+                Err(over) => return Err(over),
             };
-            if node.is_sealed_object(&path) {
-                self.objects.keep(&self.root, &path, &node.print);
+            for entry in listed {
+                self.record_entry(Some(&dir), entry.path, contents, &mut waiting)?;
             }
-            if matches!(node.kind, NodeKind::Dir) {
-                self.keep_place(&path);
-                waiting.extend(self.listed(&path)?.into_iter().map(|entry| entry.path));
-            }
-            self.before.insert(path, node);
         }
+        Ok(())
+    }
+
+    /// Records one entry. `dir`: its directory, where that is open: the names of a large tree are not resolved from its
+    /// top each time. If the entry is a directory, it is added to `waiting`.
+    fn record_entry(
+        &mut self,
+        dir: Option<&OwnedFd>,
+        path: PathBuf,
+        contents: bool,
+        waiting: &mut Vec<PathBuf>,
+    ) -> Result<(), Over> {
+        if self.is_own(&path) {
+            return Ok(());
+        }
+        if self.before.len() >= MOST_HELD {
+            return Err(Over::whole("limit:guard_entries"));
+        }
+        let node = match self.node(dir, &path, contents) {
+            Ok(Some(node)) => node,
+            Ok(None) => return Ok(()),
+            Err(_) => {
+                return Err(Over { code: UNREADABLE, path });
+            }
+        };
+        if node.is_sealed_object(&path) {
+            self.objects.keep(&self.root, &path, &node.print);
+        }
+        if matches!(node.kind, NodeKind::Dir) {
+            self.keep_place(&path);
+            waiting.push(path.clone());
+        }
+        self.before.insert(path, node);
         Ok(())
     }
 
     /// The state of an entry; `None` if it was removed in the meantime. What is still there is never left out: afterwards
     /// it would count as new.
-    fn node(&mut self, path: &Path, contents: bool) -> rustix::io::Result<Option<TreeNode>> {
-        for _ in 0..TAKE_TRIES {
-            match TreeNode::take(&self.root, path, &mut self.held, contents) {
+    fn node(&mut self, dir: Option<&OwnedFd>, path: &Path, contents: bool) -> rustix::io::Result<Option<TreeNode>> {
+        for tried in 0..TAKE_TRIES {
+            let taken = match (dir, path.file_name()) {
+                (Some(dir), Some(name)) if tried == 0 => TreeNode::take_in(dir, name, path, &mut self.held, contents),
+                // The directory may have been replaced.
+                _ => TreeNode::take(&self.root, path, &mut self.held, contents),
+            };
+            match taken {
                 Err(Errno::NOENT) => {}
                 taken => return taken.map(Some),
             }

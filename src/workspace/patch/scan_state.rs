@@ -5,7 +5,7 @@ use super::cache::{CachedDir, CachedEntry};
 use super::ignored::{Counting, IgnoreFiles};
 use super::index::GitIndex;
 use super::object::{Digest, Id, ObjectFormat, ObjectKind};
-use super::packer::{Packer, packed};
+use super::packer::{Encoder, Packer};
 use super::store::Store;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -26,6 +26,8 @@ pub(super) struct Scan<'a> {
     pub format: ObjectFormat,
     pub store: &'a Store,
     pub packer: Mutex<Packer>,
+    /// Encoders that no thread uses at the moment.
+    pub encoders: Mutex<Vec<Encoder>>,
     pub index: Option<&'a GitIndex>,
     /// Paths that are never part of a snapshot, relative to the top of the repository.
     pub hidden: &'a [Vec<u8>],
@@ -100,6 +102,10 @@ impl Scan<'_> {
         self.packer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn encoders(&self) -> MutexGuard<'_, Vec<Encoder>> {
+        self.encoders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Stores an object, unless the store has it already, or it is `elsewhere`, that is, in the repository.
     pub fn object(&self, kind: ObjectKind, content: &[u8], elsewhere: Option<Id>) -> Result<Id, String> {
         let mut digest = Digest::of(self.format, kind, content.len() as u64);
@@ -114,7 +120,9 @@ impl Scan<'_> {
         if content.len() as u64 > LARGE {
             self.packer().add(&id, kind, content)?;
         } else {
-            let object = packed(kind, content)?;
+            let mut encoder = self.encoders().pop().unwrap_or_default();
+            let object = encoder.packed(kind, content)?;
+            self.encoders().push(encoder);
             self.packer().append(&id, &object)?;
         }
         Ok(id)

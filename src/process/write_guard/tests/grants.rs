@@ -77,6 +77,22 @@ fn what_is_granted_at_exec_counts_and_the_rest_is_undone() {
     }
 }
 
+/// The entries of a directory are looked at through one handle, which must not be that of a directory that is elsewhere.
+#[test]
+fn a_directory_that_was_replaced_is_compared_where_it_is_now() {
+    for back in [false, true] {
+        let (undone, whole) = granted(SandboxLevel::Landlock, &paths(&[entry("x")], &[]), &[], |dir| {
+            fs::rename(dir.join("sub"), dir.join("moved")).unwrap();
+            fs::create_dir(dir.join("sub")).unwrap();
+            let text = if back { "sub/.npmrc" } else { "other" };
+            fs::write(dir.join("sub/.npmrc"), text).unwrap();
+        });
+        assert!(whole, "{undone:?}");
+        assert!(undone.iter().any(|path| path == "moved"), "{undone:?}");
+        assert!(undone.iter().any(|path| path == "sub/deep"), "{undone:?}");
+    }
+}
+
 #[test]
 fn nothing_granted_looks_at_nothing() {
     let (dir, mut confinement) = tree(&PROTECTED);
