@@ -62,7 +62,7 @@ fn missing(program: &str) -> String {
     }
 }
 
-/// Whether `PATH` has git, outside of trees.
+/// Whether a directory of `PATH` that is not in a tree has git.
 #[must_use]
 pub fn has_git() -> bool {
     own_path::has("git")

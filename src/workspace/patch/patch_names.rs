@@ -94,7 +94,13 @@ impl<'a> Lines<'a> {
 /// Reads the part of a patch that is about one file. `None` if it is about another one, or not as git writes it.
 fn section(lines: &mut Lines<'_>, record: &Record<'_>) -> Option<()> {
     let (old, new) = (quoted(b"a/", record.from), quoted(b"b/", record.to));
-    let begin = [b"diff --git ".as_slice(), &old, b" ", &new].concat();
+    let begin = [
+        b"diff --git ".as_slice(),
+        old.as_slice(),
+        b" ".as_slice(),
+        new.as_slice(),
+    ]
+    .concat();
     if lines.next()? != begin {
         return None;
     }
