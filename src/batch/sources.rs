@@ -4,6 +4,7 @@
 use crate::base::ids::sha256_hex;
 use crate::base::percent;
 use crate::process::own_git::{self, May};
+use crate::process::own_path;
 use crate::process::unsandboxed;
 use crate::workspace::patch::{self, Repository};
 use std::collections::HashMap;
@@ -146,6 +147,7 @@ impl SourceCache {
         let root = dir
             .canonicalize()
             .map_err(|error| format!("{}: {error}", dir.display()))?;
+        own_path::keep_out(&root);
         let repository = patch::repository(&root).ok_or_else(|| {
             format!(
                 "{} is not in a git repository, and jobs run in git worktrees",

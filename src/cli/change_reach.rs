@@ -4,13 +4,9 @@
 use super::environment;
 use crate::batch::sources;
 use crate::policy::secrets_like::secret_like;
+use crate::process::own_path;
 use crate::workspace::patch::{self, Repository};
-use std::collections::VecDeque;
-use std::ffi::OsString;
-use std::path::{Component, Path, PathBuf};
-
-/// Upper limit for links on one path, as in the kernel (path_resolution(7)).
-const LINKS: usize = 40;
+use std::path::{Path, PathBuf};
 
 /// Whether a file does not exist, or is in one of these directories after following all links.
 pub fn ends_in(file: &Path, places: &[PathBuf]) -> bool {
@@ -142,45 +138,9 @@ pub fn reaches(file: &Path, places: &[PathBuf]) -> Option<PathBuf> {
         .find(|at| places.iter().any(|place| at.starts_with(place)))
 }
 
-/// The real path of every link that is followed, and last of the file itself. `None` if the path cannot be resolved.
+/// As [`own_path::way`], of a file that exists.
 fn way(file: &Path) -> Option<Vec<PathBuf>> {
-    let mut left: VecDeque<OsString> = parts(&environment::absolute(file));
-    let mut at = PathBuf::from("/");
-    let mut passed = Vec::new();
-    while let Some(part) = left.pop_front() {
-        if part == ".." {
-            at.pop();
-            continue;
-        }
-        let next = at.join(&part);
-        let found = next.symlink_metadata().ok()?;
-        if !found.file_type().is_symlink() {
-            at = next;
-            continue;
-        }
-        let target = std::fs::read_link(&next).ok()?;
-        passed.push(next);
-        if passed.len() > LINKS {
-            return None;
-        }
-        if target.is_absolute() {
-            at = PathBuf::from("/");
-        }
-        for part in parts(&target).into_iter().rev() {
-            left.push_front(part);
-        }
-    }
-    passed.push(at);
-    Some(passed)
-}
-
-fn parts(path: &Path) -> VecDeque<OsString> {
-    let kept = path.components().filter_map(|part| match part {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some(OsString::from("..")),
-        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
-    });
-    kept.collect()
+    own_path::way(file, true)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub mod github;
 pub mod given_input;
 pub mod grants;
 pub mod inputs;
+pub mod kept_out;
 pub mod limits;
 pub mod manual;
 pub mod origin;

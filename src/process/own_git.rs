@@ -1,7 +1,7 @@
 //! Runs git on data that others may have written, with Landlock and a seccomp filter as far as the kernel supports
 //! them, at every sandbox level: git may only read, or also write below named directories.
 
-use super::own_path::own_path;
+use super::own_path::{self, own_path};
 use super::temporary::{self, Temporary};
 use super::unsandboxed::{GIT_TIME, Printed, neutral_and, not_started, run_git};
 use landlock::{ABI, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr};
@@ -53,7 +53,7 @@ pub async fn git(
     stdin: Option<&[u8]>,
     may: May<'_>,
 ) -> Result<Printed, String> {
-    let mut command = Command::new("git");
+    let mut command = own_path::command("git");
     hold(&mut command, may)?;
     run_git(command.into(), args, dir, &neutral_and(env), stdin, may.leads()).await
 }
@@ -228,7 +228,7 @@ impl Batch {
     /// One sentence, if git cannot be started or restricted.
     pub fn open(objects: &Path, sha256: bool) -> Result<Self, String> {
         let scratch = Scratch::make(sha256)?;
-        let mut command = Command::new("git");
+        let mut command = own_path::command("git");
         hold(&mut command, May::Read)?;
         command
             .args(["cat-file", "--batch"])

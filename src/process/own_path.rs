@@ -1,46 +1,231 @@
-//! Where this program looks for the programs that it starts for itself and outside the sandbox (git and what git starts,
-//! `sh`): the directories of `PATH` in which no command of a run can put a program.
+//! Where this program finds the programs that it starts for itself and outside the sandbox (git and what git starts,
+//! `sh`): in the directories of `PATH` in which neither a command of a run nor the author of a tree can put a program.
 
-use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// A directory that has no files.
+const NOWHERE: &str = "/dev/null";
+/// Upper limit for links on one path, as in the kernel (path_resolution(7)).
+const LINKS: usize = 40;
+/// Upper limit of the programs that [`left_out`] names.
+const MOST_NAMED: usize = 8;
 
 /// Trees whose content commands or other people write, canonical.
 static TREES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// `PATH`, examined when the first program is started: before anything runs that could change what is found.
+static ENTRIES: OnceLock<Vec<Entry>> = OnceLock::new();
 
-/// From now on no program is taken from this tree. Call it before anything runs in the tree.
+/// One directory of `PATH`.
+#[derive(Debug)]
+struct Entry {
+    dir: PathBuf,
+    /// The directory as written, each link that leads to it, and where it is. Whoever can write one of these decides what
+    /// is found.
+    places: Vec<PathBuf>,
+    /// Why no program is taken from it, whatever trees there are.
+    unfit: Option<String>,
+}
+
+/// From now on no program is taken from this tree and from the rest of its repository. Call it before anything runs in
+/// the tree, and before git is asked about it.
 pub fn keep_out(tree: &Path) {
     let tree = settled(tree);
+    let top = tree.ancestors().find(|dir| has_git_entry(dir));
+    let top = top.filter(|top| top.parent().is_some()).map(Path::to_path_buf);
     let mut trees = TREES.lock().unwrap_or_else(PoisonError::into_inner);
-    if !trees.contains(&tree) {
-        trees.push(tree);
+    for tree in top.into_iter().chain([tree]) {
+        if !trees.contains(&tree) {
+            trees.push(tree);
+        }
     }
 }
 
-/// `PATH` without relative directories and without those in a tree of [`keep_out`], whether they exist yet or not.
+/// `PATH` without relative directories, those in a git work tree, and those in a tree of [`keep_out`], whether
+/// they exist yet or not. A home that is a repository, as settings are kept, is no such work tree, and neither is `/`.
 #[must_use]
 pub fn own_path() -> OsString {
-    let trees = TREES.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    kept(&std::env::var_os("PATH").unwrap_or_default(), &trees)
+    let trees = trees();
+    let entries = entries().iter();
+    joined(entries.filter(|entry| entry.refusal(&trees).is_none()))
+}
+
+/// A program that this program starts for itself, from a directory of [`own_path`], which is also its `PATH`.
+#[must_use]
+pub fn command(program: &str) -> Command {
+    // One that is missing is not looked up anywhere else.
+    let file = located(program).unwrap_or_else(|| Path::new(NOWHERE).join(program));
+    let mut command = Command::new(file);
+    command.arg0(program).env("PATH", own_path());
+    command
 }
 
 /// Whether a directory of [`own_path`] has this program.
 #[must_use]
 pub fn has(program: &str) -> bool {
-    std::env::split_paths(&own_path()).any(|dir| {
-        let found = std::fs::metadata(dir.join(program));
-        found.is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0)
+    located(program).is_some()
+}
+
+/// The programs of this name that are on the `PATH` but not taken, and why, for people. `None` if there are none.
+#[must_use]
+pub fn left_out(program: &str) -> Option<String> {
+    let trees = trees();
+    let named = entries().iter().filter_map(|entry| {
+        let why = entry.refusal(&trees)?;
+        let file = entry.dir.join(program);
+        is_program(&file).then(|| format!("{} is not used, because {why}", file.display()))
+    });
+    let named: Vec<String> = named.take(MOST_NAMED).collect();
+    (!named.is_empty()).then(|| named.join("; "))
+}
+
+fn located(program: &str) -> Option<PathBuf> {
+    let trees = trees();
+    let usable = entries().iter().filter(|entry| entry.refusal(&trees).is_none());
+    usable
+        .map(|entry| entry.dir.join(program))
+        .find(|file| is_program(file))
+}
+
+fn is_program(file: &Path) -> bool {
+    file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+fn trees() -> Vec<PathBuf> {
+    TREES.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+fn entries() -> &'static [Entry] {
+    ENTRIES.get_or_init(|| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        examined(&path, home.as_deref())
     })
 }
 
-fn kept(path: &OsString, trees: &[PathBuf]) -> OsString {
-    let is_safe = |dir: &PathBuf| {
-        let real = settled(dir);
-        dir.is_absolute() && !trees.iter().any(|tree| dir.starts_with(tree) || real.starts_with(tree))
-    };
+fn examined(path: &OsStr, home: Option<&Path>) -> Vec<Entry> {
+    let exempt = exempt(home);
+    std::env::split_paths(path).map(|dir| Entry::of(dir, &exempt)).collect()
+}
+
+/// Directories whose `.git` says nothing about what is below them: the home, in which people keep their settings with
+/// git, and `/`.
+fn exempt(home: Option<&Path>) -> Vec<PathBuf> {
+    let home = home.filter(|home| home.is_absolute());
+    let real = home.and_then(|home| home.canonicalize().ok());
+    let mut exempt = vec![PathBuf::from("/")];
+    exempt.extend(home.map(Path::to_path_buf));
+    exempt.extend(real);
+    exempt
+}
+
+impl Entry {
+    fn of(dir: PathBuf, exempt: &[PathBuf]) -> Self {
+        let unfit = |dir: PathBuf, why: String| Self {
+            dir,
+            places: Vec::new(),
+            unfit: Some(why),
+        };
+        if !dir.is_absolute() {
+            let why = format!("`{}` in PATH is not an absolute path", dir.display());
+            return unfit(dir, why);
+        }
+        let Some(mut places) = way(&dir, false) else {
+            let why = format!("where {} leads cannot be determined", dir.display());
+            return unfit(dir, why);
+        };
+        if !places.contains(&dir) {
+            places.push(dir.clone());
+        }
+        let tops = places.iter().flat_map(|place| place.ancestors());
+        let top = tops
+            .filter(|top| !exempt.iter().any(|exempt| exempt == top))
+            .find(|top| has_git_entry(top));
+        let why = top.map(|top| format!("it is in the git work tree {}", top.display()));
+        Self {
+            dir,
+            places,
+            unfit: why,
+        }
+    }
+
+    /// Why no program is taken from it.
+    fn refusal(&self, trees: &[PathBuf]) -> Option<String> {
+        let holds = |tree: &&PathBuf| self.places.iter().any(|place| place.starts_with(tree));
+        self.unfit.clone().or_else(|| {
+            let tree = trees.iter().find(holds)?;
+            Some(format!("it is in the tree {}", tree.display()))
+        })
+    }
+}
+
+fn has_git_entry(dir: &Path) -> bool {
+    // A directory, the file of a linked worktree or a submodule, or a link to either.
+    dir.join(".git").symlink_metadata().is_ok()
+}
+
+fn joined<'a>(entries: impl Iterator<Item = &'a Entry>) -> OsString {
     // No directory contains the separator: they came from such a list.
-    std::env::join_paths(std::env::split_paths(path).filter(is_safe)).unwrap_or_default()
+    let path = std::env::join_paths(entries.map(|entry| &entry.dir)).unwrap_or_default();
+    match path.is_empty() {
+        // An empty `PATH` means the current directory, which may be that of a tree.
+        true => OsString::from(NOWHERE),
+        false => path,
+    }
+}
+
+/// The real path of every link that is followed, and last of the file itself. `None` if the path cannot be resolved;
+/// unless it `must_exist`, a name that does not exist yet is taken for a directory.
+#[must_use]
+pub fn way(path: &Path, must_exist: bool) -> Option<Vec<PathBuf>> {
+    let mut left: VecDeque<OsString> = parts(&std::path::absolute(path).ok()?);
+    let mut at = PathBuf::from("/");
+    let mut passed = Vec::new();
+    while let Some(part) = left.pop_front() {
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(&part);
+        let found = match next.symlink_metadata() {
+            Ok(found) => found,
+            Err(error) if !must_exist && error.kind() == std::io::ErrorKind::NotFound => {
+                at = next;
+                continue;
+            }
+            Err(_) => return None,
+        };
+        if !found.file_type().is_symlink() {
+            at = next;
+            continue;
+        }
+        let target = std::fs::read_link(&next).ok()?;
+        passed.push(next);
+        if passed.len() > LINKS {
+            return None;
+        }
+        if target.is_absolute() {
+            at = PathBuf::from("/");
+        }
+        for part in parts(&target).into_iter().rev() {
+            left.push_front(part);
+        }
+    }
+    passed.push(at);
+    Some(passed)
+}
+
+fn parts(path: &Path) -> VecDeque<OsString> {
+    let kept = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsString::from("..")),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    });
+    kept.collect()
 }
 
 /// The absolute path with links resolved, as far as it exists. For comparisons, and for commands with another current
@@ -67,24 +252,74 @@ pub fn settled(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
+    /// What is left of a `PATH` of these directories.
+    fn kept(path: &[String], home: &Path, trees: &[PathBuf]) -> OsString {
+        let entries = examined(OsStr::new(&path.join(":")), Some(home));
+        joined(entries.iter().filter(|entry| entry.refusal(trees).is_none()))
+    }
+
     #[test]
     fn a_tree_gives_no_programs() {
         let top = tempfile::tempdir().unwrap();
         let top = top.path().canonicalize().unwrap();
         std::fs::create_dir_all(top.join("ws/.venv/bin")).unwrap();
-        std::os::unix::fs::symlink(top.join("ws/.venv"), top.join("active")).unwrap();
+        let link = |target: PathBuf, at: &str| std::os::unix::fs::symlink(target, top.join(at)).unwrap();
+        link(top.join("ws/.venv"), "active");
+        link(top.join("ws/chosen"), "through");
+        std::fs::create_dir_all(top.join("out/bin")).unwrap();
+        link(top.join("out"), "ws/chosen");
         let at = |path: &str| top.join(path).to_string_lossy().into_owned();
         let path = [
             at("ws/.venv/bin"),
             at("ws/node_modules/.bin"),
             at("active/bin"),
             at("active/not/yet"),
+            // The tree decides where it leads.
+            at("through/bin"),
             "relative".to_owned(),
             String::new(),
             at("wsx/bin"),
             "/usr/bin".to_owned(),
         ];
-        let left = kept(&path.join(":").into(), &[top.join("ws")]);
+        let left = kept(&path, Path::new("/"), &[top.join("ws")]);
         assert_eq!(left, OsString::from(format!("{}:/usr/bin", at("wsx/bin"))));
+    }
+
+    #[test]
+    fn a_work_tree_gives_none_whether_it_was_named_or_not() {
+        let top = tempfile::tempdir().unwrap();
+        let top = top.path().canonicalize().unwrap();
+        for dir in [
+            "home/.git",
+            "home/.local/bin",
+            "home/clone/.git",
+            "home/clone/a/bin",
+            "linked/bin",
+            "plain/bin",
+        ] {
+            std::fs::create_dir_all(top.join(dir)).unwrap();
+        }
+        std::fs::write(top.join("linked/.git"), "gitdir: /x\n").unwrap();
+        std::os::unix::fs::symlink(top.join("home/clone/a"), top.join("home/link")).unwrap();
+        let at = |path: &str| top.join(path).to_string_lossy().into_owned();
+        let path = [
+            at("home/clone/a/bin"),
+            at("home/clone/not/yet"),
+            at("home/link/bin"),
+            at("linked/bin"),
+            at("home/.local/bin"),
+            at("plain/bin"),
+        ];
+        let home = top.join("home");
+        let left = format!("{}:{}", at("home/.local/bin"), at("plain/bin"));
+        assert_eq!(kept(&path, &home, &[]), OsString::from(left));
+        // The home itself is the tree that is worked on.
+        assert_eq!(
+            kept(&path, &home, std::slice::from_ref(&home)),
+            OsString::from(at("plain/bin"))
+        );
+        assert_eq!(kept(&path, Path::new("."), &[]), OsString::from(at("plain/bin")));
+        // An empty `PATH` would be the current directory.
+        assert_eq!(kept(&path[..1], &home, &[]), OsString::from(NOWHERE));
     }
 }

@@ -42,16 +42,27 @@ impl From<Output> for Printed {
 /// # Errors
 /// One sentence, if git cannot be started or takes longer than [`GIT_TIME`]; it is killed then.
 pub async fn git(args: &[&str], dir: &Path, env: &[(String, String)], stdin: Option<&[u8]>) -> Result<Printed, String> {
-    let mut command = std::process::Command::new("git");
+    let mut command = own_path::command("git");
     // As in `own_git::hold`.
     command.process_group(0);
     run_git(Command::from(command), args, dir, &neutral_and(env), stdin, true).await
 }
 
-/// What to do when git is missing.
-pub const NO_GIT: &str = "git is not on the PATH: install git";
+/// What to do when git is missing, and which were left out.
+#[must_use]
+pub fn no_git() -> String {
+    missing("git")
+}
 
-/// Whether `PATH` has git.
+fn missing(program: &str) -> String {
+    let text = format!("{program} is not on the PATH: install {program}");
+    match own_path::left_out(program) {
+        Some(left_out) => format!("{text} outside of the trees that you work on ({left_out})"),
+        None => text,
+    }
+}
+
+/// Whether a directory of `PATH` that is not in a tree has git.
 #[must_use]
 pub fn has_git() -> bool {
     own_path::has("git")
@@ -59,9 +70,9 @@ pub fn has_git() -> bool {
 
 /// Why git could not be started, and what to do.
 pub(super) fn not_started(error: &std::io::Error) -> String {
-    match error.kind() == std::io::ErrorKind::NotFound && !has_git() {
-        true => NO_GIT.to_owned(),
-        false => format!("cannot start git: {error}"),
+    match has_git() {
+        true => format!("cannot start git: {error}"),
+        false => no_git(),
     }
 }
 
@@ -183,13 +194,20 @@ impl Drop for OwnGroup {
 /// and when the group of the child is killed. The child is a [`LEADER`] without a terminal.
 ///
 /// Start it on a thread that lives as long as the process, as [`super::supervised::start`].
-pub(super) fn led_git() -> Command {
+///
+/// # Errors
+/// One sentence, if git or `sh` is missing.
+pub(super) fn led_git() -> Result<Command, String> {
+    // The shell could not say which were left out.
+    if let Some(program) = ["git", "sh"].into_iter().find(|program| !own_path::has(program)) {
+        return Err(missing(program));
+    }
     // Only a direct child gets the parent-death signal, but it is git's own children that wait for servers; so a shell that
     // leads the group passes it on.
-    let mut command = Command::new("sh");
+    let mut command = Command::from(own_path::command("sh"));
     command.args(["-c", LEADER, "sh", "git"]);
     tie(&mut command, Signal::TERM, true);
-    command
+    Ok(command)
 }
 
 /// Whether this process has a terminal, on which `ssh` may ask for a passphrase.
@@ -218,14 +236,13 @@ pub async fn git_as_user(args: &[&str], time: Duration, lock: &File) -> Result<P
         "http.lowSpeedLimit=1",
         "http.lowSpeedTime=300",
     ];
-    let mut command = led_git();
+    let mut command = led_git()?;
     for setting in overrides {
         command.args(["-c", setting]);
     }
     let lock = lock.try_clone().map_err(|error| format!("cannot start git: {error}"))?;
     command
         .args(args)
-        .env("PATH", own_path())
         .env("GIT_TERMINAL_PROMPT", "0")
         .env("LC_ALL", "C")
         .env_remove("GIT_DIR")
@@ -258,16 +275,18 @@ pub async fn own_command(text: &str, input: &[u8], time: Duration) -> Result<Pri
 /// # Errors
 /// As [`own_command`].
 pub async fn own_command_in(dir: &Path, text: &str, input: &[u8], time: Duration) -> Result<Printed, String> {
-    let mut child = Command::new("sh")
+    let mut child = Command::from(own_path::command("sh"))
         .args(["-c", text])
-        .env("PATH", own_path())
         .current_dir(dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| format!("cannot start sh: {error}"))?;
+        .map_err(|error| match own_path::has("sh") {
+            true => format!("cannot start sh: {error}"),
+            false => missing("sh"),
+        })?;
     let mut pipe = child.stdin.take();
     let feed = async {
         if let Some(mut pipe) = pipe.take() {

@@ -2,6 +2,7 @@
 //! made by this program, so that no configuration, hook or attribute of a repository takes effect.
 
 use super::own_git::{May, hold};
+use super::own_path;
 use super::unsandboxed::{Printed, has_terminal, led_git, run_git};
 use std::path::Path;
 use tokio::process::Command;
@@ -102,8 +103,8 @@ pub async fn git(
     // it stays in the group of this process: `ssh` may ask there, and Ctrl-C ends all of them.
     let led = matches!(may, Some(May::Reach(_))) && !has_terminal();
     let mut command = match led {
-        true => led_git(),
-        false => Command::new("git"),
+        true => led_git()?,
+        false => Command::from(own_path::command("git")),
     };
     if let Some(may) = may {
         hold(command.as_std_mut(), may)?;

@@ -15,6 +15,7 @@ mod names;
 mod object;
 mod pack;
 mod packer;
+mod patch_names;
 mod paths;
 mod repository;
 mod restore;

@@ -159,3 +159,18 @@ fn a_profile_is_a_table_and_a_line() {
     }
     assert!(count > 100, "{count} profiles");
 }
+
+/// A program that is started by its name is looked up where no tree can put one: `own_path` is the one door.
+#[test]
+fn own_programs_are_started_through_one_door() {
+    let around: Vec<String> = all()
+        .into_iter()
+        .filter(|(name, _)| !is_test(name))
+        .filter(|(_, text)| {
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            code.contains("Command::new(\"")
+        })
+        .map(|(name, _)| name)
+        .collect();
+    assert!(around.is_empty(), "start a program by its name:\n{}", around.join("\n"));
+}

@@ -1,10 +1,10 @@
 //! Programs that this program starts for itself, outside the sandbox: no command of a run puts another one in their place,
 //! and none shows a check another tree than the one that is delivered.
 
-use super::harness::{Done, World, calls, says, script, shell, writes};
+use super::harness::{Done, GIT_IDENTITY, World, calls, git_in, says, script, shell, writes};
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const LEVELS: [&str; 2] = ["full", "landlock"];
 const BIN: &str = env!("CARGO_BIN_EXE_overnight");
@@ -84,14 +84,191 @@ fn the_program_itself_cannot_be_replaced_while_it_runs() {
     }
 }
 
-#[test]
-fn git_is_not_taken_from_the_tree() {
-    let real = std::env::split_paths(&std::env::var_os("PATH").unwrap())
+fn real_git() -> String {
+    std::env::split_paths(&std::env::var_os("PATH").unwrap())
         .map(|dir| dir.join("git"))
         .find(|git| git.is_file())
-        .unwrap();
+        .map(|git| git.to_string_lossy().into_owned())
+        .unwrap()
+}
+
+/// Writes a `git` into this directory.
+fn put_git(dir: &Path, text: &str) {
+    std::fs::create_dir_all(dir).unwrap();
+    let git = dir.join("git");
+    std::fs::write(&git, text).unwrap();
+    std::fs::set_permissions(&git, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// The program in `at`, with this directory first in its `PATH`.
+fn with(world: &World, dir: &Path, at: &Path, args: &[&str]) -> Done {
+    let path = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap());
+    let mut command = world.command(args);
+    command.env("PATH", path).envs(GIT_IDENTITY).current_dir(at);
+    Done::of(command.output().unwrap())
+}
+
+/// A `git` that fails at what the calls of these tests need it for.
+fn failing_git() -> String {
+    let needed = ["--version", "init", "fetch", "commit-tree", "diff-tree"];
+    let needed = needed.map(|word| format!("*' {word} '*")).join("|");
+    format!(
+        "#!/bin/sh\ncase \" $* \" in {needed}) exit 97;; esac\nexec '{}' \"$@\"\n",
+        real_git()
+    )
+}
+
+/// Each place from which git is started, with the same `git` in the tree, where it is not taken, and beside it, where it is.
+#[test]
+fn no_command_takes_git_from_a_tree() {
+    let world = World::repo(&[("sub/a.txt", "one\n")]);
+    let up = world.path().join("up.git").to_string_lossy().into_owned();
+    world.git(&["clone", "-q", "--bare", ".", &up]);
+    let (tree, tools) = (world.ws().join("node_modules/.bin"), world.path().join("tools"));
+    for dir in [&tree, &tools] {
+        put_git(dir, &failing_git());
+    }
+    world.commit("tools of the tree");
+    let policy = "version: 1\nextends: [builtin:edit]\nsandbox: { level: none }\n";
+    world
+        .run(&script(&[writes("b.txt", "b\n"), says("done")]), policy, &["-p", "x"])
+        .exits(0);
+    let recipe = "version: 1\nname: r\nsteps:\n  - { id: a, run: \"true\" }\n";
+    world.beside("r.yaml", recipe);
+    let targets =
+        format!("version: 1\nrecipe: r.yaml\npolicy: policy.yaml\ntargets:\n  - {{ repo: '{up}', ref: main }}\n");
+    let manifest = world.beside("m.yaml", targets);
+    let at = |name: &str| world.path().join(name).to_string_lossy().into_owned();
+    let (ws, sub) = (world.ws(), world.ws().join("sub"));
+    let (named, out, model, policy) = (at("ws"), at("out"), at("script.yaml"), at("policy.yaml"));
+    let model = format!("script:{model}");
+    for (dir, is_taken) in [(&tree, false), (&tools, true)] {
+        let out_of = |name: &str| at(&format!("{name}-{is_taken}"));
+        let (sample, batch, below) = (out_of("sample"), out_of("batch"), out_of("below"));
+        // The top of the repository is above the workspace, where another tree is worked on.
+        let in_sub = [
+            "run",
+            "-p",
+            "x",
+            "--workspace",
+            "sub",
+            "--model",
+            &model,
+            "--policy",
+            &policy,
+            "--out",
+            &below,
+        ];
+        let calls: [(&Path, &[&str]); 7] = [
+            (&ws, &["doctor"]),
+            (&sub, &["doctor"]),
+            (Path::new("/"), &["doctor", "--workspace", &named]),
+            (&ws, &["run", "builtin:triage-issue", "--sample", "--out", &sample]),
+            (&ws, &["batch", &manifest, "--out", &batch]),
+            (&ws, &["deliver", &out, "--to", "branch", "--branch", "x"]),
+            (&ws, &in_sub),
+        ];
+        for (place, args) in calls {
+            let done = with(&world, dir, place, args);
+            assert_eq!(done.code != 0, is_taken, "{args:?}: {} {}", done.stdout, done.stderr);
+        }
+        let patch = std::fs::read_to_string(world.path().join("below-false/changes.patch")).unwrap();
+        assert!(patch.contains("+++ b/sub/b.txt"), "{patch}");
+        let _ = std::fs::remove_file(sub.join("b.txt"));
+    }
+    // Where there is no repository, the tree is the one that is named, or that one is in.
+    let world = World::new();
+    let tree = world.ws().join("bin");
+    put_git(&tree, &failing_git());
+    put_git(&tools, &failing_git());
+    let named = world.ws().to_string_lossy().into_owned();
+    with(&world, &tree, &world.ws(), &["doctor"]).exits(0);
+    with(&world, &tree, Path::new("/"), &["doctor", "--workspace", &named]).exits(0);
+    with(&world, &tools, &world.ws(), &["doctor"]).exits(8);
+}
+
+/// The author of the change answers in git's place what the base branch has.
+#[test]
+fn recipe_and_policy_of_the_base_branch_are_read_with_no_git_of_the_change() {
+    let world = World::repo(&[
+        (
+            "ci/r.yaml",
+            "version: 1\nname: r\nsteps:\n  - { id: a, run: \"true\" }\n",
+        ),
+        ("ci/p.yaml", "version: 1\nextends: [builtin:look]\n"),
+    ]);
+    world.git(&["update-ref", "refs/remotes/origin/main", "HEAD"]);
+    world.git(&["symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main"]);
+    let marker = world.path().join("marker");
+    let recipe = format!(
+        "version: 1\nname: r\nsteps:\n  - {{ id: a, run: \"touch {}\" }}\n",
+        marker.display()
+    );
+    let mut git = "#!/bin/sh\ncase \"$*\" in\n".to_owned();
+    for (name, text) in [
+        ("ci/r.yaml", recipe.as_str()),
+        ("ci/p.yaml", "version: 1\nsandbox: { level: none }\n"),
+    ] {
+        let size = text.len();
+        git.push_str(&format!(
+            "*'cat-file -s'*{name}*) echo {size};;\n*'cat-file blob'*{name}*) printf '%s' '{text}';;\n"
+        ));
+    }
+    git.push_str(&format!("*) exec '{}' \"$@\";;\nesac\n", real_git()));
+    let (tree, tools) = (world.ws().join(".venv/bin"), world.path().join("tools"));
+    for (dir, is_taken) in [(&tree, false), (&tools, true)] {
+        put_git(dir, &git);
+        world.commit("change");
+        let out = world
+            .path()
+            .join(format!("out-{is_taken}"))
+            .to_string_lossy()
+            .into_owned();
+        let args = [
+            "run",
+            "git:origin/main:ci/r.yaml",
+            "--policy",
+            "git:origin/main:ci/p.yaml",
+            "--out",
+            &out,
+        ];
+        with(&world, dir, &world.ws(), &args).exits(0);
+        assert_eq!(marker.exists(), is_taken, "{}", dir.display());
+    }
+}
+
+#[test]
+fn a_git_that_is_left_out_is_named_with_the_reason() {
+    let world = World::repo(&[]);
+    let clone = world.path().join("clone");
+    std::fs::create_dir(&clone).unwrap();
+    git_in(&clone, &["init", "-q"]);
+    let git = format!("#!/bin/sh\nexec '{}' \"$@\"\n", real_git());
+    put_git(&clone.join("bin"), &git);
+    // Nothing is left of this `PATH`, and that must not mean the current directory.
+    put_git(&world.ws(), &git);
+    let path = format!("{}:.", clone.join("bin").display());
+    let done = Done::of(world.command(&["doctor"]).env("PATH", path).output().unwrap()).exits(8);
+    let top = clone.canonicalize().unwrap();
+    let why = format!("because it is in the git work tree {}", top.display());
+    assert!(
+        done.stdout.contains("git is not on the PATH: install git"),
+        "{}",
+        done.stdout
+    );
+    assert!(done.stdout.contains(&why), "{}", done.stdout);
+    assert!(
+        done.stdout.contains("`.` in PATH is not an absolute path"),
+        "{}",
+        done.stdout
+    );
+}
+
+#[test]
+fn git_is_not_taken_from_the_tree() {
+    let real = real_git();
     for level in LEVELS {
-        let (world, marker) = world(&real.to_string_lossy());
+        let (world, marker) = world(&real);
         let bin = world.ws().join("node_modules/.bin");
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
         let world = world.env("PATH", path);

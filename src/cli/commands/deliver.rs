@@ -12,7 +12,7 @@ use crate::cli::inputs;
 use crate::cli::outputs;
 use crate::cli::policy_sources::{self, Policies};
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, out, signals, verify};
+use crate::cli::{exit, kept_out, out, signals, verify};
 use crate::deliver::address::RemoteAddress;
 use crate::deliver::batch::{self, BatchRun};
 use crate::deliver::deliverable::Deliverable;
@@ -529,7 +529,10 @@ impl Call<'_> {
 
     /// The local repository: the given one, else that of the run, else that of the current directory.
     fn repository(&self, of: &Deliverable, asked: &Asked) -> Option<Repository> {
-        let at = |dir: &Path| patch::repository_at(&environment::absolute(dir));
+        let at = |dir: &Path| {
+            kept_out::tree(dir);
+            patch::repository_at(&environment::absolute(dir))
+        };
         if let Some(named) = &self.args.repo {
             return at(named);
         }

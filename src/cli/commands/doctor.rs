@@ -8,6 +8,7 @@ use crate::cli::environment;
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, privileged_event};
 use crate::process::own_git::{self, May};
+use crate::process::own_path;
 use crate::process::{self, unsandboxed};
 use crate::workspace::patch;
 use serde_json::{Value, json};
@@ -115,7 +116,9 @@ async fn git() -> Finding {
     match unsandboxed::git(&["--version"], Path::new("/"), &[], None).await {
         Ok(printed) if printed.ok => {
             let text = String::from_utf8_lossy(&printed.stdout);
-            finding(Sign::Fine, "git", text.trim().to_owned())
+            let left_out = own_path::left_out("git").map(|why| format!("; {why}"));
+            let text = format!("{}{}", text.trim(), left_out.unwrap_or_default());
+            finding(Sign::Fine, "git", text)
         }
         Ok(printed) => finding(Sign::Missing, "git", printed.stderr),
         Err(why) => finding(Sign::Missing, "git", why),

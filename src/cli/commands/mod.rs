@@ -21,7 +21,7 @@ use super::args::{
     StdoutFormat, ToolsCommand,
 };
 use super::refusal::Refusal;
-use super::{exit, manual, out, outputs, variables};
+use super::{exit, kept_out, manual, out, outputs, variables};
 use crate::batch::result::BatchResult;
 use crate::journal::artefacts;
 use serde_json::Value;
@@ -29,6 +29,8 @@ use std::ffi::OsString;
 
 /// Runs a command. Returns the exit code.
 pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
+    // Before anything is read: a recipe or policy of a commit is read with git.
+    kept_out::declare(&command);
     let object = object_of(&command);
     let done = match command {
         Command::Run(args) => return run::run(*args, started).await,

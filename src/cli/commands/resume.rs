@@ -15,7 +15,7 @@ use crate::cli::recipe_requests::{self, Look};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{bootstrap, github, limits, out, signals, variables, verify};
+use crate::cli::{bootstrap, github, kept_out, limits, out, signals, variables, verify};
 use crate::diag::SourceFiles;
 use crate::engine::deps::Interrupt;
 use crate::engine::state::RunState;
@@ -46,6 +46,7 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
     let tree = name.as_ref().ok().and_then(|name| recall(&mut args, name, &here));
     let tree = tree.or_else(|| shared.workspace.clone());
     let tree = tree.unwrap_or_else(|| PathBuf::from("."));
+    kept_out::tree(&tree);
     let _held = match session::hold_outputs(&args.shared, None, &tree) {
         Ok(held) => held,
         Err(refusal) => return session::refused(&refusal, None, "resume", &session::without_copies(&shared)),

@@ -224,7 +224,7 @@ async fn drive(
         return Err(Refusal::Environment(missing));
     }
     if !unsandboxed::has_git() && may_change_files(&session)? {
-        return Err(Refusal::Environment(unsandboxed::NO_GIT.to_owned()));
+        return Err(Refusal::Environment(unsandboxed::no_git()));
     }
     let mut own = bootstrap::private(session.workspace.root())?;
     origin::give(&mut own, &session.beside, &session.plan)?;

@@ -5,6 +5,7 @@
 use super::bound::Bound;
 use super::name_status::stands_for_content;
 use super::object::{Id, ObjectFormat, ObjectKind};
+use super::patch_names;
 use super::store::Store;
 use super::trees::{Leaf, ObjectReader, TreeChange};
 use super::{Shadow, Snapshot};
@@ -61,7 +62,7 @@ impl Shadow {
             return Ok(Delta::default());
         }
         let (from, to) = (self.id(from)?, self.id(to)?);
-        let (mut delta, scratch) = self
+        let (mut delta, changed, scratch) = self
             .beside(move |shadow, state| {
                 let mut objects = shadow.objects(&state.store);
                 let changes = objects.differences(&from, &to)?;
@@ -75,7 +76,7 @@ impl Shadow {
                         Some(made?)
                     }
                 };
-                Ok((delta, scratch))
+                Ok((delta, changes, scratch))
             })
             .await?;
         let Some((scratch, from, to)) = scratch else {
@@ -111,6 +112,7 @@ impl Shadow {
             return Err(format!("git diff-tree: {}", printed.stderr));
         }
         let (raw, patch) = parts(&printed.stdout).ok_or("git diff-tree printed something other than a patch")?;
+        patch_names::check(raw, patch, &changed)?;
         delta.files.splice(0..0, changes(raw, &self.prefix));
         delta.patch = patch.to_vec();
         Ok(delta)
@@ -201,22 +203,29 @@ fn reduced(
 /// The raw records and the patch after them, which an empty field separates.
 fn parts(printed: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut at = 0;
-    let mut renamed = 0_u32;
+    // Paths that follow, which are never empty but may look like counts.
+    let mut paths = 0_u32;
     loop {
         let rest = printed.get(at..)?;
         let end = memchr::memchr(0, rest)?;
         let field = rest.get(..end)?;
-        if field.is_empty() && renamed == 0 {
+        if paths > 0 {
+            paths -= 1;
+        } else if field.is_empty() {
             return Some((printed.get(..at)?, printed.get(at + 1..)?));
+        } else if let Some(record) = field.strip_prefix(b":") {
+            let status = record.rsplit(|byte| *byte == b' ').next()?;
+            paths = if status.starts_with(b"R") { 2 } else { 1 };
+        } else if is_counts_alone(field) {
+            paths = 2;
         }
-        // Counts without a path are followed by two paths; `:` begins a record with one or two paths, which are never
-        // empty.
-        renamed = match field.strip_suffix(b"\t") {
-            Some(counts) if renamed == 0 && counts.contains(&b'\t') => 2,
-            _ => renamed.saturating_sub(1),
-        };
         at += end + 1;
     }
+}
+
+/// Whether this is the counts of a renamed file, whose two paths follow.
+pub(super) fn is_counts_alone(field: &[u8]) -> bool {
+    field.ends_with(b"\t") && memchr::memchr_iter(b'\t', field).count() == 2
 }
 
 /// Parses the output of `-z --raw --numstat`: records `:mode mode id id STATUS\0path\0[path\0]`, then

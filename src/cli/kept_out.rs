@@ -1,0 +1,65 @@
+//! Declares, before a command is carried out, the trees from which no program of our own is taken: those that the command
+//! line names, and the current directory. Starts nothing.
+
+use super::args::{Command, PolicyCommand, RecipeCommand, ToolsCommand};
+use super::{change_reach, environment};
+use crate::process::own_path::{self, settled};
+use std::path::{Path, PathBuf};
+
+/// Directories of programs of the machine.
+const SYSTEM: [&str; 6] = [
+    "/bin",
+    "/sbin",
+    "/usr/bin",
+    "/usr/sbin",
+    "/usr/local/bin",
+    "/usr/local/sbin",
+];
+
+/// Declares the trees of a command line. Trees that a record or a manifest names are declared where it is read.
+pub fn declare(command: &Command) {
+    let by_variable = environment::variable("OVERNIGHT_WORKSPACE").map(PathBuf::from);
+    let trees = [by_variable, change_reach::source()];
+    tree(Path::new("."));
+    named(command).into_iter().for_each(tree);
+    trees.iter().flatten().for_each(|path| tree(path));
+}
+
+/// Declares one tree. Without effect on a directory that has the programs of the machine in it, and on the home unless
+/// it is a repository: being there does not make them a tree that somebody else wrote.
+pub fn tree(path: &Path) {
+    let path = settled(path);
+    let is_system = SYSTEM.iter().any(|dir| Path::new(dir).starts_with(&path));
+    let home = environment::variable("HOME").map(|home| settled(Path::new(&home)));
+    let has_home = home.is_some_and(|home| home.starts_with(&path));
+    let is_repository = path.join(".git").symlink_metadata().is_ok();
+    if !is_system && (is_repository || !has_home) {
+        own_path::keep_out(&path);
+    }
+}
+
+fn named(command: &Command) -> Option<&Path> {
+    match command {
+        Command::Run(args) => args.shared.workspace.as_deref(),
+        Command::Resume(args) => args.shared.workspace.as_deref(),
+        Command::Deliver(args) => args.repo.as_deref(),
+        Command::Report(args) => Some(&args.workspace),
+        Command::Init(args) => Some(&args.dir),
+        Command::Runs(args) => Some(&args.workspace),
+        Command::Doctor(args) => Some(&args.workspace),
+        Command::Policy(PolicyCommand::Test { workspace, .. } | PolicyCommand::Suggest { workspace, .. })
+        | Command::Tools(ToolsCommand::List { workspace, .. }) => Some(workspace),
+        Command::Policy(PolicyCommand::Explain(args)) => Some(&args.workspace),
+        Command::Tools(ToolsCommand::Call(args)) => Some(&args.workspace),
+        Command::Recipe(RecipeCommand::Check { workspace, .. }) => workspace.as_deref(),
+        Command::Policy(PolicyCommand::Check { .. } | PolicyCommand::Import { .. })
+        | Command::Recipe(_)
+        | Command::Batch(_)
+        | Command::Merge(_)
+        | Command::Compare(_)
+        | Command::Completions { .. }
+        | Command::Man(_)
+        | Command::Schema(_)
+        | Command::McpProbe { .. } => None,
+    }
+}
