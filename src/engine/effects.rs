@@ -97,6 +97,13 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondi
     let finished = checks::command(deps, ledger, what).await?;
     // The end of a command that was cut short is not recorded; what it wrote until then is in the patch all the same.
     ledger.state.wrote(Author::TrustedStep);
+    if !finished.undone.is_empty() {
+        // Also of a command that was cut short: a resume must not forget what could not be undone.
+        let code = codes(&finished.undone).first().copied().unwrap_or_default().to_owned();
+        let message = format!("step {}: changed {}", step.id, described(&finished.undone));
+        ledger.record(EventKind::Warned { code, message })?;
+        exec::record_undone(ledger, &ChangedBy::Step(&step.id), &finished.undone)?;
+    }
     stop_if_interrupted(deps)?;
     stop_if_missing(deps, &format!("step {}", step.id), &finished)?;
     let goes_on = *allow_failure || finished.exit.code == Some(0);
@@ -111,10 +118,6 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondi
     if !finished.undone.is_empty() {
         // A step that changed protected paths has failed, even if its exit code is 0.
         exit.code = exit.code.filter(|code| *code != 0).or(Some(126));
-        let code = codes(&finished.undone).first().copied().unwrap_or_default().to_owned();
-        let message = format!("step {}: changed {}", step.id, described(&finished.undone));
-        ledger.record(EventKind::Warned { code, message })?;
-        exec::record_undone(ledger, &ChangedBy::Step(&step.id), &finished.undone)?;
     }
     ledger.record(EventKind::Ran {
         step: step.id.clone(),
@@ -313,8 +316,8 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
                 .note_put_back(&check.name, &changed.paths, changed.patch.as_deref());
             let finished = finished?;
             (put_back, put_back_patch) = (Some(changed.paths), changed.patch);
-            stop_if_interrupted(deps)?;
             exec::record_undone(ledger, &ChangedBy::Check(&step.id), &finished.undone)?;
+            stop_if_interrupted(deps)?;
             stop_if_missing(deps, &format!("check {}", check.name), &finished)?;
             let made = CheckResult {
                 of_answer,

@@ -207,7 +207,7 @@ fn standing(job: &JobState) -> Vec<String> {
 /// The result of a call with what the command did that it started in the background and that has ended since: for a call
 /// outside a run, which has no record besides its result.
 pub fn with_end(output: ToolOutput, ended: EndedJob) -> ToolOutput {
-    let denied = ended.judged.execs.iter().rev();
+    let mut denied = ended.judged.execs.iter().rev();
     let denied = denied.find_map(|exec| Some((exec.clone(), exec.denied.clone()?)));
     let denied = denied.map(|denied| denial::failure(&denied, &ended.judged.execs, ended.judged.omitted));
     let failure = match undone_failure(&ended.undone) {

@@ -178,7 +178,8 @@ async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolErro
     if context.writes != Writes::Nothing || !finished.granted.is_empty() {
         context.workspace.note_command(false);
     }
-    if context.cancel.is_cancelled() {
+    // Changes that it had no right to make are recorded also if it was cut short.
+    if context.cancel.is_cancelled() && finished.undone.is_empty() {
         return Err(cancelled());
     }
     let judged = JudgedPrograms::of(&finished.execs, finished.execs_omitted, finished.denied.as_ref());
