@@ -126,7 +126,7 @@ pub enum EventKind {
         /// Milliseconds.
         took_ms: u64,
     },
-    /// Programs of a call that were judged at their exec.
+    /// Programs of a call that were judged at their exec. For a command in the background, recorded once it has ended.
     Executed {
         call: CallId,
         /// The programs, in order.
@@ -135,14 +135,18 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "is_zero")]
         omitted: u64,
     },
-    /// Changes that a command made without a grant and that were undone when it had ended.
+    /// Changes that a command or an MCP server made without a grant and that were undone when it had ended.
     Undone {
-        /// The call that ran the command; null for a command of the recipe's author.
+        /// The call that ran the command, or started it in the background; null for a command of the recipe's author and
+        /// for an MCP server.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<CallId>,
         /// The step that ran the command, if no call did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         step: Option<StepId>,
+        /// The MCP server that made the changes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        server: Option<String>,
         /// Whether the command was a check of the step.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         check: bool,

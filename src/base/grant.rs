@@ -329,6 +329,22 @@ pub struct JudgedPrograms {
     pub omitted: u64,
 }
 
+impl JudgedPrograms {
+    /// The programs of a command that has ended, including the denied one.
+    pub fn of(execs: &[JudgedExec], omitted: u64, denied: Option<&(JudgedExec, ExecDenial)>) -> Self {
+        let mut execs = execs.to_vec();
+        if let Some((exec, denial)) = denied
+            && execs.iter().all(|exec| exec.denied.is_none())
+        {
+            execs.push(JudgedExec {
+                denied: Some(denial.clone()),
+                ..exec.clone()
+            });
+        }
+        Self { execs, omitted }
+    }
+}
+
 /// An exec that was judged, for the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -3,7 +3,7 @@
 use super::changes;
 use super::checks::{self, AuthorCommand};
 use super::deps::Deps;
-use super::exec;
+use super::exec::{self, ChangedBy};
 use super::ledger::Ledger;
 use super::next;
 use super::preconditions::Preconditions;
@@ -97,6 +97,13 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondi
     let finished = checks::command(deps, ledger, what).await?;
     // The end of a command that was cut short is not recorded; what it wrote until then is in the patch all the same.
     ledger.state.wrote(Author::TrustedStep);
+    if !finished.undone.is_empty() {
+        // Also of a command that was cut short: a resume must not forget what could not be undone.
+        let code = codes(&finished.undone).first().copied().unwrap_or_default().to_owned();
+        let message = format!("step {}: changed {}", step.id, described(&finished.undone));
+        ledger.record(EventKind::Warned { code, message })?;
+        exec::record_undone(ledger, &ChangedBy::Step(&step.id), &finished.undone)?;
+    }
     stop_if_interrupted(deps)?;
     stop_if_missing(deps, &format!("step {}", step.id), &finished)?;
     let goes_on = *allow_failure || finished.exit.code == Some(0);
@@ -111,10 +118,6 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondi
     if !finished.undone.is_empty() {
         // A step that changed protected paths has failed, even if its exit code is 0.
         exit.code = exit.code.filter(|code| *code != 0).or(Some(126));
-        let code = codes(&finished.undone).first().copied().unwrap_or_default().to_owned();
-        let message = format!("step {}: changed {}", step.id, described(&finished.undone));
-        ledger.record(EventKind::Warned { code, message })?;
-        exec::record_undone(ledger, (None, Some(&step.id), false), &finished.undone)?;
     }
     ledger.record(EventKind::Ran {
         step: step.id.clone(),
@@ -244,16 +247,21 @@ fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), RunError>
     })?)
 }
 
-/// Performs the check with this index. Background commands that may write the workspace are ended before: one could show
-/// a check another tree than the one that was measured. If there were any, the tree is measured again instead, and the
-/// check is made next. What the check itself changes is put back when it has ended.
-pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, index: usize) -> Result<(), RunError> {
-    let step = step(deps, ledger.state.step)?;
-    let Some(check) = step.checks.get(index) else {
-        return Err(RunError::Environment(format!("step {} has no check {index}", step.id)));
-    };
+/// Measures the tree. Before checks, and at the end of the last step, background commands that may write the workspace are
+/// ended first, so that it does not depend on the moment what is put back by whom and how it is ruled.
+pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions) -> Result<(), RunError> {
+    if next::ends_writers(&ledger.state, &deps.plan) {
+        end_writers(deps, ledger).await?;
+    }
+    changes::measure(deps, ledger, ground).await
+}
+
+/// Ends the background commands that may write the workspace, and records what they did. Returns whether one was running,
+/// or has ended since it was last looked: then the tree must be measured again.
+async fn end_writers(deps: &Deps, ledger: &mut Ledger) -> Result<bool, RunError> {
     let ended = deps.scope.jobs.kill_writing().await;
-    if !ended.is_empty() {
+    let has_checks = step(deps, ledger.state.step).is_ok_and(|step| !step.checks.is_empty());
+    if !ended.is_empty() && has_checks {
         let names: Vec<String> = ended.iter().map(|number| format!("job{number}")).collect();
         ledger.record(EventKind::Warned {
             code: "jobs".to_owned(),
@@ -262,6 +270,20 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
                 names.join(", ")
             ),
         })?;
+    }
+    let wrote = exec::record_ended_jobs(deps, ledger)?;
+    Ok(wrote || !ended.is_empty())
+}
+
+/// Performs the check with this index. Background commands that may write the workspace are ended before: one could show
+/// a check another tree than the one that was measured. If there were any, the tree is measured again instead, and the
+/// check is made next. What the check itself changes is put back when it has ended.
+pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, index: usize) -> Result<(), RunError> {
+    let step = step(deps, ledger.state.step)?;
+    let Some(check) = step.checks.get(index) else {
+        return Err(RunError::Environment(format!("step {} has no check {index}", step.id)));
+    };
+    if end_writers(deps, ledger).await? {
         return changes::measure(deps, ledger, ground).await;
     }
     let (mut put_back, mut put_back_patch) = (None, None);
@@ -294,8 +316,8 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions,
                 .note_put_back(&check.name, &changed.paths, changed.patch.as_deref());
             let finished = finished?;
             (put_back, put_back_patch) = (Some(changed.paths), changed.patch);
+            exec::record_undone(ledger, &ChangedBy::Check(&step.id), &finished.undone)?;
             stop_if_interrupted(deps)?;
-            exec::record_undone(ledger, (None, Some(&step.id), true), &finished.undone)?;
             stop_if_missing(deps, &format!("check {}", check.name), &finished)?;
             let made = CheckResult {
                 of_answer,
@@ -349,7 +371,7 @@ pub fn interrupted(ledger: &mut Ledger, call: CallId) -> Result<(), RunError> {
     })?)
 }
 
-/// Records the notices that tools made in addition to their results.
+/// Records the notices that tools made in addition to their results, and what MCP servers changed without a grant.
 pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
     for notice in deps.scope.notices.take() {
         ledger.record(EventKind::Warned {
@@ -357,10 +379,13 @@ pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
             message: notice.message,
         })?;
     }
+    for (server, undone) in deps.scope.notices.take_undone() {
+        exec::record_undone(ledger, &ChangedBy::Server(&server), &undone)?;
+    }
     Ok(())
 }
 
-/// Ends the run: kills its background commands and measures its changes one last time.
+/// Ends the run: kills its background commands, records what they did, and measures its changes one last time.
 pub async fn finish(
     deps: &Deps,
     ledger: &mut Ledger,
@@ -369,6 +394,7 @@ pub async fn finish(
 ) -> Result<(), JournalError> {
     deps.scope.jobs.kill_all().await;
     deps.scope.servers.close().await;
+    exec::record_ended_jobs(deps, ledger)?;
     notice(deps, ledger)?;
     let mut outcome = outcome;
     // A background command may have written since the last measurement, even if it has already ended.
@@ -399,7 +425,9 @@ pub async fn finish(
     if outcome.verdict.is_success() && !ledger.state.stale() {
         outcome = verdict::outcome(&ledger.state, &deps.plan);
     }
-    if let Some(refused) = verdict::refused_end(&ledger.state) {
+    // What ended only now may have been denied, too.
+    let denied = verdict::denied_end(&ledger.state, &deps.plan);
+    if let Some(refused) = verdict::refused_end(&ledger.state).or(denied) {
         outcome = outcome.and(refused);
     }
     changes::warn_left_out_of_patch(deps, ledger, &mut outcome).await?;

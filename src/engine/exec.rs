@@ -6,10 +6,11 @@ use super::ledger::Ledger;
 use super::run_error::RunError;
 use crate::base::call::{ToolOrigin, ToolOutput};
 use crate::base::event::{Decided, EventKind};
-use crate::base::grant::{ExecJudge, Undone, Writes};
+use crate::base::grant::{ExecJudge, JudgedPrograms, Undone, Writes};
 use crate::base::ids::{CallId, StepId};
 use crate::base::ruling::PolicyInput;
-use crate::policy::WishedLevel;
+use crate::journal::JournalError;
+use crate::policy::{Author, WishedLevel};
 use std::sync::Arc;
 
 /// The limits of a command while it runs.
@@ -55,25 +56,55 @@ const MOST_UNDONE: usize = 1_000;
 
 /// Records the programs of a call that were judged, and the changes of its command that were not granted.
 pub fn record(ledger: &mut Ledger, call: &CallId, output: &ToolOutput) -> Result<(), RunError> {
-    let judged = &output.judged;
-    if !judged.execs.is_empty() || judged.omitted > 0 {
-        ledger.record(EventKind::Executed {
-            call: call.clone(),
-            execs: judged.execs.clone(),
-            omitted: judged.omitted,
-        })?;
-    }
-    record_undone(ledger, (Some(call), None, false), &output.undone)
+    record_executed(ledger, call, &output.judged)?;
+    Ok(record_undone(ledger, &ChangedBy::Call(call), &output.undone)?)
 }
 
-/// Records changes that were not granted, made by a call's command or by a command of the step, which may be a check.
-/// Changes that could not be undone come first, then those that a deny rule forbids, so that the limit does not cut
-/// them.
-pub fn record_undone(
-    ledger: &mut Ledger,
-    (call, step, check): (Option<&CallId>, Option<&StepId>, bool),
-    undone: &[Undone],
-) -> Result<(), RunError> {
+/// Records under their calls what the background commands did that have ended since the last time: as for a command that
+/// was waited for. What the model reads of them is no record. Returns whether one of them could write the workspace; then
+/// the tree must be measured again.
+pub fn record_ended_jobs(deps: &Deps, ledger: &mut Ledger) -> Result<bool, JournalError> {
+    let mut wrote = false;
+    for job in deps.scope.jobs.take_ended() {
+        record_executed(ledger, &job.call, &job.judged)?;
+        record_undone(ledger, &ChangedBy::Call(&job.call), &job.undone)?;
+        if job.writes {
+            wrote = true;
+            let approved = ledger.state.calls.get(&job.call).is_some_and(|record| record.approved);
+            ledger
+                .state
+                .wrote(if approved { Author::Approved } else { Author::Call });
+        }
+    }
+    Ok(wrote)
+}
+
+fn record_executed(ledger: &mut Ledger, call: &CallId, judged: &JudgedPrograms) -> Result<(), JournalError> {
+    if judged.execs.is_empty() && judged.omitted == 0 {
+        return Ok(());
+    }
+    ledger.record(EventKind::Executed {
+        call: call.clone(),
+        execs: judged.execs.clone(),
+        omitted: judged.omitted,
+    })
+}
+
+/// Who made changes that were not granted.
+pub enum ChangedBy<'a> {
+    /// The command of a call.
+    Call(&'a CallId),
+    /// The command of a `run` step.
+    Step(&'a StepId),
+    /// The command of a check of this step.
+    Check(&'a StepId),
+    /// An MCP server.
+    Server(&'a str),
+}
+
+/// Records changes that were not granted. Changes that could not be undone come first, then those that a deny rule
+/// forbids, so that the limit does not cut them.
+pub fn record_undone(ledger: &mut Ledger, by: &ChangedBy<'_>, undone: &[Undone]) -> Result<(), JournalError> {
     if undone.is_empty() {
         return Ok(());
     }
@@ -81,11 +112,19 @@ pub fn record_undone(
     undone.sort_by_key(|one| (one.restored, one.code != "deny_rule"));
     let omitted = undone.len().saturating_sub(MOST_UNDONE) as u64;
     undone.truncate(MOST_UNDONE);
-    Ok(ledger.record(EventKind::Undone {
-        call: call.cloned(),
-        step: step.cloned(),
+    let (mut call, mut step, mut server, mut check) = (None, None, None, false);
+    match by {
+        ChangedBy::Call(id) => call = Some((*id).clone()),
+        ChangedBy::Step(id) => step = Some((*id).clone()),
+        ChangedBy::Check(id) => (step, check) = (Some((*id).clone()), true),
+        ChangedBy::Server(name) => server = Some((*name).to_owned()),
+    }
+    ledger.record(EventKind::Undone {
+        call,
+        step,
+        server,
         check,
         undone,
         omitted,
-    })?)
+    })
 }

@@ -186,6 +186,24 @@ fn check(state: &RunState, step: &PlanStep, index: usize) -> Next {
     if look { Next::Measure } else { Next::Check(index) }
 }
 
+/// Whether background commands that may write are ended before the tree is measured now: checks come next, or the run's
+/// last step has ended.
+pub fn ends_writers(state: &RunState, plan: &Plan) -> bool {
+    let Some(step) = plan.steps.get(state.step) else {
+        return true;
+    };
+    let has_more = state.progress.checks.len() < step.checks.len();
+    match state.phase {
+        Phase::Opened => {
+            let is_red = state.progress.checks.iter().any(|check| !check.passed);
+            matches!(step.work, StepWork::Prompt { .. }) && step.skip_if_green && has_more && !is_red
+        }
+        Phase::Answered => !asks_back(state, plan, step) && (has_more || state.step + 1 == plan.steps.len()),
+        Phase::Ran => has_more || state.step + 1 == plan.steps.len(),
+        _ => false,
+    }
+}
+
 fn ask(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
     if let Some(next) = stuck(state, plan, step) {
         return next;
@@ -306,7 +324,7 @@ fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
         }
         Some(StopReason::End | StopReason::Calls) | None => {}
     }
-    if must_change(state, plan, step) && !state.progress.nudged && is_question(&state.answer) {
+    if asks_back(state, plan, step) {
         if state.touched {
             return Next::Measure;
         }
@@ -336,6 +354,11 @@ fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
         }
     }
     checked(state, step)
+}
+
+/// Whether the answer is a question of a model that must change files, and that was not told yet that nobody answers.
+fn asks_back(state: &RunState, plan: &Plan, step: &PlanStep) -> bool {
+    must_change(state, plan, step) && !state.progress.nudged && is_question(&state.answer)
 }
 
 /// What follows a reply that is no answer: a call written as text, or an empty reply. The model is warned once. If it

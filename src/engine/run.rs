@@ -3,6 +3,7 @@
 use super::changes;
 use super::deps::Deps;
 use super::effects;
+use super::exec;
 use super::ledger::Ledger;
 use super::model_request::RequestContext;
 use super::next::{Next, next};
@@ -22,6 +23,9 @@ pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Preconditions) ->
         secret: BTreeSet::new(),
     };
     loop {
+        if ledger.state.outcome.is_none() {
+            exec::record_ended_jobs(deps, ledger)?;
+        }
         let step = next(&ledger.state, &deps.plan);
         if let Next::Done(outcome) = step {
             return Ok(outcome);
@@ -80,7 +84,7 @@ impl Turn {
             Next::Interrupted(call) => effects::interrupted(ledger, call),
             Next::Check(index) => effects::check(deps, ledger, ground, index).await,
             Next::Judge => effects::judge(deps, ledger),
-            Next::Measure => changes::measure(deps, ledger, ground).await,
+            Next::Measure => effects::measure(deps, ledger, ground).await,
             Next::PutBack => changes::put_back(deps, ledger).await,
             Next::StepDone(result) => {
                 let step = ledger.state.step_id(&deps.plan);

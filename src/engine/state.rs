@@ -172,8 +172,9 @@ pub struct RunState {
     pub author: Option<Author>,
     /// Paths whose changes could not be put back.
     pub not_put_back: Vec<String>,
-    /// Changes of the author's own commands that end the run: denied ones, and those that could not be undone.
-    pub refused_commands: Vec<(StepId, Undone)>,
+    /// Changes of the author's own commands and of MCP servers that end the run, each with the one who made it: denied
+    /// ones, and those that could not be undone.
+    pub refused_commands: Vec<(String, Undone)>,
     /// Whether checks ran since the last measurement that may have left changes in the tree, as those of earlier versions
     /// did; changes made meanwhile are attributed to them.
     pub littered: bool,
@@ -281,7 +282,19 @@ impl RunState {
                 check,
                 undone,
                 ..
-            } => self.undone(step, *check, undone),
+            } => self.undone_of_step(step, *check, undone),
+            EventKind::Undone {
+                call: None,
+                step: None,
+                server: Some(server),
+                undone,
+                ..
+            } => self.undone_of_server(server, undone),
+            EventKind::Undone {
+                call: Some(call),
+                undone,
+                ..
+            } => self.undone_of_call(call, undone),
             EventKind::RunFinished { outcome, .. } => self.outcome = Some(outcome.clone()),
             EventKind::Resumed { .. } => self.outcome = None,
             EventKind::Equipped(equipped) => {
@@ -292,9 +305,7 @@ impl RunState {
                 self.prompts.extend(equipped.prompts.iter().cloned());
             }
             EventKind::Executed { call, execs, .. } => {
-                if let Some(record) = self.calls.get_mut(call) {
-                    record.exec_denied = execs.iter().rev().find_map(|exec| exec.denied.clone());
-                }
+                self.executed(call, execs.iter().rev().find_map(|exec| exec.denied.as_ref()));
             }
             EventKind::Warned { code, .. } => {
                 self.warned.insert(code.clone());

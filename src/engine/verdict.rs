@@ -36,7 +36,7 @@ pub fn refused_end(state: &RunState) -> Option<RunOutcome> {
         );
         return Some(RunOutcome::new(Verdict::Denied, "not_put_back", message));
     }
-    if let Some((step, _)) = state.refused_commands.first() {
+    if let Some((who, _)) = state.refused_commands.first() {
         let undone: Vec<Undone> = state
             .refused_commands
             .iter()
@@ -46,7 +46,7 @@ pub fn refused_end(state: &RunState) -> Option<RunOutcome> {
             Some(first) if first.restored => first.code.clone(),
             _ => "not_put_back".to_owned(),
         };
-        let message = format!("step {step} changed what the policy denies: {}", described(&undone));
+        let message = format!("{who} changed what the policy denies: {}", described(&undone));
         return Some(RunOutcome::new(Verdict::Denied, reason, message));
     }
     let denied = || {
@@ -198,6 +198,7 @@ mod tests {
         state.apply(&EventKind::Undone {
             call: call.map(|_| CallId::nth(1)),
             step: call.is_none().then(|| "build".into()),
+            server: None,
             check,
             undone: vec![undone],
             omitted: 0,
@@ -235,6 +236,29 @@ mod tests {
             end(Some("c1"), false, undone("deny_rule", true)),
             None,
             "the call was denied"
+        );
+    }
+
+    #[test]
+    fn what_a_server_changed_ends_the_run_only_if_it_could_not_be_undone() {
+        let end = |restored| {
+            let mut state = RunState::default();
+            state.apply(&EventKind::Undone {
+                call: None,
+                step: None,
+                server: Some("docs".to_owned()),
+                check: false,
+                undone: vec![undone("deny_rule", restored)],
+                omitted: 0,
+            });
+            refused_end(&state).map(|outcome| (outcome.reason, outcome.message))
+        };
+        assert_eq!(end(true), None);
+        let (reason, message) = end(false).unwrap();
+        assert_eq!(reason, "not_put_back");
+        assert!(
+            message.starts_with("MCP server docs changed what the policy denies: tests/a.py"),
+            "{message}"
         );
     }
 }

@@ -1,10 +1,12 @@
 //! The background commands of a run.
 
-use super::spawn::run;
+use super::spawn::run_telling;
 use super::spawn_error::SpawnError;
+use super::write_guard::FoundOnDrop;
 use super::{Confinement, Frozen, Spawn};
 use crate::base::call::ExitInfo;
-use crate::base::grant::{ExecDenial, JudgedExec, Undone, Writes};
+use crate::base::grant::{ExecDenial, JudgedExec, JudgedPrograms, Undone, Writes};
+use crate::base::ids::CallId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -37,12 +39,18 @@ impl Drop for CancelOnDrop {
 }
 
 struct Job {
+    /// The call that started it.
+    call: CallId,
     command: String,
     /// Whether it may write the workspace.
     writes: bool,
     /// Cancelled when it must end.
     cancel: CancellationToken,
     shared: Arc<Mutex<Shared>>,
+    /// What its guard found if it did not come to its end.
+    unfinished: FoundOnDrop,
+    /// Whether its end was handed out.
+    taken: bool,
     task: Option<JoinHandle<()>>,
 }
 
@@ -52,6 +60,21 @@ struct Shared {
     /// Bytes of output that came before those in `output`.
     dropped: u64,
     end: Option<JobEnd>,
+    /// Cancelled when it has ended.
+    ended: CancellationToken,
+}
+
+/// What a job did that the record must show, handed out once when it has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedJob {
+    /// The call that started it.
+    pub call: CallId,
+    /// Whether it could write the workspace.
+    pub writes: bool,
+    /// Programs that were judged at their exec, including the denied one.
+    pub judged: JudgedPrograms,
+    /// Changes without a grant.
+    pub undone: Vec<Undone>,
 }
 
 /// How a job ended.
@@ -93,13 +116,13 @@ impl JobState {
 }
 
 impl Jobs {
-    /// Starts a command, and returns its state after `delay`, or earlier if it ends. `spawn.on_output`, `spawn.keep`,
-    /// `spawn.shown` and `spawn.cancel` are not used: a job outlives the call that started it.
+    /// Starts the command of a call, and returns its state after `delay`, or earlier if it ends. `spawn.on_output`,
+    /// `spawn.keep`, `spawn.shown` and `spawn.cancel` are not used: a job outlives the call that started it.
     ///
     /// Errors if 100 jobs were started already, or the command failed to start within `delay`.
     pub async fn start(
         &self,
-        command: &str,
+        (call, command): (&CallId, &str),
         spawn: Spawn,
         confinement: &Confinement,
         delay: Duration,
@@ -111,40 +134,48 @@ impl Jobs {
             if list.len() >= MOST {
                 return Err(SpawnError::TooMany(MOST));
             }
+            let writes = spawn.writes != Writes::Nothing;
+            let unfinished = FoundOnDrop::default();
+            let task = launch(
+                spawn,
+                confinement.clone(),
+                (Arc::clone(&shared), Arc::clone(&unfinished)),
+                cancel.clone(),
+            );
             list.push(Job {
+                call: call.clone(),
                 command: command.to_owned(),
-                writes: spawn.writes != Writes::Nothing,
-                cancel: cancel.clone(),
+                writes,
+                cancel,
                 shared: Arc::clone(&shared),
-                task: None,
+                unfinished,
+                taken: false,
+                // Held here, so that the job is waited for even if nobody waits for this start any more.
+                task: Some(task),
             });
             list.len()
         };
-        let task = launch(spawn, confinement.clone(), shared, cancel);
-        let started = self.settle(number, task, delay).await;
+        let ended = lock(&shared).ended.clone();
+        // Whether it has ended shows in its state.
+        let _ = tokio::time::timeout(delay, ended.cancelled()).await;
+        let started = self.get(number).unwrap_or_else(|| JobState {
+            number,
+            command: String::new(),
+            end: None,
+            output: String::new(),
+            dropped: 0,
+        });
         match started.end {
             Some(JobEnd::NotStarted(reason)) => Err(SpawnError::Background(reason)),
             _ => Ok(started),
         }
     }
 
-    /// Waits `delay` for the job to end, then lets it run on.
-    async fn settle(&self, number: usize, mut task: JoinHandle<()>, delay: Duration) -> JobState {
-        let ended = tokio::time::timeout(delay, &mut task).await.is_ok();
+    /// The jobs that have ended since the last time, in the order in which they were started. Each is handed out once.
+    pub fn take_ended(&self) -> Vec<EndedJob> {
         let mut list = lock(&self.list);
-        match list.get_mut(number - 1) {
-            Some(job) => {
-                job.task = (!ended).then_some(task);
-                state(number, job)
-            }
-            None => JobState {
-                number,
-                command: String::new(),
-                end: None,
-                output: String::new(),
-                dropped: 0,
-            },
-        }
+        let fresh = list.iter_mut().filter(|job| !job.taken);
+        fresh.filter_map(ended).collect()
     }
 
     /// All jobs in the order in which they were started.
@@ -194,18 +225,27 @@ impl Jobs {
         for (at, job) in lock(&self.list).iter_mut().enumerate() {
             if which(job) {
                 job.cancel.cancel();
-                tasks.extend(job.task.take());
+                tasks.extend(job.task.take().map(|task| (task, Arc::clone(&job.shared))));
                 if lock(&job.shared).end.is_none() {
                     running.push(at + 1);
                 }
             }
         }
         let until = tokio::time::Instant::now() + Duration::from_secs(3);
-        for mut task in tasks {
+        for (mut task, shared) in tasks {
             if tokio::time::timeout_at(until, &mut task).await.is_err() {
-                // Dropping the future kills its tree at once.
+                // Dropping the future kills its tree at once, and its guard compares. Awaited, because what the guard
+                // finds must be there when this returns.
                 task.abort();
+                let _ = task.await;
             }
+            lock(&shared).finish(JobEnd::Exited {
+                exit: ExitInfo::default(),
+                undone: Vec::new(),
+                execs: Vec::new(),
+                execs_omitted: 0,
+                denied: None,
+            });
         }
         running
     }
@@ -214,7 +254,7 @@ impl Jobs {
 fn launch(
     mut spawn: Spawn,
     confinement: Confinement,
-    shared: Arc<Mutex<Shared>>,
+    (shared, unfinished): (Arc<Mutex<Shared>>, FoundOnDrop),
     cancel: CancellationToken,
 ) -> JoinHandle<()> {
     let heard = Arc::clone(&shared);
@@ -223,8 +263,8 @@ fn launch(
     spawn.shown = 0;
     spawn.cancel = cancel;
     tokio::spawn(async move {
-        let ended = run(spawn, &confinement).await;
-        lock(&shared).end = Some(match ended {
+        let ended = run_telling(spawn, &confinement, unfinished).await;
+        lock(&shared).finish(match ended {
             Ok(finished) => JobEnd::Exited {
                 exit: finished.exit,
                 undone: finished.undone,
@@ -238,6 +278,12 @@ fn launch(
 }
 
 impl Shared {
+    /// Notes how it ended, unless that is known.
+    fn finish(&mut self, end: JobEnd) {
+        self.end.get_or_insert(end);
+        self.ended.cancel();
+    }
+
     fn hear(&mut self, text: &str) {
         self.output.push_str(text);
         if self.output.len() > 2 * HELD {
@@ -249,6 +295,29 @@ impl Shared {
             self.output.drain(..cut);
         }
     }
+}
+
+/// What the record must show of a job that has ended.
+fn ended(job: &mut Job) -> Option<EndedJob> {
+    let end = lock(&job.shared).end.clone()?;
+    job.taken = true;
+    let (judged, mut undone) = match end {
+        JobEnd::Exited {
+            undone,
+            execs,
+            execs_omitted,
+            denied,
+            ..
+        } => (JudgedPrograms::of(&execs, execs_omitted, denied.as_deref()), undone),
+        JobEnd::NotStarted(_) => (JudgedPrograms::default(), Vec::new()),
+    };
+    undone.append(&mut lock(&job.unfinished));
+    Some(EndedJob {
+        call: job.call.clone(),
+        writes: job.writes,
+        judged,
+        undone,
+    })
 }
 
 fn state(number: usize, job: &Job) -> JobState {

@@ -21,6 +21,9 @@ use tokio_util::sync::CancellationToken;
 /// Bytes of its stderr that are kept, head and tail together.
 const STDERR: usize = 8 << 10;
 
+/// Gets the changes that a program made without a grant.
+pub type OnUndone = Box<dyn FnOnce(Vec<Undone>) + Send>;
+
 /// What to start.
 pub struct Serve {
     /// Program and arguments.
@@ -31,6 +34,8 @@ pub struct Serve {
     pub redactor: Arc<Redactor>,
     /// What it may write in the workspace while it runs.
     pub writes: Writes,
+    /// Gets the changes without a grant, as in [`super::Finished`], when it has ended: also where nobody waits for its end.
+    pub on_undone: OnUndone,
 }
 
 /// A running program. When this and all clones of its `Served` are dropped, it is killed with its tree.
@@ -47,8 +52,6 @@ pub struct ServerExit {
     pub exit: ExitInfo,
     /// Head and tail of its stderr, redacted.
     pub stderr: String,
-    /// Changes without a grant, as in [`super::Finished`].
-    pub undone: Vec<Undone>,
     /// Why it never ran.
     pub failed: Option<String>,
 }
@@ -123,9 +126,10 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
         return Err(SpawnError::Sandbox("a pipe is missing".to_owned()));
     };
     let running = (child, tree, channel);
+    let on_undone = what.on_undone;
     let (tell, end) = hold::channel(None);
     tokio::spawn(async move {
-        let ended = supervise(spawn, guard, running, stderr).await;
+        let ended = supervise(spawn, (guard, on_undone), running, stderr).await;
         // It is not an error if nothing waits for it any more.
         let _ = tell.send(Some(ended));
     });
@@ -138,7 +142,7 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
 
 async fn supervise(
     spawn: Spawn,
-    mut guard: Guarded,
+    (mut guard, on_undone): (Guarded, OnUndone),
     (mut child, mut tree, mut channel): (Child, ProcessTree, Option<Channel>),
     mut stderr: Receiver,
 ) -> ServerExit {
@@ -157,12 +161,11 @@ async fn supervise(
         };
         watch(&mut child, &mut tree, (spawn.timeout, &spawn.cancel, &halt), pump).await
     };
-    let undone = guard.compare(&[]);
+    on_undone(guard.compare(&[]));
     let judged = channel.map(|channel| channel.judge(&program, &mut exit));
     ServerExit {
         exit,
         stderr: err.finish().text,
-        undone,
         failed: judged.and_then(Result::err).map(|error| error.to_string()),
     }
 }
@@ -186,6 +189,7 @@ mod tests {
             env: Vec::new(),
             redactor: Arc::new(Redactor::from_env([])),
             writes: Writes::Tree,
+            on_undone: Box::new(|_| {}),
         };
         serve(what, &confinement(dir)).unwrap()
     }

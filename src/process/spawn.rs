@@ -9,7 +9,7 @@ use super::confined_command;
 use super::proxy;
 use super::spawn_error::SpawnError;
 use super::tree::{ProcessTree, new_mark};
-use super::write_guard::Guarded;
+use super::write_guard::{FoundOnDrop, Guarded};
 use super::{Confinement, Finished, Invocation, Network, SandboxLevel, Spawn};
 use crate::base::call::ExitInfo;
 use crate::base::grant::Writes;
@@ -56,12 +56,26 @@ pub(super) async fn guarded(
 /// [`SpawnError`], if the command did not start or its sandbox failed. It is not an error if the command fails, times
 /// out or is killed.
 pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, SpawnError> {
+    run_telling(spawn, confinement, FoundOnDrop::default()).await
+}
+
+/// Like [`run`]. `unfinished` gets the changes without a grant if the command was started and this returns an error or
+/// the future is dropped.
+///
+/// # Errors
+/// As [`run`].
+pub(super) async fn run_telling(
+    spawn: Spawn,
+    confinement: &Confinement,
+    unfinished: FoundOnDrop,
+) -> Result<Finished, SpawnError> {
     let started = Instant::now();
     if !spawn.dir.is_dir() {
         return Err(SpawnError::NoDirectory(spawn.dir.display().to_string()));
     }
     // Declared first, so dropped last: an abandoned tree must be dead before its changes are compared.
     let (mut guard, reach) = guarded(confinement, &spawn.writes, &spawn.cancel).await?;
+    guard.tells_on_drop(unfinished);
     let mut running = start(&spawn, confinement, reach)?;
     running.tell(&guard, confinement);
     let program = argv(&spawn.program).swap_remove(0);
@@ -69,10 +83,10 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
     if let Some(seen) = running.channel.as_ref().and_then(Channel::witnessed) {
         seen.into_finished(&mut finished)?;
     }
-    finished.undone = guard.compare(&finished.granted);
     if let Some(channel) = running.channel {
         channel.judge(&program, &mut finished.exit)?;
     }
+    finished.undone = guard.compare(&finished.granted);
     finished.took = started.elapsed();
     Ok(finished)
 }

@@ -33,7 +33,7 @@ pub use objects::{KeptObjects, NOT_KEPT};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 use walk::{Over, TreeWalk};
 
@@ -140,8 +140,11 @@ fn holds(granted: &WritePath, path: &Path, closed: &dyn ClosedPaths) -> bool {
     }
 }
 
+/// Gets what a guard finds when it is compared on drop.
+pub(super) type FoundOnDrop = Arc<Mutex<Vec<Undone>>>;
+
 /// A guard that is compared on drop if its command was started and it was not compared before.
-pub(super) struct Guarded(Option<WriteGuard>);
+pub(super) struct Guarded(Option<WriteGuard>, Option<FoundOnDrop>);
 
 impl Guarded {
     /// The guard of one command, and what the command may reach. Examines the tree only as far as the grant requires.
@@ -152,7 +155,7 @@ impl Guarded {
         let mut kept = Vec::new();
         if confinement.level != SandboxLevel::None {
             if *writes == Writes::Nothing {
-                return Ok((Self(None), WorkspaceReach::default()));
+                return Ok((Self(None, None), WorkspaceReach::default()));
             }
             kept = confinement.links.separate(confinement)?;
         }
@@ -160,7 +163,7 @@ impl Guarded {
         // Also where it is granted: it would be written outside too.
         reach.writable.retain(|path| !kept.contains(path));
         reach.read_only.extend(kept);
-        Ok((Self(guard), reach))
+        Ok((Self(guard, None), reach))
     }
 
     /// Registers the processes of the command, so that comparisons for other commands can stop them.
@@ -168,6 +171,11 @@ impl Guarded {
         if let Some(guard) = &self.0 {
             guard.lived.is(root, mark, helpers);
         }
+    }
+
+    /// Names the place for what is found if this is dropped before it is compared.
+    pub fn tells_on_drop(&mut self, found: FoundOnDrop) {
+        self.1 = Some(found);
     }
 
     /// Compares and restores. `at_exec`: grants that were added at exec. Call it when all processes of the command have
@@ -181,7 +189,10 @@ impl Drop for Guarded {
     fn drop(&mut self) {
         // A command that was never started has changed nothing.
         if self.0.as_ref().is_some_and(|guard| guard.lived.has_processes()) {
-            self.compare(&[]);
+            let undone = self.compare(&[]);
+            if let Some(found) = &self.1 {
+                found.lock().unwrap_or_else(PoisonError::into_inner).extend(undone);
+            }
         }
     }
 }

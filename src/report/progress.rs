@@ -7,6 +7,7 @@ pub use live::LiveBar;
 use super::text;
 use crate::base::call::{CallState, ToolOutput};
 use crate::base::event::{Decided, Event, EventKind, ProgressEvent, RunStarted, Sink};
+use crate::base::grant::described;
 use crate::base::ids::CallId;
 use crate::base::message::Reply;
 use crate::base::outcome::{RunOutcome, StepStatus};
@@ -268,6 +269,17 @@ impl Lines {
                         )
                     })
                     .collect()
+            }
+            // What a call changed that still runs is told with its result; this is of a command in the background.
+            EventKind::Undone {
+                call: Some(call),
+                undone,
+                ..
+            } if !self.titles.contains_key(call) => {
+                let what = text::line(&described(undone), 300);
+                vec![format!(
+                    "  {call}: its command in the background was DENIED a change: {what}"
+                )]
             }
             EventKind::PatchTaken(patch) if patch.blob.is_some() => {
                 vec![format!("patch: {} changed", counted(patch.files.len(), "file"))]

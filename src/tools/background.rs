@@ -8,7 +8,8 @@ use super::schema::{integer, object, string};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
 use crate::base::call::{Replayed, ToolEffects, ToolKind, ToolOutput, Touches};
-use crate::process::jobs::{JobEnd, JobState};
+use crate::base::grant::NOT_RESTORED;
+use crate::process::jobs::{EndedJob, JobEnd, JobState};
 use crate::workspace::Workspace;
 use serde_json::Value;
 use std::sync::Arc;
@@ -200,6 +201,24 @@ fn standing(job: &JobState) -> Vec<String> {
             lines.extend(undone_failure(undone).map(|failure| failure.message));
             lines
         }
+    }
+}
+
+/// The result of a call with what the command did that it started in the background and that has ended since: for a call
+/// outside a run, which has no record besides its result.
+pub fn with_end(output: ToolOutput, ended: EndedJob) -> ToolOutput {
+    let mut denied = ended.judged.execs.iter().rev();
+    let denied = denied.find_map(|exec| Some((exec.clone(), exec.denied.clone()?)));
+    let denied = denied.map(|denied| denial::failure(&denied, &ended.judged.execs, ended.judged.omitted));
+    let failure = match undone_failure(&ended.undone) {
+        Some(told) if told.denial() == Some(NOT_RESTORED) => Some(told),
+        told => denied.or(told),
+    };
+    ToolOutput {
+        error: output.error.or(failure),
+        judged: ended.judged,
+        undone: ended.undone,
+        ..output
     }
 }
 

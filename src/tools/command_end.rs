@@ -33,7 +33,7 @@ pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
 
 /// The failure of a command that changed forbidden paths; its message is a line for the model. Its code is the most
 /// severe one: a change that could not be undone comes before one that a rule denies.
-pub(super) fn undone_failure(undone: &[Undone]) -> Option<ToolFailure> {
+pub fn undone_failure(undone: &[Undone]) -> Option<ToolFailure> {
     let codes = codes(undone);
     let strictest = match undone.iter().all(|undone| undone.restored) {
         true => *codes.first()?,

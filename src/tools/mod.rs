@@ -36,6 +36,7 @@ mod cases;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use command_end::undone_failure;
 pub use registry::Registry;
 
 use crate::base::access::Access;

@@ -12,7 +12,7 @@ use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::{Access, CommandAccess, PathStatus, ResolvedPath};
 use crate::base::call::{ExitInfo, Kept, Replayed, ToolEffects, ToolFailure, ToolKind, ToolOutput, Touches};
 use crate::base::event::ProgressEvent;
-use crate::base::grant::{JudgedExec, JudgedPrograms, NOT_RESTORED, Writes};
+use crate::base::grant::{JudgedPrograms, NOT_RESTORED, Writes};
 use crate::base::quote::counted;
 use crate::process::{Captured, Finished, Invocation, Spawn, SpawnError};
 use crate::workspace::Workspace;
@@ -159,7 +159,12 @@ async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolErro
         }
         let started = scope
             .jobs
-            .start(&asked.command, spawn, scope.confinement()?, delay)
+            .start(
+                (&context.call, asked.command.as_str()),
+                spawn,
+                scope.confinement()?,
+                delay,
+            )
             .await;
         return started.map(|job| background::started(&job)).map_err(not_started);
     }
@@ -173,31 +178,15 @@ async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolErro
     if context.writes != Writes::Nothing || !finished.granted.is_empty() {
         context.workspace.note_command(false);
     }
-    if context.cancel.is_cancelled() {
+    // Changes that it had no right to make are recorded also if it was cut short.
+    if context.cancel.is_cancelled() && finished.undone.is_empty() {
         return Err(cancelled());
     }
-    let judged = judged(&finished);
+    let judged = JudgedPrograms::of(&finished.execs, finished.execs_omitted, finished.denied.as_ref());
     Ok(ToolOutput {
         judged,
         ..output(finished, context.call.as_str())
     })
-}
-
-/// The programs that were judged at their `execve`, including the denied one.
-fn judged(finished: &Finished) -> JudgedPrograms {
-    let mut execs = finished.execs.clone();
-    if let Some((exec, denial)) = &finished.denied
-        && execs.iter().all(|exec| exec.denied.is_none())
-    {
-        execs.push(JudgedExec {
-            denied: Some(denial.clone()),
-            ..exec.clone()
-        });
-    }
-    JudgedPrograms {
-        execs,
-        omitted: finished.execs_omitted,
-    }
 }
 
 fn spawn(asked: &Asked, context: &ToolContext) -> Spawn {

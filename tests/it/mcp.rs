@@ -277,6 +277,41 @@ fn a_server_that_dies_is_started_again_once() {
     assert!(warnings(&world).contains("was restarted"));
 }
 
+/// At `landlock` nothing keeps a server that may write the tree from the objects of the repository; one that is too large
+/// to be copied cannot be put back.
+#[test]
+fn what_a_server_destroyed_ends_the_run() {
+    for (mode, code) in [("damage", 4), ("", 0)] {
+        let Some(server) = small(mode) else { return };
+        let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+        let large = std::fs::File::create(world.ws().join(".git/objects/pack/large.pack")).unwrap();
+        large.set_len(17 << 20).unwrap();
+        let replies = json!({ "replies": [{ "calls": [{ "tool": "s__echo", "args": {} }] }, { "text": "done" }] });
+        let policy = format!("{POLICY}sandbox: {{ level: landlock }}\n");
+        let recipe = recipe(&world, &server);
+        world.run(&replies.to_string(), &policy, &[&recipe]).exits(code);
+        let result = world.result();
+        let message = result["message"].as_str().unwrap();
+        assert_eq!(
+            message.contains("MCP server s changed what the policy denies: .git/objects/pack/large.pack"),
+            code == 4,
+            "{mode}: {result}"
+        );
+        let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+        assert_eq!(
+            journal.contains(r#""event":"undone","server":"s""#),
+            code == 4,
+            "{mode}"
+        );
+        assert_eq!(warnings(&world).contains("could not be undone"), code == 4, "{mode}");
+        assert_eq!(
+            result["unruled"].as_array().map(Vec::len),
+            Some(usize::from(code == 4)),
+            "{mode}"
+        );
+    }
+}
+
 #[test]
 fn what_a_server_is_given_is_redacted_whatever_its_name() {
     let Some(mut server) = small("env") else { return };

@@ -487,6 +487,81 @@ fn what_runs_on_in_the_background_is_ended_and_ruled_at_the_end() {
     assert_eq!(content(&made, "tests/x.txt").unwrap(), "frozen\n");
 }
 
+/// What a run that called `bash fix.sh` with these arguments came to: its exit code, what result and journal tell of the
+/// command, and whether `junit.xml` names a path.
+fn of_command(fix: &str, on_deny: &str, args: Value) -> (i32, Vec<String>, Vec<Value>, bool) {
+    let world = World::repo(&[("src/a.txt", "one\n"), ("tests/x.txt", "frozen\n"), ("fix.sh", fix)]);
+    // Too large for a copy to put back.
+    let large = std::fs::File::create(world.ws().join(".git/objects/pack/large.pack")).unwrap();
+    large.set_len(17 << 20).unwrap();
+    let policy = "version: 1
+extends: [builtin:read-only]
+rules:
+  - { allow: [write_file, replace], paths: ['src/**'] }
+  - { id: frozen, deny: '*', paths: ['tests/**'] }
+  - { id: named, deny: run_shell_command, commands: [uname] }
+  - { allow: run_shell_command, commands: [bash fix.sh], writes: tree, runs: anything }
+sandbox: { level: landlock }
+";
+    let recipe = format!(
+        "version: 1
+name: r
+on_deny: {on_deny}
+steps:
+  - {{ id: a, prompt: go, checks: [{{ name: c, run: 'true' }}] }}
+"
+    );
+    let mut asked = json!({ "command": "bash fix.sh" });
+    asked.as_object_mut().unwrap().extend(args.as_object().unwrap().clone());
+    let replies = [super::harness::calls("run_shell_command", asked), says("done")];
+    let done = world.recipe(&recipe, &script(&replies), policy, &[]);
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    let entry = |line| serde_json::from_str::<Value>(line).unwrap()["entry"].take();
+    let told = |event: &Value| event["event"] == "undone" || event["event"] == "executed";
+    let events = journal.lines().map(entry).filter(told).collect();
+    let junit = std::fs::read_to_string(world.out().join("junit.xml")).unwrap();
+    (
+        done.code,
+        unruled(&world.result()),
+        events,
+        junit.contains("tests/x.txt"),
+    )
+}
+
+/// It is recorded and ruled as for a command that is waited for, whether it has ended by itself, which the model need not
+/// read, or is ended before the checks.
+#[test]
+fn what_a_command_in_the_background_did_counts_as_if_it_was_waited_for() {
+    let (ends, runs_on) = (
+        json!({ "is_background": true, "delay_ms": 10_000 }),
+        json!({ "is_background": true, "delay_ms": 900 }),
+    );
+    let damage = "echo ONE > src/a.txt; printf X | dd of=.git/objects/pack/large.pack bs=1 conv=notrunc status=none";
+    let denied = "echo ONE > src/a.txt; echo x > tests/x.txt";
+    let program = "echo ONE > src/a.txt; uname";
+    for (fix, on_deny, code) in [
+        (damage, "tell", 4),
+        (denied, "tell", 0),
+        (denied, "stop", 4),
+        (program, "stop", 4),
+    ] {
+        let waited = of_command(fix, on_deny, json!({}));
+        assert_eq!(waited.0, code, "the control: {fix}: {waited:?}");
+        assert_eq!(of_command(fix, on_deny, ends.clone()), waited, "{fix}");
+    }
+    for (fix, code) in [(damage, 4), (denied, 0)] {
+        let waited = of_command(fix, "tell", json!({}));
+        let ended = of_command(&format!("{fix}; sleep 30"), "tell", runs_on.clone());
+        let changes = |events: &[Value]| -> Vec<Value> {
+            let undone = events.iter().filter(|event| event["event"] == "undone");
+            undone.cloned().collect()
+        };
+        assert_eq!((ended.0, &ended.1, ended.3), (code, &waited.1, waited.3), "{fix}");
+        assert_eq!(changes(&ended.2), changes(&waited.2), "{fix}");
+        assert_eq!(ended.2[0]["call"], "c1", "{:?}", ended.2);
+    }
+}
+
 #[test]
 fn a_run_that_ended_for_a_denied_change_cannot_be_resumed_into_a_pass() {
     let world = world("echo changed > tests/x.txt; echo ok > src/a.txt");

@@ -24,7 +24,7 @@ use crate::process::{self, Confinement};
 use crate::recipe::Plan;
 use crate::recipe::lower::COMMAND_MS;
 use crate::tools::web::Search;
-use crate::tools::{LiveSender, Registry, ToolContext, ToolError, results};
+use crate::tools::{LiveSender, Registry, ToolContext, ToolError, background, results};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -403,5 +403,8 @@ async fn execute(
         .await
         .and_then(|output| results::fit(output, &fitted));
     scope.jobs.kill_all().await;
-    Ok(done.unwrap_or_else(failure))
+    let ended = scope.jobs.take_ended();
+    Ok(ended
+        .into_iter()
+        .fold(done.unwrap_or_else(failure), background::with_end))
 }

@@ -3,11 +3,13 @@
 use super::{ApprovedFailure, CallRecord, DeniedCall, Phase, RunState};
 use crate::base::call::{CallState, Display, ToolOutput};
 use crate::base::event::Decided;
-use crate::base::grant::Writes;
+use crate::base::grant::{ExecDenial, NOT_RESTORED, Undone, Writes};
 use crate::base::ids::{CallId, sha256_hex};
 use crate::base::message::{CallResult, Message, Part, Role};
 use crate::base::ruling::Decision;
 use crate::policy::Author;
+use crate::policy::model::SHELL;
+use crate::tools::undone_failure;
 use std::collections::BTreeMap;
 
 /// Whether a call with this ruling may change the tree, so that a new measurement is needed. `confined`: the sandbox
@@ -135,6 +137,47 @@ impl RunState {
         }
     }
 
+    /// Notes the program of a call that was denied at its exec. A command in the background ends after its call, which has
+    /// its result already.
+    pub(super) fn executed(&mut self, call: &CallId, denied: Option<&ExecDenial>) {
+        if let Some(record) = self.calls.get_mut(call).filter(|record| !record.state.is_final()) {
+            record.exec_denied = denied.cloned();
+        } else if let Some(denied) = denied {
+            self.denied_while_running(call, &denied.code, &denied.reason, denied.rule.as_deref());
+        }
+    }
+
+    /// Notes changes of a call's command that were not granted. The result of a call that is running tells them, except
+    /// that what could not be undone ends the run, whatever else the call was denied.
+    pub(super) fn undone_of_call(&mut self, call: &CallId, undone: &[Undone]) {
+        let Some(failure) = undone_failure(undone) else { return };
+        let Some(code) = failure.denial() else { return };
+        let is_open = self.calls.get(call).is_some_and(|record| !record.state.is_final());
+        if !is_open || code == NOT_RESTORED {
+            self.denied_while_running(call, code, &failure.message, None);
+        }
+    }
+
+    /// Each call has one denial: the first, or that its change could not be undone.
+    fn denied_while_running(&mut self, call: &CallId, code: &str, reason: &str, rule: Option<&str>) {
+        let record = self.calls.get(call);
+        let tool = record.map(|record| record.tool.clone().unwrap_or_else(|| record.call.tool.clone()));
+        let denial = DeniedCall {
+            call: call.clone(),
+            // A call whose record is gone started a command in the background.
+            tool: tool.unwrap_or_else(|| SHELL.to_owned()),
+            code: code.to_owned(),
+            reason: reason.to_owned(),
+            rule: rule.map(str::to_owned),
+            read: false,
+        };
+        match self.denials.iter_mut().find(|known| known.call == *call) {
+            Some(known) if code == NOT_RESTORED => *known = denial,
+            Some(_) => {}
+            None => self.denials.push(denial),
+        }
+    }
+
     pub(super) fn call_finished(&mut self, call: &CallId, state: CallState, output: &ToolOutput) {
         let Some(record) = self.calls.get_mut(call) else {
             return;
@@ -243,7 +286,7 @@ impl RunState {
 mod tests {
     use super::*;
     use crate::base::event::EventKind;
-    use crate::base::grant::{ExecDenial, JudgedExec};
+    use crate::base::grant::JudgedExec;
     use crate::base::message::{Reply, StopReason, Usage};
     use serde_json::json;
 
@@ -317,6 +360,98 @@ mod tests {
             };
             assert_eq!(state.denials, [wanted]);
         }
+    }
+
+    fn undone(call: &CallId, code: &str, restored: bool) -> EventKind {
+        EventKind::Undone {
+            call: Some(call.clone()),
+            step: None,
+            server: None,
+            check: false,
+            undone: vec![Undone {
+                path: "tests/a.py".to_owned(),
+                code: code.to_owned(),
+                rule: None,
+                restored,
+                change: crate::base::event::PathChange::Modified,
+            }],
+            omitted: 0,
+        }
+    }
+
+    /// Its call has its result already, and may be one of an earlier reply.
+    #[test]
+    fn what_a_background_command_was_denied_is_a_denial_of_its_call() {
+        let (id, later) = (CallId::nth(1), CallId::nth(2));
+        let denied = ExecDenial {
+            rule: None,
+            code: "exec_denied".to_owned(),
+            reason: "no".to_owned(),
+            fix: String::new(),
+        };
+        let executed = EventKind::Executed {
+            call: id.clone(),
+            execs: vec![JudgedExec {
+                path: "/usr/bin/rm".to_owned(),
+                argv: vec!["rm".to_owned()],
+                cwd: String::new(),
+                denied: Some(denied),
+            }],
+            omitted: 0,
+        };
+        let started = [
+            asks_for(&id),
+            EventKind::CallStarted { call: id.clone() },
+            EventKind::CallFinished {
+                call: id.clone(),
+                state: CallState::Success,
+                output: Box::new(ToolOutput::text("Running in the background", "")),
+                took_ms: 0,
+            },
+        ];
+        for is_later in [false, true] {
+            for (events, code) in [
+                (vec![executed.clone()], "exec_denied"),
+                (vec![undone(&id, "deny_rule", true)], "deny_rule"),
+                (vec![undone(&id, "not_granted", false)], NOT_RESTORED),
+                (vec![executed.clone(), undone(&id, "deny_rule", true)], "exec_denied"),
+                (vec![executed.clone(), undone(&id, "deny_rule", false)], NOT_RESTORED),
+            ] {
+                let mut state = RunState::default();
+                for event in started.iter().chain(&is_later.then(|| asks_for(&later))).chain(&events) {
+                    state.apply(event);
+                }
+                let told: Vec<_> = state
+                    .denials
+                    .iter()
+                    .map(|denial| (&denial.call, denial.code.as_str()))
+                    .collect();
+                assert_eq!(told, [(&id, code)], "later: {is_later}");
+                assert_eq!(state.denials[0].tool, "run_shell_command");
+            }
+        }
+    }
+
+    /// What a program was denied besides does not hide that a change could not be undone, which ends the run.
+    #[test]
+    fn a_change_that_could_not_be_undone_counts_more_than_a_denied_program() {
+        let id = CallId::nth(1);
+        let mut state = RunState::default();
+        for event in [
+            asks_for(&id),
+            EventKind::CallStarted { call: id.clone() },
+            undone(&id, "not_granted", false),
+            EventKind::CallFinished {
+                call: id.clone(),
+                state: CallState::Error,
+                output: Box::new(ToolOutput::failure("denied:exec_denied", "told")),
+                took_ms: 0,
+            },
+        ] {
+            state.apply(&event);
+        }
+        let codes: Vec<&str> = state.denials.iter().map(|denial| denial.code.as_str()).collect();
+        assert_eq!(codes, [NOT_RESTORED]);
     }
 
     #[test]

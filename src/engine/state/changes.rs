@@ -21,11 +21,22 @@ impl RunState {
 
     /// Notes changes of an author's command that were not granted. A check that made a denied change, since undone,
     /// fails but does not end the run.
-    pub(super) fn undone(&mut self, step: &StepId, check: bool, undone: &[Undone]) {
+    pub(super) fn undone_of_step(&mut self, step: &StepId, check: bool, undone: &[Undone]) {
         let denied = |one: &Undone| matches!(one.code.as_str(), "deny_rule" | "protected_path");
         let ends = |one: &&Undone| !one.restored || (denied(one) && !check);
-        let ending = undone.iter().filter(ends).map(|one| (step.clone(), one.clone()));
+        let ending = undone
+            .iter()
+            .filter(ends)
+            .map(|one| (format!("step {step}"), one.clone()));
         self.refused_commands.extend(ending);
+    }
+
+    /// Notes what an MCP server changed and could not be undone. What was undone does not end the run: nothing says which
+    /// call it belongs to.
+    pub(super) fn undone_of_server(&mut self, server: &str, undone: &[Undone]) {
+        let ending = undone.iter().filter(|one| !one.restored);
+        self.refused_commands
+            .extend(ending.map(|one| (format!("MCP server {server}"), one.clone())));
     }
 
     /// Notes the paths that changed while a check ran and were put back, and the patch that brings them back.

@@ -1,6 +1,7 @@
 //! Tests with real children: outputs, limits, daemons, pipes that stay open.
 
 use super::*;
+use crate::base::ids::CallId;
 use crate::base::secret::Redactor;
 use crate::process::jobs::Jobs;
 use std::path::{Path, PathBuf};
@@ -220,11 +221,21 @@ async fn jobs_go_on_are_read_and_end() {
     let jobs = Jobs::default();
     let delay = Duration::from_millis(300);
     let long = jobs
-        .start("long", shell(dir.path(), "echo up; sleep 3017.5"), &confinement, delay)
+        .start(
+            (&CallId::nth(1), "long"),
+            shell(dir.path(), "echo up; sleep 3017.5"),
+            &confinement,
+            delay,
+        )
         .await
         .unwrap();
     let short = jobs
-        .start("short", shell(dir.path(), "echo out; exit 3"), &confinement, delay)
+        .start(
+            (&CallId::nth(2), "short"),
+            shell(dir.path(), "echo out; exit 3"),
+            &confinement,
+            delay,
+        )
         .await
         .unwrap();
     assert_eq!(
@@ -239,6 +250,9 @@ async fn jobs_go_on_are_read_and_end() {
     assert_eq!(jobs.kill_all().await, 1);
     assert!(!jobs.any_running());
     assert!(!lives("3017.5"));
+    let ended: Vec<CallId> = jobs.take_ended().into_iter().map(|job| job.call).collect();
+    assert_eq!(ended, [CallId::nth(1), CallId::nth(2)]);
+    assert!(jobs.take_ended().is_empty(), "each is handed out once");
 }
 
 #[tokio::test]
@@ -247,9 +261,14 @@ async fn dropped_jobs_are_killed() {
     let jobs = Jobs::default();
     let confinement = open_confinement(dir.path());
     let spawn = shell(dir.path(), "sleep 3018.5");
-    jobs.start("long", spawn, &confinement, Duration::from_millis(100))
-        .await
-        .unwrap();
+    jobs.start(
+        (&CallId::nth(1), "long"),
+        spawn,
+        &confinement,
+        Duration::from_millis(100),
+    )
+    .await
+    .unwrap();
     drop(jobs);
     for _ in 0..100 {
         if !lives("3018.5") {

@@ -2,7 +2,7 @@
 
 use crate::base::call::{CallState, ToolCall, ToolOutput};
 use crate::base::event::Decided;
-use crate::base::grant::{JudgedExec, Undone, cause};
+use crate::base::grant::{JudgedExec, NOT_RESTORED, Undone, cause, codes};
 use crate::base::ruling::{Decision, Ruling};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -119,7 +119,10 @@ impl<'a> CallSummary<'a> {
                 exec: Some(exec),
             });
         }
-        let failure = self.output?.error.as_ref()?;
+        let output = self.output?;
+        let Some(failure) = output.error.as_ref() else {
+            return self.denial_of_background();
+        };
         let code = failure.denial()?;
         // The rule of the ruling allowed the command; another one, or none, is why its change was not kept.
         let cause = cause(self.undone, code);
@@ -127,6 +130,29 @@ impl<'a> CallSummary<'a> {
             rule: cause.and_then(|one| one.rule.as_deref()),
             code,
             reason: &failure.message,
+            fix: cause.map_or("", Undone::fix),
+            exec: None,
+        })
+    }
+
+    /// Why the command that a call started in the background was denied: such a call has its result before its command
+    /// ends.
+    fn denial_of_background(&self) -> Option<DenialReason<'a>> {
+        let (code, reason) = match self.undone.iter().all(|one| one.restored) {
+            true => (
+                *codes(self.undone).first()?,
+                "the command, which ran in the background, changed paths that it may not change; this was undone",
+            ),
+            false => (
+                NOT_RESTORED,
+                "the command, which ran in the background, changed paths that it may not change; not all of it could be undone",
+            ),
+        };
+        let cause = cause(self.undone, code);
+        Some(DenialReason {
+            rule: cause.and_then(|one| one.rule.as_deref()),
+            code,
+            reason,
             fix: cause.map_or("", Undone::fix),
             exec: None,
         })

@@ -97,11 +97,15 @@ impl<'a> Fold<'a> {
                 self.sum.unruled = patch.unruled.iter().map(Cow::Borrowed).chain(undone).collect();
             }
             EventKind::Undone {
-                call, undone, omitted, ..
+                call,
+                server,
+                undone,
+                omitted,
+                ..
             } => {
                 self.sum.undone_omitted += omitted;
                 for one in undone {
-                    self.undone(call.is_none(), one);
+                    self.undone(call.is_none() && server.is_none(), one);
                 }
                 let place = call.as_ref().and_then(|id| self.index.get(id));
                 if let Some(call) = place.and_then(|place| self.sum.calls.get_mut(*place))

@@ -26,7 +26,7 @@ impl Link {
     /// Connects and initializes. The caller sets the time limit.
     pub async fn open(config: &Config, with: &McpContext) -> Result<Self, String> {
         match &config.way {
-            Way::Stdio(program) => stdio(program, with).await,
+            Way::Stdio(program) => stdio(&config.name, program, with).await,
             Way::Url(address) => url(address).await,
         }
     }
@@ -55,13 +55,15 @@ impl Link {
     }
 }
 
-async fn stdio(program: &ServerProgram, with: &McpContext) -> Result<Link, String> {
+async fn stdio(name: &str, program: &ServerProgram, with: &McpContext) -> Result<Link, String> {
+    let (notices, name) = (with.notices.clone(), name.to_owned());
     let what = Serve {
         words: program.words.clone(),
         dir: program.dir.clone(),
         env: program.env.clone(),
         redactor: Arc::clone(&with.redactor),
         writes: program.writes.clone(),
+        on_undone: Box::new(move |undone| notices.add_undone(&name, undone)),
     };
     let serving = serve::serve(what, &program.confinement).map_err(|error| error.to_string())?;
     let host = Host::default();

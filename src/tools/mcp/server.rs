@@ -6,7 +6,6 @@ use super::link::{Link, ending};
 use super::listing::{MOST, chosen, digest, error_text, listed, page, tools_of};
 use super::{content, http, names};
 use crate::base::call::ToolOutput;
-use crate::base::grant::described;
 use crate::tools::{ToolContext, ToolError};
 use rmcp::model::{
     CallToolRequestParams, GetPromptRequestParams, GetPromptResult, JsonObject, Prompt, ReadResourceRequestParams,
@@ -162,19 +161,7 @@ impl RunningServer {
         let mut state = self.link.lock().await;
         state.closed = true;
         if let Some(link) = state.link.take() {
-            self.tell_end(link.close().await);
-        }
-    }
-
-    fn tell_end(&self, end: Option<crate::process::serve::ServerExit>) {
-        let undone = end.map(|end| end.undone).unwrap_or_default();
-        if !undone.is_empty() {
-            let message = format!(
-                "MCP server {} changed paths that it may not change: {}",
-                self.name(),
-                described(&undone)
-            );
-            self.with.notices.add("protected_path", message);
+            link.close().await;
         }
     }
 
@@ -308,7 +295,6 @@ impl RunningServer {
             None => None,
         };
         let how = end.as_ref().map(ending).unwrap_or_default();
-        self.tell_end(end);
         let message = format!("MCP server {} was lost in the middle of a call{how}", self.name());
         self.with.notices.add("mcp_server", message);
         ToolError::model(
@@ -332,7 +318,7 @@ impl RunningServer {
 
     async fn restart(&self, state: &mut State, context: &ToolContext) -> Result<(), ToolError> {
         if let Some(link) = state.link.take() {
-            self.tell_end(link.close().await);
+            link.close().await;
         }
         if state.restarted {
             return Err(gone(self.name(), ": it was already restarted once"));

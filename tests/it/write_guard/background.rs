@@ -2,6 +2,7 @@
 
 use super::{CONFINED, ground};
 use overnight::base::grant::Writes;
+use overnight::base::ids::CallId;
 use overnight::process::{self, Network, SandboxLevel};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ async fn a_swapped_directory_leads_nothing_outside() {
         let delay = Duration::from_millis(300);
         let started = jobs
             .start(
-                "swap",
+                (&CallId::nth(1), "swap"),
                 ground.spawn(&command, &Writes::Tree),
                 &ground.confinement,
                 delay,
@@ -60,9 +61,14 @@ async fn background_commands_can_be_stopped() {
         let jobs = process::jobs::Jobs::default();
         let count = "while true; do echo x >> count; done";
         let delay = Duration::from_millis(200);
-        jobs.start("count", ground.spawn(count, &Writes::Tree), &ground.confinement, delay)
-            .await
-            .unwrap();
+        jobs.start(
+            (&CallId::nth(1), "count"),
+            ground.spawn(count, &Writes::Tree),
+            &ground.confinement,
+            delay,
+        )
+        .await
+        .unwrap();
         let size = || {
             std::fs::metadata(ground.confinement.workspace.join("count"))
                 .unwrap()
