@@ -2,8 +2,9 @@
 
 use crate::base::call::FileDiff;
 use crate::base::quote::counted;
-use crate::base::secret::Redactor;
+use crate::base::secret::{Redactor, start};
 use similar::{Algorithm, ChangeTag, TextDiff};
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -77,6 +78,10 @@ fn line_diff<'text>(before: &'text str, new: &'text str) -> TextDiff<'text, 'tex
 fn cut(mut diff: String) -> String {
     if diff.len() <= DIFF_TEXT {
         return diff;
+    }
+    // At a line that is longer than the limit, the cut may fall within a secret.
+    if let Cow::Owned(safe) = start(&diff, usize::MAX) {
+        diff = safe;
     }
     let whole = diff.len();
     let end = diff.floor_char_boundary(DIFF_TEXT);
