@@ -79,18 +79,18 @@ fn cut(mut diff: String) -> String {
     if diff.len() <= DIFF_TEXT {
         return diff;
     }
-    // At a line that is longer than the limit, the cut may fall within a secret.
-    if let Cow::Owned(safe) = start(&diff, usize::MAX) {
+    let whole = diff.len();
+    // In a line that is longer than the limit, the cut may fall within a secret.
+    if let Cow::Owned(safe) = start(&diff, DIFF_TEXT) {
         diff = safe;
     }
-    let whole = diff.len();
     let end = diff.floor_char_boundary(DIFF_TEXT);
     let end = diff
         .get(..end)
         .and_then(|text| text.rfind('\n'))
         .map_or(end, |at| at + 1);
     diff.truncate(end);
-    let _ = writeln!(diff, "[{} bytes of this diff left out]", whole - end);
+    let _ = writeln!(diff, "[{} bytes of this diff left out]", whole.saturating_sub(end));
     diff
 }
 
