@@ -2,6 +2,7 @@
 
 use clap::FromArgMatches;
 use clap_complete::CompleteEnv;
+use overnight::base::secret;
 use overnight::cli::{self, args::Cli, commands, exit, manual, out, refusal::Refusal, version};
 use overnight::journal::chain_key;
 use overnight::process::{close_to_others, confine, proxy, use_helper};
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
     // Not its path, at which a command may put another program while this one runs.
     use_helper("/proc/self/exe");
     chain_key::use_settings(chain_key::JournalSettings::from_env(&cli::environment::set_variable));
+    secret::use_redactor(cli::environment::redactor);
     proxy::use_rules(cli::bootstrap::proxy_rules());
     // Parsers that may panic on hostile text are caught where they are called; only other panics are reported here.
     std::panic::set_hook(Box::new(|panic| {

@@ -4,6 +4,7 @@
 //! these again with percent encoding and HTML entities decoded, so that it does not matter which characters are encoded.
 //! Long values and values of several lines are searched for in parts.
 
+mod cut;
 mod encode;
 mod escapes;
 mod filter;
@@ -25,6 +26,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+#[cfg(test)]
+pub use cut::check_cut;
+pub use cut::{bounded, shortened, start, use_redactor};
 pub use names::{MODEL_KEYS, is_model_key, is_secret_name, is_setting};
 
 /// The shortest value, line or part that is searched for, in bytes.

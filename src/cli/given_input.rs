@@ -2,6 +2,7 @@
 
 use super::inputs;
 use super::refusal::Refusal;
+use crate::base::secret::shortened;
 use crate::diag::{Diagnostic, SourceFiles};
 use crate::recipe::Recipe;
 use crate::recipe::input::{self, ReadInput};
@@ -33,7 +34,7 @@ impl GivenInput {
         let path = Path::new(value);
         let is_json = value.trim_start().starts_with(['{', '[', '"']);
         if is_json && !path.exists() {
-            let shown: String = value.chars().take(60).collect();
+            let shown = shortened(value, 60);
             return Err(Refusal::Usage(format!(
                 "--input takes the name of a file, and there is no file `{shown}`; give JSON itself on stdin: \
                  `echo '{{…}}' | overnight run RECIPE --input -`"

@@ -2,6 +2,7 @@
 
 use super::environment::variable;
 use crate::base::percent;
+use crate::base::secret::bounded;
 use crate::net::client::{Client, Limits, Until, checked_base};
 use crate::net::retry::Schedule;
 use crate::process::unsandboxed;
@@ -125,8 +126,7 @@ fn by_command(command: String) -> Search {
             if !printed.ok {
                 return Err(format!("the command of {COMMAND} failed: {}", printed.stderr));
             }
-            let end = printed.stdout.len().min(ANSWER_MOST);
-            let text = String::from_utf8_lossy(printed.stdout.get(..end).unwrap_or_default()).into_owned();
+            let text = String::from_utf8_lossy(&bounded(printed.stdout, ANSWER_MOST)).into_owned();
             Ok(match serde_json::from_str(&text) {
                 Ok(results @ Value::Array(_)) => listed(&results),
                 _ => SearchAnswer {

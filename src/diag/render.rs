@@ -2,6 +2,8 @@
 
 use super::diagnostic::{Diagnostic, Label, Severity};
 use super::source::{SourceFiles, Span};
+use crate::base::secret;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Length limit of a shown source line, in characters; of a longer line the part around the caret is shown.
@@ -85,11 +87,13 @@ fn snippet(out: &mut String, files: &SourceFiles, span: Span, mark: &str) {
     let number = files.place(span).line.to_string();
     let blank = " ".repeat(number.len());
     let cut = before.chars().count().saturating_sub(WIDTH / 2);
-    let shown: String = format!("{before}{marked}{after}")
-        .chars()
-        .skip(cut)
-        .take(WIDTH)
-        .collect();
+    let whole = format!("{before}{marked}{after}");
+    let is_cut = cut > 0 || whole.chars().count() > WIDTH;
+    if is_cut && matches!(secret::start(line, usize::MAX), Cow::Owned(_)) {
+        // The part that fits may begin or end within the secret.
+        return;
+    }
+    let shown: String = whole.chars().skip(cut).take(WIDTH).collect();
     let indent = " ".repeat(before.chars().count() - cut);
     let length = marked.chars().count().clamp(1, WIDTH - indent.len().min(WIDTH - 1));
     let _ = writeln!(out, "{number} | {}", shown.trim_end());
@@ -170,5 +174,22 @@ mod tests {
             render(&SourceFiles::new(), &problem),
             "error[unknown-parameter]: no parameter `x`\n"
         );
+    }
+
+    #[test]
+    fn a_part_of_a_line_with_a_secret_is_not_shown() {
+        let long = format!("{}!", "a".repeat(500));
+        for reach in [0, WIDTH / 2, WIDTH] {
+            crate::base::secret::check_cut(reach, |text| {
+                let mut files = SourceFiles::new();
+                let id = files.add("a", format!("{long}{text}"));
+                let span = Span {
+                    file: id,
+                    start: 500,
+                    end: 501,
+                };
+                render(&files, &Diagnostic::error("c", span, "m"))
+            });
+        }
     }
 }

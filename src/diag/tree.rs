@@ -1,6 +1,7 @@
 //! A YAML document in which every key and value has its source position.
 
 use super::source::{SourceFiles, Span, Spanned};
+use crate::base::secret;
 use serde_json::{Map, Value};
 
 /// A value and its position.
@@ -143,11 +144,13 @@ impl Spanned<String> {
     }
 }
 
+/// Characters of a string that messages show.
+const SHOWN: usize = 40;
+
 fn shortened(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
-    match line.char_indices().nth(40) {
-        Some((at, _)) => format!("{}…", line.get(..at).unwrap_or_default()),
-        None if line.len() < text.trim_end().len() => format!("{line}…"),
-        None => line.to_owned(),
+    match secret::shortened(line, SHOWN) {
+        whole if whole == line && line.len() < text.trim_end().len() => format!("{line}…"),
+        shown => shown,
     }
 }

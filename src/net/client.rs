@@ -2,6 +2,7 @@
 
 use super::addresses::address_is_public;
 use super::wait::{Pause, bounded};
+use crate::base::secret;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use rustls::{ClientConfig, RootCertStore};
 use secrecy::{ExposeSecret, SecretString};
@@ -209,7 +210,8 @@ impl ResponseHead {
         Ok(Some(piece.into()))
     }
 
-    /// The rest of the body as text, cut after `most` bytes. If the connection is lost, returns what was received.
+    /// The rest of the body as text, cut after `most` bytes and not within a secret. If the connection is lost, returns
+    /// what was received.
     ///
     /// # Errors
     /// Only [`HttpError::Ended`].
@@ -222,8 +224,7 @@ impl ResponseHead {
                 Ok(None) | Err(_) => break,
             }
         }
-        bytes.truncate(most);
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Ok(String::from_utf8_lossy(&secret::bounded(bytes, most)).into_owned())
     }
 
     /// From now on the idle time limit is short: everything that matters has been received.

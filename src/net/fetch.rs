@@ -4,6 +4,7 @@
 use super::addresses::address_is_public;
 use super::client::{HttpError, innermost, tls};
 use super::wait::{Pause, bounded};
+use crate::base::secret;
 use futures_util::future::BoxFuture;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
 use reqwest::{Response, Url};
@@ -272,11 +273,10 @@ async fn take(url: Url, mut response: Response) -> Result<FetchedDocument, Fetch
         body.extend_from_slice(&piece);
         cut = body.len() > BODY_MOST;
     }
-    body.truncate(BODY_MOST);
     Ok(FetchedDocument {
         url: url.into(),
         content_type,
-        body,
+        body: secret::bounded(body, BODY_MOST),
         cut,
     })
 }

@@ -5,6 +5,7 @@
 mod cloud;
 mod directory;
 
+use crate::base::secret::shortened;
 use std::path::{Path, PathBuf};
 
 /// Size limit of an object that is sent or received as a file, in bytes.
@@ -170,7 +171,7 @@ impl Objects {
     fn key(&self, name: &str) -> Result<String, ObjectError> {
         let is_part = |part: &str| !part.is_empty() && part != "." && part != "..";
         if name.len() > MAX_KEY || !name.split('/').all(is_part) || name.contains(['\\', '\0']) {
-            let shown: String = name.chars().take(200).collect();
+            let shown = shortened(name, 200);
             return Err(ObjectError::Failed(format!(
                 "`{shown}` cannot be the name of an object"
             )));

@@ -9,7 +9,9 @@ use super::files::PathPattern;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, SHELL, needs_no_rule};
 use crate::base::call::{ToolKind, ToolOrigin, Touches};
 use crate::base::ruling::Decision;
+use crate::base::secret;
 use crate::diag::render::escape;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// The most bytes in one list of names; the text says how many more there are.
@@ -323,8 +325,11 @@ pub(super) fn limited(entries: &[String]) -> String {
             out.push_str(", ");
         }
         // A single entry that is too long is cut, so that the text is bounded whatever a file contains.
-        let end = entry.floor_char_boundary(LIST_BYTES.min(entry.len()));
-        out.push_str(&entry[..end]);
+        let safe = match entry.len() <= LIST_BYTES {
+            true => Cow::Borrowed(entry.as_str()),
+            false => secret::start(&entry, LIST_BYTES),
+        };
+        out.push_str(&safe[..safe.floor_char_boundary(LIST_BYTES)]);
     }
     out
 }

@@ -10,6 +10,7 @@ use super::shell::{self, CommandReading, Grants, Simple};
 use crate::base::access::FsView;
 use crate::base::grant::{Exec, ExecAnswer, ExecDenial, Interpreter, Starts, WritePath, Writes};
 use crate::base::ruling::{Decision, PolicyInput};
+use crate::base::secret::shortened;
 use std::path::{Component, Path, PathBuf};
 
 /// The data that is the same for all execs of one command.
@@ -122,10 +123,7 @@ fn shown(exec: &Exec) -> String {
         .chain(words)
         .collect::<Vec<_>>()
         .join(" ");
-    match line.char_indices().nth(200) {
-        Some((at, _)) => format!("{}…", line.get(..at).unwrap_or_default()),
-        None => line,
-    }
+    shortened(&line, 200)
 }
 
 /// Names by which rules may refer to the program: its path in the workspace; its bare name if it is in a directory

@@ -3,6 +3,7 @@
 use super::shell::{CommandReading, FileUse, ShellWord, Simple, WordKind};
 use crate::base::access::{Access, ResolvedPath};
 use crate::base::ruling::PolicyInput;
+use crate::base::secret::shortened;
 
 /// The most accesses in one call; a call with more is denied without examining them.
 pub const MAX_NEEDS: usize = 5_000;
@@ -88,10 +89,7 @@ pub fn line(simple: &Simple) -> String {
     let typed = simple.launches.first().map_or(&simple.words, |launch| &launch.words);
     let words: Vec<&str> = typed.iter().map(|word| word.text.as_str()).collect();
     let line = words.join(" ");
-    match line.char_indices().nth(200) {
-        Some((at, _)) => format!("{}…", line.get(..at).unwrap_or_default()),
-        None => line,
-    }
+    shortened(&line, 200)
 }
 
 /// All accesses of a call, including those of its commands. Reads of `overnight:result/ID` need no rule and are left

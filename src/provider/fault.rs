@@ -1,9 +1,16 @@
-//! Classifies the errors of model services: the class, whether a retry may help, and how long to wait. Pure.
+//! Classifies the errors of model services: the class, whether a retry may help, and how long to wait. Pure, except that
+//! what is cut is redacted before.
 
 use super::{Discarded, ProviderClass, ProviderError};
+use crate::base::secret;
 use crate::net::retry::{Pace, asked_by_headers, asked_by_text, span};
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
+
+/// Characters of a message that are kept.
+const MESSAGE: usize = 2_000;
+/// Characters of a body without a message that are kept.
+const PLAIN: usize = 200;
 
 /// One failed attempt.
 #[derive(Clone, Debug, PartialEq)]
@@ -324,7 +331,7 @@ fn read_value(value: &Value) -> Said {
         }
     }
     said.asked = said.asked.or_else(|| asked_by_text(&said.message));
-    said.message = short(&said.message);
+    said.message = secret::shortened(said.message.trim(), MESSAGE);
     said
 }
 
@@ -353,20 +360,11 @@ fn read_detail(detail: &Value, codes: &mut Vec<String>, asked: &mut Option<Durat
     }
 }
 
-fn short(text: &str) -> String {
-    const MOST: usize = 2_000;
-    let text = text.trim();
-    match text.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
 /// The beginning of a body that is not JSON, without its markup.
 fn plain(body: &str) -> String {
     let mut out = String::new();
     let mut inside = false;
-    for c in body.chars().take(4_000) {
+    for c in secret::start(body, 4_000).chars() {
         match c {
             '<' => inside = true,
             '>' => inside = false,
@@ -379,7 +377,7 @@ fn plain(body: &str) -> String {
             c => out.push(c),
         }
     }
-    out.trim().chars().take(200).collect()
+    secret::shortened(out.trim(), PLAIN)
 }
 
 #[cfg(test)]

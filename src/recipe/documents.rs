@@ -5,6 +5,7 @@ use super::import;
 use super::input;
 use super::model::{CheckKind, Recipe, SchemaSpec, StepSource};
 use super::plan::{Expect, InputFormat};
+use crate::base::secret::shortened;
 use crate::diag::reader::Problems;
 use crate::diag::{self, Diagnostic, SourceFiles, Span, Spanned};
 use serde_json::Value;
@@ -321,10 +322,7 @@ pub(super) fn formatted<'a>(
 
 /// Shortens a validation message, because it quotes values, which may be long.
 fn bounded(message: &str) -> String {
-    match message.char_indices().nth(300) {
-        Some((at, _)) => format!("{}…", message.get(..at).unwrap_or_default()),
-        None => message.to_owned(),
-    }
+    shortened(message, 300)
 }
 
 /// The error for a recipe that expects a change and is run without `--policy`. `None` when it expects none.

@@ -2,6 +2,7 @@
 
 use crate::base::call::ExitInfo;
 use crate::base::quote::counted;
+use crate::base::secret;
 use std::borrow::Cow;
 
 /// `text` without terminal sequences, control characters (newline and tab stay) and bidirectional marks.
@@ -74,12 +75,17 @@ fn skip_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
 /// `text` as one safe line of at most `max` characters; `…` marks a cut.
 pub(crate) fn line(text: &str, max: usize) -> String {
     // More bytes than `max` characters can take; avoids scanning the rest of a huge text.
-    let start = head(text, max.saturating_mul(8).max(256));
-    let clean = plain(start);
+    let room = max.saturating_mul(8).max(256);
+    let is_long = text.len() > room;
+    let start = match is_long {
+        true => secret::start(text, room),
+        false => Cow::Borrowed(text),
+    };
+    let clean = plain(head(&start, room));
     let words: Vec<&str> = clean.split_whitespace().collect();
     let mut out = words.join(" ");
-    let end = out.char_indices().nth(max).map(|(end, _)| end);
-    if end.is_some() || start.len() < text.len() {
+    if is_long || out.char_indices().nth(max).is_some() {
+        out = secret::start(&out, usize::MAX).into_owned();
         let last = out
             .char_indices()
             .nth(max.saturating_sub(1))
@@ -254,5 +260,14 @@ mod tests {
         assert_eq!(dollars(2_000_000), "$2.0000");
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(grouped(999), "999");
+    }
+
+    #[test]
+    fn no_cut_of_a_line_leaves_a_part_of_a_secret() {
+        crate::base::secret::check_cut(200, |text| line(text, 200));
+        let colored = |text: &str| line(&format!("\u{1b}[31m{text}"), 200);
+        crate::base::secret::check_cut(200, colored);
+        // The first bytes of a text with little to show.
+        crate::base::secret::check_cut(1_600, |text| line(&format!("{}{text}", " ".repeat(40)), 200));
     }
 }

@@ -4,6 +4,7 @@ use crate::base::call::ToolFailure;
 use crate::base::grant::{ExecDenial, JudgedExec};
 use crate::base::quote::shell_word;
 use crate::base::ruling::shown_rule;
+use crate::base::secret::shortened;
 
 /// Upper limit for the programs that are listed as run before.
 const MOST_TOLD: usize = 20;
@@ -71,10 +72,7 @@ fn line(exec: &JudgedExec) -> String {
         .chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect();
-    match text.char_indices().nth(MOST_WORDS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    shortened(&text, MOST_WORDS)
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use crate::base::call::FileDiff;
 use crate::base::quote::counted;
-use crate::base::secret::Redactor;
+use crate::base::secret::{Redactor, start};
 use similar::{Algorithm, ChangeTag, TextDiff};
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -79,13 +80,17 @@ fn cut(mut diff: String) -> String {
         return diff;
     }
     let whole = diff.len();
+    // In a line that is longer than the limit, the cut may fall within a secret.
+    if let Cow::Owned(safe) = start(&diff, DIFF_TEXT) {
+        diff = safe;
+    }
     let end = diff.floor_char_boundary(DIFF_TEXT);
     let end = diff
         .get(..end)
         .and_then(|text| text.rfind('\n'))
         .map_or(end, |at| at + 1);
     diff.truncate(end);
-    let _ = writeln!(diff, "[{} bytes of this diff left out]", whole - end);
+    let _ = writeln!(diff, "[{} bytes of this diff left out]", whole.saturating_sub(end));
     diff
 }
 

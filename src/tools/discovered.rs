@@ -5,7 +5,7 @@ use super::words::words;
 use super::{PreparedCall, Tool, ToolContext, ToolError};
 use crate::base::access::Access;
 use crate::base::call::{ToolEffects, ToolKind, ToolOrigin, ToolOutput, ToolSpec};
-use crate::base::secret::Redactor;
+use crate::base::secret::{Redactor, shortened};
 use crate::process::{self, Confinement, Finished, Invocation, Spawn};
 use crate::workspace::Workspace;
 use serde_json::{Value, json};
@@ -112,7 +112,7 @@ fn said(finished: &Finished) -> String {
     let last: Vec<&str> = last.into_iter().rev().collect();
     match last.is_empty() {
         true => String::new(),
-        false => format!(": {}", short(&last.join(" / "), 600)),
+        false => format!(": {}", shortened(&last.join(" / "), 600)),
     }
 }
 
@@ -140,7 +140,7 @@ fn declarations(text: &str) -> Result<(Vec<Declared>, Vec<String>), String> {
             let Some(declared) = declared(&one)? else {
                 warnings.push(format!(
                     "a discovered tool without a name was left out: {}",
-                    short(&one.to_string(), 80)
+                    shortened(&one.to_string(), 80)
                 ));
                 continue;
             };
@@ -162,7 +162,7 @@ fn declarations(text: &str) -> Result<(Vec<Declared>, Vec<String>), String> {
 
 fn flattened(item: Value) -> Result<Vec<Value>, String> {
     let Value::Object(mut object) = item else {
-        return Err(format!("{} is not a tool", short(&item.to_string(), 80)));
+        return Err(format!("{} is not a tool", shortened(&item.to_string(), 80)));
     };
     let nested = ["functionDeclarations", "function_declarations"]
         .iter()
@@ -187,7 +187,7 @@ fn declared(value: &Value) -> Result<Option<Declared>, String> {
     if !starts || !name.chars().all(legal) || name.len() > 64 || name.contains("__") {
         return Err(format!(
             "`{}` is not a valid tool name: use at most 64 letters, digits, `-`, `.`, `:` and single `_`",
-            short(name, 80).escape_debug()
+            shortened(name, 80).escape_debug()
         ));
     }
     let description = value.get("description").and_then(Value::as_str).unwrap_or_default();
@@ -201,17 +201,9 @@ fn declared(value: &Value) -> Result<Option<Declared>, String> {
     };
     Ok(Some(Declared {
         name: name.to_owned(),
-        description: short(description, DESCRIPTION),
+        description: shortened(description, DESCRIPTION),
         parameters,
     }))
-}
-
-/// The first `most` characters of `text`.
-pub(super) fn short(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
 }
 
 /// A discovered tool.
@@ -268,7 +260,7 @@ impl Tool for DiscoveredTool {
         let (name, input) = (self.name.clone(), args.to_string().into_bytes());
         let (dir, readable) = (workspace.root().to_path_buf(), self.readable.clone());
         Ok(PreparedCall {
-            title: format!("{name} {}", short(&args.to_string(), 120)),
+            title: format!("{name} {}", shortened(&args.to_string(), 120)),
             access: Access {
                 origin: ToolOrigin::Discovered,
                 ..Access::none()

@@ -4,6 +4,7 @@ use super::args;
 use super::schema::{Checker, declared};
 use super::{Tool, ToolError};
 use crate::base::call::{ToolOrigin, ToolSpec};
+use crate::base::secret::shortened;
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -140,7 +141,7 @@ impl Registry {
             }
             (None, names) => format!("did you mean {}?", names.join(" or ")),
         };
-        let name: String = name.chars().take(100).collect();
+        let name = shortened(name, 100);
         ToolError::model("tool_not_registered", format!("there is no tool `{name}`; {hint}"))
     }
 

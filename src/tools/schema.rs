@@ -3,6 +3,7 @@
 use super::ToolError;
 use super::args::invalid;
 use crate::base::call::{ToolOrigin, ToolSpec};
+use crate::base::secret::shortened;
 use jsonschema::Validator;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use serde_json::{Map, Value, json};
@@ -209,8 +210,5 @@ fn brief(value: &Value) -> String {
 
 fn clip(text: &str) -> String {
     const LONGEST: usize = 300;
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
+    shortened(text, LONGEST)
 }

@@ -1,6 +1,7 @@
 //! A file as the model receives it.
 
 use crate::base::access::ResolvedPath;
+use crate::base::secret::start;
 
 /// Whether a place may be read; called for every file, including imports.
 pub type MayRead<'a> = &'a dyn Fn(&ResolvedPath) -> bool;
@@ -35,11 +36,24 @@ pub(super) fn head(text: &str, room: usize) -> String {
     if text.len() <= room {
         return text.to_owned();
     }
-    let cut = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
+    let safe = start(text, room);
+    let cut = safe.get(..safe.floor_char_boundary(room)).unwrap_or_default();
     let cut = cut.rfind('\n').and_then(|end| cut.get(..=end)).unwrap_or(cut);
     format!(
         "{cut}[{} of {} bytes are not shown]\n",
-        text.len() - cut.len(),
+        text.len().saturating_sub(cut.len()),
         text.len()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::secret::check_cut;
+
+    #[test]
+    fn no_cut_of_a_file_leaves_a_part_of_a_secret() {
+        check_cut(1_000, |text| head(text, 1_000));
+        assert_eq!(head("a\nbcd\n", 3), "a\n[4 of 6 bytes are not shown]\n");
+    }
 }

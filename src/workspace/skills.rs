@@ -6,6 +6,7 @@ use super::context::named;
 use super::context_file::MayRead;
 use super::root::{UNASKED, Workspace};
 use crate::base::access::ResolvedPath;
+use crate::base::secret::shortened;
 use crate::diag::{Shape, SourceFiles, YamlNode, front_matter, parse};
 use std::collections::BTreeSet;
 
@@ -121,7 +122,7 @@ fn read(workspace: &Workspace, place: &ResolvedPath, may_read: MayRead<'_>) -> R
         warnings.push(format!(
             "skill `{}`: `name: {}` should be the name of its directory, in lower-case letters, digits and `-`",
             place.path,
-            cut(&name, MAX_NAME)
+            shortened(&name, MAX_NAME)
         ));
     }
     if description.chars().count() > MAX_DESCRIPTION {
@@ -133,8 +134,8 @@ fn read(workspace: &Workspace, place: &ResolvedPath, may_read: MayRead<'_>) -> R
     warnings.extend(grants(&head, &place.path));
     Ok((
         Skill {
-            name: cut(&name, MAX_NAME),
-            description: cut(&description, MAX_DESCRIPTION),
+            name: shortened(&name, MAX_NAME),
+            description: shortened(&description, MAX_DESCRIPTION),
             path: place.path.clone(),
         },
         warnings,
@@ -155,13 +156,6 @@ fn one_line(text: &str) -> String {
         .filter(|word| !word.is_empty())
         .collect();
     words.join(" ")
-}
-
-fn cut(text: &str, limit: usize) -> String {
-    match text.char_indices().nth(limit) {
-        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
-        None => text.to_owned(),
-    }
 }
 
 /// The workspace paths that belong to the skills under these names, as named and as resolved. No call may write them.

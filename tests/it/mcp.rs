@@ -335,11 +335,8 @@ fn what_a_server_is_given_is_redacted_whatever_its_name() {
     assert!(!answer.contains(one) && !answer.contains(other), "{answer}");
 }
 
-#[test]
-fn a_status_is_the_error_of_one_call() {
-    if !have("python3", Command::new("python3").arg("--version").output().is_ok()) {
-        return;
-    }
+/// The server that answers with statuses, and its port.
+fn statuses() -> (Listening, String) {
     let mut listening = Command::new("python3")
         .arg(project().join("fixtures/mcp/http_server.py"))
         .stdout(Stdio::piped())
@@ -349,9 +346,17 @@ fn a_status_is_the_error_of_one_call() {
     BufReader::new(listening.stdout.take().unwrap())
         .read_line(&mut port)
         .unwrap();
-    let _listening = Listening(listening);
+    (Listening(listening), port.trim().to_owned())
+}
+
+#[test]
+fn a_status_is_the_error_of_one_call() {
+    if !have("python3", Command::new("python3").arg("--version").output().is_ok()) {
+        return;
+    }
+    let (_listening, port) = statuses();
     let world = World::repo(&[]);
-    let server = json!({ "url": format!("http://127.0.0.1:{}/mcp", port.trim()), "type": "http" });
+    let server = json!({ "url": format!("http://127.0.0.1:{port}/mcp"), "type": "http" });
     let tools = ["s__s401", "s__s403", "s__s418", "s__s500", "s__s200"];
     run(&world, &server, &tools).exits(0);
     let told = results(&world);
@@ -368,6 +373,26 @@ fn a_status_is_the_error_of_one_call() {
     let warned = warnings(&world);
     assert!(warned.contains("401: it refuses the credentials"), "{warned}");
     assert!(!warned.contains("restarted") && !told.contains("lost"), "{warned}");
+}
+
+/// A server that repeats a header of the recipe, so that it stands across the place where its answer is cut.
+#[test]
+fn a_header_across_the_cut_of_an_answer_is_not_put_out() {
+    if !have("python3", Command::new("python3").arg("--version").output().is_ok()) {
+        return;
+    }
+    let (_listening, port) = statuses();
+    let token = "hT5kQw8Zr2Lm4Xv0Bn7Ys3Dc5Hf6Jg1";
+    let world = World::repo(&[]).env("MY_TOKEN", token);
+    let mut server = json!({ "url": format!("http://127.0.0.1:{port}/mcp"), "type": "http" });
+    server["headers"] = json!({ "X-Api": "${MY_TOKEN}" });
+    let done = run(&world, &server, &["s__s422"]).exits(0);
+    let told = results(&world);
+    assert!(told.contains("status 422") && told.contains("yyyy"), "{told}");
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    for text in [told, journal, done.stderr, done.stdout] {
+        assert!(!text.contains(&token[..8]), "{text}");
+    }
 }
 
 #[test]

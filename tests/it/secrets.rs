@@ -2,6 +2,7 @@
 
 use super::gemini::{self, Gemini};
 use super::harness::World;
+use super::service::{Answer, Service};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE};
 use serde_json::{Value, json};
@@ -236,4 +237,28 @@ fn what_is_printed_holds_no_secret() {
         told.stdout,
         told.stderr
     );
+}
+
+/// A service that repeats the key of the request in its error, so that the key stands across the place where the error is
+/// cut.
+#[test]
+fn a_key_across_the_cut_of_an_error_is_not_put_out() {
+    let key = canary(7);
+    let part = &key[..key.len() - 1];
+    let json = json!({ "error": { "message": format!("{}{key} and more", "y".repeat(2_000 - part.len())) } });
+    let plain = format!("{}{key} and more", "y".repeat(200 - part.len()));
+    for body in [json.to_string(), plain] {
+        let service = Service::new(vec![Answer::Status(400, Vec::new(), body)]);
+        let world = World::repo(&[]).env("OPENAI_API_KEY", &key);
+        let out = world.out().to_string_lossy().into_owned();
+        let model = ["--model", "openai/gpt-5", "--base-url", &service.url];
+        let done = world.call(&[&["run", "-p", "go", "--out", &out][..], &model].concat());
+        assert_eq!(done.code, 7, "{}", done.stderr);
+        let mut outputs = vec![done.stdout.into_bytes(), done.stderr.into_bytes()];
+        files(&world.out(), &mut outputs);
+        let told = outputs.iter().map(|output| String::from_utf8_lossy(output));
+        let told = told.collect::<Vec<_>>().join("\n");
+        assert!(told.contains("yyyy") && told.contains("HTTP 400"), "{told}");
+        assert!(!told.contains(&key[..8]), "{told}");
+    }
 }

@@ -536,9 +536,9 @@ impl<'a> Forge<'a> {
             text = format!("{text}: {errors}");
         }
         if text.is_empty() {
-            text = String::from_utf8_lossy(bytes.get(..bytes.len().min(400)).unwrap_or_default()).into_owned();
+            text = String::from_utf8_lossy(bytes).into_owned();
         }
-        super::message::one_line(&self.quiet.redact(&text), 400)
+        super::message::one_line(&self.quiet.start(&text, 1_600), 400)
     }
 
     /// The next page from a `Link` header, as a path under the base URL, so that the token is sent to no other host.

@@ -1,6 +1,7 @@
 //! Buckets and containers of S3, Google Cloud Storage and Azure Blob Storage, over this program's own HTTP client.
 
 use super::{Draft, Expected, FetchedObject, MAX_LISTED, ObjectError};
+use crate::base::secret::shortened;
 use crate::net::client;
 use futures_util::StreamExt;
 use object_store::aws::AmazonS3Builder;
@@ -301,10 +302,7 @@ fn said(error: &Error) -> String {
         _ => word,
     });
     let line = words.collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(MAX_SAID) {
-        Some((cut, _)) => format!("{}…", line.get(..cut).unwrap_or_default()),
-        None => line,
-    }
+    shortened(&line, MAX_SAID)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The bounded record of a command's judged execs, for its result and the journal.
 
 use crate::base::grant::{Exec, ExecDenial, JudgedExec, WritePath};
+use crate::base::secret::start;
 use crate::process::{Finished, SpawnError};
 use std::path::Path;
 
@@ -65,17 +66,13 @@ pub(super) fn judged(exec: &Exec, workspace: &Path, denied: Option<ExecDenial>) 
     let mut left = RECORDED_BYTES;
     let mut argv = Vec::new();
     for word in exec.argv.iter().take(RECORDED_WORDS) {
-        let end = word.floor_char_boundary(left);
-        let whole = end == word.len();
-        left -= end;
-        argv.push(if whole {
-            word.clone()
-        } else {
-            format!("{}…", &word[..end])
-        });
-        if !whole {
+        if word.len() > left {
+            let safe = start(word, left);
+            argv.push(format!("{}…", &safe[..safe.floor_char_boundary(left)]));
             break;
         }
+        left -= word.len();
+        argv.push(word.clone());
     }
     if argv.len() < exec.argv.len() {
         argv.push(format!("… ({} more)", exec.argv.len() - argv.len()));
@@ -143,5 +140,21 @@ mod tests {
         assert_eq!(long.argv.len(), 2);
         assert!(long.argv[0].len() <= RECORDED_BYTES + 3 && long.argv[0].ends_with('…'));
         assert_eq!(long.argv[1], "… (1 more)");
+    }
+
+    #[test]
+    fn no_cut_of_a_word_leaves_a_part_of_a_secret() {
+        crate::base::secret::check_cut(RECORDED_BYTES, |word| {
+            let exec = Exec {
+                caller: Starts::Judged,
+                path: "/bin/x".into(),
+                real: "/bin/x".into(),
+                argv: vec![word.to_owned()],
+                cwd: "/".into(),
+                interpreters: Vec::new(),
+                is_unread: false,
+            };
+            judged(&exec, Path::new("/ws"), None).argv.concat()
+        });
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of the classes for each vendor's error messages and codes.
 
 use super::*;
+use crate::base::secret::check_cut;
 use crate::provider::ProviderClass::*;
 
 fn fault(status: u16, body: &str) -> Fault {
@@ -186,4 +187,15 @@ fn a_server_without_tools_says_how_to_switch_them_on() {
         assert_eq!((found.class, found.again), (Rejected, None), "{body}");
         assert!(found.message.contains(advice), "{}", found.message);
     }
+}
+
+#[test]
+fn no_cut_of_a_message_leaves_a_part_of_a_key() {
+    let json = |text: &str| fault(400, &serde_json::json!({ "error": { "message": text } }).to_string()).message;
+    check_cut(MESSAGE, json);
+    check_cut(PLAIN, |text| fault(502, text).message);
+    check_cut(PLAIN, |text| fault(502, &format!("<html><body><p>{text}</p>")).message);
+    // The markup is left out, so that the text behind it is shown.
+    let style = "s".repeat(3_900);
+    check_cut(86, |text| fault(502, &format!("<style {style}>{text}")).message);
 }

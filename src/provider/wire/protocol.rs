@@ -2,6 +2,7 @@
 
 use crate::base::event::ProgressEvent;
 use crate::base::message::{Message, Reply};
+use crate::base::secret::shortened;
 use crate::net::client::RequestHeader;
 use crate::net::sse::Frame;
 use crate::provider::fault::Fault;
@@ -168,7 +169,7 @@ pub fn decode_frame(decoder: &mut dyn DecodeReply, frame: &Frame, live: &dyn Fn(
 /// As for [`decode_frame`].
 pub fn decode_document(decoder: &mut dyn DecodeReply, text: &str, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
     let value: Value = serde_json::from_str(text).map_err(|_| {
-        let start: String = text.chars().take(120).collect();
+        let start = shortened(text, 120);
         Fault::unusable(format!("the service sent something that is not JSON: {start}"))
     })?;
     decoder.value(&value, live)

@@ -6,6 +6,7 @@ use crate::base::call::ToolSpec;
 use crate::base::content::ToolContent;
 use crate::base::ids::CallId;
 use crate::base::message::{CallResult, Message, Part, Reply, Role};
+use crate::base::secret::check_cut;
 use crate::net::sse;
 use crate::provider::ModelRequest;
 use crate::provider::fault::Fault;
@@ -282,4 +283,19 @@ proptest! {
         let cut = (share * end as f64) as usize;
         prop_assert!(decode(wire, &bytes[..cut]).is_err());
     }
+}
+
+#[test]
+fn no_cut_of_what_a_service_sent_leaves_a_part_of_a_key() {
+    let said = |bytes: String| decode(find("openai").unwrap(), bytes.as_bytes()).unwrap_err().message;
+    check_cut(120, |text| said(format!("data: {text}\n\n")));
+    check_cut(200, |text| {
+        let call = serde_json::json!({ "index": 0, "id": "c", "function": { "name": "f", "arguments": text } });
+        let chunk = serde_json::json!({
+            "choices": [{ "delta": { "tool_calls": [call] }, "finish_reason": "tool_calls" }],
+        });
+        let message = said(format!("data: {chunk}\n\n"));
+        assert!(message.contains("not a JSON object"), "{message}");
+        message
+    });
 }

@@ -2,6 +2,7 @@
 //! refuses a request with. The protocol is implemented by rmcp.
 
 use super::sse::SseError;
+use crate::base::secret::shortened;
 use crate::net::client::plain;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use rmcp::transport::auth::AuthError;
@@ -81,7 +82,7 @@ impl StatusRefusal {
                 let (status, body) = text.strip_prefix("HTTP ")?.split_once(": ")?;
                 Some(Self {
                     status: status.split(' ').next()?.parse().ok()?,
-                    body: body.trim().chars().take(BODY).collect(),
+                    body: shortened(body.trim(), BODY),
                 })
             }
             _ => None,
@@ -111,7 +112,18 @@ impl StatusRefusal {
 
 #[cfg(test)]
 mod tests {
-    use super::headers;
+    use super::{BODY, StatusRefusal, headers};
+    use crate::base::secret::check_cut;
+    use rmcp::transport::streamable_http_client::StreamableHttpError;
+
+    #[test]
+    fn no_cut_of_a_body_leaves_a_part_of_a_header() {
+        check_cut(BODY, |body| {
+            let text = format!("HTTP 400 Bad Request: {body}");
+            let error = StreamableHttpError::<reqwest::Error>::UnexpectedServerResponse(text.into());
+            StatusRefusal::of(&error).unwrap().text()
+        });
+    }
 
     #[test]
     fn a_bad_value_is_not_shown() {

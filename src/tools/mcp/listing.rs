@@ -5,8 +5,8 @@ use super::config::Config;
 use super::link::Link;
 use super::names;
 use crate::base::ids::sha256_hex;
+use crate::base::secret::shortened;
 use crate::net::client::innermost;
-use crate::tools::discovered::short;
 use rmcp::model::{PaginatedRequestParams, Prompt, Tool as Definition};
 use rmcp::service::ServiceError;
 
@@ -93,7 +93,7 @@ pub(super) fn chosen(config: &Config, tools: Vec<Definition>) -> (Vec<Definition
             continue;
         }
         let bytes = serde_json::to_vec(&tool).map_or(usize::MAX, |json| json.len());
-        let name = short(&tool.name, 80);
+        let name = shortened(&tool.name, 80);
         if tool.name.is_empty() || tool.name.len() > 200 || tool.name.chars().any(char::is_control) {
             left_out.push(format!(
                 "a tool was left out: `{}` is not a valid name",

@@ -7,7 +7,8 @@ use super::server::{RunningServer, ServerRequest};
 use super::tool::prepared;
 use crate::base::call::{ToolEffects, ToolKind, ToolOrigin, ToolSpec};
 use crate::base::content::ToolContent;
-use crate::tools::discovered::{DESCRIPTION, short};
+use crate::base::secret::shortened;
+use crate::tools::discovered::DESCRIPTION;
 use crate::tools::{PreparedCall, Tool, ToolError};
 use crate::workspace::Workspace;
 use rmcp::model::Prompt;
@@ -41,7 +42,7 @@ impl PromptTool {
                 description: format!(
                     "Gives the text of the prompt `{}`: {}",
                     prompt.name,
-                    short(about, DESCRIPTION)
+                    shortened(about, DESCRIPTION)
                 ),
                 kind: ToolKind::Other,
                 origin: ToolOrigin::Mcp(server.name().to_owned()),
@@ -64,7 +65,7 @@ fn parameters(prompt: &Prompt) -> Value {
             let about = argument.description.as_deref().unwrap_or_default();
             (
                 argument.name.clone(),
-                json!({ "type": "string", "description": short(about, 1_000) }),
+                json!({ "type": "string", "description": shortened(about, 1_000) }),
             )
         })
         .collect();

@@ -4,8 +4,8 @@ use super::listing::MOST;
 use super::server::{RunningServer, ServerRequest, Servers};
 use crate::base::access::Access;
 use crate::base::call::{ToolEffects, ToolKind, ToolOrigin, ToolOutput, ToolSpec};
+use crate::base::secret::shortened;
 use crate::tools::args::invalid;
-use crate::tools::discovered::short;
 use crate::tools::{PreparedCall, Tool, ToolContext, ToolError, schema};
 use crate::workspace::Workspace;
 use serde_json::Value;
@@ -140,7 +140,7 @@ impl Tool for List {
 async fn list(servers: Vec<Arc<RunningServer>>, context: ToolContext) -> Result<ToolOutput, ToolError> {
     let mut text = String::new();
     let mut push = |line: &str| {
-        text.push_str(short(&line.replace('\n', " "), LINE).trim_end());
+        text.push_str(shortened(&line.replace('\n', " "), LINE).trim_end());
         text.push('\n');
     };
     let mut count = 0;

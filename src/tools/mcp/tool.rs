@@ -5,7 +5,8 @@ use super::names::tool_name;
 use super::server::{RunningServer, ServerRequest};
 use crate::base::access::Access;
 use crate::base::call::{ToolEffects, ToolKind, ToolOrigin, ToolSpec};
-use crate::tools::discovered::{DESCRIPTION, short};
+use crate::base::secret::shortened;
+use crate::tools::discovered::DESCRIPTION;
 use crate::tools::{PreparedCall, Tool, ToolError};
 use crate::workspace::Workspace;
 use rmcp::model::{JsonObject, Tool as Definition};
@@ -34,7 +35,7 @@ impl McpTool {
             spec: ToolSpec {
                 display_name: name.clone(),
                 name,
-                description: short(tool.description.as_deref().unwrap_or_default(), DESCRIPTION),
+                description: shortened(tool.description.as_deref().unwrap_or_default(), DESCRIPTION),
                 kind: ToolKind::Other,
                 origin: ToolOrigin::Mcp(server.name().to_owned()),
                 parameters,
@@ -69,7 +70,7 @@ pub fn prepared(
     let ask = ask(args.as_object().cloned().unwrap_or_default());
     let (server, label) = (Arc::clone(server), spec.name.clone());
     PreparedCall {
-        title: format!("{label} {}", short(&args.to_string(), 120)),
+        title: format!("{label} {}", shortened(&args.to_string(), 120)),
         access: Access {
             origin: spec.origin.clone(),
             ..Access::none()

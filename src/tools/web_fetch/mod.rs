@@ -11,10 +11,12 @@ use crate::base::access::Access;
 use crate::base::call::{ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::base::content::ToolContent;
 use crate::base::ids::sha256_hex;
+use crate::base::secret::start;
 use crate::net::fetch::{FetchError, FetchedDocument};
 use crate::workspace::Workspace;
 use futures_util::future::join_all;
 use page::WebPage;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Upper limit for the URLs of one call.
@@ -149,8 +151,12 @@ fn shown(urls: &[String], pages: Vec<Outcome>) -> ToolOutput {
                     }
                     WebPage::Text { form, text: said } => {
                         let mark = &sha256_hex(&[said.as_bytes()])[..12];
-                        let cut = clip(&said, room);
-                        let cut_off = match (cut.len() < said.len(), fetched.cut) {
+                        let safe = match said.chars().count() > room {
+                            true => start(&said, usize::MAX),
+                            false => Cow::Borrowed(said.as_str()),
+                        };
+                        let cut = clip(&safe, room);
+                        let cut_off = match (cut.len() < safe.len(), fetched.cut) {
                             (true, _) => "\n[the page goes on; it is cut here]",
                             (false, true) => "\n[the page is longer than 1 MiB; the rest was not fetched]",
                             (false, false) => "",

@@ -8,6 +8,7 @@ use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
 use crate::base::message::{Part, Reply, StopReason, Usage};
+use crate::base::secret::shortened;
 use crate::provider::fault::{self, Fault};
 use crate::provider::{Discarded, ProviderClass};
 use serde_json::{Map, Value, json};
@@ -199,7 +200,7 @@ fn read_calls(pieces: Pieces, turn: u64, length: bool) -> Result<(Vec<Part>, Vec
                 cut.call = Some(call.name.clone()).filter(|name| !name.is_empty());
                 continue;
             }
-            let start: String = call.arguments.chars().take(200).collect();
+            let start = shortened(&call.arguments, 200);
             return Err(Fault::unusable(format!(
                 "the arguments of a call of `{}` are not a JSON object: {start}",
                 call.name
