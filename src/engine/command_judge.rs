@@ -4,12 +4,13 @@ use crate::base::access::Access;
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::grant::{Exec, ExecAnswer, ExecJudge};
 use crate::base::ruling::PolicyInput;
-use crate::policy::exec::{self, Setting};
+use crate::policy::exec::{self, MachineProgram, MachinePrograms, Setting};
 use crate::policy::{PolicySet, ruled_commands};
 use crate::process::Confinement;
 use crate::workspace::Workspace;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Decides about the programs of one call.
@@ -35,6 +36,14 @@ impl CommandJudge {
         let (ruled, activates) = workspace.with_terrain(|terrain| ruled_commands(policies, asked, access, terrain));
         let path = confinement.env.iter().rfind(|(name, _)| name == "PATH");
         let dirs = path.map(|(_, dirs)| dirs.split(':')).into_iter().flatten();
+        let path: Vec<PathBuf> = dirs
+            .map(PathBuf::from)
+            .filter(|dir| dir.is_absolute() && dir.is_dir())
+            .collect();
+        let tree = tree_around(workspace.root());
+        let of_tree =
+            |dir: &PathBuf| dir.starts_with(&tree) || dir.canonicalize().is_ok_and(|real| real.starts_with(&tree));
+        let (tree_path, others): (Vec<PathBuf>, Vec<PathBuf>) = path.iter().cloned().partition(of_tree);
         Self {
             policies: Arc::clone(policies),
             workspace: Arc::clone(workspace),
@@ -44,10 +53,9 @@ impl CommandJudge {
             args: asked.args.clone(),
             setting: Setting {
                 root: workspace.root().to_path_buf(),
-                path: dirs
-                    .map(PathBuf::from)
-                    .filter(|dir| dir.is_absolute() && dir.is_dir())
-                    .collect(),
+                path,
+                tree_path,
+                machine: machine_programs(others),
                 writable: confinement
                     .writable
                     .iter()
@@ -60,6 +68,29 @@ impl CommandJudge {
             },
         }
     }
+}
+
+/// The top of the repository around the workspace, whose author decides what is in it. The workspace itself if there is
+/// none, or if it holds the user's home, which then holds toolchains, too.
+fn tree_around(root: &Path) -> PathBuf {
+    let home = std::env::var_os("HOME").and_then(|home| PathBuf::from(home).canonicalize().ok());
+    let top = root.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok());
+    let holds_home = |top: &&Path| home.as_ref().is_some_and(|home| home.starts_with(top));
+    top.filter(|top| !holds_home(top)).unwrap_or(root).to_path_buf()
+}
+
+/// The programs in these directories and in those of the system.
+fn machine_programs(dirs: Vec<PathBuf>) -> MachinePrograms {
+    const SYSTEM: [&str; 4] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
+    MachinePrograms::new(move |name| {
+        let system = SYSTEM.iter().map(PathBuf::from);
+        dirs.iter().cloned().chain(system).find_map(|dir| {
+            let path = dir.join(name);
+            let real = path.canonicalize().ok()?;
+            let found = real.metadata().ok()?;
+            (found.is_file() && found.mode() & 0o111 != 0).then_some(MachineProgram { path, real })
+        })
+    })
 }
 
 impl ExecJudge for CommandJudge {

@@ -1,6 +1,8 @@
 //! Rules on a program at its exec, with its actual arguments, path and directory. Pure: the witness in `process` calls
 //! it, and the engine passes in access to the tree.
 
+mod shadow;
+
 use super::decide::{Context, exceptions, narrower, rule_on};
 use super::helpers;
 use super::model::{PolicySet, Rule, RuleEffect, RuledCommand};
@@ -11,7 +13,10 @@ use crate::base::access::FsView;
 use crate::base::grant::{Exec, ExecAnswer, ExecDenial, Interpreter, Starts, WritePath, Writes};
 use crate::base::ruling::{Decision, PolicyInput};
 use crate::base::secret::shortened;
+use shadow::Shadow;
 use std::path::{Component, Path, PathBuf};
+
+pub use shadow::{MachineProgram, MachinePrograms};
 
 /// The data that is the same for all execs of one command.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +26,11 @@ pub struct Setting {
     /// Directories in which the command looks for programs (its `PATH`), if they existed before it started: directories
     /// that a command creates (for example in its own `/tmp`) hold no programs of the machine.
     pub path: Vec<PathBuf>,
+    /// Those of them that are in the workspace or its repository, however they are spelled: the tree's author put there
+    /// what is there.
+    pub tree_path: Vec<PathBuf>,
+    /// The programs in the others.
+    pub machine: MachinePrograms,
     /// Directories outside the workspace that the command may write: nothing in them counts as a program of the machine.
     pub writable: Vec<PathBuf>,
     /// Subdirectories of these that the command may only read.
@@ -132,7 +142,8 @@ fn identities(setting: &Setting, exec: &Exec) -> Vec<String> {
     let path = lexical(&exec.path);
     if let Ok(below) = path.strip_prefix(&setting.root) {
         let inside = format!("./{}", below.display());
-        // No command can write a workspace directory that is searched for programs.
+        // No command can write a workspace directory that is searched for programs; what its author put there is
+        // judged by `shadow`.
         let named = path.file_name().filter(|_| {
             let dir = path.parent();
             dir.is_some_and(|dir| setting.path.iter().any(|known| known == dir))
@@ -388,17 +399,20 @@ fn judged(
 ) -> ExecAnswer {
     let rest = exec.argv.get(1..).unwrap_or_default();
     let dir = dir_of(setting, exec);
+    let shadow = Shadow::of(set, setting, exec);
+    let is_own = |name: &&String| shadow.as_ref().is_none_or(|shadow| !shadow.is_called(name));
+    let names: Vec<String> = names.iter().filter(is_own).cloned().collect();
     let same = |ruled: &&RuledCommand| {
         ruled.rest == rest
             && (names.contains(&ruled.program)
-                || names.iter().any(|name| installed_as(set, name) == Some(&ruled.program)))
+                || shadow.is_none() && names.iter().any(|name| installed_as(set, name) == Some(&ruled.program)))
             && dir.as_ref().is_some_and(|dir| ruled.dirs.contains(dir))
             && (!ruled.launched
                 || dir
                     .as_ref()
                     .is_some_and(|dir| is_vouched(set, exec, &ruled.program, dir, terrain)))
     };
-    if setting.activates && asks_of_system(exec, names) {
+    if setting.activates && asks_of_system(exec, &names) {
         return ExecAnswer::Allow {
             starts: Starts::Nothing,
             writes: Vec::new(),
@@ -419,13 +433,14 @@ fn judged(
         });
     };
     let mut first: Option<ExecDenial> = None;
-    for name in names {
-        match by_name(set, asked, exec, name, &dir, terrain) {
+    for name in &names {
+        match by_name(set, asked, exec, name, &dir, terrain, shadow.as_ref()) {
             Ok(answer) => return answer,
             Err(denial) => first = first.or(Some(denial)),
         }
     }
-    ExecAnswer::Deny(first.unwrap_or_else(|| not_granted(exec)))
+    let shadowed = shadow.map(|shadow| shadow.denial(exec));
+    ExecAnswer::Deny(shadowed.or(first).unwrap_or_else(|| not_granted(exec)))
 }
 
 /// Whether it is a system program that an `activate` script starts.
@@ -456,6 +471,7 @@ fn by_name(
     name: &str,
     dir: &str,
     terrain: &FsView<'_>,
+    shadow: Option<&Shadow>,
 ) -> Result<ExecAnswer, ExecDenial> {
     let denial = |rule: Option<String>, reason: String, fix: String| ExecDenial {
         rule,
@@ -468,6 +484,12 @@ fn by_name(
         denial(None, reason, refusal.fix)
     };
     let mut reading = read(set, exec, name, dir, terrain).map_err(refused)?;
+    if let Some(shadow) = shadow {
+        let launches = reading.commands.iter_mut().flat_map(|simple| &mut simple.launches);
+        for launch in launches.filter(|launch| launch.program == name) {
+            launch.unvouched = Some(shadow.refusal());
+        }
+    }
     shell::look_below(&mut reading, &exceptions(set, asked), terrain);
     let context = Context {
         set,

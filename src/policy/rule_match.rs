@@ -227,6 +227,9 @@ fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     if rule.paths.is_none() && rule.except.paths.is_empty() {
         return Ok(());
     }
+    if let Some(reason) = opens_more(simple) {
+        return Err(opens_unnamed(rule, simple, reason));
+    }
     let files = simple
         .reads
         .iter()
@@ -278,6 +281,20 @@ fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     }
 }
 
+/// Programs whose options can name further program text (`-f`), which is not read.
+const SCRIPTED: [&str; 6] = ["awk", "gawk", "gsed", "mawk", "nawk", "sed"];
+
+/// What in a command may open files that its words do not name: its program, or an option that is not known (`-f`).
+fn opens_more(simple: &Simple) -> Option<&str> {
+    let unknown = || {
+        let concern = simple.concern.as_ref()?;
+        // An unknown word is judged at its exec.
+        let scripted = SCRIPTED.contains(&simple.program.as_str()) && concern.code != "opaque_argument";
+        scripted.then_some(concern.reason.as_str())
+    };
+    simple.opens_more.as_deref().or_else(unknown)
+}
+
 /// The most patterns that a message names.
 const NAMED: usize = 8;
 
@@ -298,6 +315,25 @@ fn not_known(rule: &Rule, simple: &Simple) -> Mismatch {
                 line(simple)
             ),
             fix: format!("{instead}, or leave `paths` and `except` out of rule {name}"),
+        }),
+    }
+}
+
+/// A rule that is narrowed to paths, while the program of the command may open files that are not among its words.
+fn opens_unnamed(rule: &Rule, simple: &Simple, reason: &str) -> Mismatch {
+    let (name, program) = (shown_rule(&rule.name), &simple.program);
+    Mismatch {
+        why: Cow::Borrowed("its program may open other files than its words name"),
+        near: Some(CommandRefusal {
+            code: NO_RULE.to_owned(),
+            reason: format!(
+                "rule {name} allows `{program}` only on {}, and `{}` may open other files: {reason}",
+                limits(rule),
+                line(simple)
+            ),
+            fix: format!(
+                "name the files as operands and leave them out of the program, or leave `paths` and `except` out of rule {name}"
+            ),
         }),
     }
 }

@@ -465,6 +465,32 @@ fn exceptions_of_an_allow_rule_hold_for_commands_that_search() {
 }
 
 #[test]
+fn programs_of_sed_and_awk_open_no_files_under_a_rule_for_paths() {
+    let world = World::repo(&[("docs/a.md", "one\n")]);
+    let explained = |narrowed: &str, command: &str| {
+        let rules = format!(
+            "version: 1\nrules:\n  - {{ id: text, allow: run_shell_command, commands: [sed, awk]{narrowed} }}\n"
+        );
+        let policy = world.beside("policy.yaml", rules);
+        let told = world.call(&["policy", "explain", &policy, "--command", command, "--format", "json"]);
+        told.exits(0).json()
+    };
+    let reads = "sed 'r notes' docs/a.md";
+    for narrowed in [", paths: ['docs/**']", ", except: { paths: [notes] }"] {
+        let ruling = explained(narrowed, reads);
+        assert_eq!(ruling["decision"], "deny", "{ruling}");
+        let reason = ruling["reason"].as_str().unwrap();
+        assert!(
+            reason.contains("rule text allows `sed` only on") && reason.ends_with("is not accepted: the command `r`"),
+            "{reason}"
+        );
+        let honest = explained(narrowed, "sed -n 1p docs/a.md");
+        assert_eq!(honest["decision"], "allow", "{honest}");
+    }
+    assert_eq!(explained("", reads)["decision"], "allow");
+}
+
+#[test]
 fn a_command_whose_paths_are_in_its_input_is_told_to_name_them() {
     let world = World::repo(&[("docs/a.md", "one\n")]);
     let rules = "version: 1\nrules:\n  - { id: apply, allow: run_shell_command, commands: [patch], paths: ['docs/**', '*.patch'] }\n";

@@ -387,6 +387,83 @@ fn an_activated_environment_of_the_workspace_holds_for_commands_and_is_not_writt
     }
 }
 
+/// The author of a tree can put programs into a virtual environment that is active: they are not the machine's.
+#[test]
+fn programs_of_an_active_environment_do_not_run_under_rules_for_the_machine() {
+    // What is printed is not the text of any file.
+    let program = |name: &str| format!("#!/bin/sh\necho tree-\"ran\"-{name}\n");
+    for level in LEVELS {
+        let world = World::repo(&[(".gitignore", ".venv/\n"), ("a.txt", "of-the-file\n")]);
+        venv(&world, ".venv");
+        let ws = world.ws().canonicalize().unwrap();
+        let bin = ws.join(".venv/bin");
+        for name in ["cat", "git", "env", "sort", "ruff", "own-tool", "date"] {
+            world.file(&format!(".venv/bin/{name}"), program(name));
+            std::fs::set_permissions(bin.join(name), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        std::os::unix::fs::symlink("/usr/bin/wc", bin.join("wc")).unwrap();
+        world.file(
+            ".venv/bin/activate",
+            "VIRTUAL_ENV=\"$PWD/.venv\"\nexport VIRTUAL_ENV\nPATH=\"$VIRTUAL_ENV/bin:$PATH\"\nexport PATH\n",
+        );
+        let policy = format!(
+            "version: 1\nrules:\n  - {{ allow: run_shell_command, commands: [cat, git status, env, sort, xargs, ruff check, own-tool, wc, \
+             date, ./.venv/bin/date] }}\nsandbox: {{ level: {level} }}\n"
+        );
+        let run = |world: &World, commands: &[&str]| {
+            let _ = std::fs::remove_dir_all(world.out());
+            let replies: Vec<Value> = commands.iter().map(|line| shell(line)).chain([says("done")]).collect();
+            let done = world.run(&script(&replies), &policy, &["-p", "x"]);
+            let told = std::fs::read_to_string(world.out().join("transcript.json")).unwrap_or_default();
+            (done, told)
+        };
+        // Activated by the command itself, then by the user's shell.
+        let (done, told) = run(&world, &["source .venv/bin/activate && cat a.txt"]);
+        if !have(
+            &format!("sandbox level {level}"),
+            !done.stderr.contains("is not available here"),
+        ) {
+            continue;
+        }
+        assert!(done.code == 4 && !told.contains("tree-ran"), "{level}: {told}");
+        let path = std::env::var("PATH").unwrap();
+        let world = world
+            .env("PATH", format!("{}:{path}", bin.display()))
+            .env("VIRTUAL_ENV", ws.join(".venv").display().to_string());
+        let attacks = [
+            "cat a.txt",
+            "git status",
+            "env sort a.txt",
+            "sort a.txt",
+            "echo a.txt | xargs cat",
+        ];
+        let (done, told) = run(&world, &attacks);
+        assert_eq!(done.code, 4, "{level}: {}", done.stderr);
+        assert!(!told.contains("tree-ran"), "{level}: {told}");
+        assert_eq!(
+            world.result()["denied"].as_array().unwrap().len(),
+            attacks.len(),
+            "{level}: {told}"
+        );
+        assert!(
+            told.contains(".venv/bin/cat` shadows /usr/bin/cat: ") && told.contains("write `/usr/bin/cat`"),
+            "{level}: {told}"
+        );
+        let honest = ["ruff check", "own-tool", "date", "wc -l a.txt", "/usr/bin/cat a.txt"];
+        let (done, told) = run(&world, &honest);
+        assert_eq!(done.code, 0, "{level}: {} {told}", done.stderr);
+        for wanted in [
+            "tree-ran-ruff",
+            "tree-ran-own-tool",
+            "tree-ran-date",
+            "1 a.txt",
+            "of-the-file",
+        ] {
+            assert!(told.contains(wanted), "{level} {wanted}: {told}");
+        }
+    }
+}
+
 /// Homes and temporary directories are covered at level `full`, and most repositories lie in one.
 #[test]
 fn commands_of_git_find_the_repository_outside_of_the_workspace() {

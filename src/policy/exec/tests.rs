@@ -37,6 +37,8 @@ fn setting() -> Setting {
     Setting {
         root: PathBuf::from("/ws"),
         path: vec![PathBuf::from("/home/u/.cargo/bin"), PathBuf::from("/usr/local/bin")],
+        tree_path: Vec::new(),
+        machine: MachinePrograms::default(),
         writable: vec![PathBuf::from("/private/home")],
         read_only: vec![PathBuf::from("/private/home/.cargo/bin")],
         ruled: Vec::new(),
@@ -190,6 +192,86 @@ fn a_program_is_known_by_its_place() {
     let mut lying = exec(Starts::Judged, "/usr/bin/id", &["log"], "/ws");
     lying.argv[0] = "git".to_owned();
     assert_eq!(code(&answer(&lying)), "exec_denied");
+}
+
+/// Programs of the tree on the search path: a rule for a bare name is meant for the machine's program.
+#[test]
+fn programs_of_the_tree_do_not_go_by_names_of_the_machine() {
+    const RULES: &str = "version: 1\nrules:\n  - { allow: run_shell_command, commands: [cat, git log, env, rg, pytest, mytool, owntool, ./tools/cat] }\n";
+    let set = set(RULES);
+    let args = json!({});
+    let dirs = [
+        "/ws/.venv/bin",
+        "/ws/tools",
+        "/ws/node_modules/.bin",
+        "/repo/bin",
+        "/link/bin",
+    ];
+    let find = |name: &str| {
+        let path = PathBuf::from(format!("/usr/bin/{name}"));
+        let there = ["cat", "git", "env", "mytool", "pytest"].contains(&name);
+        there.then(|| MachineProgram {
+            real: path.clone(),
+            path,
+        })
+    };
+    let setting = Setting {
+        path: dirs.map(PathBuf::from).to_vec(),
+        tree_path: dirs.map(PathBuf::from).to_vec(),
+        machine: MachinePrograms::new(find),
+        ..setting()
+    };
+    let ask = |path: &str, real: &str, words: &[&str]| {
+        let exec = Exec {
+            real: PathBuf::from(real),
+            ..exec(Starts::Judged, path, words, "/ws")
+        };
+        judge(&set, &asked(&args), &setting, &exec, &TERRAIN)
+    };
+    for (path, words) in [
+        ("/ws/.venv/bin/cat", &["src/a.txt"][..]),
+        ("/ws/.venv/bin/git", &["log"]),
+        ("/ws/tools/git", &["log"]),
+        ("/ws/.venv/bin/env", &["CI=1", "cat", "src/a.txt"]),
+        // No profile says who installs it, and the machine has one.
+        ("/ws/.venv/bin/mytool", &[]),
+        ("/ws/tools/mytool", &[]),
+        // The machine has none, but a profile knows it and no package manager installs it.
+        ("/ws/.venv/bin/rg", &["x"]),
+        ("/ws/node_modules/.bin/pytest", &[]),
+        ("/repo/bin/cat", &["src/a.txt"]),
+    ] {
+        let found = ask(path, path, words);
+        assert_eq!(code(&found), "exec_denied", "{path} {words:?}: {found:?}");
+    }
+    // A link under another name than the one of the program that it leads to.
+    for path in ["/ws/.venv/bin/cat", "/link/bin/cat"] {
+        assert_eq!(code(&ask(path, "/usr/bin/python3.12", &["src/a.txt"])), "exec_denied");
+        assert_eq!(code(&ask(path, "/usr/bin/cat", &["src/a.txt"])), "allowed");
+    }
+    for (path, words) in [
+        ("/ws/.venv/bin/pytest", &["-q"][..]),
+        ("/ws/tools/pytest", &["-q"]),
+        ("/ws/.venv/bin/python3", &["-m", "pytest"]),
+        ("/ws/.venv/bin/owntool", &[]),
+        ("/ws/tools/owntool", &[]),
+        // The rule names this one.
+        ("/ws/tools/cat", &["src/a.txt"]),
+    ] {
+        let found = ask(path, path, words);
+        assert_eq!(code(&found), "allowed", "{path} {words:?}: {found:?}");
+    }
+    let ExecAnswer::Deny(denial) = ask("/ws/.venv/bin/cat", "/ws/.venv/bin/cat", &["src/a.txt"]) else {
+        panic!("it was allowed");
+    };
+    assert!(
+        denial.reason.contains("`.venv/bin/cat` shadows /usr/bin/cat: "),
+        "{denial:?}"
+    );
+    assert!(
+        denial.fix.starts_with("write `/usr/bin/cat`") && denial.fix.ends_with("let a rule name `./.venv/bin/cat`"),
+        "{denial:?}"
+    );
 }
 
 #[test]

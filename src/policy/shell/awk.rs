@@ -1,7 +1,7 @@
 //! Checks that an awk program runs nothing, reads no other file and writes none.
 
 /// Words that access something outside the program.
-const REFUSED: [&str; 11] = [
+const REFUSED: [&str; 13] = [
     "system",
     "getline",
     "ENVIRON",
@@ -10,6 +10,8 @@ const REFUSED: [&str; 11] = [
     "PROCINFO",
     "ARGV",
     "ARGC",
+    "SYMTAB",
+    "FUNCTAB",
     "include",
     "load",
     "namespace",
@@ -150,6 +152,7 @@ mod tests {
     fn programs_that_reach_outside_are_not() {
         for program in [
             "BEGIN{system(\"id\")}",
+            "BEGIN{SYMTAB[\"AR\" \"GC\"] = 2}",
             "{print > \"x\"}",
             "{print | \"sh\"}",
             "{\"id\" | getline}",

@@ -44,7 +44,7 @@ use crate::policy::profiles::{OwnProfiles, SideEffects};
 pub(crate) use builtins::activates;
 pub(crate) use prefix_match::{Match, best_match, names_program, unvouched};
 pub use prefix_match::{PrefixWord, covers, deny_covers, lifts, matched, parse_prefix, surely_covers, texts};
-pub(crate) use runners::{INSTALLED_DIRS, Launch, installed_name, unprofiled};
+pub(crate) use runners::{INSTALLED_DIRS, Launch, ecosystem_of, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
 pub(crate) use searched::{look_below, may_hold, searched};
 pub use wrappers::is_wrapper;
@@ -111,6 +111,8 @@ pub struct Simple {
     pub(crate) runs_tree_code: bool,
     /// Indices of the targets of a build tool: a rule that names one target does not grant others.
     pub(crate) targets: Vec<usize>,
+    /// What in its program (of sed, awk, jq, SQL) may open files that its words do not name.
+    pub(crate) opens_more: Option<String>,
     /// Whether it only asks for the program's version.
     pub(crate) asks_version: bool,
     /// The directories that it searches, each with the paths below it that exceptions of rules may fit; `None` if those
@@ -339,6 +341,7 @@ pub(crate) fn plain_words(argv: &[String], program: &str) -> Simple {
         launches: Vec::new(),
         runs_tree_code: false,
         targets: Vec::new(),
+        opens_more: None,
         asks_version: false,
         below: Vec::new(),
     }

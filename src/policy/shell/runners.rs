@@ -258,10 +258,17 @@ pub(super) fn look(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWor
 /// The name of an installed program, if a workspace path (`./` and the path from its root) is where package managers
 /// put programs.
 pub(crate) fn installed_name<'a>(own: Option<&profiles::OwnProfiles>, program: &'a str) -> Option<&'a str> {
-    let (dir, name) = program.strip_prefix("./")?.rsplit_once('/')?;
+    let ecosystem = ecosystem_of(program)?;
+    let (_, name) = program.rsplit_once('/')?;
+    is_of(own, name, ecosystem).then_some(name)
+}
+
+/// The ecosystem whose package managers put programs at a workspace path (`./` and the path from its root).
+pub(crate) fn ecosystem_of(program: &str) -> Option<Ecosystem> {
+    let (dir, _) = program.strip_prefix("./")?.rsplit_once('/')?;
     let at_end = |end: &str| dir == end || dir.strip_suffix(end).is_some_and(|rest| rest.ends_with('/'));
     let (_, ecosystem) = PROGRAM_DIRS.iter().find(|(end, _)| at_end(end))?;
-    is_of(own, name, *ecosystem).then_some(name)
+    Some(*ecosystem)
 }
 
 /// Whether packages of this ecosystem provide a program of that name: according to its profile, or because it has none.

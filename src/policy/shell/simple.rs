@@ -162,6 +162,7 @@ pub fn note(walk: &mut CommandWalk<'_>, words: Vec<ShellWord>) {
         launches: Vec::new(),
         runs_tree_code: false,
         targets: Vec::new(),
+        opens_more: None,
         asks_version: false,
         below: Vec::new(),
     });
@@ -274,6 +275,7 @@ fn finish(
         profiled: profile.is_some(),
         asks_version,
         targets: used.targets,
+        opens_more: used.opens_more,
         runs_tree_code,
         launches: job.launches,
         effect: effect(&program, used.effect),

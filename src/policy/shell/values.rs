@@ -27,6 +27,8 @@ pub struct WordUse {
     pub targets: Vec<usize>,
     /// Indices of the options of a program without a profile.
     pub options: Vec<usize>,
+    /// What in a program that is given as a word (of sed, awk, jq, SQL) may open files that no word names.
+    pub opens_more: Option<String>,
 }
 
 /// The state of one pass over the words.
@@ -277,19 +279,14 @@ fn program(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord, name: &str, che
     let Some(text) = word.exact() else {
         return defer(pass, at);
     };
-    // The programs that it starts are judged at their exec, and it can write only what is granted, so its text need not
-    // be read.
-    if pass.walk.grants.witness && name != "jq" {
-        return;
+    let Err(reason) = check(text) else { return };
+    let refused = format!("the {name} program is not accepted: {reason}");
+    // The programs that it starts are judged at their exec, and it can write only what is granted, so its text counts
+    // only for rules that are narrowed to paths.
+    if !pass.walk.grants.witness || name == "jq" {
+        concern(pass, at, &format!("script:{name}"), &refused);
     }
-    if let Err(reason) = check(text) {
-        concern(
-            pass,
-            at,
-            &format!("script:{name}"),
-            &format!("the {name} program is not accepted: {reason}"),
-        );
-    }
+    pass.used.opens_more.get_or_insert(refused);
 }
 
 /// A file that is read.
