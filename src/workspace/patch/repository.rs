@@ -315,7 +315,7 @@ impl Repository {
         };
         let mut open: Vec<PathBuf> = tops
             .iter()
-            .flat_map(|top| OPENED.iter().map(|name| top.join(name)))
+            .flat_map(|top| OPENED.iter().map(move |name| top.join(name)))
             .collect();
         let mut left = MOST_NAMES;
         for top in tops {
