@@ -354,6 +354,7 @@ async fn named(repository: &Repository, name: &str, is_mirror: bool) -> Result<O
 }
 
 async fn verified(repository: &Repository, name: &str) -> Result<Option<String>, String> {
+    repository.check()?;
     let dir = repository.git_dir.to_string_lossy();
     let object = format!("{name}^{{commit}}");
     let args = ["--git-dir", dir.as_ref(), "rev-parse", "--verify", "--quiet", &object];

@@ -81,6 +81,7 @@ impl Commit {
         let Some(repository) = patch::repository(&root) else {
             return Ok(Err("the workspace is not in a git repository".to_owned()));
         };
+        repository.check().map_err(Refusal::Environment)?;
         let full = match full_name(revision, &repository).await? {
             Ok(full) => full,
             Err(why) => return Ok(Err(why)),

@@ -452,8 +452,9 @@ impl<'a> Work<'a, '_> {
             let paths = store.changed(&onto_tree, tree).await?;
             reruled::rule(&self.settings.rulers, &paths, &prefix)?;
             empty = paths.is_empty();
-            let (added, removed) = store.lines(&onto_tree, tree).await?;
+            let (added, removed, uncounted) = store.lines(&onto_tree, tree).await?;
             let files = u64::try_from(paths.len()).unwrap_or(u64::MAX);
+            reruled::countable(&self.settings.rulers, uncounted.as_deref())?;
             reruled::measure(&self.settings.rulers, files, added.saturating_add(removed))?;
         }
         Ok(Rebased {
@@ -484,7 +485,7 @@ impl<'a> Work<'a, '_> {
         if let MergeResult::Tree(tree) = &rebased.merged {
             let onto = store.tree_of(&rebased.onto).await?;
             preview.files = store.changed(&onto, tree).await?;
-            (preview.added, preview.removed) = store.lines(&onto, tree).await?;
+            (preview.added, preview.removed, _) = store.lines(&onto, tree).await?;
         }
         Ok(preview)
     }

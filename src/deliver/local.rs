@@ -8,6 +8,7 @@ use crate::process::unsandboxed::Printed;
 use crate::workspace::patch::Repository;
 
 async fn git(repository: &Repository, args: &[&str], may: May<'_>) -> Result<Printed, DeliverStop> {
+    repository.check().map_err(DeliverStop::Environment)?;
     let dir = repository.common_dir.to_string_lossy().into_owned();
     let mut all = vec!["--git-dir", &dir];
     all.extend(args);

@@ -102,6 +102,20 @@ pub fn prefix(paths: &[String], recorded: &[FileChange]) -> Result<String, Deliv
     })
 }
 
+/// Refuses a file whose lines cannot be counted, if the `deliver` blocks of the policies limit lines.
+///
+/// # Errors
+/// [`DeliverStop::Policy`] with the file's name.
+pub fn countable(rulers: &Rulers, uncounted: Option<&str>) -> Result<(), DeliverStop> {
+    let limited = rulers.policies.delivery_limits().max_lines.is_some();
+    match uncounted.filter(|_| limited) {
+        Some(file) => Err(DeliverStop::Policy(format!(
+            "{file} is not text, so its lines cannot be counted, and `deliver` limits them with `max_lines`"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Checks the size of a change against the `deliver` blocks of the policies.
 ///
 /// # Errors
@@ -212,6 +226,9 @@ mod tests {
             );
         }
         assert!(measure(&rulers("version: 1\n", true), 1_000, 1_000_000).is_ok());
+        assert!(countable(&rulers(text, true), Some("a.bin")).is_err());
+        assert!(countable(&rulers(text, true), None).is_ok());
+        assert!(countable(&rulers("version: 1\n", true), Some("a.bin")).is_ok());
     }
 
     #[test]

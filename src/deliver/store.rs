@@ -103,7 +103,7 @@ impl<'a> DeliveryStore<'a> {
     /// Creates an empty store. `sha256`: the object format. `repository`: whose objects are borrowed.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`]: no temporary directory.
+    /// [`DeliverStop::Environment`]: no temporary directory, or git cannot read the repository.
     pub fn open(
         sha256: bool,
         repository: Option<&Repository>,
@@ -111,6 +111,9 @@ impl<'a> DeliveryStore<'a> {
         quiet: crate::base::secret::Redactor,
         patience: &'a Patience,
     ) -> Result<Self, DeliverStop> {
+        if let Some(repository) = repository {
+            repository.check().map_err(DeliverStop::Environment)?;
+        }
         let scratch = Scratch::make(sha256).map_err(DeliverStop::Environment)?;
         let borrowed = repository.map(Repository::objects);
         if let Some(commits) = repository.and_then(Repository::shallow) {
@@ -451,19 +454,21 @@ impl<'a> DeliveryStore<'a> {
             .collect())
     }
 
-    /// Added and removed lines between two trees.
+    /// Added and removed lines between two trees, and the first file that is not text, whose lines cannot be counted.
     ///
     /// # Errors
     /// [`DeliverStop::Environment`] when git fails.
-    pub async fn lines(&self, from: &str, to: &str) -> Result<(u64, u64), DeliverStop> {
+    pub async fn lines(&self, from: &str, to: &str) -> Result<(u64, u64, Option<String>), DeliverStop> {
         let text = self
             .text(&["diff-tree", "-r", "--no-renames", "--numstat", from, to], None)
             .await?;
         let number = |word: Option<&str>| word.and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
-        Ok(text.lines().fold((0, 0), |(added, removed), line| {
+        let (added, removed) = text.lines().fold((0, 0), |(added, removed), line| {
             let mut words = line.split('\t');
             (added + number(words.next()), removed + number(words.next()))
-        }))
+        });
+        let uncounted = text.lines().find_map(|line| line.strip_prefix("-\t-\t"));
+        Ok((added, removed, uncounted.map(str::to_owned)))
     }
 
     /// `git patch-id --stable`; empty when the patch has none.

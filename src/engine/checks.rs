@@ -267,6 +267,12 @@ fn changed(bounds: &ChangeLimits, patch: Option<&PatchTaken>) -> Result<String, 
     if let Some(most) = bounds.max_lines.filter(|most| lines > *most) {
         problems.push(format!("{} changed, allowed: {most}", counted(lines, "line")));
     }
+    if bounds.max_lines.is_some() {
+        let uncounted = files
+            .iter()
+            .filter(|file| file.added.is_none() || file.removed.is_none());
+        problems.extend(uncounted.map(|file| format!("{} is not text, so its lines cannot be counted", file.path)));
+    }
     if problems.is_empty() {
         Ok(format!("{}, {}", counted(count, "file"), counted(lines, "line")))
     } else {
@@ -315,6 +321,24 @@ mod tests {
         assert!(changed(&bounds, Some(&patch(&[("src/a.rs", None, 1)]))).is_ok());
         let moved = changed(&bounds, Some(&patch(&[("src/a.rs", Some("lib/a.rs"), 1)])));
         assert_eq!(moved, Err("lib/a.rs was changed".to_owned()));
+    }
+
+    #[test]
+    fn a_file_without_counts_is_within_no_bound_on_lines() {
+        let mut binary = patch(&[("a.py", None, 1), ("b.py", None, 0)]);
+        binary.files[1].added = None;
+        binary.files[1].removed = None;
+        let told = |max_lines| {
+            let bounds = ChangeLimits {
+                max_files: Some(2),
+                max_lines,
+                ..ChangeLimits::default()
+            };
+            changed(&bounds, Some(&binary))
+        };
+        let why = "b.py is not text, so its lines cannot be counted".to_owned();
+        assert_eq!(told(Some(5)), Err(why));
+        assert!(told(None).is_ok());
     }
 
     #[test]

@@ -2,9 +2,11 @@
 //! them, at every sandbox level: git may only read, or also write below named directories.
 
 use super::own_path::{self, own_path};
+use super::supervised::follow;
 use super::temporary::{self, Temporary};
 use super::unsandboxed::{GIT_TIME, Printed, neutral_and, not_started, run_git};
 use landlock::{ABI, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr};
+use rustix::process::{Signal, getpid};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -33,6 +35,14 @@ pub enum May<'a> {
 }
 
 impl May<'_> {
+    /// What the kernel sends it when the thread that started it ends. One that writes removes its locks first.
+    fn at_end_of_parent(self) -> Signal {
+        match self {
+            May::Read => Signal::KILL,
+            May::Write(_) | May::WriteAndStart(_) | May::Reach(_) => Signal::TERM,
+        }
+    }
+
     /// Whether its git leads a process group. A transport does not: it may ask on the terminal.
     pub(super) fn leads(self) -> bool {
         !matches!(self, May::Reach(_))
@@ -58,7 +68,8 @@ pub async fn git(
     run_git(command.into(), args, dir, &neutral_and(env), stdin, may.leads()).await
 }
 
-/// Makes the child that `command` starts restrict itself before its exec.
+/// Makes the child that `command` starts restrict itself before its exec, and end when the thread that starts it ends
+/// (`PR_SET_PDEATHSIG`): whoever waits for the child does so on that thread, so a child without it is one without a parent.
 #[expect(unsafe_code, reason = "only a hook between fork and exec can bound the child alone")]
 pub(super) fn hold(command: &mut Command, may: May<'_>) -> Result<(), String> {
     let rules = rules(may).map_err(|error| format!("git cannot be restricted: {error}"))?;
@@ -71,8 +82,10 @@ pub(super) fn hold(command: &mut Command, may: May<'_>) -> Result<(), String> {
     }
     // Ruleset and filter must live as long as the command.
     let held = Arc::new((rules, filter));
+    let (parent, signal) = (getpid(), may.at_end_of_parent());
     let hook = move || {
         let (rules, filter) = held.as_ref();
+        follow(parent, signal)?;
         // SAFETY: only system calls on plain numbers, which are safe after a fork.
         unsafe {
             // Ends a program that blocks forever, for example on a FIFO in its way.

@@ -50,17 +50,29 @@ pub fn start(program: &Path, args: &[OsString], env: &[(String, String)], log: F
 pub(super) fn tie(command: &mut Command, signal: Signal, session: bool) {
     let parent = getpid();
     let hook = move || {
-        set_parent_process_death_signal(Some(signal))?;
-        // The parent may have died before the line above took effect.
-        match getppid() == Some(parent) {
-            true if session => setsid().map(|_| ()).map_err(io::Error::from),
-            true => Ok(()),
-            false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+        follow(parent, signal)?;
+        match session {
+            true => setsid().map(|_| ()).map_err(io::Error::from),
+            false => Ok(()),
         }
     };
     // SAFETY: the hook makes system calls on plain numbers and allocates nothing.
     unsafe {
         command.pre_exec(hook);
+    }
+}
+
+/// Makes the kernel send `signal` to this process, a child of `parent` before its exec, when the thread that started it
+/// ends. Only system calls on plain numbers.
+///
+/// # Errors
+/// The parent has already ended.
+pub(super) fn follow(parent: Pid, signal: Signal) -> io::Result<()> {
+    set_parent_process_death_signal(Some(signal))?;
+    // The parent may have died before the line above took effect.
+    match getppid() == Some(parent) {
+        true => Ok(()),
+        false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
     }
 }
 

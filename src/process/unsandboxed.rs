@@ -45,7 +45,9 @@ pub async fn git(args: &[&str], dir: &Path, env: &[(String, String)], stdin: Opt
     let mut command = own_path::command("git");
     // As in `own_git::hold`.
     command.process_group(0);
-    run_git(Command::from(command), args, dir, &neutral_and(env), stdin, true).await
+    let mut command = Command::from(command);
+    tie(&mut command, Signal::KILL, false);
+    run_git(command, args, dir, &neutral_and(env), stdin, true).await
 }
 
 /// What to do when git is missing, and which were left out.

@@ -12,6 +12,7 @@ use crate::process::own_git::{self, May};
 use crate::process::private;
 use crate::process::temporary::{self, Temporary};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// A temporary worktree.
@@ -30,6 +31,8 @@ pub struct Isolated {
 
 /// Limit of names in a warning.
 const NAMED: usize = 8;
+/// The longest time for a git that registers a worktree after the run has ended, and for one that removes it.
+const MOST_GIT_TIME: Duration = Duration::from_secs(10);
 
 /// Creates a worktree of `HEAD` for the repository of `workspace`. When `stop` is cancelled, removes what it has made.
 ///
@@ -45,7 +48,8 @@ pub async fn make(workspace: &Path, stop: &CancellationToken) -> Result<Isolated
     let tree = dir.path().join("tree");
     let name = tree.to_string_lossy();
     let own = repository.git_dir.to_string_lossy().into_owned();
-    let commit = patch::head(&repository).await?;
+    let commit = stop.run_until_cancelled(patch::head(&repository)).await;
+    let commit = commit.ok_or_else(|| STOPPED.to_owned())??;
     let commit = commit.ok_or("--isolate needs a commit, and the repository has none")?;
     // Git registers the worktree but checks out no files, because that would run filters and hooks of the repository.
     let args = [
@@ -60,8 +64,18 @@ pub async fn make(workspace: &Path, stop: &CancellationToken) -> Result<Isolated
         commit.as_str(),
     ];
     let places = [common, dir.path().to_owned()];
-    // Not ended early by `stop`: a killed git leaves a registration that it takes for one in use.
-    let made = own_git::git(&args, Path::new("/"), &[], None, May::WriteAndStart(&places)).await?;
+    let late = async {
+        stop.cancelled().await;
+        tokio::time::sleep(MOST_GIT_TIME).await;
+    };
+    let made = tokio::select! {
+        made = own_git::git(&args, Path::new("/"), &[], None, May::WriteAndStart(&places)) => made?,
+        () = late => {
+            // A killed git leaves a registration that it takes for one in use.
+            left::forget(&places[0], dir.path());
+            return Err(STOPPED.to_owned());
+        }
+    };
     if !made.ok {
         return Err(format!("cannot create a worktree: {}", made.stderr));
     }
@@ -175,12 +189,14 @@ impl Isolated {
             name.as_str(),
         ];
         // If git fails, removing the directory and pruning do the rest.
-        let _ = own_git::git(&args, Path::new("/"), &[], None, may).await;
+        let git = own_git::git(&args, Path::new("/"), &[], None, may);
+        let _ = tokio::time::timeout(MOST_GIT_TIME, git).await;
         // Dropping alone would leave directories that their owner may not write to.
         let _ = private::remove(self.dir.path());
         drop(self.dir);
         let prune = ["--git-dir", own.as_str(), "worktree", "prune"];
-        let _ = own_git::git(&prune, Path::new("/"), &[], None, may).await;
+        let git = own_git::git(&prune, Path::new("/"), &[], None, may);
+        let _ = tokio::time::timeout(MOST_GIT_TIME, git).await;
     }
 }
 
@@ -217,7 +233,9 @@ async fn uncommitted(repository: &patch::Repository) -> Option<String> {
         "--no-renames",
         "--ignore-submodules=all",
     ];
-    let printed = own_git::git(&args, &repository.top, &[], None, May::Read).await.ok()?;
+    // As committed: a `.gitattributes` of the tree may be a named pipe. A git older than 2.41 reads those of the tree.
+    let env = [("GIT_ATTR_SOURCE".to_owned(), "HEAD".to_owned())];
+    let printed = own_git::git(&args, &repository.top, &env, None, May::Read).await.ok()?;
     let text = String::from_utf8_lossy(&printed.stdout);
     // Two letters for the state and a space precede each path.
     let names: Vec<&str> = text.split('\0').filter_map(|line| line.get(3..)).collect();

@@ -26,7 +26,7 @@ mod trees;
 
 pub(super) use checkout::{STOPPED, checkout};
 pub use delta::{Delta, Unpatched};
-pub(super) use repository::text as pointer;
+pub use repository::text as pointer;
 pub use repository::{
     Repository, borrowed_text, head, is_in_a_checkout, outer_git_dir, owners, repository, repository_at,
 };

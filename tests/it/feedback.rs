@@ -257,6 +257,21 @@ steps:
     let world = World::repo(&[("a.txt", "one\n"), ("src/x", "x\n")]);
     let replies = [writes("src/x", "1\n2\n3\n4\n"), says("done"), says("done")];
     world.recipe(recipe, &script(&replies), &open_policy(&[]), &[]).exits(1);
+
+    // Git counts no lines in a file with a NUL.
+    let world = World::repo(&[("src/x", "x\n")]);
+    let made = recipe.replace(
+        "steps:\n",
+        "steps:\n  - { id: make, run: \"{ printf '\\\\0'; seq 100000; } > src/x\" }\n",
+    );
+    let replies = [says("done"), says("done")];
+    let done = world.recipe(&made, &script(&replies), &open_policy(&[]), &[]).exits(1);
+    let told = "src/x is not text, so its lines cannot be counted";
+    assert!(
+        done.stderr.contains(told) || world.result().to_string().contains(told),
+        "{}",
+        done.stderr
+    );
 }
 
 #[test]

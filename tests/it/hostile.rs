@@ -1,8 +1,10 @@
 //! A home and a repository that try to configure the run, and tools that try to outlive it.
 
-use super::harness::{Done, World, open_policy, says, script, shell, until, writes};
+use super::harness::{Done, World, open_policy, says, script, shell, under, until, writes};
 use serde_json::Value;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A tree with files that other tools take their orders from. Each would leave `marker` if something ran it.
 fn tree(marker: &str) -> World {
@@ -207,4 +209,140 @@ fn no_process_of_a_tool_outlives_the_run() {
         world.recipe(&recipe, &script(&replies), &policy, &[]).exits(0);
         until("no process is left", || processes(&format!("sleep {word}")).is_empty());
     }
+}
+
+fn pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// As an archive can contain it.
+#[test]
+fn a_named_pipe_in_a_git_directory_is_told_and_nobody_waits_for_it() {
+    let world = World::repo(&[("a.txt", "one\n"), (".gitattributes", "*.txt text\n")]);
+    world.beside("r.yaml", "version: 1\nname: r\nsteps: [{ id: one, prompt: x }]\n");
+    let model = format!("script:{}", world.beside("script.yaml", script(&[says("done")])));
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let manifest = world.beside(
+        "m.yaml",
+        format!("version: 1\nrecipe: r.yaml\npolicy: policy.yaml\nmodels: ['{model}']\ntargets: [{{ path: ws }}]\n"),
+    );
+    let outs: Vec<String> = (0..3)
+        .map(|n| world.path().join(format!("out{n}")).display().to_string())
+        .collect();
+    let call = |args: &[&str]| Done::of(under("timeout", &["20"], &world.command(args)).output().unwrap());
+    let run = |out: usize, more: &[&str]| {
+        let fixed = [
+            "run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &outs[out],
+        ];
+        call(&[&fixed, more].concat())
+    };
+    let refused = |done: Done, name: &str| {
+        let done = done.exits(8);
+        let told = format!("{}{}", done.stdout, done.stderr);
+        assert!(told.contains(&format!("{name} is a named pipe")), "{name}: {told}");
+    };
+    let git_dir = world.ws().join(".git");
+    for name in [
+        "HEAD",
+        "config",
+        "config.worktree",
+        "commondir",
+        "index",
+        "packed-refs",
+        "shallow",
+        "info/exclude",
+        "objects/info/alternates",
+        "objects/pack/pack-1.idx",
+        "refs/heads/main",
+        "worktrees/x/gitdir",
+    ] {
+        let place = git_dir.join(name);
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        let aside = world.path().join("aside");
+        let was_there = std::fs::rename(&place, &aside).is_ok();
+        pipe(&place);
+        refused(call(&["init"]), name);
+        if name == "HEAD" {
+            refused(call(&["doctor"]), name);
+            refused(run(0, &[]), name);
+            refused(run(1, &["--isolate"]), name);
+            refused(call(&["recipe", "show", "git:main:a.txt"]), name);
+            refused(call(&["batch", &manifest, "--out", &outs[2]]), name);
+        }
+        std::fs::remove_file(&place).unwrap();
+        if was_there {
+            std::fs::rename(&aside, &place).unwrap();
+        }
+    }
+    // Files of the tree that git would read, and a socket, for which nobody waits.
+    for name in [".gitignore", ".gitattributes"] {
+        let _ = std::fs::remove_file(world.ws().join(name));
+        pipe(&world.ws().join(name));
+    }
+    let _socket = std::os::unix::net::UnixListener::bind(git_dir.join("monitor.ipc")).unwrap();
+    world.git(&["worktree", "prune"]);
+    let out = world.path().join("fine").display().to_string();
+    let fine = [
+        "run",
+        "-p",
+        "x",
+        "--model",
+        &model,
+        "--policy",
+        &policy,
+        "--isolate",
+        "--out",
+        &out,
+    ];
+    call(&fine).exits(0);
+}
+
+#[test]
+fn a_git_that_waits_ends_with_the_run() {
+    let recipe = "version: 1\nname: r\nsteps: [{ id: one, prompt: x }]\n";
+    let world = World::repo(&[("a.txt", "one\n"), ("r.yaml", recipe)]);
+    let id = world.git(&["rev-parse", "HEAD"]).trim().to_owned();
+    // Git is asked for the commit of an unusual reference, and the commit is an object that has no end.
+    world.git(&["update-ref", "refs/other/x", &id]);
+    world.git(&["symbolic-ref", "HEAD", "refs/other/x"]);
+    let object = world.ws().join(format!(".git/objects/{}/{}", &id[..2], &id[2..]));
+    std::fs::remove_file(&object).unwrap();
+    pipe(&object);
+    let model = format!("script:{}", world.beside("script.yaml", script(&[says("done")])));
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let start = |out: &str, what: &[&str]| {
+        let out = world.path().join(out).display().to_string();
+        let fixed = ["run", "--model", &model, "--policy", &policy, "--out", &out];
+        let mut command = world.command(&[&fixed, what].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let word = world.path().file_name().unwrap().to_string_lossy().into_owned();
+    let waits = || processes(&word).iter().any(|line| line.contains("rev-parse"));
+    let begun = Instant::now();
+    let both = [
+        start("recipe", &["git:main:r.yaml", "--max-wall", "1s"]),
+        start("prompt", &["-p", "x", "--max-wall", "1s"]),
+    ];
+    for child in both {
+        let done = Done::of(child.wait_with_output().unwrap()).exits(6);
+        assert!(done.stderr.contains("wall clock: 1000 ms allowed"), "{}", done.stderr);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    for (signal, code) in [("TERM", 143), ("KILL", -9)] {
+        until("no git is left", || !waits());
+        let child = start(signal, &["-p", "x"]);
+        until("git waits", waits);
+        let begun = Instant::now();
+        let sent = Command::new("kill")
+            .args(["-s", signal, &child.id().to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+        Done::of(child.wait_with_output().unwrap()).exits(code);
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "{signal}: {:?}",
+            begun.elapsed()
+        );
+    }
+    until("no git is left", || !waits());
 }

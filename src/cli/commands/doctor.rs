@@ -134,6 +134,9 @@ async fn checkout(workspace: &Path) -> Vec<Finding> {
             "not a git repository: the patch is made against a copy of the tree",
         )];
     };
+    if let Err(why) = repository.check() {
+        return vec![finding(Sign::Missing, "checkout", why)];
+    }
     let listed = own_git::git(
         &["config", "--list", "--local", "-z"],
         &repository.top,

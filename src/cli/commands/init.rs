@@ -10,7 +10,7 @@ use crate::cli::refusal::Refusal;
 use crate::cli::schemas::SchemaKind;
 use crate::cli::shipped;
 use crate::journal::{JournalError, place, store};
-use crate::workspace::toolchains;
+use crate::workspace::{patch, toolchains};
 use std::path::{Path, PathBuf};
 
 /// Data about one toolchain.
@@ -117,6 +117,10 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
              directory, as `overnight init DIR`",
             dir.display()
         )));
+    }
+    let place = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+    if let Some(repository) = patch::repository(&place) {
+        repository.check().map_err(Refusal::Environment)?;
     }
     let projects = projects(dir);
     let titles: Vec<&str> = projects.iter().map(|project| project.kind.title).collect();
@@ -348,7 +352,7 @@ fn is_gradle(dir: &Path) -> bool {
 }
 
 fn text_of(dir: &Path, name: &str) -> String {
-    std::fs::read_to_string(dir.join(name)).unwrap_or_default()
+    patch::pointer(&dir.join(name)).unwrap_or_default()
 }
 
 fn uses_pytest(dir: &Path) -> bool {
@@ -561,7 +565,7 @@ fn is_ignored_dir(top: &Path, at: &Path, name: &str) -> bool {
 fn default_branch(dir: &Path) -> String {
     let git = dir.join(".git");
     let branch = |file: &str, prefix: &str| {
-        let text = std::fs::read_to_string(git.join(file)).ok()?;
+        let text = patch::pointer(&git.join(file))?;
         Some(text.trim().strip_prefix(prefix)?.to_owned())
     };
     let known =

@@ -175,7 +175,8 @@ async fn attempt(
     let plan = trust::plan(&first, vouched)?;
     let flags = settings::flags_budget(&args.shared);
     let wall = flags.wall().unwrap_or_else(|| session::wall(&plan));
-    let tree = Tree::find(&args, &first, (started + wall, interrupt)).await;
+    signals::limit(interrupt, started + wall);
+    let tree = Tree::find(&args, &first, interrupt).await;
     let tree = tree.map_err(|refusal| session::or_interrupted(refusal, interrupt, wall))?;
     let told = (answers, vouched);
     let when = (started, interrupt);
@@ -208,11 +209,7 @@ enum Tree {
 }
 
 impl Tree {
-    async fn find(
-        args: &ResumeArgs,
-        first: &RunStarted,
-        (deadline, interrupt): (Instant, &Arc<Interrupt>),
-    ) -> Result<Self, Refusal> {
+    async fn find(args: &ResumeArgs, first: &RunStarted, interrupt: &Interrupt) -> Result<Self, Refusal> {
         let recorded = first.isolated_from.as_ref().unwrap_or(&first.workspace);
         let path = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from(recorded));
         if !path.is_dir() {
@@ -234,7 +231,6 @@ impl Tree {
             ));
         }
         if first.isolated_from.is_some() {
-            signals::limit(interrupt, deadline);
             let made = isolate::make(&path, &interrupt.token).await;
             let made = Box::new(made.map_err(Refusal::Environment)?);
             return Ok(Tree::Isolated { made, origin: path });
@@ -266,8 +262,14 @@ async fn go_on(
     (started, interrupt): (Instant, &Arc<Interrupt>),
 ) -> Result<u8, Refusal> {
     let last = trust::last_policies(&first, events);
-    let (mut policies, named) = trust::rulers(args, (&first, last.as_slice()), tree.path(), vouched).await?;
     let flags = settings::flags_budget(&args.shared);
+    let rulers = trust::rulers(args, (&first, last.as_slice()), tree.path(), vouched);
+    let rulers = interrupt.token.run_until_cancelled(rulers).await;
+    let (mut policies, named) = rulers.unwrap_or_else(|| {
+        let wall = flags.wall().unwrap_or_else(|| session::wall(&plan));
+        let stopped = Refusal::Environment("the run was cancelled".to_owned());
+        Err(session::or_interrupted(stopped, interrupt, wall))
+    })?;
     plan.budget.turns = flags.turns.or(plan.budget.turns);
     plan.budget.tokens = flags.tokens.or(plan.budget.tokens);
     plan.budget.cost_micros = flags.cost_micros.or(plan.budget.cost_micros);

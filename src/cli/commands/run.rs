@@ -224,6 +224,10 @@ async fn attempt(
         // A step whose outputs cannot be written must not first spend money.
         github::files()?;
     }
+    if let Some(most) = args.shared.max_wall.filter(|_| !args.dry_run) {
+        // Known before the plan, whose recipe and policies git may have to read. The plan's own is not longer.
+        signals::limit(interrupt, started + Duration::from_millis(most));
+    }
     let args = Arc::new(args);
     let settings = settled_beside(&args, &place.workspace, interrupt).await?;
     if !args.dry_run && !args.shared.silent {
@@ -253,9 +257,9 @@ async fn attempt(
             shell_word(&place.dir.to_string_lossy())
         )));
     }
+    let wall = session::wall(&settings.plan);
+    signals::limit(interrupt, started + wall);
     if args.isolate {
-        let wall = session::wall(&settings.plan);
-        signals::limit(interrupt, started + wall);
         // Work that was told to stop fails: the reason is the signal or the limit.
         let or_interrupted = |refusal: Refusal| session::interrupted(interrupt, wall).unwrap_or(refusal);
         let made = isolate::make(&place.workspace, &interrupt.token).await;
@@ -294,13 +298,17 @@ async fn attempt(
 
 /// [`settings::settle`] on another thread, because it may wait for stdin or a pipe: signals are watched here.
 async fn settled_beside(args: &Arc<RunArgs>, workspace: &Path, interrupt: &Interrupt) -> Result<Settings, Refusal> {
+    let most = args.shared.max_wall;
     let (args, workspace) = (Arc::clone(args), workspace.to_owned());
     let runtime = tokio::runtime::Handle::current();
     let settling = tokio::task::spawn_blocking(move || runtime.block_on(settings::settle(&args, &workspace)));
     match interrupt.token.run_until_cancelled(settling).await {
         Some(Ok(settings)) => settings,
         Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
-        None => Err(cancelled(interrupt)),
+        None => {
+            let wall = most.map_or(Duration::ZERO, Duration::from_millis);
+            Err(session::interrupted(interrupt, wall).unwrap_or_else(|| cancelled(interrupt)))
+        }
     }
 }
 
@@ -337,6 +345,10 @@ async fn begin(
         model: None,
         ..plan.clone()
     };
+    let wall = session::wall(&plan);
+    let commit = interrupt.token.run_until_cancelled(commit(&workspace)).await;
+    let commit =
+        commit.unwrap_or_else(|| Err(session::interrupted(interrupt, wall).unwrap_or_else(|| cancelled(interrupt))))?;
     let first = RunStarted {
         format: format::FORMAT,
         run: place.run.clone(),
@@ -351,9 +363,7 @@ async fn begin(
         isolated_from: isolated
             .as_ref()
             .map(|_| environment::absolute(&place.workspace).to_string_lossy().into_owned()),
-        base: PatchBase {
-            commit: commit(&workspace).await?,
-        },
+        base: PatchBase { commit },
         recorded: provider.info().recorded,
         sample: place.is_sample,
         source: Some(source.clone()),

@@ -43,6 +43,14 @@ pub(super) async fn remove(common: &Path, stop: &CancellationToken) {
     let _ = removed.await;
 }
 
+/// Removes the registration of the worktree in this temporary directory, whose name no other has. A failure leaves it to the user's git.
+pub(super) fn forget(common: &Path, dir: &Path) {
+    let all = registrations(&common.join("worktrees"));
+    for found in all.into_iter().filter(|found| found.dir.file_name() == dir.file_name()) {
+        let _ = private::remove(&found.admin);
+    }
+}
+
 fn is_worktree(dir: &Path) -> bool {
     dir.file_name()
         .is_some_and(|name| name.as_encoded_bytes().starts_with(WORKTREE.as_bytes()))

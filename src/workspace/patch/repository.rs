@@ -6,13 +6,18 @@ use crate::base::ids::is_object_id;
 use crate::process::own_git::{self, May};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Upper limit in bytes for a git file that is read whole.
 const MOST_TEXT: u64 = 64 << 20;
 /// Upper limit of repositories in each other.
 const MOST_OWNERS: usize = 64;
+
+/// Upper limit of names in a git directory that [`Repository::check`] looks at.
+const MOST_NAMES: usize = 4096;
+/// Directories of a git directory whose files git opens by their names, besides the objects.
+const OPENED: [&str; 5] = ["info", "objects/info", "objects/pack", "refs", "worktrees"];
 
 /// The directories of a repository.
 #[derive(Clone, Debug)]
@@ -189,8 +194,8 @@ pub fn repository_at(dir: &Path) -> Option<Repository> {
     })
 }
 
-/// The text of a regular file; does not block on a FIFO.
-pub(in crate::workspace) fn text(path: &Path) -> Option<String> {
+/// The text of a regular file of git, cut after 64 MiB; does not block on a FIFO.
+pub fn text(path: &Path) -> Option<String> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = std::fs::File::options()
         .read(true)
@@ -205,8 +210,54 @@ pub(in crate::workspace) fn text(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Refuses a directory with a file that is [`endless`]; adds its directories to `below`.
+fn look(dir: &Path, left: &mut usize, mut below: Option<&mut Vec<PathBuf>>) -> Result<(), String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+    for entry in entries.take(*left) {
+        *left = left.saturating_sub(1);
+        // Without a system call for each file.
+        let Ok(kind) = entry.file_type() else { continue };
+        if kind.is_file() {
+            continue;
+        }
+        if kind.is_dir() {
+            if let Some(below) = &mut below {
+                below.push(entry.path());
+            }
+            continue;
+        }
+        let path = entry.path();
+        if let Some(what) = endless(&path) {
+            return Err(format!(
+                "{} is {what}, and git would wait for it: remove it, or work in a new clone of the repository",
+                path.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What a file is, if it is one that keeps whoever reads it waiting, or has no end.
+fn endless(path: &Path) -> Option<&'static str> {
+    // Through links, as git opens it.
+    let data = std::fs::metadata(path).ok()?;
+    let kind = data.file_type();
+    let is_null = || std::fs::metadata("/dev/null").is_ok_and(|null| null.rdev() == data.rdev());
+    if kind.is_fifo() {
+        Some("a named pipe")
+    } else if kind.is_block_device() || (kind.is_char_device() && !is_null()) {
+        Some("a device")
+    } else {
+        None
+    }
+}
+
 /// The commit of `HEAD`; `None` before the first commit.
+///
+/// # Errors
+/// As [`Repository::check`], or git cannot be run.
 pub async fn head(repository: &Repository) -> Result<Option<String>, String> {
+    repository.check()?;
     if let Some(id) = branch_head(repository) {
         return Ok(Some(id));
     }
@@ -249,6 +300,33 @@ fn branch_head(repository: &Repository) -> Option<String> {
 }
 
 impl Repository {
+    /// Refuses a repository with a named pipe or a device where git reads a file: git would wait for it. A repository
+    /// with such a file was made by hand, for example in an archive. To be called before git is run on it.
+    ///
+    /// Loose objects are not looked at, and no more than a few thousand names: what is beyond them ends with the time limit
+    /// of git or of the run.
+    ///
+    /// # Errors
+    /// One sentence that names the file and says what to do.
+    pub fn check(&self) -> Result<(), String> {
+        let tops = match self.git_dir == self.common_dir {
+            true => vec![&self.git_dir],
+            false => vec![&self.git_dir, &self.common_dir],
+        };
+        let mut open: Vec<PathBuf> = tops
+            .iter()
+            .flat_map(|top| OPENED.iter().map(move |name| top.join(name)))
+            .collect();
+        let mut left = MOST_NAMES;
+        for top in tops {
+            look(top, &mut left, None)?;
+        }
+        while let Some(dir) = open.pop() {
+            look(&dir, &mut left, Some(&mut open))?;
+        }
+        Ok(())
+    }
+
     /// Whether exactly this path (real, and in the tree) is tracked: a directory that is tracked itself is a submodule.
     /// An index that cannot be read may track anything.
     pub fn tracks(&self, path: &Path) -> bool {

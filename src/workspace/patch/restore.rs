@@ -279,7 +279,9 @@ impl Shadow {
             (&["write-tree", "--missing-ok"], None),
         ];
         for (args, stdin) in steps {
-            let printed = own_git::git(args, scratch.path(), &scratch.env(), stdin, May::Write(&places)).await?;
+            let env = scratch.env();
+            let git = own_git::git(args, scratch.path(), &env, stdin, May::Write(&places));
+            let printed = self.end.within(git).await?;
             if !printed.ok {
                 return Err(format!("git {}: {}", args.join(" "), printed.stderr));
             }
