@@ -458,6 +458,9 @@ pub struct PatchTaken {
     pub tree: String,
     /// The changed files.
     pub files: Vec<FileChange>,
+    /// Number of further added and removed lines: they end in CR alone, where git sees no line end.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cr_lines: u64,
     /// Paths from the top of the repository that were changed by checks and not by the run: they are not part of the
     /// patch. Only in runs that began with a version that did not put such changes back.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]

@@ -455,7 +455,12 @@ impl<'a> Work<'a, '_> {
             let (added, removed, uncounted) = store.lines(&onto_tree, tree).await?;
             let files = u64::try_from(paths.len()).unwrap_or(u64::MAX);
             reruled::countable(&self.settings.rulers, uncounted.as_deref())?;
-            reruled::measure(&self.settings.rulers, files, added.saturating_add(removed))?;
+            let more = match reruled::limits_lines(&self.settings.rulers) {
+                true => store.cr_lines(&onto_tree, tree).await?,
+                false => 0,
+            };
+            let lines = added.saturating_add(removed).saturating_add(more);
+            reruled::measure(&self.settings.rulers, files, lines)?;
         }
         Ok(Rebased {
             onto,

@@ -102,13 +102,17 @@ pub fn prefix(paths: &[String], recorded: &[FileChange]) -> Result<String, Deliv
     })
 }
 
+/// Whether the `deliver` blocks of the policies limit lines.
+pub fn limits_lines(rulers: &Rulers) -> bool {
+    rulers.policies.delivery_limits().max_lines.is_some()
+}
+
 /// Refuses a file whose lines cannot be counted, if the `deliver` blocks of the policies limit lines.
 ///
 /// # Errors
 /// [`DeliverStop::Policy`] with the file's name.
 pub fn countable(rulers: &Rulers, uncounted: Option<&str>) -> Result<(), DeliverStop> {
-    let limited = rulers.policies.delivery_limits().max_lines.is_some();
-    match uncounted.filter(|_| limited) {
+    match uncounted.filter(|_| limits_lines(rulers)) {
         Some(file) => Err(DeliverStop::Policy(format!(
             "{file} is not text, so its lines cannot be counted, and `deliver` limits them with `max_lines`"
         ))),

@@ -9,7 +9,7 @@ use crate::base::ids::is_object_id;
 use crate::process::own_git::{self, May, Scratch};
 use crate::process::unsandboxed::{GIT_TIME, Printed};
 use crate::process::user_git;
-use crate::workspace::patch::Repository;
+use crate::workspace::patch::{Repository, cr_lines};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -469,6 +469,21 @@ impl<'a> DeliveryStore<'a> {
         });
         let uncounted = text.lines().find_map(|line| line.strip_prefix("-\t-\t"));
         Ok((added, removed, uncounted.map(str::to_owned)))
+    }
+
+    /// Added and removed lines between two trees that end in CR alone, which git does not count.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`] when git fails.
+    pub async fn cr_lines(&self, from: &str, to: &str) -> Result<u64, DeliverStop> {
+        let args = ["diff-tree", "-r", "--no-renames", "-p", "-U0", from, to];
+        let printed = self.git(&args, None).await?;
+        if !printed.ok {
+            let said = self.said(&printed.stderr);
+            return Err(DeliverStop::Environment(format!("git diff-tree: {said}")));
+        }
+        cr_lines(&printed.stdout)
+            .ok_or_else(|| DeliverStop::Environment("git diff-tree printed something other than a patch".to_owned()))
     }
 
     /// `git patch-id --stable`; empty when the patch has none.

@@ -95,6 +95,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
         own: (own != now).then_some(own.tree),
         tree: now.tree,
         files: delta.files,
+        cr_lines: delta.cr_lines,
         left,
         unruled,
         unruled_omitted,

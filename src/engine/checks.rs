@@ -260,12 +260,19 @@ fn changed(bounds: &ChangeLimits, patch: Option<&PatchTaken>) -> Result<String, 
     if let Some(most) = bounds.max_files.filter(|most| count > *most) {
         problems.push(format!("{} changed, allowed: {most}", counted(count, "file")));
     }
+    let cr_lines = patch.map_or(0, |patch| patch.cr_lines);
     let lines: u64 = files
         .iter()
         .map(|file| file.added.unwrap_or(0) + file.removed.unwrap_or(0))
-        .sum();
+        .sum::<u64>()
+        .saturating_add(cr_lines);
     if let Some(most) = bounds.max_lines.filter(|most| lines > *most) {
-        problems.push(format!("{} changed, allowed: {most}", counted(lines, "line")));
+        // Git and the report show fewer lines.
+        let of_them = match cr_lines {
+            0 => String::new(),
+            some => format!(" ({some} of them end in CR alone)"),
+        };
+        problems.push(format!("{} changed{of_them}, allowed: {most}", counted(lines, "line")));
     }
     if bounds.max_lines.is_some() {
         let uncounted = files
@@ -321,6 +328,22 @@ mod tests {
         assert!(changed(&bounds, Some(&patch(&[("src/a.rs", None, 1)]))).is_ok());
         let moved = changed(&bounds, Some(&patch(&[("src/a.rs", Some("lib/a.rs"), 1)])));
         assert_eq!(moved, Err("lib/a.rs was changed".to_owned()));
+    }
+
+    #[test]
+    fn lines_that_end_in_cr_alone_count() {
+        let mut taken = patch(&[("a.py", None, 2)]);
+        taken.cr_lines = 4;
+        let told = |most| {
+            let bounds = ChangeLimits {
+                max_lines: Some(most),
+                ..ChangeLimits::default()
+            };
+            changed(&bounds, Some(&taken))
+        };
+        assert_eq!(told(6), Ok("1 file, 6 lines".to_owned()));
+        let why = "6 lines changed (4 of them end in CR alone), allowed: 5";
+        assert_eq!(told(5), Err(why.to_owned()));
     }
 
     #[test]

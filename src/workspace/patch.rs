@@ -15,6 +15,7 @@ mod names;
 mod object;
 mod pack;
 mod packer;
+mod patch_lines;
 mod patch_names;
 mod paths;
 mod repository;
@@ -26,6 +27,7 @@ mod trees;
 
 pub(super) use checkout::{STOPPED, checkout};
 pub use delta::{Delta, Unpatched};
+pub use patch_lines::cr_lines;
 pub use repository::text as pointer;
 pub use repository::{
     Repository, borrowed_text, head, is_in_a_checkout, outer_git_dir, owners, repository, repository_at,

@@ -258,20 +258,27 @@ steps:
     let replies = [writes("src/x", "1\n2\n3\n4\n"), says("done"), says("done")];
     world.recipe(recipe, &script(&replies), &open_policy(&[]), &[]).exits(1);
 
-    // Git counts no lines in a file with a NUL.
+    // Git counts no lines in a file with a NUL, and one where lines end in CR alone.
     let world = World::repo(&[("src/x", "x\n")]);
     let made = recipe.replace(
         "steps:\n",
-        "steps:\n  - { id: make, run: \"{ printf '\\\\0'; seq 100000; } > src/x\" }\n",
+        "steps:\n  - { id: make, run: \"{ printf '\\\\0'; seq 100000; } > src/x; printf '1\\\\r2\\\\r3\\\\r4\\\\n' > src/y\" }\n",
     );
     let replies = [says("done"), says("done")];
     let done = world.recipe(&made, &script(&replies), &open_policy(&[]), &[]).exits(1);
-    let told = "src/x is not text, so its lines cannot be counted";
-    assert!(
-        done.stderr.contains(told) || world.result().to_string().contains(told),
-        "{}",
-        done.stderr
-    );
+    for told in [
+        "src/x is not text, so its lines cannot be counted",
+        "4 lines changed (3 of them end in CR alone), allowed: 3",
+    ] {
+        assert!(
+            done.stderr.contains(told) || world.result().to_string().contains(told),
+            "{told}: {}",
+            done.stderr
+        );
+    }
+    // The counts of single files are those of git.
+    let file = world.result()["changes"]["files"][1].clone();
+    assert_eq!((&file["path"], &file["added"]), (&json!("src/y"), &json!(1)));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use super::bound::Bound;
 use super::name_status::stands_for_content;
 use super::object::{Id, ObjectFormat, ObjectKind};
+use super::patch_lines::cr_lines;
 use super::patch_names;
 use super::store::Store;
 use super::trees::{Leaf, ObjectReader, TreeChange};
@@ -20,6 +21,8 @@ pub struct Delta {
     pub patch: Vec<u8>,
     /// All changes, including those that a patch cannot contain, but not what is below these.
     pub files: Vec<FileChange>,
+    /// Added and removed lines of the patch that end in CR alone, which git does not count.
+    pub cr_lines: u64,
     /// The changes that are not in the patch.
     pub unpatched: Vec<Unpatched>,
 }
@@ -113,6 +116,7 @@ impl Shadow {
         }
         let (raw, patch) = parts(&printed.stdout).ok_or("git diff-tree printed something other than a patch")?;
         patch_names::check(raw, patch, &changed)?;
+        delta.cr_lines = cr_lines(patch).ok_or("git diff-tree printed a patch that cannot be read")?;
         delta.files.splice(0..0, changes(raw, &self.prefix));
         delta.patch = patch.to_vec();
         Ok(delta)

@@ -2,6 +2,7 @@
 //! what is ruled on are the trees, what is delivered and applied is the text.
 
 use super::delta::is_counts_alone;
+use super::patch_lines::{Lines, binary, hunk};
 use super::trees::TreeChange;
 use std::collections::BTreeSet;
 
@@ -36,14 +37,14 @@ pub(super) fn check(raw: &[u8], patch: &[u8], changes: &[TreeChange]) -> Result<
     if named != differ {
         return Err(wrong("the names of other files"));
     }
-    let mut lines = Lines { rest: patch };
+    let mut lines = Lines::of(patch);
     for record in &records {
         let times = if record.is_typechange { 2 } else { 1 };
         for _ in 0..times {
             section(&mut lines, record).ok_or_else(|| wrong("a patch of something else"))?;
         }
     }
-    match lines.rest.is_empty() {
+    match lines.is_empty() {
         true => Ok(()),
         false => Err(wrong("more than a patch")),
     }
@@ -70,25 +71,6 @@ fn records(raw: &[u8]) -> Option<Vec<Record<'_>>> {
         }
     }
     Some(records)
-}
-
-/// The lines of a patch, without their ends.
-struct Lines<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Lines<'a> {
-    /// The next line; `None` at the end, and if its end is missing.
-    fn peek(&self) -> Option<&'a [u8]> {
-        let end = memchr::memchr(b'\n', self.rest)?;
-        self.rest.get(..end)
-    }
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let line = self.peek()?;
-        self.rest = self.rest.get(line.len() + 1..)?;
-        Some(line)
-    }
 }
 
 /// Reads the part of a patch that is about one file. `None` if it is about another one, or not as git writes it.
@@ -130,42 +112,6 @@ fn section(lines: &mut Lines<'_>, record: &Record<'_>) -> Option<()> {
         } else if !ATTRIBUTES.iter().any(|prefix| line.starts_with(prefix)) {
             return None;
         }
-    }
-    Some(())
-}
-
-/// Skips the lines of a hunk, whose number its header tells.
-fn hunk(lines: &mut Lines<'_>, header: &[u8]) -> Option<()> {
-    let mut words = header.split(|byte| *byte == b' ').skip(1);
-    let mut count = |sign: u8| -> Option<u64> {
-        let range = std::str::from_utf8(words.next()?.strip_prefix(&[sign])?).ok()?;
-        match range.split_once(',') {
-            Some((_, count)) => count.parse().ok(),
-            None => Some(1),
-        }
-    };
-    let (mut old, mut new) = (count(b'-')?, count(b'+')?);
-    while old > 0 || new > 0 {
-        match lines.next()?.first()? {
-            b' ' => (old, new) = (old.checked_sub(1)?, new.checked_sub(1)?),
-            b'-' => old = old.checked_sub(1)?,
-            b'+' => new = new.checked_sub(1)?,
-            // "No newline at end of file".
-            b'\\' => {}
-            _ => return None,
-        }
-    }
-    if lines.peek().is_some_and(|line| line.starts_with(b"\\")) {
-        lines.next()?;
-    }
-    Some(())
-}
-
-/// Skips the contents of a binary file: each ends with an empty line.
-fn binary(lines: &mut Lines<'_>) -> Option<()> {
-    let begins = |line: &[u8]| line.starts_with(b"literal ") || line.starts_with(b"delta ");
-    while lines.peek().is_some_and(begins) {
-        while !lines.next()?.is_empty() {}
     }
     Some(())
 }

@@ -312,7 +312,7 @@ fn what_is_not_delivered() {
     let failed = Ground::new(
         &recipe,
         &[
-            writes("a.txt", "x\n"),
+            writes("n.txt", "x\ry\n"),
             says("no json"),
             says("no json"),
             says("no json"),
@@ -321,6 +321,15 @@ fn what_is_not_delivered() {
     );
     let done = failed.deliver(&["--to", "branch"]).ends("refused", 1);
     assert!(done.reason().contains("--even-if failed"), "{}", done.reason());
+    // Git counts one line, because CR alone ends none there.
+    let small = failed.world.beside(
+        "small.yaml",
+        "version: 1\nextends: [builtin:edit]\ndeliver: { max_lines: 1 }\n",
+    );
+    let done = failed
+        .deliver(&["--to", "branch", "--even-if", "failed", "--policy", &small])
+        .ends("refused", 4);
+    assert!(done.reason().contains("2 lines, more than the 1"), "{}", done.reason());
     failed
         .deliver(&["--to", "branch", "--even-if", "failed"])
         .ends("opened", 0);
