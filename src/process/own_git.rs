@@ -68,8 +68,8 @@ pub async fn git(
     run_git(command.into(), args, dir, &neutral_and(env), stdin, may.leads()).await
 }
 
-/// Makes the child that `command` starts restrict itself before its exec, and end when the thread that starts it ends
-/// (`PR_SET_PDEATHSIG`): whoever waits for the child does so on that thread, so a child without it is one without a parent.
+/// Makes the child that `command` starts restrict itself before its exec, and end with the thread that starts it
+/// (`PR_SET_PDEATHSIG`). That thread also waits for the child: once it is gone, nobody reads the result.
 #[expect(unsafe_code, reason = "only a hook between fork and exec can bound the child alone")]
 pub(super) fn hold(command: &mut Command, may: May<'_>) -> Result<(), String> {
     let rules = rules(may).map_err(|error| format!("git cannot be restricted: {error}"))?;

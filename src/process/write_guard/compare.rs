@@ -15,7 +15,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The limit that is reported for a directory that cannot be read.
 /// The most changes that are named one by one; further ones are counted under `.`.
 const MOST_NAMED: usize = 10_000;
 

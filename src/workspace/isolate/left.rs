@@ -43,7 +43,8 @@ pub(super) async fn remove(common: &Path, stop: &CancellationToken) {
     let _ = removed.await;
 }
 
-/// Removes the registration of the worktree in this temporary directory, whose name no other has. A failure leaves it to the user's git.
+/// Removes the registration of the worktree in this temporary directory, whose name is unique. What cannot be removed is
+/// left to the user's git.
 pub(super) fn forget(common: &Path, dir: &Path) {
     let all = registrations(&common.join("worktrees"));
     for found in all.into_iter().filter(|found| found.dir.file_name() == dir.file_name()) {
