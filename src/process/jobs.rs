@@ -158,13 +158,9 @@ impl Jobs {
         let ended = lock(&shared).ended.clone();
         // Whether it has ended shows in its state.
         let _ = tokio::time::timeout(delay, ended.cancelled()).await;
-        let started = self.get(number).unwrap_or_else(|| JobState {
-            number,
-            command: String::new(),
-            end: None,
-            output: String::new(),
-            dropped: 0,
-        });
+        let Some(started) = self.get(number) else {
+            return Err(SpawnError::TooMany(MOST));
+        };
         match started.end {
             Some(JobEnd::NotStarted(reason)) => Err(SpawnError::Background(reason)),
             _ => Ok(started),
@@ -240,7 +236,10 @@ impl Jobs {
                 let _ = task.await;
             }
             lock(&shared).finish(JobEnd::Exited {
-                exit: ExitInfo::default(),
+                exit: ExitInfo {
+                    signal: Some(libc::SIGKILL),
+                    ..ExitInfo::default()
+                },
                 undone: Vec::new(),
                 execs: Vec::new(),
                 execs_omitted: 0,
