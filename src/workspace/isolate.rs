@@ -9,7 +9,6 @@ pub use keep::{Standing, Told, bring};
 use super::patch::{self, STOP_TIME, STOPPED};
 use crate::base::quote::{counted, first_names};
 use crate::process::own_git::{self, May};
-use crate::process::private;
 use crate::process::temporary::{self, Temporary};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -191,8 +190,6 @@ impl Isolated {
         // If git fails, removing the directory and pruning do the rest.
         let git = own_git::git(&args, Path::new("/"), &[], None, may);
         let _ = tokio::time::timeout(MOST_GIT_TIME, git).await;
-        // Dropping alone would leave directories that their owner may not write to.
-        let _ = private::remove(self.dir.path());
         drop(self.dir);
         let prune = ["--git-dir", own.as_str(), "worktree", "prune"];
         let git = own_git::git(&prune, Path::new("/"), &[], None, may);
