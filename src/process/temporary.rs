@@ -2,7 +2,7 @@
 //! and remove what a killed one left.
 
 use super::private;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -60,9 +60,12 @@ impl Temporary {
         let dir = builder.prefix(prefix).rand_bytes(RANDOM).permissions(mode).tempdir()?;
         let draft = dir.path().join(DRAFT);
         let lock = File::create_new(&draft)?;
-        // On a file system without locks it keeps the other name, and nobody removes the directory.
-        if lock.try_lock().is_ok() {
-            std::fs::rename(&draft, dir.path().join(LOCK))?;
+        match lock.try_lock() {
+            Ok(()) => std::fs::rename(&draft, dir.path().join(LOCK))?,
+            // Another process takes it for one that was left, and removes it.
+            Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::NotFound.into()),
+            // On a file system without locks it keeps the other name, and nobody removes the directory.
+            Err(TryLockError::Error(_)) => {}
         }
         let dir = dir.keep();
         Ok(Self { dir, _lock: lock })
