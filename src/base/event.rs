@@ -519,9 +519,9 @@ pub struct FileChange {
     /// For `renamed`: the previous path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Null for binary files.
+    /// Null for binary files whose content changed.
     pub added: Option<u64>,
-    /// Null for binary files.
+    /// Null for binary files whose content changed.
     pub removed: Option<u64>,
 }
 

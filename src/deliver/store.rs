@@ -9,7 +9,7 @@ use crate::base::ids::is_object_id;
 use crate::process::own_git::{self, May, Scratch};
 use crate::process::unsandboxed::{GIT_TIME, Printed};
 use crate::process::user_git;
-use crate::workspace::patch::{Repository, cr_lines};
+use crate::workspace::patch::{Repository, changes, cr_lines};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -454,21 +454,18 @@ impl<'a> DeliveryStore<'a> {
             .collect())
     }
 
-    /// Added and removed lines between two trees, and the first file that is not text, whose lines cannot be counted.
+    /// Added and removed lines between two trees, and the first file whose content changed and is not text, so that its
+    /// lines cannot be counted.
     ///
     /// # Errors
     /// [`DeliverStop::Environment`] when git fails.
     pub async fn lines(&self, from: &str, to: &str) -> Result<(u64, u64, Option<String>), DeliverStop> {
-        let text = self
-            .text(&["diff-tree", "-r", "--no-renames", "--numstat", from, to], None)
-            .await?;
-        let number = |word: Option<&str>| word.and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
-        let (added, removed) = text.lines().fold((0, 0), |(added, removed), line| {
-            let mut words = line.split('\t');
-            (added + number(words.next()), removed + number(words.next()))
-        });
-        let uncounted = text.lines().find_map(|line| line.strip_prefix("-\t-\t"));
-        Ok((added, removed, uncounted.map(str::to_owned)))
+        let args = ["diff-tree", "-r", "-z", "--no-renames", "--raw", "--numstat", from, to];
+        let files = changes(self.text(&args, None).await?.as_bytes(), "");
+        let added: u64 = files.iter().filter_map(|file| file.added).sum();
+        let removed: u64 = files.iter().filter_map(|file| file.removed).sum();
+        let uncounted = files.into_iter().find(|file| file.added.is_none());
+        Ok((added, removed, uncounted.map(|file| file.path)))
     }
 
     /// Added and removed lines between two trees that end in CR alone, which git does not count.

@@ -26,7 +26,7 @@ mod store;
 mod trees;
 
 pub(super) use checkout::{STOPPED, checkout};
-pub use delta::{Delta, Unpatched};
+pub use delta::{Delta, Unpatched, changes};
 pub use patch_lines::cr_lines;
 pub use repository::text as pointer;
 pub use repository::{

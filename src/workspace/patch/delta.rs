@@ -232,9 +232,11 @@ pub(super) fn is_counts_alone(field: &[u8]) -> bool {
     field.ends_with(b"\t") && memchr::memchr_iter(b'\t', field).count() == 2
 }
 
-/// Parses the output of `-z --raw --numstat`: records `:mode mode id id STATUS\0path\0[path\0]`, then
-/// `added\tremoved\tpath\0` or `added\tremoved\t\0from\0to\0`.
-fn changes(raw: &[u8], prefix: &str) -> Vec<FileChange> {
+/// The changed files, from the output of `git diff-tree -z --raw --numstat`: records `:mode mode id id
+/// STATUS\0path\0[path\0]`, then `added\tremoved\tpath\0` or `added\tremoved\t\0from\0to\0`.
+///
+/// `prefix`: what is cut off the beginning of the paths.
+pub fn changes(raw: &[u8], prefix: &str) -> Vec<FileChange> {
     let mut files: Vec<FileChange> = Vec::new();
     let mut by_path: BTreeMap<String, usize> = BTreeMap::new();
     let mut fields = raw
@@ -259,13 +261,15 @@ fn changes(raw: &[u8], prefix: &str) -> Vec<FileChange> {
                 _ if old_id == new_id && old_mode != new_mode => "mode",
                 _ => "modified",
             };
+            // Git counts no lines of a binary file, even if only its mode or name is new.
+            let lines = (old_id == new_id).then_some(0);
             by_path.insert(path.clone(), files.len());
             files.push(FileChange {
                 path,
                 kind: kind.to_owned(),
                 from,
-                added: None,
-                removed: None,
+                added: lines,
+                removed: lines,
             });
         } else if let Some((added, rest)) = field.split_once('\t')
             && let Some((removed, path)) = rest.split_once('\t')
@@ -277,10 +281,36 @@ fn changes(raw: &[u8], prefix: &str) -> Vec<FileChange> {
                 path.to_owned()
             };
             if let Some(file) = by_path.get(&local(path)).and_then(|at| files.get_mut(*at)) {
-                file.added = added.parse().ok();
-                file.removed = removed.parse().ok();
+                file.added = added.parse().ok().or(file.added);
+                file.removed = removed.parse().ok().or(file.removed);
             }
         }
     }
     files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_file_has_uncounted_lines_only_if_its_content_changed() {
+        let raw =
+            b":100644 100755 aa aa M\0mode\0:100644 100644 aa aa R100\0old\0\"new\n\0:100644 100644 aa bb M\0bytes\0\
+            :100644 100644 cc dd M\0text\0-\t-\tmode\0-\t-\t\0old\0\"new\n\0-\t-\tbytes\x002\t1\ttext\0";
+        let found = changes(raw, "");
+        let told: Vec<_> = found
+            .iter()
+            .map(|file| (file.path.as_str(), file.kind.as_str(), file.added, file.removed))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("mode", "mode", Some(0), Some(0)),
+                ("\"new\n", "renamed", Some(0), Some(0)),
+                ("bytes", "modified", None, None),
+                ("text", "modified", Some(2), Some(1)),
+            ]
+        );
+    }
 }
