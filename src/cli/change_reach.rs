@@ -57,7 +57,7 @@ fn of_repository(repository: &Repository, places: &mut Vec<PathBuf>) {
     }
     let others = std::fs::read_dir(common.join("worktrees"));
     for entry in others.into_iter().flatten().filter_map(Result::ok) {
-        let pointer = patch::pointer(&entry.path().join("gitdir")).unwrap_or_default();
+        let pointer = patch::regular_text(&entry.path().join("gitdir")).unwrap_or_default();
         places.extend(Path::new(pointer.trim()).parent().map(real));
     }
 }

@@ -28,7 +28,7 @@ mod trees;
 pub(super) use checkout::{STOPPED, checkout};
 pub use delta::{Delta, Unpatched, changes};
 pub use patch_lines::cr_lines;
-pub use repository::text as pointer;
+pub use repository::text as regular_text;
 pub use repository::{
     Repository, borrowed_text, head, is_in_a_checkout, outer_git_dir, owners, repository, repository_at,
 };

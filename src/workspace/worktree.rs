@@ -59,7 +59,7 @@ pub fn remove(repository: Option<&Repository>, tree: &Path) -> io::Result<()> {
     match (repository.map(|found| found.common_dir.canonicalize()), place_of(tree)) {
         (Some(Ok(common)), Ok(tree)) => private::remove(&admin_dir(&common, &tree))?,
         (None, _) => {
-            let text = patch::pointer(&tree.join(".git")).unwrap_or_default();
+            let text = patch::regular_text(&tree.join(".git")).unwrap_or_default();
             let admin = PathBuf::from(text.strip_prefix("gitdir:").unwrap_or_default().trim());
             let is_ours = admin
                 .file_name()

@@ -352,7 +352,7 @@ fn is_gradle(dir: &Path) -> bool {
 }
 
 fn text_of(dir: &Path, name: &str) -> String {
-    patch::pointer(&dir.join(name)).unwrap_or_default()
+    patch::regular_text(&dir.join(name)).unwrap_or_default()
 }
 
 fn uses_pytest(dir: &Path) -> bool {
@@ -565,7 +565,7 @@ fn is_ignored_dir(top: &Path, at: &Path, name: &str) -> bool {
 fn default_branch(dir: &Path) -> String {
     let git = dir.join(".git");
     let branch = |file: &str, prefix: &str| {
-        let text = patch::pointer(&git.join(file))?;
+        let text = patch::regular_text(&git.join(file))?;
         Some(text.trim().strip_prefix(prefix)?.to_owned())
     };
     let known =

@@ -61,7 +61,7 @@ fn is_worktree(dir: &Path) -> bool {
 fn registrations(worktrees: &Path) -> Vec<Registration> {
     let entries = std::fs::read_dir(worktrees).into_iter().flatten();
     let one = |admin: PathBuf| {
-        let text = patch::pointer(&admin.join("gitdir"))?;
+        let text = patch::regular_text(&admin.join("gitdir"))?;
         // `TMPDIR/overnight-worktree-XXXX/tree/.git`
         let dir = Path::new(text.trim()).parent()?.parent()?.to_owned();
         (dir.is_absolute() && is_worktree(&dir)).then_some(Registration { admin, dir })

@@ -194,7 +194,7 @@ pub fn repository_at(dir: &Path) -> Option<Repository> {
     })
 }
 
-/// The text of a regular file of git, cut after 64 MiB; does not block on a FIFO.
+/// The text of a regular file, cut after 64 MiB; does not wait for a named pipe.
 pub fn text(path: &Path) -> Option<String> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = std::fs::File::options()
