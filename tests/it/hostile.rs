@@ -251,6 +251,8 @@ fn a_named_pipe_in_a_git_directory_is_told_and_nobody_waits_for_it() {
         "packed-refs",
         "shallow",
         "info/exclude",
+        "logs/refs/heads/new",
+        "reftable/tables.list",
         "objects/info/alternates",
         "objects/pack/pack-1.idx",
         "refs/heads/main",

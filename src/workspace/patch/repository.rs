@@ -16,8 +16,17 @@ const MOST_OWNERS: usize = 64;
 
 /// Upper limit of names in a git directory that [`Repository::check`] looks at.
 const MOST_NAMES: usize = 4096;
-/// Directories of a git directory whose files git opens by their names, besides the objects.
-const OPENED: [&str; 5] = ["info", "objects/info", "objects/pack", "refs", "worktrees"];
+/// Directories of a git directory whose files git opens by their names, besides the objects. Looked at from the last to
+/// the first: those that may be large are the first ones here.
+const OPENED: [&str; 7] = [
+    "logs",
+    "refs",
+    "worktrees",
+    "objects/pack",
+    "reftable",
+    "objects/info",
+    "info",
+];
 
 /// The directories of a repository.
 #[derive(Clone, Debug)]
@@ -313,9 +322,9 @@ impl Repository {
             true => vec![&self.git_dir],
             false => vec![&self.git_dir, &self.common_dir],
         };
-        let mut open: Vec<PathBuf> = tops
+        let mut open: Vec<PathBuf> = OPENED
             .iter()
-            .flat_map(|top| OPENED.iter().map(move |name| top.join(name)))
+            .flat_map(|name| tops.iter().map(move |top| top.join(name)))
             .collect();
         let mut left = MOST_NAMES;
         for top in tops {
