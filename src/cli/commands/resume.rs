@@ -267,8 +267,7 @@ async fn go_on(
     let rulers = interrupt.token.run_until_cancelled(rulers).await;
     let (mut policies, named) = rulers.unwrap_or_else(|| {
         let wall = flags.wall().unwrap_or_else(|| session::wall(&plan));
-        let stopped = Refusal::Environment("the run was cancelled".to_owned());
-        Err(session::or_interrupted(stopped, interrupt, wall))
+        Err(session::cancelled(interrupt, wall))
     })?;
     plan.budget.turns = flags.turns.or(plan.budget.turns);
     plan.budget.tokens = flags.tokens.or(plan.budget.tokens);

@@ -55,7 +55,7 @@ async fn run_sample(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>)
 /// Like `--sample`, but returns a refusal to the caller instead of printing it.
 pub async fn of_sample(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) -> Result<u8, Refusal> {
     let prepared = interrupt.token.run_until_cancelled(sample::prepare(args)).await;
-    let (args, _copy) = prepared.unwrap_or_else(|| Err(cancelled(interrupt)))?;
+    let (args, _copy) = prepared.unwrap_or_else(|| Err(session::cancelled(interrupt, Duration::ZERO)))?;
     let silent = args.shared.silent;
     let tell = |text: &str| {
         if !silent {
@@ -68,12 +68,6 @@ pub async fn of_sample(args: RunArgs, started: Instant, interrupt: &Arc<Interrup
     let code = in_tree(args, started, interrupt).await;
     tell("SAMPLE: the replies were recorded, no model was asked.");
     Ok(code)
-}
-
-/// The refusal of a run that a signal cancelled before its limits were known.
-fn cancelled(interrupt: &Interrupt) -> Refusal {
-    session::interrupted(interrupt, Duration::ZERO)
-        .unwrap_or_else(|| Refusal::Environment("the run was cancelled".to_owned()))
 }
 
 /// Runs in the tree that the flags name.
@@ -307,7 +301,7 @@ async fn settled_beside(args: &Arc<RunArgs>, workspace: &Path, interrupt: &Inter
         Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
         None => {
             let wall = most.map_or(Duration::ZERO, Duration::from_millis);
-            Err(session::interrupted(interrupt, wall).unwrap_or_else(|| cancelled(interrupt)))
+            Err(session::cancelled(interrupt, wall))
         }
     }
 }
@@ -347,8 +341,7 @@ async fn begin(
     };
     let wall = session::wall(&plan);
     let commit = interrupt.token.run_until_cancelled(commit(&workspace)).await;
-    let commit =
-        commit.unwrap_or_else(|| Err(session::interrupted(interrupt, wall).unwrap_or_else(|| cancelled(interrupt))))?;
+    let commit = commit.unwrap_or_else(|| Err(session::cancelled(interrupt, wall)))?;
     let first = RunStarted {
         format: format::FORMAT,
         run: place.run.clone(),

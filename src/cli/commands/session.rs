@@ -106,6 +106,12 @@ pub fn interrupted(interrupt: &Interrupt, wall: Duration) -> Option<Refusal> {
     interrupt.ending(wall).map(Refusal::Interrupted)
 }
 
+/// The refusal of a run whose work before it begins was given up because of `interrupt`. `wall`: its wall-clock limit, or
+/// zero as long as none is known.
+pub fn cancelled(interrupt: &Interrupt, wall: Duration) -> Refusal {
+    interrupted(interrupt, wall).unwrap_or_else(|| Refusal::Environment("the run was cancelled".to_owned()))
+}
+
 /// The refusal of work before the run begins. Work that was told to stop fails: the reason is then the signal or the limit.
 pub fn or_interrupted(refusal: Refusal, interrupt: &Interrupt, wall: Duration) -> Refusal {
     match refusal {
