@@ -132,7 +132,11 @@ pub async fn run(
     let copies = Copies::from(shared);
     let origin = session.origin.clone();
     let mut broken = BrokenOff::default();
-    let (mut written, home) = match drive(session, beginning, shared, interrupt, &mut broken).await {
+    let ended = drive(session, beginning, shared, interrupt, &mut broken).await;
+    if let Some(shadow) = broken.shadow.take() {
+        shadow.close().await;
+    }
+    let (mut written, home) = match ended {
         Ok((told, home)) => (outputs::write(&home, &origin, &copies, told)?, home),
         Err(refusal) => {
             let Some(home) = broken.home else {
@@ -184,17 +188,19 @@ fn from_here(path: &Path) -> String {
     below.unwrap_or(path).display().to_string()
 }
 
-/// What a result can be made of when a session breaks off.
+/// What is needed of a session when it breaks off.
 #[derive(Default)]
 struct BrokenOff {
+    /// To be closed however the session ends: the first snapshot may still be under way.
+    shadow: Option<Shadow>,
     /// The directory of the journal, once this session writes it.
     home: Option<PathBuf>,
     /// The event that the journal could not take.
     unwritten: Option<Event>,
 }
 
-/// Runs the loop. Returns the error of an output stream, if any, and the directory of the journal. An error leaves in
-/// `broken` what a result can be made of.
+/// Runs the loop. Returns the error of an output stream, if any, and the directory of the journal. Leaves in `broken` the
+/// snapshots and, with an error, what a result can be made of.
 async fn drive(
     session: RunSession,
     beginning: Beginning,
@@ -251,11 +257,8 @@ async fn drive(
     let shadow = Shadow::open(&home.join("git"), session.workspace.root(), &session.hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", home.display())))?
         .until(&interrupt.token);
-    let prepared = prepare(&session, &beginning, early, &redactor, (&shadow, interrupt, deadline)).await;
-    if prepared.is_err() {
-        shadow.close().await;
-    }
-    let prepared = prepared?;
+    broken.shadow = Some(shadow.clone());
+    let prepared = prepare(&session, &beginning, early, &redactor, (&shadow, interrupt, deadline)).await?;
     let (early, made, mut equipment) = (prepared.baseline, prepared.sandbox, prepared.equipment);
     equipment.tools = told_of(equipment.tools, &session.policies);
     let sinks = sinks(shared);
@@ -379,7 +382,6 @@ async fn drive(
         last_warning: Box::new(move || unread_stdin().filter(|_| !was_unread)),
     };
     let ended = engine::run(&deps, &mut ledger, ground).await;
-    deps.shadow.close().await;
     if ended.is_err() {
         // Commands may have been able to reach the first directory.
         broken.home = Some(deps.run_dir.to_path_buf());
