@@ -343,7 +343,10 @@ fn in_mirror(name: &str) -> Vec<String> {
 async fn named(repository: &Repository, name: &str, is_mirror: bool) -> Result<Option<String>, String> {
     let tries = match is_mirror {
         true => in_mirror(name),
-        false => vec![name.to_owned()],
+        false => {
+            repository.check()?;
+            vec![name.to_owned()]
+        }
     };
     for name in tries {
         if let Some(found) = verified(repository, &name).await? {
@@ -354,7 +357,6 @@ async fn named(repository: &Repository, name: &str, is_mirror: bool) -> Result<O
 }
 
 async fn verified(repository: &Repository, name: &str) -> Result<Option<String>, String> {
-    repository.check()?;
     let dir = repository.git_dir.to_string_lossy();
     let object = format!("{name}^{{commit}}");
     let args = ["--git-dir", dir.as_ref(), "rev-parse", "--verify", "--quiet", &object];

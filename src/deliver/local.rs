@@ -1,4 +1,5 @@
-//! Reads and updates a branch of the local repository without using configuration that could run a program.
+//! Reads and updates a branch of the local repository without using configuration that could run a program. Whoever finds
+//! the repository checks it ([`Repository::check`]).
 
 use super::DeliverStop;
 use super::store::DeliveryStore;
@@ -8,7 +9,6 @@ use crate::process::unsandboxed::Printed;
 use crate::workspace::patch::Repository;
 
 async fn git(repository: &Repository, args: &[&str], may: May<'_>) -> Result<Printed, DeliverStop> {
-    repository.check().map_err(DeliverStop::Environment)?;
     let dir = repository.common_dir.to_string_lossy().into_owned();
     let mut all = vec!["--git-dir", &dir];
     all.extend(args);

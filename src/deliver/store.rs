@@ -100,7 +100,8 @@ pub enum RemoteError {
 }
 
 impl<'a> DeliveryStore<'a> {
-    /// Creates an empty store. `sha256`: the object format. `repository`: whose objects are borrowed.
+    /// Creates an empty store. `sha256`: the object format. `repository`: whose objects are borrowed; it has
+    /// passed [`Repository::check`].
     ///
     /// # Errors
     /// [`DeliverStop::Environment`]: no temporary directory, or git cannot read the repository.
@@ -111,9 +112,6 @@ impl<'a> DeliveryStore<'a> {
         quiet: crate::base::secret::Redactor,
         patience: &'a Patience,
     ) -> Result<Self, DeliverStop> {
-        if let Some(repository) = repository {
-            repository.check().map_err(DeliverStop::Environment)?;
-        }
         let scratch = Scratch::make(sha256).map_err(DeliverStop::Environment)?;
         let borrowed = repository.map(Repository::objects);
         if let Some(commits) = repository.and_then(Repository::shallow) {

@@ -435,6 +435,9 @@ impl Call<'_> {
             Err(stop) => return Ok(stopped(&run, &stop)),
         };
         let repository = self.repository(&of, asked);
+        if let Some(Err(why)) = repository.as_ref().map(Repository::check) {
+            return Ok(stopped(&run, &DeliverStop::Environment(why)));
+        }
         let (remote, access) = match self.remote(repository.as_ref(), asked).await {
             Ok(found) => found,
             Err(stop) => return Ok(stopped(&run, &stop)),
