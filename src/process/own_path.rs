@@ -32,21 +32,32 @@ struct Entry {
 }
 
 /// From now on no program is taken from this tree and from the rest of its repository. Call it before anything runs in
-/// the tree, and before git is asked about it.
+/// the tree, and before git is asked about it. In a home that is a repository, as settings are kept, only the tree itself
+/// counts.
 pub fn keep_out(tree: &Path) {
-    let tree = settled(tree);
-    let top = tree.ancestors().find(|dir| has_git_entry(dir));
-    let top = top.filter(|top| top.parent().is_some()).map(Path::to_path_buf);
+    let home = home();
+    let declared = declared(tree, &exempt(home.as_deref()));
     let mut trees = TREES.lock().unwrap_or_else(PoisonError::into_inner);
-    for tree in top.into_iter().chain([tree]) {
+    for tree in declared {
         if !trees.contains(&tree) {
             trees.push(tree);
         }
     }
 }
 
+/// The work tree that this tree is in, and the tree itself.
+fn declared(tree: &Path, exempt: &[PathBuf]) -> Vec<PathBuf> {
+    let tree = settled(tree);
+    let mut all: Vec<PathBuf> = work_tree(&tree, exempt).map(Path::to_path_buf).into_iter().collect();
+    all.push(tree);
+    all
+}
+
 /// `PATH` without relative directories, those in a git work tree, and those in a tree of [`keep_out`], whether
 /// they exist yet or not. A home that is a repository, as settings are kept, is no such work tree, and neither is `/`.
+///
+/// What is looked up in it by another program (`ssh` and helpers by git) is judged by its directory alone: a link in one
+/// of these directories may lead into a tree.
 #[must_use]
 pub fn own_path() -> OsString {
     let trees = trees();
@@ -54,7 +65,8 @@ pub fn own_path() -> OsString {
     joined(entries.filter(|entry| entry.refusal(&trees).is_none()))
 }
 
-/// A program that this program starts for itself, from a directory of [`own_path`], which is also its `PATH`.
+/// A program that this program starts for itself, from a directory of [`own_path`], which is also its `PATH`. A link that
+/// leads into a tree of [`keep_out`] is not taken.
 #[must_use]
 pub fn command(program: &str) -> Command {
     // One that is missing is not looked up anywhere else.
@@ -64,7 +76,7 @@ pub fn command(program: &str) -> Command {
     command
 }
 
-/// Whether a directory of [`own_path`] has this program.
+/// Whether a directory of [`own_path`] has this program, as [`command`] takes it.
 #[must_use]
 pub fn has(program: &str) -> bool {
     located(program).is_some()
@@ -73,10 +85,13 @@ pub fn has(program: &str) -> bool {
 /// The programs of this name that are on the `PATH` but not taken, and why, for people. `None` if there are none.
 #[must_use]
 pub fn left_out(program: &str) -> Option<String> {
-    let trees = trees();
-    let named = entries().iter().filter_map(|entry| {
-        let why = entry.refusal(&trees)?;
+    not_taken(program, entries(), &trees())
+}
+
+fn not_taken(program: &str, entries: &[Entry], trees: &[PathBuf]) -> Option<String> {
+    let named = entries.iter().filter_map(|entry| {
         let file = entry.dir.join(program);
+        let why = entry.refusal(trees).or_else(|| leads_into(&file, trees))?;
         is_program(&file).then(|| format!("{} is not used, because {why}", file.display()))
     });
     let named: Vec<String> = named.take(MOST_NAMED).collect();
@@ -84,11 +99,25 @@ pub fn left_out(program: &str) -> Option<String> {
 }
 
 fn located(program: &str) -> Option<PathBuf> {
-    let trees = trees();
-    let usable = entries().iter().filter(|entry| entry.refusal(&trees).is_none());
+    taken(program, entries(), &trees())
+}
+
+fn taken(program: &str, entries: &[Entry], trees: &[PathBuf]) -> Option<PathBuf> {
+    let usable = entries.iter().filter(|entry| entry.refusal(trees).is_none());
     usable
         .map(|entry| entry.dir.join(program))
-        .find(|file| is_program(file))
+        .find(|file| is_program(file) && leads_into(file, trees).is_none())
+}
+
+/// Why a file is not taken although its directory is fit: whoever writes a tree that its links lead into decides what is
+/// run.
+fn leads_into(file: &Path, trees: &[PathBuf]) -> Option<String> {
+    let Some(way) = way(file, true) else {
+        return Some("where it leads cannot be determined".to_owned());
+    };
+    let holds = |tree: &&PathBuf| way.iter().any(|place| place.starts_with(tree));
+    let tree = trees.iter().find(holds)?;
+    Some(format!("it leads into the tree {}", tree.display()))
 }
 
 fn is_program(file: &Path) -> bool {
@@ -102,9 +131,12 @@ fn trees() -> Vec<PathBuf> {
 fn entries() -> &'static [Entry] {
     ENTRIES.get_or_init(|| {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let home = std::env::var_os("HOME").map(PathBuf::from);
-        examined(&path, home.as_deref())
+        examined(&path, home().as_deref())
     })
+}
+
+fn home() -> Option<PathBuf> {
+    std::env::var_os("HOME").map(PathBuf::from)
 }
 
 fn examined(path: &OsStr, home: Option<&Path>) -> Vec<Entry> {
@@ -141,10 +173,7 @@ impl Entry {
         if !places.contains(&dir) {
             places.push(dir.clone());
         }
-        let tops = places.iter().flat_map(|place| place.ancestors());
-        let top = tops
-            .filter(|top| !exempt.iter().any(|exempt| exempt == top))
-            .find(|top| has_git_entry(top));
+        let top = places.iter().find_map(|place| work_tree(place, exempt));
         let why = top.map(|top| format!("it is in the git work tree {}", top.display()));
         Self {
             dir,
@@ -161,6 +190,14 @@ impl Entry {
             Some(format!("it is in the tree {}", tree.display()))
         })
     }
+}
+
+/// The innermost git work tree that a place is in, without those that are [`exempt`].
+fn work_tree<'a>(place: &'a Path, exempt: &[PathBuf]) -> Option<&'a Path> {
+    let mut tops = place
+        .ancestors()
+        .filter(|top| !exempt.iter().any(|exempt| exempt == top));
+    tops.find(|top| has_git_entry(top))
 }
 
 fn has_git_entry(dir: &Path) -> bool {
@@ -321,5 +358,55 @@ mod tests {
         assert_eq!(kept(&path, Path::new("."), &[]), OsString::from(at("plain/bin")));
         // An empty `PATH` would be the current directory.
         assert_eq!(kept(&path[..1], &home, &[]), OsString::from(NOWHERE));
+    }
+
+    #[test]
+    fn the_rest_of_a_home_with_settings_stays_usable() {
+        let top = tempfile::tempdir().unwrap();
+        let home = top.path().canonicalize().unwrap();
+        for dir in [".git", ".nix-profile/bin", "notes", "clone/.git", "clone/a"] {
+            std::fs::create_dir_all(home.join(dir)).unwrap();
+        }
+        let trees = |tree: &str| declared(&home.join(tree), &exempt(Some(&home)));
+        assert_eq!(trees("notes"), [home.join("notes")]);
+        assert_eq!(trees("clone/a"), [home.join("clone"), home.join("clone/a")]);
+        let bin = home.join(".nix-profile/bin").to_string_lossy().into_owned();
+        let path = std::slice::from_ref(&bin);
+        assert_eq!(kept(path, &home, &trees("notes")), OsString::from(&bin));
+        // The home itself is the tree that is worked on.
+        assert_eq!(declared(&home, &exempt(Some(&home))), std::slice::from_ref(&home));
+        assert_eq!(kept(path, &home, std::slice::from_ref(&home)), OsString::from(NOWHERE));
+    }
+
+    #[test]
+    fn a_link_into_a_tree_is_not_taken() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let top = tempfile::tempdir().unwrap();
+        let top = top.path().canonicalize().unwrap();
+        for dir in ["first", "second", "ws/.git"] {
+            std::fs::create_dir_all(top.join(dir)).unwrap();
+        }
+        for file in ["ws/git", "second/git"] {
+            std::fs::write(top.join(file), "").unwrap();
+            std::fs::set_permissions(top.join(file), std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        symlink(top.join("second/git"), top.join("ws/link")).unwrap();
+        let path = std::env::join_paths([top.join("first"), top.join("second")]).unwrap();
+        let entries = examined(&path, None);
+        let trees = [top.join("ws")];
+        // The last one leads out again, as long as the tree says so.
+        for target in ["ws/git", "ws/link"] {
+            let _ = std::fs::remove_file(top.join("first/git"));
+            symlink(top.join(target), top.join("first/git")).unwrap();
+            assert_eq!(taken("git", &entries, &[]), Some(top.join("first/git")));
+            assert_eq!(taken("git", &entries, &trees), Some(top.join("second/git")), "{target}");
+            let told = not_taken("git", &entries, &trees).unwrap();
+            let why = format!(
+                "{} is not used, because it leads into the tree",
+                top.join("first/git").display()
+            );
+            assert!(told.starts_with(&why), "{told}");
+            assert_eq!(not_taken("git", &entries, &[]), None);
+        }
     }
 }
