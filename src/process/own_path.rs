@@ -35,8 +35,9 @@ struct Entry {
 /// the tree, and before git is asked about it.
 pub fn keep_out(tree: &Path) {
     let tree = settled(tree);
-    let top = tree.ancestors().find(|dir| has_git_entry(dir));
-    let top = top.filter(|top| top.parent().is_some()).map(Path::to_path_buf);
+    let top = work_tree(&tree)
+        .filter(|top| top.parent().is_some())
+        .map(Path::to_path_buf);
     let mut trees = TREES.lock().unwrap_or_else(PoisonError::into_inner);
     for tree in top.into_iter().chain([tree]) {
         if !trees.contains(&tree) {
@@ -91,11 +92,15 @@ fn located(program: &str) -> Option<PathBuf> {
         .find(|file| is_program(file))
 }
 
-fn is_program(file: &Path) -> bool {
+/// Whether this is a file that this program may execute.
+#[must_use]
+pub fn is_program(file: &Path) -> bool {
     file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-fn trees() -> Vec<PathBuf> {
+/// The trees of [`keep_out`], canonical.
+#[must_use]
+pub fn trees() -> Vec<PathBuf> {
     TREES.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -161,6 +166,12 @@ impl Entry {
             Some(format!("it is in the tree {}", tree.display()))
         })
     }
+}
+
+/// The top of the git work tree that holds this directory.
+#[must_use]
+pub fn work_tree(dir: &Path) -> Option<&Path> {
+    dir.ancestors().find(|dir| has_git_entry(dir))
 }
 
 fn has_git_entry(dir: &Path) -> bool {
