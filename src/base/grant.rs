@@ -200,6 +200,15 @@ pub fn codes(undone: &[Undone]) -> Vec<&str> {
     codes
 }
 
+/// The code for which a command with these changes failed: that one could not be undone comes before every denial. `None`
+/// without changes.
+pub fn strictest(undone: &[Undone]) -> Option<&str> {
+    match undone.iter().all(|one| one.restored) {
+        true => codes(undone).first().copied(),
+        false => Some(NOT_RESTORED),
+    }
+}
+
 /// A message for people about changes that were not granted and whether they were undone: `tests/a.py (deny_rule, rule
 /// ci.yaml:4), b (not_granted); this was undone`. Names at most 20 paths of each kind.
 pub fn described(undone: &[Undone]) -> String {
@@ -383,6 +392,9 @@ mod tests {
             one(".envrc", "protected_path", None, false),
         ];
         assert_eq!(codes(&all), ["deny_rule", "protected_path", "not_granted"]);
+        assert_eq!(strictest(&all), Some(NOT_RESTORED));
+        assert_eq!(strictest(&all[..2]), Some("deny_rule"));
+        assert_eq!(strictest(&[]), None);
         assert_eq!(
             described(&all),
             "tests/a (deny_rule, rule p:4), .envrc (protected_path, could not be undone), new (not_granted); not all of it could \

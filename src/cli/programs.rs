@@ -6,12 +6,12 @@
 
 use crate::policy::PolicySet;
 use crate::policy::WishedLevel;
+use crate::process::own_path;
 use crate::process::private::program_dirs;
 use crate::process::toolchains;
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, StepWork};
 use crate::recipe::template::{self, StepOutputs};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// One line for each missing program, and what to do; `None` if all exist.
@@ -151,10 +151,7 @@ fn commands(plan: &Plan) -> Vec<NamedCommand> {
 }
 
 fn lies_in(dirs: &[PathBuf], program: &str) -> bool {
-    dirs.iter().any(|dir| {
-        let data = std::fs::metadata(dir.join(program));
-        data.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
-    })
+    dirs.iter().any(|dir| own_path::is_program(&dir.join(program)))
 }
 
 /// Shell builtins that do not affect how the following words are parsed.

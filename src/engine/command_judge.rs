@@ -4,12 +4,11 @@ use crate::base::access::Access;
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::grant::{Exec, ExecAnswer, ExecJudge};
 use crate::base::ruling::PolicyInput;
-use crate::policy::exec::{self, MachineProgram, MachinePrograms, Setting};
+use crate::policy::exec::{self, MachineProgram, MachinePrograms, SYSTEM_DIRS, Setting};
 use crate::policy::{PolicySet, ruled_commands};
-use crate::process::Confinement;
+use crate::process::{Confinement, own_path};
 use crate::workspace::Workspace;
 use serde_json::Value;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -43,6 +42,9 @@ impl CommandJudge {
         let tree = tree_around(workspace.root());
         let of_tree =
             |dir: &PathBuf| dir.starts_with(&tree) || dir.canonicalize().is_ok_and(|real| real.starts_with(&tree));
+        // A home or `/` as a tree holds the machine's programs, too.
+        let declared = own_path::trees().into_iter().filter(|tree| !holds_programs(tree));
+        let trees = declared.chain([tree.clone()]).collect();
         let (tree_path, others): (Vec<PathBuf>, Vec<PathBuf>) = path.iter().cloned().partition(of_tree);
         Self {
             policies: Arc::clone(policies),
@@ -56,6 +58,7 @@ impl CommandJudge {
                 path,
                 tree_path,
                 machine: machine_programs(others),
+                trees,
                 writable: confinement
                     .writable
                     .iter()
@@ -71,24 +74,26 @@ impl CommandJudge {
 }
 
 /// The top of the repository around the workspace, whose author decides what is in it. The workspace itself if there is
-/// none, or if it holds the user's home, which then holds toolchains, too.
+/// none, or if it holds the machine's programs or the user's home, which then holds toolchains, too.
 fn tree_around(root: &Path) -> PathBuf {
+    let top = own_path::work_tree(root, &[]).filter(|top| !holds_programs(top));
+    top.unwrap_or(root).to_path_buf()
+}
+
+/// Whether this is `/`, or holds the user's home.
+fn holds_programs(top: &Path) -> bool {
     let home = std::env::var_os("HOME").and_then(|home| PathBuf::from(home).canonicalize().ok());
-    let top = root.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok());
-    let holds_home = |top: &&Path| home.as_ref().is_some_and(|home| home.starts_with(top));
-    top.filter(|top| !holds_home(top)).unwrap_or(root).to_path_buf()
+    top.parent().is_none() || home.is_some_and(|home| home.starts_with(top))
 }
 
 /// The programs in these directories and in those of the system.
 fn machine_programs(dirs: Vec<PathBuf>) -> MachinePrograms {
-    const SYSTEM: [&str; 4] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
     MachinePrograms::new(move |name| {
-        let system = SYSTEM.iter().map(PathBuf::from);
+        let system = SYSTEM_DIRS.iter().map(PathBuf::from);
         dirs.iter().cloned().chain(system).find_map(|dir| {
             let path = dir.join(name);
             let real = path.canonicalize().ok()?;
-            let found = real.metadata().ok()?;
-            (found.is_file() && found.mode() & 0o111 != 0).then_some(MachineProgram { path, real })
+            own_path::is_program(&real).then_some(MachineProgram { path, real })
         })
     })
 }

@@ -3,6 +3,8 @@
 
 mod plan;
 
+pub(super) use plan::plan as any_plan;
+
 use super::compact::{self, Compaction};
 use super::next::{Next, next};
 use super::state::RunState;

@@ -97,14 +97,19 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondi
     let finished = checks::command(deps, ledger, what).await?;
     // The end of a command that was cut short is not recorded; what it wrote until then is in the patch all the same.
     ledger.state.wrote(Author::TrustedStep);
+    let interrupted = deps.interrupted();
     if !finished.undone.is_empty() {
-        // Also of a command that was cut short: a resume must not forget what could not be undone.
         let code = codes(&finished.undone).first().copied().unwrap_or_default().to_owned();
         let message = format!("step {}: changed {}", step.id, described(&finished.undone));
         ledger.record(EventKind::Warned { code, message })?;
-        exec::record_undone(ledger, &ChangedBy::Step(&step.id), &finished.undone)?;
+        let mut undone = finished.undone.clone();
+        // A resume runs a command again that was cut short, but it must not forget what could not be undone.
+        undone.retain(|one| interrupted.is_none() || !one.restored);
+        exec::record_undone(ledger, &ChangedBy::Step(&step.id), &undone)?;
     }
-    stop_if_interrupted(deps)?;
+    if let Some(outcome) = interrupted {
+        return Err(RunError::Ended(outcome));
+    }
     stop_if_missing(deps, &format!("step {}", step.id), &finished)?;
     let goes_on = *allow_failure || finished.exit.code == Some(0);
     let printed = match step.checks_answer() && goes_on {
@@ -256,8 +261,8 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
     changes::measure(deps, ledger, ground).await
 }
 
-/// Ends the background commands that may write the workspace, and records what they did. Returns whether one was running,
-/// or has ended since it was last looked: then the tree must be measured again.
+/// Ends the background commands that may write the workspace, and records what they did. Returns whether the tree must be
+/// measured again: one was running, or one has ended that is recorded only now.
 async fn end_writers(deps: &Deps, ledger: &mut Ledger) -> Result<bool, RunError> {
     let ended = deps.scope.jobs.kill_writing().await;
     let has_checks = step(deps, ledger.state.step).is_ok_and(|step| !step.checks.is_empty());
@@ -426,9 +431,8 @@ pub async fn finish(
         outcome = verdict::outcome(&ledger.state, &deps.plan);
     }
     // What ended only now may have been denied, too.
-    let denied = verdict::denied_end(&ledger.state, &deps.plan);
-    if let Some(refused) = verdict::refused_end(&ledger.state).or(denied) {
-        outcome = outcome.and(refused);
+    if let Some(ending) = verdict::early_end(&ledger.state, &deps.plan) {
+        outcome = outcome.and(ending);
     }
     changes::warn_left_out_of_patch(deps, ledger, &mut outcome).await?;
     if let Some(warning) = (deps.last_warning)() {

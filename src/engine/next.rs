@@ -198,7 +198,11 @@ pub fn ends_writers(state: &RunState, plan: &Plan) -> bool {
             let is_red = state.progress.checks.iter().any(|check| !check.passed);
             matches!(step.work, StepWork::Prompt { .. }) && step.skip_if_green && has_more && !is_red
         }
-        Phase::Answered => !asks_back(state, plan, step) && (has_more || state.step + 1 == plan.steps.len()),
+        Phase::Answered => {
+            // The model is asked again, or the run ends without checks.
+            let goes_on = matches!(state.stop, Some(StopReason::Length { .. })) || asks_back(state, plan, step);
+            !goes_on && (has_more || state.step + 1 == plan.steps.len())
+        }
         Phase::Ran => has_more || state.step + 1 == plan.steps.len(),
         _ => false,
     }
@@ -506,4 +510,22 @@ fn is_last_prompt(state: &RunState, plan: &Plan) -> bool {
 
 fn is_question(answer: &str) -> bool {
     answer.trim_end().ends_with('?')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::crash_tests::any_plan;
+
+    /// The model is asked again; what it started in the background still runs then.
+    #[test]
+    fn a_cut_reply_ends_no_background_command() {
+        let plan = any_plan(1, 0);
+        let mut state = RunState::default();
+        state.phase = Phase::Answered;
+        state.stop = Some(StopReason::End);
+        assert!(ends_writers(&state, &plan));
+        state.stop = Some(StopReason::Length { call: None });
+        assert!(!ends_writers(&state, &plan));
+    }
 }

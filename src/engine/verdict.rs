@@ -67,6 +67,13 @@ pub fn refused_end(state: &RunState) -> Option<RunOutcome> {
     Some(RunOutcome::new(Verdict::Denied, first.code.clone(), message))
 }
 
+/// The outcome if denials or measured changes end the run: all of it, the strictest first.
+pub fn early_end(state: &RunState, plan: &Plan) -> Option<RunOutcome> {
+    // Of two that rank equally `and` takes the later one.
+    let endings = denied_end(state, plan).into_iter().chain(refused_end(state));
+    endings.reduce(RunOutcome::and)
+}
+
 /// The outcome if the patch is withheld or incomplete.
 fn unusable_patch(state: &RunState) -> Option<RunOutcome> {
     let patch = state.patch.as_ref()?;
@@ -180,8 +187,9 @@ pub fn outcome(state: &RunState, plan: &Plan) -> RunOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::event::{EventKind, PathChange};
+    use crate::base::event::{EventKind, PatchTaken, PathChange};
     use crate::base::ids::CallId;
+    use crate::engine::crash_tests::any_plan;
 
     fn undone(code: &str, restored: bool) -> Undone {
         Undone {
@@ -237,6 +245,30 @@ mod tests {
             None,
             "the call was denied"
         );
+    }
+
+    #[test]
+    fn an_incomplete_patch_hides_no_change_that_could_not_be_undone() {
+        let mut state = RunState::default();
+        state.patch = Some(PatchTaken {
+            incomplete: Some("the patch lacks a file".to_owned()),
+            ..PatchTaken::default()
+        });
+        let plan = any_plan(1, 0);
+        let told = |state: &RunState| early_end(state, &plan).map(|end| (end.verdict, end.reason));
+        assert_eq!(told(&state), Some((Verdict::Failed, "unpatched".to_owned())));
+        state.apply(&EventKind::Undone {
+            call: Some(CallId::nth(1)),
+            step: None,
+            server: None,
+            check: false,
+            undone: vec![undone("deny_rule", false)],
+            omitted: 0,
+        });
+        assert_eq!(told(&state), Some((Verdict::Denied, "not_put_back".to_owned())));
+        // Both are told.
+        let message = early_end(&state, &plan).map(|end| end.message).unwrap();
+        assert!(message.ends_with("; besides, the patch lacks a file"), "{message}");
     }
 
     #[test]

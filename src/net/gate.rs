@@ -7,6 +7,7 @@
 
 use super::wait::{Pause, pause};
 use crate::base::ids::sha256_hex;
+use crate::base::secret;
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
 use std::io;
@@ -165,9 +166,10 @@ impl RequestGate {
         self.shut(&Self::name(&[service, model]), model, reason, true);
     }
 
-    /// The first reason stays: several processes may be refused at the same time.
+    /// The first reason stays: several processes may be refused at the same time. Services quote what they were sent.
     fn shut(&self, name: &str, model: &str, reason: &str, of_model: bool) {
-        let reason = &reason[..reason.floor_char_boundary(REASON)];
+        let safe = secret::start(reason, REASON);
+        let reason = &safe[..safe.floor_char_boundary(REASON)];
         let _ = self.change(name, |state: &mut ServiceState| {
             if state.closed.is_none() {
                 model.clone_into(&mut state.model);
@@ -281,6 +283,20 @@ mod tests {
         assert_eq!(reason, "ä".repeat(REASON / 2));
         assert!(gate.services().iter().all(|service| service.of_model));
         gate.pass("https://a", "gemini/y", soon(), &cancel).await.unwrap();
+    }
+
+    #[test]
+    fn a_reason_is_stored_without_secrets() {
+        let dir = tempfile::tempdir().unwrap();
+        let gate = RequestGate::make(&dir.path().join("gate"), None).unwrap();
+        let stored = |text: &str| {
+            gate.close(text, "gemini/x", text);
+            let state = gate.service(&RequestGate::name(&[text])).unwrap();
+            state.closed.unwrap()
+        };
+        secret::check_cut(REASON, stored);
+        // The text is not cut.
+        secret::check_cut(0, stored);
     }
 
     /// A process that is killed between two steps of a change, and a full disk, must not lose the rate.

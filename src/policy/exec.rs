@@ -18,6 +18,9 @@ use std::path::{Component, Path, PathBuf};
 
 pub use shadow::{MachineProgram, MachinePrograms};
 
+/// Where the system has its programs, in the order in which they are looked up.
+pub const SYSTEM_DIRS: [&str; 4] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
+
 /// The data that is the same for all execs of one command.
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
@@ -31,6 +34,9 @@ pub struct Setting {
     pub tree_path: Vec<PathBuf>,
     /// The programs in the others.
     pub machine: MachinePrograms,
+    /// The tree around the workspace and the other trees that this process works on, canonical. What is in none of them is
+    /// no program of a tree's author, even if a link of the workspace leads to it.
+    pub trees: Vec<PathBuf>,
     /// Directories outside the workspace that the command may write: nothing in them counts as a program of the machine.
     pub writable: Vec<PathBuf>,
     /// Subdirectories of these that the command may only read.
@@ -39,6 +45,18 @@ pub struct Setting {
     pub ruled: Vec<RuledCommand>,
     /// Whether the command sources a virtual environment's `activate`, which runs `uname`.
     pub activates: bool,
+}
+
+impl Setting {
+    /// Whether the command may write this path outside the workspace.
+    fn may_write(&self, path: &Path) -> bool {
+        let dirs = self.writable.iter().filter(|dir| path.starts_with(dir));
+        let kept = |dir: &Path| {
+            let parts = self.read_only.iter().filter(|part| path.starts_with(part));
+            parts.into_iter().any(|part| part.starts_with(dir))
+        };
+        dirs.into_iter().any(|dir| !kept(dir))
+    }
 }
 
 /// Judges one exec.
@@ -152,21 +170,13 @@ fn identities(setting: &Setting, exec: &Exec) -> Vec<String> {
         return name.into_iter().chain([inside]).collect();
     }
     let absolute = path.display().to_string();
-    let in_any = |of: &Path| {
-        let dirs = setting.writable.iter().filter(|dir| of.starts_with(dir));
-        let kept = |dir: &Path| {
-            let parts = setting.read_only.iter().filter(|part| of.starts_with(part));
-            parts.into_iter().any(|part| part.starts_with(dir))
-        };
-        dirs.into_iter().any(|dir| !kept(dir))
-    };
-    if in_any(&path) || in_any(&exec.real) || exec.real.starts_with(&setting.root) {
+    if setting.may_write(&path) || setting.may_write(&exec.real) || exec.real.starts_with(&setting.root) {
         return vec![absolute];
     }
-    let system = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    let is_system = |dir: &Path| SYSTEM_DIRS.iter().any(|system| Path::new(system) == dir);
     let known = path
         .parent()
-        .is_some_and(|dir| setting.path.iter().chain(&system).any(|known| known == dir));
+        .is_some_and(|dir| is_system(dir) || setting.path.iter().any(|known| known == dir));
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
     match name.filter(|_| known) {
         Some(name) => vec![name, absolute],

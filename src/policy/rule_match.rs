@@ -281,7 +281,7 @@ fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     }
 }
 
-/// Programs whose options can name further program text (`-f`), which is not read.
+/// Programs with options that name a file of further program text (`-f`), which nobody reads here.
 const SCRIPTED: [&str; 6] = ["awk", "gawk", "gsed", "mawk", "nawk", "sed"];
 
 /// What in a command may open files that its words do not name: its program, or an option that is not known (`-f`).

@@ -120,11 +120,15 @@ fn leads_into(file: &Path, trees: &[PathBuf]) -> Option<String> {
     Some(format!("it leads into the tree {}", tree.display()))
 }
 
-fn is_program(file: &Path) -> bool {
+/// Whether this is a file that this program may execute.
+#[must_use]
+pub fn is_program(file: &Path) -> bool {
     file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-fn trees() -> Vec<PathBuf> {
+/// The trees of [`keep_out`], canonical.
+#[must_use]
+pub fn trees() -> Vec<PathBuf> {
     TREES.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -192,8 +196,9 @@ impl Entry {
     }
 }
 
-/// The innermost git work tree that a place is in, without those that are [`exempt`].
-fn work_tree<'a>(place: &'a Path, exempt: &[PathBuf]) -> Option<&'a Path> {
+/// The innermost git work tree that a place is in, without these.
+#[must_use]
+pub fn work_tree<'a>(place: &'a Path, exempt: &[PathBuf]) -> Option<&'a Path> {
     let mut tops = place
         .ancestors()
         .filter(|top| !exempt.iter().any(|exempt| exempt == top));

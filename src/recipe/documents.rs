@@ -261,7 +261,9 @@ pub(super) fn check_input(
                         true => what.to_owned(),
                         false => format!("{what} at `{path}`"),
                     };
-                    let message = format!("{at} does not match the schema: {}", bounded(&error.to_string()));
+                    // It quotes values, which may be long.
+                    let why = shortened(&error.to_string(), 300);
+                    let message = format!("{at} does not match the schema: {why}");
                     problems.push(match place(&path) {
                         None => Diagnostic::error("bad-input", schema_at, message)
                             .help("change the input to match this schema"),
@@ -318,11 +320,6 @@ pub(super) fn formatted<'a>(
             None
         }
     }
-}
-
-/// Shortens a validation message, because it quotes values, which may be long.
-fn bounded(message: &str) -> String {
-    shortened(message, 300)
 }
 
 /// The error for a recipe that expects a change and is run without `--policy`. `None` when it expects none.

@@ -257,16 +257,13 @@ impl Lines {
             }
             EventKind::Executed { call, execs, .. } => {
                 let denied = execs.iter().filter_map(|exec| Some((exec, exec.denied.as_ref()?)));
-                let title = self.title(call);
+                let whose = self.of_call(call);
                 denied
                     .map(|(exec, denial)| {
                         let rule = denial.rule.as_deref().unwrap_or("default");
                         let argv = text::line(&exec.argv.join(" "), 140);
                         let (rule, reason) = (text::line(rule, 120), text::line(&denial.reason, 240));
-                        format!(
-                            "  {call} {title}: DENIED at exec by {rule} [{}] {argv}: {reason}",
-                            denial.code
-                        )
+                        format!("  {whose}: DENIED at exec by {rule} [{}] {argv}: {reason}", denial.code)
                     })
                     .collect()
             }
@@ -277,9 +274,7 @@ impl Lines {
                 ..
             } if !self.titles.contains_key(call) => {
                 let what = text::line(&described(undone), 300);
-                vec![format!(
-                    "  {call}: its command in the background was DENIED a change: {what}"
-                )]
+                vec![format!("  {} was DENIED a change: {what}", self.of_call(call))]
             }
             EventKind::PatchTaken(patch) if patch.blob.is_some() => {
                 vec![format!("patch: {} changed", counted(patch.files.len(), "file"))]
@@ -350,6 +345,14 @@ impl Lines {
             text::grouped(self.tokens),
             text::dollars(self.cost_micros)
         )
+    }
+
+    /// A call's command as the subject of a line. Only a command in the background is told of after its call has ended.
+    fn of_call(&self, call: &CallId) -> String {
+        match self.titles.get(call) {
+            Some(title) => format!("{call} {title}"),
+            None => format!("{call}: its command in the background"),
+        }
     }
 
     fn title(&self, call: &CallId) -> String {

@@ -2,13 +2,12 @@
 
 use super::args::{Args, invalid};
 use super::builtin::{Builtin, ToolFacts};
-use super::command_end::{ends, undone_failure};
+use super::command_end::{ends, strictest, undone_failure};
 use super::denial;
 use super::schema::{integer, object, string};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
 use crate::base::call::{Replayed, ToolEffects, ToolKind, ToolOutput, Touches};
-use crate::base::grant::NOT_RESTORED;
 use crate::process::jobs::{EndedJob, JobEnd, JobState};
 use crate::workspace::Workspace;
 use serde_json::Value;
@@ -210,10 +209,7 @@ pub fn with_end(output: ToolOutput, ended: EndedJob) -> ToolOutput {
     let mut denied = ended.judged.execs.iter().rev();
     let denied = denied.find_map(|exec| Some((exec.clone(), exec.denied.clone()?)));
     let denied = denied.map(|denied| denial::failure(&denied, &ended.judged.execs, ended.judged.omitted));
-    let failure = match undone_failure(&ended.undone) {
-        Some(told) if told.denial() == Some(NOT_RESTORED) => Some(told),
-        told => denied.or(told),
-    };
+    let failure = strictest(denied, undone_failure(&ended.undone));
     ToolOutput {
         error: output.error.or(failure),
         judged: ended.judged,

@@ -1,7 +1,7 @@
 //! Describes for the model how a command ended, and builds the failure of a command that changed forbidden paths.
 
 use crate::base::call::{ExitInfo, ToolFailure};
-use crate::base::grant::{NOT_RESTORED, Undone, codes, described};
+use crate::base::grant::{self, NOT_RESTORED, Undone, codes, described};
 use crate::base::ruling::shown_rule;
 
 /// Lines about any end other than plain success.
@@ -34,13 +34,8 @@ pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
 /// The failure of a command that changed forbidden paths; its message is a line for the model. Its code is the most
 /// severe one: a change that could not be undone comes before one that a rule denies.
 pub fn undone_failure(undone: &[Undone]) -> Option<ToolFailure> {
-    let codes = codes(undone);
-    let strictest = match undone.iter().all(|undone| undone.restored) {
-        true => *codes.first()?,
-        false => NOT_RESTORED,
-    };
-    let kind = match strictest {
-        "protected_path" => strictest.to_owned(),
+    let kind = match grant::strictest(undone)? {
+        "protected_path" => "protected_path".to_owned(),
         code => format!("denied:{code}"),
     };
     let in_git = |undone: &Undone| undone.path.split('/').any(|name| name == ".git");
@@ -59,10 +54,19 @@ pub fn undone_failure(undone: &[Undone]) -> Option<ToolFailure> {
     let told: Vec<Undone> = undone.iter().cloned().map(without_place).collect();
     let message = format!(
         "[denied ({}): the command changed {}. {fix}]",
-        codes.join(", "),
+        codes(undone).join(", "),
         described(&told)
     );
     Some(ToolFailure { kind, message })
+}
+
+/// The failure of a command that was denied a program, or changed forbidden paths, or both: that a change could not be
+/// undone comes first, then the program.
+pub(super) fn strictest(denied: Option<ToolFailure>, undone: Option<ToolFailure>) -> Option<ToolFailure> {
+    match undone {
+        Some(undone) if undone.denial() == Some(NOT_RESTORED) => Some(undone),
+        undone => denied.or(undone),
+    }
 }
 
 /// The change with the name of its rule as the model reads it.

@@ -11,8 +11,8 @@ pub struct Notices(Arc<Mutex<Lists>>);
 #[derive(Debug, Default)]
 struct Lists {
     warnings: Vec<ToolNotice>,
-    /// Changes of servers, each list with the server's name. None is dropped: what was not undone ends the run, and a
-    /// server is started at most twice.
+    /// Changes of servers, each list with the server's name. No list is dropped, because a change that could not be undone
+    /// ends the run; there are few, because a server is started at most twice.
     undone: Vec<(String, Vec<Undone>)>,
 }
 

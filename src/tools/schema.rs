@@ -12,6 +12,8 @@ use std::sync::OnceLock;
 
 /// Upper limit for the problems reported at once.
 const MAX_PROBLEMS: usize = 8;
+/// The most characters of one problem, and of one value in it.
+const LONGEST: usize = 300;
 
 /// The schema of an object with these properties and no others.
 pub fn object<const N: usize>(properties: [(&str, Value); N], required: &[&str]) -> Value {
@@ -152,7 +154,7 @@ fn problem(spec: &ToolSpec, error: &jsonschema::ValidationError<'_>) -> String {
         }
         ValidationErrorKind::Minimum { limit } => format!("`{at}` must be at least {limit}"),
         ValidationErrorKind::Maximum { limit } => format!("`{at}` must be at most {limit}"),
-        _ => clip(&format!("`{at}`: {}", error.masked())),
+        _ => shortened(&format!("`{at}`: {}", error.masked()), LONGEST),
     }
 }
 
@@ -180,7 +182,7 @@ fn unknown(spec: &ToolSpec, path: &str, unexpected: &[String]) -> String {
     } else {
         format!("; known: `{}`", names.join("`, `"))
     };
-    clip(&format!("{}{known}", told.join(", ")))
+    shortened(&format!("{}{known}", told.join(", ")), LONGEST)
 }
 
 fn wanted(kind: &TypeKind) -> String {
@@ -205,10 +207,5 @@ fn with_article(name: &str) -> String {
 }
 
 fn brief(value: &Value) -> String {
-    clip(&value.to_string())
-}
-
-fn clip(text: &str) -> String {
-    const LONGEST: usize = 300;
-    shortened(text, LONGEST)
+    shortened(&value.to_string(), LONGEST)
 }

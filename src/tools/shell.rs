@@ -4,7 +4,7 @@
 use super::args::{Args, invalid};
 use super::background;
 use super::builtin::{Builtin, ToolFacts};
-use super::command_end::{ends, undone_failure};
+use super::command_end::{ends, strictest, undone_failure};
 use super::denial;
 use super::results::{PREFIX, SHOWN};
 use super::schema::{boolean, integer, object, string, untold};
@@ -12,7 +12,7 @@ use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::{Access, CommandAccess, PathStatus, ResolvedPath};
 use crate::base::call::{ExitInfo, Kept, Replayed, ToolEffects, ToolFailure, ToolKind, ToolOutput, Touches};
 use crate::base::event::ProgressEvent;
-use crate::base::grant::{JudgedPrograms, NOT_RESTORED, Writes};
+use crate::base::grant::{JudgedPrograms, Writes};
 use crate::base::quote::counted;
 use crate::process::{Captured, Finished, Invocation, Spawn, SpawnError};
 use crate::workspace::Workspace;
@@ -249,10 +249,7 @@ fn output(finished: Finished, call: &str) -> ToolOutput {
     }
     let told = undone_failure(&undone);
     lines.extend(told.as_ref().map(|failure| failure.message.clone()));
-    let failure = match told {
-        Some(told) if told.denial() == Some(NOT_RESTORED) => Some(told),
-        told => denied.or(told),
-    };
+    let failure = strictest(denied, told);
     ToolOutput {
         summary: match failure.as_ref().and_then(ToolFailure::denial) {
             Some(code) if finished.denied.is_some() => format!("denied ({code})"),

@@ -117,6 +117,28 @@ fn what_a_step_wrote_before_the_wall_clock_ended_it_is_in_the_patch() {
     assert!(patch.contains("+two"), "{patch}");
 }
 
+/// What it changed against the policy was undone, so that nothing of it is left to judge.
+#[test]
+fn a_step_that_the_wall_clock_ended_runs_again_on_resume() {
+    let world = World::repo(&[("tests/x.txt", "frozen\n")]);
+    let policy = "version: 1
+extends: [builtin:read-only]
+rules:
+  - { id: frozen, deny: '*', paths: ['tests/**'] }
+sandbox: { level: landlock }
+";
+    let recipe = "version: 1\nname: r\nsteps:\n  - { id: one, run: 'echo x > tests/x.txt; sleep 1' }\n";
+    let cut = world
+        .recipe(recipe, &script(&[]), policy, &["--max-wall", "1s"])
+        .exits(6);
+    assert!(cut.stderr.contains("warning[deny_rule]: step one"), "{}", cut.stderr);
+    let journal = || std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    assert!(!journal().contains("\"event\":\"ran\""));
+    let out = world.out().to_string_lossy().into_owned();
+    world.call(&["resume", &out, "--max-wall", "20s"]).exits(4);
+    assert!(journal().contains("\"event\":\"ran\""), "{}", journal());
+}
+
 /// As `nohup` starts it.
 #[test]
 fn a_hangup_that_is_ignored_does_not_end_a_run() {

@@ -59,15 +59,12 @@ impl RunState {
     pub(super) fn decided(&mut self, decided: &Decided) {
         let ruling = &decided.ruling;
         self.count_uses(decided);
-        let known = self.denials.iter().any(|denial| denial.call == decided.call);
-        if ruling.decision == Decision::Deny && !known {
-            self.denials.push(DeniedCall {
-                call: decided.call.clone(),
+        if ruling.decision == Decision::Deny {
+            let denial = self.denied_call(&decided.call, &ruling.code, &ruling.reason, ruling.rule.as_deref());
+            self.note_denied(DeniedCall {
                 tool: decided.tool.clone(),
-                code: ruling.code.clone(),
-                reason: ruling.reason.clone(),
-                rule: ruling.rule.clone(),
                 read: decided.read_only && decided.access.urls.is_empty(),
+                ..denial
             });
         }
         let Some(record) = self.calls.get_mut(&decided.call) else {
@@ -100,15 +97,10 @@ impl RunState {
         record.state = CallState::Scheduled;
         record.approved = allow;
         record.refused = !allow;
+        let read = record.read_only;
         if !allow {
-            self.denials.push(DeniedCall {
-                call: call.clone(),
-                tool: record.tool.clone().unwrap_or_else(|| record.call.tool.clone()),
-                code: "not_approved".to_owned(),
-                reason: "a reviewer refused this call".to_owned(),
-                rule: None,
-                read: record.read_only,
-            });
+            let denial = self.denied_call(call, "not_approved", "a reviewer refused this call", None);
+            self.note_denied(DeniedCall { read, ..denial });
         }
     }
 
@@ -143,7 +135,8 @@ impl RunState {
         if let Some(record) = self.calls.get_mut(call).filter(|record| !record.state.is_final()) {
             record.exec_denied = denied.cloned();
         } else if let Some(denied) = denied {
-            self.denied_while_running(call, &denied.code, &denied.reason, denied.rule.as_deref());
+            let denial = self.denied_call(call, &denied.code, &denied.reason, denied.rule.as_deref());
+            self.note_denied(denial);
         }
     }
 
@@ -154,15 +147,16 @@ impl RunState {
         let Some(code) = failure.denial() else { return };
         let is_open = self.calls.get(call).is_some_and(|record| !record.state.is_final());
         if !is_open || code == NOT_RESTORED {
-            self.denied_while_running(call, code, &failure.message, None);
+            let denial = self.denied_call(call, code, &failure.message, None);
+            self.note_denied(denial);
         }
     }
 
-    /// Each call has one denial: the first, or that its change could not be undone.
-    fn denied_while_running(&mut self, call: &CallId, code: &str, reason: &str, rule: Option<&str>) {
+    /// The denial of a call that may have done more than read.
+    fn denied_call(&self, call: &CallId, code: &str, reason: &str, rule: Option<&str>) -> DeniedCall {
         let record = self.calls.get(call);
         let tool = record.map(|record| record.tool.clone().unwrap_or_else(|| record.call.tool.clone()));
-        let denial = DeniedCall {
+        DeniedCall {
             call: call.clone(),
             // A call whose record is gone started a command in the background.
             tool: tool.unwrap_or_else(|| SHELL.to_owned()),
@@ -170,9 +164,13 @@ impl RunState {
             reason: reason.to_owned(),
             rule: rule.map(str::to_owned),
             read: false,
-        };
-        match self.denials.iter_mut().find(|known| known.call == *call) {
-            Some(known) if code == NOT_RESTORED => *known = denial,
+        }
+    }
+
+    /// Each call has one denial: the first, or that its change could not be undone.
+    fn note_denied(&mut self, denial: DeniedCall) {
+        match self.denials.iter_mut().find(|known| known.call == denial.call) {
+            Some(known) if denial.code == NOT_RESTORED => *known = denial,
             Some(_) => {}
             None => self.denials.push(denial),
         }
@@ -187,28 +185,15 @@ impl RunState {
         if let Display::Diff(diff) = &output.display {
             self.edited.insert(diff.path.clone());
         }
-        let failed = output.error.as_ref();
-        let known = self.denials.iter().any(|denial| denial.call == *call);
-        if let (Some(exec), false) = (&record.exec_denied, known) {
-            self.denials.push(DeniedCall {
-                call: call.clone(),
-                tool: record.tool.clone().unwrap_or_else(|| record.call.tool.clone()),
-                code: exec.code.clone(),
-                reason: exec.reason.clone(),
-                rule: exec.rule.clone(),
-                read: false,
-            });
-        } else if let Some((failure, code)) = failed.and_then(|failure| Some((failure, failure.denial()?)))
-            && !known
+        if let Some(exec) = record.exec_denied.clone() {
+            let denial = self.denied_call(call, &exec.code, &exec.reason, exec.rule.as_deref());
+            self.note_denied(denial);
+        }
+        if let Some(failure) = &output.error
+            && let Some(code) = failure.denial()
         {
-            self.denials.push(DeniedCall {
-                call: call.clone(),
-                tool: record.tool.clone().unwrap_or_else(|| record.call.tool.clone()),
-                code: code.to_owned(),
-                reason: failure.message.clone(),
-                rule: None,
-                read: false,
-            });
+            let denial = self.denied_call(call, code, &failure.message, None);
+            self.note_denied(denial);
         }
         self.note_approved(call);
         if self.calls.values().all(|record| record.state.is_final()) {
@@ -445,6 +430,43 @@ mod tests {
                 call: id.clone(),
                 state: CallState::Error,
                 output: Box::new(ToolOutput::failure("denied:exec_denied", "told")),
+                took_ms: 0,
+            },
+        ] {
+            state.apply(&event);
+        }
+        let codes: Vec<&str> = state.denials.iter().map(|denial| denial.code.as_str()).collect();
+        assert_eq!(codes, [NOT_RESTORED]);
+    }
+
+    #[test]
+    fn a_result_that_says_so_counts_more_than_an_earlier_denial_of_its_call() {
+        let id = CallId::nth(1);
+        let mut state = RunState::default();
+        let executed = EventKind::Executed {
+            call: id.clone(),
+            execs: vec![JudgedExec {
+                path: "/usr/bin/rm".to_owned(),
+                argv: vec!["rm".to_owned()],
+                cwd: String::new(),
+                denied: Some(ExecDenial {
+                    rule: None,
+                    code: "exec_denied".to_owned(),
+                    reason: "no".to_owned(),
+                    fix: String::new(),
+                }),
+            }],
+            omitted: 0,
+        };
+        let failure = ToolOutput::failure(format!("denied:{NOT_RESTORED}"), "not all of it could be undone");
+        for event in [
+            asks_for(&id),
+            EventKind::CallStarted { call: id.clone() },
+            executed,
+            EventKind::CallFinished {
+                call: id.clone(),
+                state: CallState::Error,
+                output: Box::new(failure),
                 took_ms: 0,
             },
         ] {

@@ -54,8 +54,9 @@ pub(super) struct Shadow {
 }
 
 impl Shadow {
-    /// What an exec starts, if it is such a program. Programs that an ecosystem installs according to their profile are
-    /// none, nor are those that only the tree has and no profile knows, nor links to the machine's own program.
+    /// What an exec starts, if it is such a program. Not among them: programs whose profile says that a package manager
+    /// installs them, programs that only the tree has and no profile knows, links to the machine's own program, and links
+    /// out of the tree to another program of the same name, as devbox and pixi make them.
     pub(super) fn of(set: &PolicySet, setting: &Setting, exec: &Exec) -> Option<Self> {
         let path = lexical(&exec.path);
         let name = path.file_name()?.to_string_lossy().into_owned();
@@ -78,8 +79,9 @@ impl Shadow {
         }
         let machine = (setting.machine.0)(&name);
         let is_machine = machine.as_ref().is_some_and(|machine| machine.real == exec.real);
+        let is_outside = is_machine || leads_outside(setting, exec, &name);
         let is_known = profile.is_some() || shell::is_wrapper(&name);
-        (!is_machine && (is_known || machine.is_some())).then(|| Self {
+        (!is_outside && (is_known || machine.is_some())).then(|| Self {
             below: below.map(|below| below.display().to_string()),
             machine: machine.map(|machine| machine.path),
             name,
@@ -132,4 +134,14 @@ impl Shadow {
             fix,
         }
     }
+}
+
+/// Whether a link leads to a file of this name that is in no tree, and where the command cannot write.
+fn leads_outside(setting: &Setting, exec: &Exec, name: &str) -> bool {
+    let real = &exec.real;
+    let in_tree = setting.trees.iter().any(|tree| real.starts_with(tree));
+    let is_named = real.file_name().is_some_and(|file| file == name);
+    // A path that cannot be resolved is its own real path.
+    let is_link = *real != exec.path;
+    is_link && is_named && !in_tree && !setting.may_write(real)
 }

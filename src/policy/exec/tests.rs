@@ -39,6 +39,7 @@ fn setting() -> Setting {
         path: vec![PathBuf::from("/home/u/.cargo/bin"), PathBuf::from("/usr/local/bin")],
         tree_path: Vec::new(),
         machine: MachinePrograms::default(),
+        trees: vec![PathBuf::from("/ws")],
         writable: vec![PathBuf::from("/private/home")],
         read_only: vec![PathBuf::from("/private/home/.cargo/bin")],
         ruled: Vec::new(),
@@ -219,6 +220,7 @@ fn programs_of_the_tree_do_not_go_by_names_of_the_machine() {
         path: dirs.map(PathBuf::from).to_vec(),
         tree_path: dirs.map(PathBuf::from).to_vec(),
         machine: MachinePrograms::new(find),
+        trees: ["/ws", "/repo", "/declared"].map(PathBuf::from).to_vec(),
         ..setting()
     };
     let ask = |path: &str, real: &str, words: &[&str]| {
@@ -248,6 +250,20 @@ fn programs_of_the_tree_do_not_go_by_names_of_the_machine() {
     for path in ["/ws/.venv/bin/cat", "/link/bin/cat"] {
         assert_eq!(code(&ask(path, "/usr/bin/python3.12", &["src/a.txt"])), "exec_denied");
         assert_eq!(code(&ask(path, "/usr/bin/cat", &["src/a.txt"])), "allowed");
+    }
+    // A link out of the tree to another program of its name, as devbox and pixi make them; not into another tree, nor to
+    // where a command can write.
+    for (real, wanted) in [
+        ("/nix/store/x-coreutils/bin/cat", "allowed"),
+        ("/nix/store/x-coreutils/bin/tac", "exec_denied"),
+        ("/repo/tools/cat", "exec_denied"),
+        ("/declared/bin/cat", "exec_denied"),
+        ("/private/home/bin/cat", "exec_denied"),
+    ] {
+        for path in ["/ws/.venv/bin/cat", "/ws/node_modules/.bin/cat"] {
+            let found = ask(path, real, &["src/a.txt"]);
+            assert_eq!(code(&found), wanted, "{path} {real}: {found:?}");
+        }
     }
     for (path, words) in [
         ("/ws/.venv/bin/pytest", &["-q"][..]),

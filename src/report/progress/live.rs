@@ -2,6 +2,7 @@
 
 use super::{Lines, Verbosity};
 use crate::base::event::{Event, EventKind, ProgressEvent, Sink};
+use crate::base::secret;
 use crate::report::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io;
@@ -40,6 +41,8 @@ impl LiveBar {
     /// Appends `piece` and shows the last line of the text so far.
     fn say(&mut self, piece: &str) {
         self.said.push_str(piece);
+        // Before any cut: half of a secret is not found any more.
+        self.said = secret::start(&self.said, usize::MAX).into_owned();
         if self.said.len() > 4096 {
             self.said = text::tail(&self.said, 1024).to_owned();
         }
@@ -91,5 +94,33 @@ impl Sink for LiveBar {
     fn finish(&mut self) -> io::Result<()> {
         self.bar.finish_and_clear();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_secret_in_what_a_model_says_is_shown() {
+        secret::check_cut(0, |text| {
+            let mut live = LiveBar::on(ProgressDrawTarget::hidden(), Verbosity::Normal);
+            // A short text, which is shown uncut, in two pieces.
+            let (first, rest) = text.split_at(text.find(' ').unwrap() / 2);
+            live.say(first);
+            live.say(rest.split(' ').next().unwrap());
+            live.bar.message()
+        });
+    }
+
+    #[test]
+    fn no_secret_is_shown_of_which_the_beginning_was_dropped() {
+        secret::check_cut(0, |text| {
+            let mut live = LiveBar::on(ProgressDrawTarget::hidden(), Verbosity::Normal);
+            // The end of the text that is kept begins within the secret.
+            let (before, after) = ("x".repeat(4_000), "y".repeat(110));
+            live.say(&format!("{before}{text}{after}"));
+            live.bar.message()
+        });
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::base::call::{CallState, ToolCall, ToolOutput};
 use crate::base::event::Decided;
-use crate::base::grant::{JudgedExec, NOT_RESTORED, Undone, cause, codes};
+use crate::base::grant::{JudgedExec, NOT_RESTORED, Undone, cause, strictest};
 use crate::base::ruling::{Decision, Ruling};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -138,15 +138,12 @@ impl<'a> CallSummary<'a> {
     /// Why the command that a call started in the background was denied: such a call has its result before its command
     /// ends.
     fn denial_of_background(&self) -> Option<DenialReason<'a>> {
-        let (code, reason) = match self.undone.iter().all(|one| one.restored) {
-            true => (
-                *codes(self.undone).first()?,
-                "the command, which ran in the background, changed paths that it may not change; this was undone",
-            ),
-            false => (
-                NOT_RESTORED,
-                "the command, which ran in the background, changed paths that it may not change; not all of it could be undone",
-            ),
+        let code = strictest(self.undone)?;
+        let reason = match code {
+            NOT_RESTORED => {
+                "the command, which ran in the background, changed paths that it may not change; not all of it could be undone"
+            }
+            _ => "the command, which ran in the background, changed paths that it may not change; this was undone",
         };
         let cause = cause(self.undone, code);
         Some(DenialReason {

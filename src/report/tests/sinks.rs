@@ -1,7 +1,8 @@
 //! Tests of the sinks: the event stream and the progress lines.
 
 use super::build;
-use crate::base::event::{ProgressEvent, Sink};
+use crate::base::event::{EventKind, ProgressEvent, Sink};
+use crate::base::grant::{ExecDenial, JudgedExec};
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::report::progress::{LiveBar, Plain, Verbosity};
 use crate::report::result::{self, Ending};
@@ -23,6 +24,33 @@ fn plain(run: &build::Run, level: Verbosity) -> String {
 #[test]
 fn the_lines_of_a_run_that_was_ruled_at_exec() {
     build::snapshot("progress_at_exec", &plain(&build::at_exec(), Verbosity::Verbose));
+}
+
+/// Its call has ended by then.
+#[test]
+fn the_line_of_a_program_that_a_background_command_was_denied() {
+    let mut run = build::Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    let ids = run.reply("", &[("run_shell_command", Value::Null)]);
+    run.shell(&ids[0], "make", "");
+    run.push(EventKind::Executed {
+        call: ids[0].clone(),
+        execs: vec![JudgedExec {
+            path: "/usr/bin/rm".to_owned(),
+            argv: vec!["rm".to_owned(), "a".to_owned()],
+            cwd: String::new(),
+            denied: Some(ExecDenial {
+                rule: None,
+                code: "exec_denied".to_owned(),
+                reason: "no".to_owned(),
+                fix: String::new(),
+            }),
+        }],
+        omitted: 0,
+    });
+    let lines = plain(&run, Verbosity::Normal);
+    let told = "c1: its command in the background: DENIED at exec by default [exec_denied] rm a: no";
+    assert!(lines.contains(told), "{lines}");
 }
 
 #[test]
