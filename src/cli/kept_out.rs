@@ -18,11 +18,24 @@ const SYSTEM: [&str; 6] = [
 
 /// Declares the trees of a command line. Trees that a record or a manifest names are declared where it is read.
 pub fn declare(command: &Command) {
-    let by_variable = environment::variable("OVERNIGHT_WORKSPACE").map(PathBuf::from);
-    let trees = [by_variable, change_reach::source()];
-    tree(Path::new("."));
-    named(command).into_iter().for_each(tree);
-    trees.iter().flatten().for_each(|path| tree(path));
+    let by_variables =
+        ["OVERNIGHT_WORKSPACE", "GIT_WORK_TREE"].map(|name| environment::variable(name).map(PathBuf::from));
+    let named: Vec<&Path> = named(command)
+        .into_iter()
+        .filter(|path| *path != Path::new("."))
+        .collect();
+    let others: Vec<PathBuf> = by_variables
+        .into_iter()
+        .chain([change_reach::source()])
+        .flatten()
+        .collect();
+    let works_elsewhere = !named.is_empty() || !others.is_empty() || matches!(command, Command::Batch(_));
+    // Whoever calls it from the home, a repository of settings, for a tree that is named does not work on the home.
+    if !works_elsewhere || !is_home(Path::new(".")) {
+        tree(Path::new("."));
+    }
+    named.into_iter().for_each(tree);
+    others.iter().for_each(|path| tree(path));
 }
 
 /// Declares one tree. Without effect on a directory that has the programs of the machine in it, and on the home unless
@@ -30,12 +43,19 @@ pub fn declare(command: &Command) {
 pub fn tree(path: &Path) {
     let path = settled(path);
     let is_system = SYSTEM.iter().any(|dir| Path::new(dir).starts_with(&path));
-    let home = environment::variable("HOME").map(|home| settled(Path::new(&home)));
-    let has_home = home.is_some_and(|home| home.starts_with(&path));
+    let has_home = home().is_some_and(|home| home.starts_with(&path));
     let is_repository = path.join(".git").symlink_metadata().is_ok();
     if !is_system && (is_repository || !has_home) {
         own_path::keep_out(&path);
     }
+}
+
+fn home() -> Option<PathBuf> {
+    environment::variable("HOME").map(|home| settled(Path::new(&home)))
+}
+
+fn is_home(path: &Path) -> bool {
+    home().is_some_and(|home| home == settled(path))
 }
 
 fn named(command: &Command) -> Option<&Path> {

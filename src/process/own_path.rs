@@ -10,6 +10,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// A directory that has no files.
 const NOWHERE: &str = "/dev/null";
+/// Directories in which a path can lead each process somewhere else.
+const CHANGING: [&str; 2] = ["/proc", "/dev"];
+/// Names of directories that package managers make in projects.
+const OF_PROJECTS: [&str; 4] = [".venv", "venv", "node_modules", ".tox"];
 /// Upper limit for links on one path, as in the kernel (path_resolution(7)).
 const LINKS: usize = 40;
 /// Upper limit of the programs that [`left_out`] names.
@@ -53,8 +57,8 @@ fn declared(tree: &Path, exempt: &[PathBuf]) -> Vec<PathBuf> {
     all
 }
 
-/// `PATH` without relative directories, those in a git work tree, and those in a tree of [`keep_out`], whether
-/// they exist yet or not. A home that is a repository, as settings are kept, is no such work tree, and neither is `/`.
+/// `PATH` without relative directories, those of a project's packages, those in a git work tree, and those in a tree of
+/// [`keep_out`], whether they exist yet or not. A home that is a repository, as settings are kept, is no such work tree, and neither is `/`.
 ///
 /// What is looked up in it by another program (`ssh` and helpers by git) is judged by its directory alone: a link in one
 /// of these directories may lead into a tree.
@@ -177,8 +181,18 @@ impl Entry {
         if !places.contains(&dir) {
             places.push(dir.clone());
         }
+        let changing = places
+            .iter()
+            .find(|place| CHANGING.iter().any(|dir| place.starts_with(dir)));
+        let of_project = places.iter().find_map(|place| part_of_project(place));
         let top = places.iter().find_map(|place| work_tree(place, exempt));
-        let why = top.map(|top| format!("it is in the git work tree {}", top.display()));
+        let why = if let Some(place) = changing {
+            Some(format!("{} is not the same for every process", place.display()))
+        } else if let Some(name) = of_project {
+            Some(format!("a `{name}` belongs to a project"))
+        } else {
+            top.map(|top| format!("it is in the git work tree {}", top.display()))
+        };
         Self {
             dir,
             places,
@@ -194,6 +208,15 @@ impl Entry {
             Some(format!("it is in the tree {}", tree.display()))
         })
     }
+}
+
+/// The directory of a project that a place is in or is. Such directories count whether the project has a `.git` or not,
+/// and even where it is the home.
+fn part_of_project(place: &Path) -> Option<&'static str> {
+    let names = place.components().map(Component::as_os_str);
+    names
+        .filter_map(|name| OF_PROJECTS.into_iter().find(|one| name == *one))
+        .next()
 }
 
 /// The innermost git work tree that a place is in, without these.

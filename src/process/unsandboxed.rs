@@ -226,6 +226,18 @@ pub(super) fn has_terminal() -> bool {
 /// # Errors
 /// One sentence, if git cannot be started or takes longer than `time`; it is killed then.
 pub async fn git_as_user(args: &[&str], time: Duration, lock: &File) -> Result<Printed, String> {
+    // They would lead git to another repository, to other objects or to other programs.
+    const ELSEWHERE: [&str; 9] = [
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_COMMON_DIR",
+        "GIT_DIR",
+        "GIT_EXEC_PATH",
+        "GIT_INDEX_FILE",
+        "GIT_NAMESPACE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_TEMPLATE_DIR",
+        "GIT_WORK_TREE",
+    ];
     let overrides = [
         "core.hooksPath=/dev/null",
         "core.fsmonitor=false",
@@ -242,14 +254,14 @@ pub async fn git_as_user(args: &[&str], time: Duration, lock: &File) -> Result<P
     for setting in overrides {
         command.args(["-c", setting]);
     }
+    for name in ELSEWHERE {
+        command.env_remove(name);
+    }
     let lock = lock.try_clone().map_err(|error| format!("cannot start git: {error}"))?;
     command
         .args(args)
         .env("GIT_TERMINAL_PROMPT", "0")
         .env("LC_ALL", "C")
-        .env_remove("GIT_DIR")
-        .env_remove("GIT_WORK_TREE")
-        .env_remove("GIT_INDEX_FILE")
         // Only the shell has it: it is the last one that ends.
         .stdin(lock)
         .stdout(Stdio::piped())
