@@ -126,7 +126,8 @@ pub enum EventKind {
         /// Milliseconds.
         took_ms: u64,
     },
-    /// Programs of a call that were judged at their exec. For a command in the background, recorded once it has ended.
+    /// Programs of a call that were judged at their exec. For a command in the background, recorded once it has ended,
+    /// each program with the same arguments once.
     Executed {
         call: CallId,
         /// The programs, in order.

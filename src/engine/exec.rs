@@ -11,6 +11,7 @@ use crate::base::ids::{CallId, StepId};
 use crate::base::ruling::PolicyInput;
 use crate::journal::JournalError;
 use crate::policy::{Author, WishedLevel};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The limits of a command while it runs.
@@ -65,7 +66,13 @@ pub fn record(ledger: &mut Ledger, call: &CallId, output: &ToolOutput) -> Result
 /// the tree must be measured again.
 pub fn record_ended_jobs(deps: &Deps, ledger: &mut Ledger) -> Result<bool, JournalError> {
     let mut wrote = false;
-    for job in deps.scope.jobs.take_ended() {
+    for mut job in deps.scope.jobs.take_ended() {
+        // How often a loop of it went round depends on when it was ended.
+        let mut seen = HashSet::new();
+        let execs = &mut job.judged.execs;
+        execs.retain(|exec| {
+            exec.denied.is_some() || seen.insert((exec.path.clone(), exec.argv.clone(), exec.cwd.clone()))
+        });
         record_executed(ledger, &job.call, &job.judged)?;
         record_undone(ledger, &ChangedBy::Call(&job.call), &job.undone)?;
         if job.writes {
