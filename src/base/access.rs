@@ -5,6 +5,9 @@ use super::call::ToolOrigin;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+/// Names of directories in which package managers put the packages of one project, with their programs.
+pub const PACKAGE_DIRS: [&str; 6] = [".tox", ".venv", ".virtualenvs", "node_modules", "venv", "virtualenvs"];
+
 /// The effects of one call.
 ///
 /// Paths are relative to the workspace (`""` is its root) if inside it, else absolute. A tool without such effects (a

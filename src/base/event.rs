@@ -127,7 +127,7 @@ pub enum EventKind {
         took_ms: u64,
     },
     /// Programs of a call that were judged at their exec. For a command in the background, recorded once it has ended,
-    /// each program with the same arguments once.
+    /// each program with the same arguments and directory once.
     Executed {
         call: CallId,
         /// The programs, in order.

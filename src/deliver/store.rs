@@ -462,7 +462,13 @@ impl<'a> DeliveryStore<'a> {
         let files = changes(self.text(&args, None).await?.as_bytes(), "");
         let added: u64 = files.iter().filter_map(|file| file.added).sum();
         let removed: u64 = files.iter().filter_map(|file| file.removed).sum();
-        let uncounted = files.into_iter().find(|file| file.added.is_none());
+        let mut uncounted = files.into_iter().find(|file| file.added.is_none());
+        if uncounted.is_some() {
+            // A binary file that has only moved has no new content.
+            let args = ["diff-tree", "-r", "-z", "-M100%", "--raw", "--numstat", from, to];
+            let files = changes(self.text(&args, None).await?.as_bytes(), "");
+            uncounted = files.into_iter().find(|file| file.added.is_none());
+        }
         Ok((added, removed, uncounted.map(|file| file.path)))
     }
 

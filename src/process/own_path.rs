@@ -1,6 +1,7 @@
 //! Where this program finds the programs that it starts for itself and outside the sandbox (git and what git starts,
 //! `sh`): in the directories of `PATH` in which neither a command of a run nor the author of a tree can put a program.
 
+use crate::base::access::PACKAGE_DIRS;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -12,8 +13,6 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 const NOWHERE: &str = "/dev/null";
 /// Directories in which a path can lead each process somewhere else.
 const CHANGING: [&str; 2] = ["/proc", "/dev"];
-/// Names of directories that package managers make in projects.
-const OF_PROJECTS: [&str; 4] = [".venv", "venv", "node_modules", ".tox"];
 /// Upper limit for links on one path, as in the kernel (path_resolution(7)).
 const LINKS: usize = 40;
 /// Upper limit of the programs that [`left_out`] names.
@@ -119,6 +118,12 @@ fn leads_into(file: &Path, trees: &[PathBuf]) -> Option<String> {
     let Some(way) = way(file, true) else {
         return Some("where it leads cannot be determined".to_owned());
     };
+    if let Some(place) = way.iter().find(|place| is_changing(place)) {
+        return Some(format!(
+            "it leads through {}, which is not the same for every process",
+            place.display()
+        ));
+    }
     let holds = |tree: &&PathBuf| way.iter().any(|place| place.starts_with(tree));
     let tree = trees.iter().find(holds)?;
     Some(format!("it leads into the tree {}", tree.display()))
@@ -181,9 +186,7 @@ impl Entry {
         if !places.contains(&dir) {
             places.push(dir.clone());
         }
-        let changing = places
-            .iter()
-            .find(|place| CHANGING.iter().any(|dir| place.starts_with(dir)));
+        let changing = places.iter().find(|place| is_changing(place));
         let of_project = places.iter().find_map(|place| part_of_project(place));
         let top = places.iter().find_map(|place| work_tree(place, exempt));
         let why = if let Some(place) = changing {
@@ -210,12 +213,16 @@ impl Entry {
     }
 }
 
+fn is_changing(place: &Path) -> bool {
+    CHANGING.iter().any(|dir| place.starts_with(dir))
+}
+
 /// The directory of a project that a place is in or is. Such directories count whether the project has a `.git` or not,
 /// and even where it is the home.
 fn part_of_project(place: &Path) -> Option<&'static str> {
     let names = place.components().map(Component::as_os_str);
     names
-        .filter_map(|name| OF_PROJECTS.into_iter().find(|one| name == *one))
+        .filter_map(|name| PACKAGE_DIRS.into_iter().find(|one| name == *one))
         .next()
 }
 
@@ -386,6 +393,27 @@ mod tests {
         assert_eq!(kept(&path, Path::new("."), &[]), OsString::from(at("plain/bin")));
         // An empty `PATH` would be the current directory.
         assert_eq!(kept(&path[..1], &home, &[]), OsString::from(NOWHERE));
+    }
+
+    #[test]
+    fn packages_of_a_project_and_paths_that_differ_by_process_give_none() {
+        let top = tempfile::tempdir().unwrap();
+        let home = top.path().canonicalize().unwrap();
+        // The home is the checkout, as some services have it.
+        for dir in [".git", ".venv/bin", "sub/node_modules/.bin", ".local/bin"] {
+            std::fs::create_dir_all(home.join(dir)).unwrap();
+        }
+        std::os::unix::fs::symlink(home.join(".venv"), home.join("active")).unwrap();
+        let at = |path: &str| home.join(path).to_string_lossy().into_owned();
+        let path = [
+            at(".venv/bin"),
+            at("active/bin"),
+            at("sub/node_modules/.bin"),
+            "/proc/self/cwd/bin".to_owned(),
+            "/dev/fd/3/bin".to_owned(),
+            at(".local/bin"),
+        ];
+        assert_eq!(kept(&path, &home, &[]), OsString::from(at(".local/bin")));
     }
 
     #[test]

@@ -227,14 +227,17 @@ pub(super) fn has_terminal() -> bool {
 /// One sentence, if git cannot be started or takes longer than `time`; it is killed then.
 pub async fn git_as_user(args: &[&str], time: Duration, lock: &File) -> Result<Printed, String> {
     // They would lead git to another repository, to other objects or to other programs.
-    const ELSEWHERE: [&str; 9] = [
+    const ELSEWHERE: [&str; 12] = [
         "GIT_ALTERNATE_OBJECT_DIRECTORIES",
         "GIT_COMMON_DIR",
         "GIT_DIR",
         "GIT_EXEC_PATH",
+        "GIT_GRAFT_FILE",
         "GIT_INDEX_FILE",
         "GIT_NAMESPACE",
         "GIT_OBJECT_DIRECTORY",
+        "GIT_REPLACE_REF_BASE",
+        "GIT_SHALLOW_FILE",
         "GIT_TEMPLATE_DIR",
         "GIT_WORK_TREE",
     ];

@@ -2,12 +2,13 @@
 //! a rule for their bare name does not cover, because it is meant for a program of the machine.
 
 use super::{Setting, lexical, shown};
+use crate::base::access::PACKAGE_DIRS;
 use crate::base::grant::{Exec, ExecDenial};
 use crate::policy::model::PolicySet;
 use crate::policy::profiles::{self, Profile};
 use crate::policy::shell::{self, CommandRefusal};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 /// A program of the machine.
@@ -136,12 +137,15 @@ impl Shadow {
     }
 }
 
-/// Whether a link leads to a file of this name that is in no tree, and where the command cannot write.
+/// Whether a link leads to a file of this name that is in no tree and among no project's packages, and where the command
+/// cannot write.
 fn leads_outside(setting: &Setting, exec: &Exec, name: &str) -> bool {
     let real = &exec.real;
     let in_tree = setting.trees.iter().any(|tree| real.starts_with(tree));
     let is_named = real.file_name().is_some_and(|file| file == name);
     // A path that cannot be resolved is its own real path.
     let is_link = *real != exec.path;
-    is_link && is_named && !in_tree && !setting.may_write(real)
+    let mut parts = real.components().map(Component::as_os_str);
+    let in_packages = parts.any(|part| PACKAGE_DIRS.iter().any(|dir| part == *dir));
+    is_link && is_named && !in_tree && !in_packages && !setting.may_write(real)
 }

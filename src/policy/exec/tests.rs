@@ -259,6 +259,8 @@ fn programs_of_the_tree_do_not_go_by_names_of_the_machine() {
         ("/repo/tools/cat", "exec_denied"),
         ("/declared/bin/cat", "exec_denied"),
         ("/private/home/bin/cat", "exec_denied"),
+        ("/home/u/.virtualenvs/p/bin/cat", "exec_denied"),
+        ("/home/u/p/node_modules/.bin/cat", "exec_denied"),
     ] {
         for path in ["/ws/.venv/bin/cat", "/ws/node_modules/.bin/cat"] {
             let found = ask(path, real, &["src/a.txt"]);
