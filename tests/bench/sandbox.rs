@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(40);
 fn timed(runtime: &Runtime, count: u64, mut command: impl FnMut()) -> Duration {
     let mut total = Duration::ZERO;
     for _ in 0..count {
-        runtime.block_on(tokio::time::sleep(PAUSE));
+        runtime.block_on(async { tokio::time::sleep(PAUSE).await });
         let start = Instant::now();
         command();
         total += start.elapsed();
