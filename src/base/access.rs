@@ -3,10 +3,17 @@
 
 use super::call::ToolOrigin;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Names of directories in which package managers put the packages of one project, with their programs.
-pub const PACKAGE_DIRS: [&str; 6] = [".tox", ".venv", ".virtualenvs", "node_modules", "venv", "virtualenvs"];
+const PACKAGE_DIRS: [&str; 6] = [".tox", ".venv", ".virtualenvs", "node_modules", "venv", "virtualenvs"];
+
+/// The name of the directory of a project's packages that a path is or lies in.
+pub fn package_dir(path: &Path) -> Option<&'static str> {
+    path.components()
+        .find_map(|part| PACKAGE_DIRS.into_iter().find(|dir| part.as_os_str() == *dir))
+}
 
 /// The effects of one call.
 ///

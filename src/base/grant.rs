@@ -370,6 +370,24 @@ pub struct JudgedExec {
 }
 
 #[cfg(test)]
+impl JudgedExec {
+    /// A program that no rule allows, with these words.
+    pub(crate) fn denied(argv: &[&str]) -> Self {
+        Self {
+            path: "/usr/bin/rm".to_owned(),
+            argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+            cwd: String::new(),
+            denied: Some(ExecDenial {
+                rule: None,
+                code: "exec_denied".to_owned(),
+                reason: "no".to_owned(),
+                fix: String::new(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

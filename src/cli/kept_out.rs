@@ -30,7 +30,8 @@ pub fn declare(command: &Command) {
         .flatten()
         .collect();
     let works_elsewhere = !named.is_empty() || !others.is_empty() || matches!(command, Command::Batch(_));
-    // Whoever calls it from the home, a repository of settings, for a tree that is named does not work on the home.
+    // A home that is a repository of settings is not worked on if it is only the current directory of a command that
+    // names another tree.
     if !works_elsewhere || !is_home(Path::new(".")) {
         tree(Path::new("."));
     }

@@ -266,7 +266,7 @@ mod tests {
             omitted: 0,
         });
         assert_eq!(told(&state), Some((Verdict::Denied, "not_put_back".to_owned())));
-        // Both are told.
+        // The message names both reasons.
         let message = early_end(&state, &plan).map(|end| end.message).unwrap();
         assert!(message.ends_with("; besides, the patch lacks a file"), "{message}");
     }

@@ -39,7 +39,8 @@ impl Journal {
         })
     }
 
-    /// Why this journal cannot be the one that once had so many events and this link as the last one; `None` when it can.
+    /// Why this journal is not the recorded one, or a continuation of it: it lacks the recorded number of events, or its
+    /// event of that number has another link than `head`. `None` if neither is so.
     pub fn lacks(&self, events: u64, head: &str) -> Option<String> {
         let count = usize::try_from(events).unwrap_or(usize::MAX);
         let link = count.checked_sub(1).and_then(|last| self.links.get(last));

@@ -1,7 +1,7 @@
 //! Where this program finds the programs that it starts for itself and outside the sandbox (git and what git starts,
 //! `sh`): in the directories of `PATH` in which neither a command of a run nor the author of a tree can put a program.
 
-use crate::base::access::PACKAGE_DIRS;
+use crate::base::access::package_dir;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -187,7 +187,8 @@ impl Entry {
             places.push(dir.clone());
         }
         let changing = places.iter().find(|place| is_changing(place));
-        let of_project = places.iter().find_map(|place| part_of_project(place));
+        // Whether the project has a `.git` or not, and even where it is the home.
+        let of_project = places.iter().find_map(|place| package_dir(place));
         let top = places.iter().find_map(|place| work_tree(place, exempt));
         let why = if let Some(place) = changing {
             Some(format!("{} is not the same for every process", place.display()))
@@ -215,15 +216,6 @@ impl Entry {
 
 fn is_changing(place: &Path) -> bool {
     CHANGING.iter().any(|dir| place.starts_with(dir))
-}
-
-/// The directory of a project that a place is in or is. Such directories count whether the project has a `.git` or not,
-/// and even where it is the home.
-fn part_of_project(place: &Path) -> Option<&'static str> {
-    let names = place.components().map(Component::as_os_str);
-    names
-        .filter_map(|name| PACKAGE_DIRS.into_iter().find(|one| name == *one))
-        .next()
 }
 
 /// The innermost git work tree that a place is in, without these.

@@ -267,7 +267,7 @@ impl Lines {
                     })
                     .collect()
             }
-            // What a call changed that still runs is told with its result; this is of a command in the background.
+            // While a call runs, its result will show these changes; after its end they come from its background command.
             EventKind::Undone {
                 call: Some(call),
                 undone,
@@ -347,7 +347,8 @@ impl Lines {
         )
     }
 
-    /// A call's command as the subject of a line. Only a command in the background is told of after its call has ended.
+    /// How a line names the command of a call. A call without a title has ended: only its background command still
+    /// reports.
     fn of_call(&self, call: &CallId) -> String {
         match self.titles.get(call) {
             Some(title) => format!("{call} {title}"),

@@ -417,62 +417,42 @@ mod tests {
         }
     }
 
-    /// What a program was denied besides does not hide that a change could not be undone, which ends the run.
-    #[test]
-    fn a_change_that_could_not_be_undone_counts_more_than_a_denied_program() {
+    /// The codes of the denials after one call during which `event` was recorded and that ended with this failure.
+    fn denied_after(event: EventKind, code: &str, message: &str) -> Vec<String> {
         let id = CallId::nth(1);
         let mut state = RunState::default();
         for event in [
             asks_for(&id),
             EventKind::CallStarted { call: id.clone() },
-            undone(&id, "not_granted", false),
+            event,
             EventKind::CallFinished {
                 call: id.clone(),
                 state: CallState::Error,
-                output: Box::new(ToolOutput::failure("denied:exec_denied", "told")),
+                output: Box::new(ToolOutput::failure(code, message)),
                 took_ms: 0,
             },
         ] {
             state.apply(&event);
         }
-        let codes: Vec<&str> = state.denials.iter().map(|denial| denial.code.as_str()).collect();
-        assert_eq!(codes, [NOT_RESTORED]);
+        state.denials.into_iter().map(|denial| denial.code).collect()
+    }
+
+    /// What a program was denied besides does not hide that a change could not be undone, which ends the run.
+    #[test]
+    fn a_change_that_could_not_be_undone_counts_more_than_a_denied_program() {
+        let changed = undone(&CallId::nth(1), "not_granted", false);
+        assert_eq!(denied_after(changed, "denied:exec_denied", "told"), [NOT_RESTORED]);
     }
 
     #[test]
     fn a_result_that_says_so_counts_more_than_an_earlier_denial_of_its_call() {
-        let id = CallId::nth(1);
-        let mut state = RunState::default();
         let executed = EventKind::Executed {
-            call: id.clone(),
-            execs: vec![JudgedExec {
-                path: "/usr/bin/rm".to_owned(),
-                argv: vec!["rm".to_owned()],
-                cwd: String::new(),
-                denied: Some(ExecDenial {
-                    rule: None,
-                    code: "exec_denied".to_owned(),
-                    reason: "no".to_owned(),
-                    fix: String::new(),
-                }),
-            }],
+            call: CallId::nth(1),
+            execs: vec![JudgedExec::denied(&["rm"])],
             omitted: 0,
         };
-        let failure = ToolOutput::failure(format!("denied:{NOT_RESTORED}"), "not all of it could be undone");
-        for event in [
-            asks_for(&id),
-            EventKind::CallStarted { call: id.clone() },
-            executed,
-            EventKind::CallFinished {
-                call: id.clone(),
-                state: CallState::Error,
-                output: Box::new(failure),
-                took_ms: 0,
-            },
-        ] {
-            state.apply(&event);
-        }
-        let codes: Vec<&str> = state.denials.iter().map(|denial| denial.code.as_str()).collect();
+        let code = format!("denied:{NOT_RESTORED}");
+        let codes = denied_after(executed, &code, "not all of it could be undone");
         assert_eq!(codes, [NOT_RESTORED]);
     }
 

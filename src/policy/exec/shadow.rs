@@ -2,13 +2,13 @@
 //! a rule for their bare name does not cover, because it is meant for a program of the machine.
 
 use super::{Setting, lexical, shown};
-use crate::base::access::PACKAGE_DIRS;
+use crate::base::access::package_dir;
 use crate::base::grant::{Exec, ExecDenial};
 use crate::policy::model::PolicySet;
 use crate::policy::profiles::{self, Profile};
 use crate::policy::shell::{self, CommandRefusal};
 use std::fmt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A program of the machine.
@@ -145,7 +145,5 @@ fn leads_outside(setting: &Setting, exec: &Exec, name: &str) -> bool {
     let is_named = real.file_name().is_some_and(|file| file == name);
     // A path that cannot be resolved is its own real path.
     let is_link = *real != exec.path;
-    let mut parts = real.components().map(Component::as_os_str);
-    let in_packages = parts.any(|part| PACKAGE_DIRS.iter().any(|dir| part == *dir));
-    is_link && is_named && !in_tree && !in_packages && !setting.may_write(real)
+    is_link && is_named && !in_tree && package_dir(real).is_none() && !setting.may_write(real)
 }

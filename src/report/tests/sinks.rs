@@ -2,7 +2,7 @@
 
 use super::build;
 use crate::base::event::{EventKind, ProgressEvent, Sink};
-use crate::base::grant::{ExecDenial, JudgedExec};
+use crate::base::grant::JudgedExec;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::report::progress::{LiveBar, Plain, Verbosity};
 use crate::report::result::{self, Ending};
@@ -35,17 +35,7 @@ fn the_line_of_a_program_that_a_background_command_was_denied() {
     run.shell(&ids[0], "make", "");
     run.push(EventKind::Executed {
         call: ids[0].clone(),
-        execs: vec![JudgedExec {
-            path: "/usr/bin/rm".to_owned(),
-            argv: vec!["rm".to_owned(), "a".to_owned()],
-            cwd: String::new(),
-            denied: Some(ExecDenial {
-                rule: None,
-                code: "exec_denied".to_owned(),
-                reason: "no".to_owned(),
-                fix: String::new(),
-            }),
-        }],
+        execs: vec![JudgedExec::denied(&["rm", "a"])],
         omitted: 0,
     });
     let lines = plain(&run, Verbosity::Normal);
