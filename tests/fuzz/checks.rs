@@ -12,7 +12,7 @@ use overnight::policy::exec::{self, Setting};
 use overnight::policy::hosts::{self, HostPattern};
 use overnight::policy::shell::{Grants, MAX_BYTES, read};
 use overnight::policy::{
-    Author, ChangeRuling, KnownTools, PolicySet, PolicySource, Uses, codes, decide, load, rule_change,
+    Author, ChangeRuling, KnownTools, PolicySet, PolicySource, Uses, codes, decide_with, load, rule_change,
 };
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -78,9 +78,10 @@ pub fn prescan(text: &str) {
     }
 }
 
-/// A command that is allowed names only allowed programs, and one more deny rule never allows more.
+/// A command that is allowed names only allowed programs, and one more deny rule never allows more, whether or not
+/// programs are judged again at their exec.
 pub fn judge(text: &str) {
-    let ruled = |set: &PolicySet| {
+    let ruled = |set: &PolicySet, witness| {
         let needs = Access {
             commands: vec![CommandAccess {
                 text: text.to_owned(),
@@ -89,14 +90,16 @@ pub fn judge(text: &str) {
             ..Access::none()
         };
         let args = serde_json::json!({ "command": text });
-        without_tree(|terrain| decide(set, &asked(&args), &needs, terrain, &Uses::default()).decision)
+        without_tree(|terrain| decide_with(set, &asked(&args), &needs, terrain, &Uses::default(), witness).decision)
     };
-    if ruled(&COMMANDS) != Decision::Allow {
-        assert_ne!(
-            ruled(&FEWER_COMMANDS),
-            Decision::Allow,
-            "one more deny rule allows more"
-        );
+    let is_allowed = |witness| {
+        let plain = ruled(&COMMANDS, witness) == Decision::Allow;
+        let fewer = ruled(&FEWER_COMMANDS, witness) == Decision::Allow;
+        assert!(plain || !fewer, "one more deny rule allows more");
+        plain
+    };
+    is_allowed(true);
+    if !is_allowed(false) {
         return;
     }
     let reading = without_tree(|terrain| read(text, "", terrain, &Grants::default())).unwrap();
