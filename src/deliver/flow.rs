@@ -120,7 +120,7 @@ struct Seen<'s> {
     merged: &'s MergeResult,
     /// The name of the base.
     base: &'s str,
-    /// Whether the merged tree equals the base's tree.
+    /// Whether the merged tree equals the base's tree. Read only where there is a merged tree.
     empty: bool,
     /// Newest first, each with the patch that it holds.
     requests: &'s [(ChangeRequest, HeldPatch)],
@@ -275,7 +275,12 @@ struct Work<'a, 'b> {
 struct Rebased {
     onto: String,
     merged: MergeResult,
-    empty: bool,
+    /// The paths that differ between the newer base and the merged tree; empty after a conflict.
+    files: Vec<String>,
+    /// Lines that the merged tree adds to the newer base.
+    added: u64,
+    /// Lines that the merged tree removes from the newer base.
+    removed: u64,
     patch_id: String,
 }
 
@@ -445,54 +450,33 @@ impl<'a> Work<'a, '_> {
         let prefix = reruled::prefix(&paths, &of.files)?;
         reruled::rule(&self.settings.rulers, &paths, &prefix)?;
         let merged = store.merge(base, &patched, &onto).await?;
-        let mut empty = false;
-        if let MergeResult::Tree(tree) = &merged {
-            // A file that was renamed on the base has another path there.
-            let onto_tree = store.tree_of(&onto).await?;
-            let paths = store.changed(&onto_tree, tree).await?;
-            reruled::rule(&self.settings.rulers, &paths, &prefix)?;
-            empty = paths.is_empty();
-            let (added, removed, uncounted) = store.lines(&onto_tree, tree).await?;
-            let files = u64::try_from(paths.len()).unwrap_or(u64::MAX);
-            reruled::countable(&self.settings.rulers, uncounted.as_deref())?;
-            let more = match reruled::limits_lines(&self.settings.rulers) {
-                true => store.cr_lines(&onto_tree, tree).await?,
-                false => 0,
-            };
-            let lines = added.saturating_add(removed).saturating_add(more);
-            reruled::measure(&self.settings.rulers, files, lines)?;
-        }
+        let (files, added, removed) = match &merged {
+            MergeResult::Conflict(_) => (Vec::new(), 0, 0),
+            MergeResult::Tree(tree) => {
+                // A file that was renamed on the base has another path there.
+                let onto_tree = store.tree_of(&onto).await?;
+                let files = store.changed(&onto_tree, tree).await?;
+                reruled::rule(&self.settings.rulers, &files, &prefix)?;
+                let (added, removed, uncounted) = store.lines(&onto_tree, tree).await?;
+                reruled::countable(&self.settings.rulers, uncounted.as_deref())?;
+                let more = match reruled::limits_lines(&self.settings.rulers) {
+                    true => store.cr_lines(&onto_tree, tree).await?,
+                    false => 0,
+                };
+                let lines = added.saturating_add(removed).saturating_add(more);
+                let count = u64::try_from(files.len()).unwrap_or(u64::MAX);
+                reruled::measure(&self.settings.rulers, count, lines)?;
+                (files, added, removed)
+            }
+        };
         Ok(Rebased {
             onto,
             merged,
-            empty,
+            files,
+            added,
+            removed,
             patch_id: store.patch_id(&of.patch).await?,
         })
-    }
-
-    async fn preview(
-        &self,
-        store: &DeliveryStore<'_>,
-        texts: &Texts,
-        base: &str,
-        rebased: &Rebased,
-    ) -> Result<Preview, DeliverStop> {
-        let mut preview = Preview {
-            base: base.to_owned(),
-            title: texts.title.clone(),
-            body: texts.body.clone(),
-            message: texts.message.clone(),
-            labels: texts.labels.clone(),
-            reviewers: texts.reviewers.clone(),
-            draft: texts.draft,
-            ..Preview::default()
-        };
-        if let MergeResult::Tree(tree) = &rebased.merged {
-            let onto = store.tree_of(&rebased.onto).await?;
-            preview.files = store.changed(&onto, tree).await?;
-            (preview.added, preview.removed, _) = store.lines(&onto, tree).await?;
-        }
-        Ok(preview)
     }
 
     /// Makes the commit, with a message that names run, recipe, policies and patch.
@@ -502,16 +486,12 @@ impl<'a> Work<'a, '_> {
         texts: &Texts,
         rebased: &Rebased,
         signed: bool,
-    ) -> Result<(String, String), DeliverStop> {
+    ) -> Result<String, DeliverStop> {
         let MergeResult::Tree(tree) = &rebased.merged else {
             return Err(DeliverStop::Conflict("there is nothing to commit".to_owned()));
         };
-        let trailers = ours::trailers(self.of, &texts.recipe, &rebased.patch_id, tree);
-        let message = format!("{}\n\n{trailers}\n", texts.message);
-        let commit = store
-            .commit(tree, &rebased.onto, &message, self.of.date, signed)
-            .await?;
-        Ok((commit, trailers))
+        let message = format!("{}\n\n{}\n", texts.message, self.trailers_of(texts, rebased));
+        store.commit(tree, &rebased.onto, &message, self.of.date, signed).await
     }
 
     async fn locally(&mut self, texts: &Texts, base: &str) -> Result<(), DeliverStop> {
@@ -550,11 +530,11 @@ impl<'a> Work<'a, '_> {
             let seen = local::branch(&repository, &texts.branch).await?;
             let state = store.state(seen.as_deref(), &rebased.onto).await?;
             let decision = decide(&self.seen(&state, &rebased, &name, &[]));
-            if self.ended(&store, texts, &name, &rebased, &decision).await? {
+            if self.ended(texts, &name, &rebased, &decision) {
                 return Ok(());
             }
             let signed = store.signs().await;
-            let (commit, _) = self
+            let commit = self
                 .commit(&store, texts, &rebased, signed && !self.settings.dry_run)
                 .await?;
             // A commit that would be signed has no id before signing.
@@ -565,7 +545,7 @@ impl<'a> Work<'a, '_> {
                 DeliverOutcome::Updated
             };
             if self.settings.dry_run {
-                self.done.preview = Some(self.preview(&store, texts, &name, &rebased).await?);
+                self.done.preview = Some(preview(texts, &name, &rebased));
                 self.end(outcome, "");
                 return Ok(());
             }
@@ -599,11 +579,11 @@ impl<'a> Work<'a, '_> {
     ) -> Result<(), DeliverStop> {
         let state = BranchState::Absent;
         let decision = decide(&self.seen(&state, rebased, base, &[]));
-        if self.ended(store, texts, base, rebased, &decision).await? {
+        if self.ended(texts, base, rebased, &decision) {
             return Ok(());
         }
         // A mail message for `git am` carries no signature.
-        let (commit, _) = self.commit(store, texts, rebased, false).await?;
+        let commit = self.commit(store, texts, rebased, false).await?;
         let mail = store.mail(&commit).await?;
         self.done.commit = Some(commit);
         self.done.branch = String::new();
@@ -618,7 +598,7 @@ impl<'a> Work<'a, '_> {
             None => DeliverOutcome::Opened,
         };
         if self.settings.dry_run {
-            self.done.preview = Some(self.preview(store, texts, base, rebased).await?);
+            self.done.preview = Some(preview(texts, base, rebased));
         } else if outcome != DeliverOutcome::Unchanged {
             let written = match self.settings.mbox_is_named {
                 true => artefacts::write(path, &mail),
@@ -641,7 +621,7 @@ impl<'a> Work<'a, '_> {
             state,
             merged: &rebased.merged,
             base,
-            empty: rebased.empty,
+            empty: rebased.files.is_empty(),
             requests,
             digest: &self.of.patch_digest,
             patch_id: &rebased.patch_id,
@@ -650,14 +630,7 @@ impl<'a> Work<'a, '_> {
     }
 
     /// Applies a decision that ends the delivery. Returns `false` when the delivery continues.
-    async fn ended(
-        &mut self,
-        store: &DeliveryStore<'_>,
-        texts: &Texts,
-        base: &str,
-        rebased: &Rebased,
-        decision: &Decision,
-    ) -> Result<bool, DeliverStop> {
+    fn ended(&mut self, texts: &Texts, base: &str, rebased: &Rebased, decision: &Decision) -> bool {
         let Decision::End {
             outcome,
             url,
@@ -665,7 +638,7 @@ impl<'a> Work<'a, '_> {
             reason,
         } = decision
         else {
-            return Ok(false);
+            return false;
         };
         self.done.url.clone_from(url);
         self.done.commit.clone_from(commit);
@@ -674,9 +647,9 @@ impl<'a> Work<'a, '_> {
         }
         self.end(*outcome, reason.clone());
         if self.settings.dry_run {
-            self.done.preview = Some(self.preview(store, texts, base, rebased).await?);
+            self.done.preview = Some(preview(texts, base, rebased));
         }
-        Ok(true)
+        true
     }
 
     /// Runs a request to a remote, with retries when waiting may help.
@@ -786,7 +759,7 @@ impl<'a> Work<'a, '_> {
                 // This is the request whose opening got no response.
                 *outcome = DeliverOutcome::Opened;
             }
-            if self.ended(&store, texts, &name, &rebased, &decision).await? {
+            if self.ended(texts, &name, &rebased, &decision) {
                 let names = !texts.labels.is_empty() || !texts.reviewers.is_empty();
                 let repairs = self.done.outcome == Some(DeliverOutcome::Unchanged) && self.undressed && names;
                 if let Some(forge) = &forge
@@ -827,8 +800,8 @@ impl<'a> Work<'a, '_> {
                 }
             }
             let signed = push && store.signs().await;
-            let (commit, trailers) = match (push, state.commit()) {
-                (false, Some(commit)) => (commit.to_owned(), self.trailers_of(texts, &rebased)),
+            let commit = match (push, state.commit()) {
+                (false, Some(commit)) => commit.to_owned(),
                 _ => {
                     self.commit(&store, texts, &rebased, signed && !settings.dry_run)
                         .await?
@@ -841,7 +814,7 @@ impl<'a> Work<'a, '_> {
             };
             if settings.dry_run {
                 self.done.url = update.as_ref().map(|request| request.url.clone());
-                self.done.preview = Some(self.preview(&store, texts, &name, &rebased).await?);
+                self.done.preview = Some(preview(texts, &name, &rebased));
                 self.end(opened, "");
                 return Ok(());
             }
@@ -868,7 +841,7 @@ impl<'a> Work<'a, '_> {
                 self.end(opened, "");
                 return Ok(());
             };
-            let draft = draft(texts, &trailers);
+            let draft = draft(texts, &self.trailers_of(texts, &rebased));
             if let Some(request) = update {
                 self.done.url = Some(request.url.clone());
                 let bare = forge.dialect.bare_title(&request.title);
@@ -913,6 +886,7 @@ impl<'a> Work<'a, '_> {
         )))
     }
 
+    /// The trailers that say which run and patch a commit or request holds.
     fn trailers_of(&self, texts: &Texts, rebased: &Rebased) -> String {
         let tree = match &rebased.merged {
             MergeResult::Tree(tree) => tree.as_str(),
@@ -994,6 +968,22 @@ fn draft(texts: &Texts, trailers: &str) -> Draft {
         draft: texts.draft,
         labels: texts.labels.clone(),
         reviewers: texts.reviewers.clone(),
+    }
+}
+
+/// The texts and changes that a dry run shows.
+fn preview(texts: &Texts, base: &str, rebased: &Rebased) -> Preview {
+    Preview {
+        base: base.to_owned(),
+        title: texts.title.clone(),
+        body: texts.body.clone(),
+        message: texts.message.clone(),
+        files: rebased.files.clone(),
+        added: rebased.added,
+        removed: rebased.removed,
+        labels: texts.labels.clone(),
+        reviewers: texts.reviewers.clone(),
+        draft: texts.draft,
     }
 }
 
