@@ -592,43 +592,11 @@ impl Call<'_> {
         if !self.target.is_forge() {
             return Ok((Some(remote), None));
         }
-        let variable = match self.target {
-            DeliverTarget::Github => environment::variable("GITHUB_API_URL"),
-            DeliverTarget::Gitlab => environment::variable("CI_API_V4_URL"),
-            _ => None,
-        };
+        let variable = self.target.api_variable().and_then(environment::variable);
         let given = self.args.api_url.clone().or(variable);
-        // Lists of targets may come from outside, so none of their lines may decide which server gets the token.
-        let public: &[&str] = match self.target {
-            DeliverTarget::Github => &["github.com", "ssh.github.com"],
-            DeliverTarget::Gitlab => &["gitlab.com"],
-            _ => &["codeberg.org"],
-        };
-        let is_public = remote.host.as_deref().is_some_and(|host| public.contains(&host));
-        if given.is_none() && what == "the job's target" && !is_public {
-            return Err(DeliverStop::Environment(
-                "the token is not sent to a server that only a job's target names: name the forge with --api-url"
-                    .to_owned(),
-            ));
-        }
-        let mut remote = remote;
-        if self.target != DeliverTarget::Gitlab {
-            remote.project = remote
-                .project
-                .map(|project| crate::deliver::address::last_two(&project));
-        }
-        let api = remote
-            .api(self.target, given.as_deref())
+        let (remote, api) = remote
+            .of_forge(self.target, given.as_deref(), what == "the job's target")
             .map_err(DeliverStop::Environment)?;
-        let clear = |url: &str| {
-            let parsed = RemoteAddress::parse(&format!("{url}/o/n"), Path::new("/"));
-            parsed.is_ok_and(|address| address.is_in_the_clear())
-        };
-        if clear(&api) || (remote.is_in_the_clear() && remote.belongs_to(&api)) {
-            return Err(DeliverStop::Environment(
-                "the token would be sent unencrypted: the forge's address must begin with https://".to_owned(),
-            ));
-        }
         Ok((Some(remote), self.token.clone().map(|token| (api, token))))
     }
 }
