@@ -284,6 +284,30 @@ struct Rebased {
     patch_id: String,
 }
 
+/// What a delivery to a remote works with in each round.
+struct RemoteDelivery<'a> {
+    remote: RemoteAddress,
+    /// The project of the request: the remote, or the project of which it is a fork.
+    upstream: RemoteAddress,
+    store: DeliveryStore<'a>,
+    /// The name of the base.
+    name: String,
+    route: Route,
+    /// `None` without requests: the target has none, or it is not asked.
+    forge: Option<Forge<'a>>,
+    facts: Vec<Value>,
+}
+
+/// What one round observed.
+struct Observed {
+    /// The commit of the branch; `None`: it does not exist.
+    branch: Option<String>,
+    rebased: Rebased,
+    state: BranchState,
+    /// Newest first, each with the patch that it holds.
+    requests: Vec<(ChangeRequest, HeldPatch)>,
+}
+
 impl<'a> Work<'a, '_> {
     fn note(&mut self, step: &str, more: Value) -> Result<(), DeliverStop> {
         let Some(log) = &mut self.log else {
@@ -669,6 +693,97 @@ impl<'a> Work<'a, '_> {
 
     async fn remotely(&mut self, texts: &Texts, base: &str) -> Result<(), DeliverStop> {
         let settings = self.settings;
+        let on = self.reach(texts, base).await?;
+        // Branch or request may change concurrently at any step; then everything is observed again.
+        let mut tried_to_open = self.interrupted;
+        // Where the branch was when a push was refused as if it had moved.
+        let mut lost_at: Option<Option<String>> = None;
+        for round in 1..=ROUNDS {
+            let now = self.observe(&on, texts, base).await?;
+            let mut decision = decide(&self.seen(&now.state, &now.rebased, &on.name, &now.requests));
+            if let Decision::End { outcome, .. } = &mut decision
+                && *outcome == DeliverOutcome::Unchanged
+                && tried_to_open
+            {
+                // This is the request whose opening got no response.
+                *outcome = DeliverOutcome::Opened;
+            }
+            if self.ended(texts, &on.name, &now.rebased, &decision) {
+                self.repair(&on, texts, &now.requests).await;
+                return Ok(());
+            }
+            let Decision::Publish { push, update } = decision else {
+                return Ok(());
+            };
+            if round == 1 && update.is_some() && now.state == BranchState::Absent {
+                // An open request without its branch: both were created after the branch was looked up.
+                continue;
+            }
+            if update.is_none() && self.is_held_back(&on, texts).await? {
+                return Ok(());
+            }
+            let signed = push && on.store.signs().await;
+            let commit = match (push, now.state.commit()) {
+                (false, Some(commit)) => commit.to_owned(),
+                _ => {
+                    self.commit(&on.store, texts, &now.rebased, signed && !settings.dry_run)
+                        .await?
+                }
+            };
+            self.done.commit = (!signed || !settings.dry_run).then(|| commit.clone());
+            let opened = match (&update, settings.target.is_forge(), now.branch.is_some()) {
+                (Some(_), ..) | (None, false, true) => DeliverOutcome::Updated,
+                _ => DeliverOutcome::Opened,
+            };
+            if settings.dry_run {
+                self.done.url = update.as_ref().map(|request| request.url.clone());
+                self.done.preview = Some(preview(texts, &on.name, &now.rebased));
+                self.end(opened, "");
+                return Ok(());
+            }
+            if push {
+                let was = now.branch.as_deref();
+                self.note("pushing", json!({ "commit": commit, "was": was }))?;
+                match on.store.push(&on.remote, &texts.branch, &commit, was).await? {
+                    Pushed::Done => self.note("pushed", json!({ "commit": commit }))?,
+                    // The first time, another push may have held the branch for a moment without moving it.
+                    Pushed::Moved(why) if lost_at.as_ref() == Some(&now.branch) => {
+                        return Err(DeliverStop::Environment(why));
+                    }
+                    Pushed::Moved(_) => {
+                        lost_at = Some(now.branch);
+                        continue;
+                    }
+                    Pushed::Refused(why) => return Err(DeliverStop::Environment(why)),
+                    Pushed::Unreachable(why) => {
+                        settings.patience.before_retry(round, None, &why).await?;
+                        continue;
+                    }
+                }
+            }
+            let Some(forge) = &on.forge else {
+                self.end(opened, "");
+                return Ok(());
+            };
+            let draft = draft(texts, &self.trailers_of(texts, &now.rebased));
+            if let Some(request) = update {
+                return self.update(forge, &on.route, &request, &draft).await;
+            }
+            self.note("opening", json!({ "commit": commit }))?;
+            let Some(why) = self.open(forge, &on, &draft).await? else {
+                return Ok(());
+            };
+            tried_to_open = true;
+            settings.patience.before_retry(round, None, &why).await?;
+        }
+        Err(DeliverStop::Service(format!(
+            "branch and requests were changed by others {ROUNDS} times during the delivery"
+        )))
+    }
+
+    /// Reaches remote and forge for the first time, and determines the base.
+    async fn reach(&self, texts: &Texts, base: &str) -> Result<RemoteDelivery<'a>, DeliverStop> {
+        let settings = self.settings;
         let missing = || DeliverStop::Environment("there is no remote: name one with --remote".to_owned());
         let remote = settings.remote.clone().ok_or_else(missing)?;
         let upstream = match &settings.into {
@@ -691,8 +806,7 @@ impl<'a> Work<'a, '_> {
         let no_base =
             || DeliverStop::Environment("the remote does not name its default branch: give --base".to_owned());
         let name = wanted.or_else(|| head.default.clone()).ok_or_else(no_base)?;
-        let is_own = settings.into.is_none();
-        if is_own && (texts.branch == name || Some(&texts.branch) == head.default.as_ref()) {
+        if settings.into.is_none() && (texts.branch == name || Some(&texts.branch) == head.default.as_ref()) {
             return Err(DeliverStop::Environment(format!(
                 "`{}` is the base or the default branch, which a delivery never moves: choose another --branch",
                 texts.branch
@@ -716,174 +830,144 @@ impl<'a> Work<'a, '_> {
             Some(forge) => forge.facts(&route).await?,
             None => Vec::new(),
         };
-        // Branch or request may change concurrently at any step; then everything is observed again.
-        let mut tried_to_open = self.interrupted;
-        // Where the branch was when a push was refused as if it had moved.
-        let mut lost_at: Option<Option<String>> = None;
-        for round in 1..=ROUNDS {
-            let listed = self
-                .patiently(async || store.list(&remote, &[&texts.branch]).await)
-                .await?;
-            let there = listed.commit(&texts.branch).is_some();
-            let mut own = Vec::new();
-            match is_own {
-                true => own.push((name.as_str(), FetchedRef::Base)),
-                false => {
-                    self.patiently(async || store.fetch(&upstream, &[(&name, FetchedRef::Base)]).await)
-                        .await?
-                }
-            }
-            if there {
-                own.push((texts.branch.as_str(), FetchedRef::Branch));
-            }
-            if !own.is_empty() {
-                self.patiently(async || store.fetch(&remote, &own).await).await?;
-            }
-            let onto = store.fetched(FetchedRef::Base).await?;
-            let branch = match there {
-                true => Some(store.fetched(FetchedRef::Branch).await?),
-                false => None,
-            };
-            store.need_base(base, Some(&upstream)).await?;
-            let rebased = self.rebased(&store, base, onto).await?;
-            let state = store.state(branch.as_deref(), &rebased.onto).await?;
-            let requests = match &forge {
-                Some(forge) => self.requests(forge, &route, &facts).await?,
-                None => Vec::new(),
-            };
-            let mut decision = decide(&self.seen(&state, &rebased, &name, &requests));
-            if let Decision::End { outcome, .. } = &mut decision
-                && *outcome == DeliverOutcome::Unchanged
-                && tried_to_open
-            {
-                // This is the request whose opening got no response.
-                *outcome = DeliverOutcome::Opened;
-            }
-            if self.ended(texts, &name, &rebased, &decision) {
-                let names = !texts.labels.is_empty() || !texts.reviewers.is_empty();
-                let repairs = self.done.outcome == Some(DeliverOutcome::Unchanged) && self.undressed && names;
-                if let Some(forge) = &forge
-                    && (repairs || self.done.outcome == Some(DeliverOutcome::Opened))
-                    && let Some((request, _)) = open_request(&requests, &name)
-                    && !settings.dry_run
-                {
-                    let draft = draft(texts, "");
-                    self.done.reason = self.dress(forge, &route, request.number, &draft).await;
-                    if repairs && self.done.reason.is_empty() {
-                        self.done.reason =
-                            "labels and reviewers were set, which an earlier delivery could not set".to_owned();
-                    }
-                }
-                return Ok(());
-            }
-            let Decision::Publish { push, update } = decision else {
-                return Ok(());
-            };
-            if round == 1 && update.is_some() && state == BranchState::Absent {
-                // An open request without its branch: both were created after the branch was looked up.
-                continue;
-            }
-            if update.is_none()
-                && let (Some(forge), Some(most)) = (&forge, settings.max_open)
-            {
-                let recipe = message::in_comment(&format!("{}: {} ", ours::RECIPE, texts.recipe));
-                let counts = |request: &ChangeRequest| {
-                    message::unmarked(&request.body)
-                        .1
-                        .is_some_and(|lines| lines.contains(&recipe))
-                };
-                let open = forge.open_requests(&route, &facts, counts).await?;
-                if open >= most {
-                    let reason = format!("open requests of {}: {open}; --max-open is {most}", texts.recipe);
-                    self.end(DeliverOutcome::HeldBack, reason);
-                    return Ok(());
-                }
-            }
-            let signed = push && store.signs().await;
-            let commit = match (push, state.commit()) {
-                (false, Some(commit)) => commit.to_owned(),
-                _ => {
-                    self.commit(&store, texts, &rebased, signed && !settings.dry_run)
-                        .await?
-                }
-            };
-            self.done.commit = (!signed || !settings.dry_run).then(|| commit.clone());
-            let opened = match (&update, settings.target.is_forge(), there) {
-                (Some(_), ..) | (None, false, true) => DeliverOutcome::Updated,
-                _ => DeliverOutcome::Opened,
-            };
-            if settings.dry_run {
-                self.done.url = update.as_ref().map(|request| request.url.clone());
-                self.done.preview = Some(preview(texts, &name, &rebased));
-                self.end(opened, "");
-                return Ok(());
-            }
-            if push {
-                self.note("pushing", json!({ "commit": commit, "was": branch }))?;
-                match store.push(&remote, &texts.branch, &commit, branch.as_deref()).await? {
-                    Pushed::Done => self.note("pushed", json!({ "commit": commit }))?,
-                    // The first time, another push may have held the branch for a moment without moving it.
-                    Pushed::Moved(why) if lost_at.as_ref() == Some(&branch) => {
-                        return Err(DeliverStop::Environment(why));
-                    }
-                    Pushed::Moved(_) => {
-                        lost_at = Some(branch);
-                        continue;
-                    }
-                    Pushed::Refused(why) => return Err(DeliverStop::Environment(why)),
-                    Pushed::Unreachable(why) => {
-                        settings.patience.before_retry(round, None, &why).await?;
-                        continue;
-                    }
-                }
-            }
-            let Some(forge) = &forge else {
-                self.end(opened, "");
-                return Ok(());
-            };
-            let draft = draft(texts, &self.trailers_of(texts, &rebased));
-            if let Some(request) = update {
-                self.done.url = Some(request.url.clone());
-                let bare = forge.dialect.bare_title(&request.title);
-                let mut reason = match message::is_untouched(bare, &request.body) {
-                    true => {
-                        forge.update(&route, &request, &draft).await?;
-                        String::new()
-                    }
-                    false => "a person edited the title or description, so they are left unchanged".to_owned(),
-                };
-                if self.undressed {
-                    let problems = self.dress(forge, &route, request.number, &draft).await;
-                    reason = joined(&reason, &problems);
-                }
-                self.end(DeliverOutcome::Updated, reason);
-                return Ok(());
-            }
-            self.note("opening", json!({ "commit": commit }))?;
-            let opening = forge.open(&route, &facts, &draft).await;
-            // Where it is unknown whether there is a request now, the next delivery dresses the one that it finds.
-            self.undressed = !matches!(opening, Ok(Opening::Nothing) | Err(DeliverStop::Environment(_)));
-            match opening? {
-                Opening::Opened(request) => {
-                    self.done.url = Some(request.url.clone());
-                    self.note("opened", json!({ "url": request.url }))?;
-                    let problems = self.dress(forge, &route, request.number, &draft).await;
-                    self.end(DeliverOutcome::Opened, problems);
-                    return Ok(());
-                }
-                Opening::Nothing => {
-                    self.end(DeliverOutcome::Nothing, "the base has these changes already");
-                    return Ok(());
-                }
-                Opening::LookAgain(why) => {
-                    tried_to_open = true;
-                    settings.patience.before_retry(round, None, &why).await?;
-                }
+        Ok(RemoteDelivery {
+            remote,
+            upstream,
+            store,
+            name,
+            route,
+            forge,
+            facts,
+        })
+    }
+
+    /// Fetches base and branch, applies the patch, and lists the requests.
+    async fn observe(&self, on: &RemoteDelivery<'_>, texts: &Texts, base: &str) -> Result<Observed, DeliverStop> {
+        let store = &on.store;
+        let listed = self
+            .patiently(async || store.list(&on.remote, &[&texts.branch]).await)
+            .await?;
+        let there = listed.commit(&texts.branch).is_some();
+        let mut own = Vec::new();
+        match self.settings.into.is_none() {
+            true => own.push((on.name.as_str(), FetchedRef::Base)),
+            false => {
+                self.patiently(async || store.fetch(&on.upstream, &[(&on.name, FetchedRef::Base)]).await)
+                    .await?
             }
         }
-        Err(DeliverStop::Service(format!(
-            "branch and requests were changed by others {ROUNDS} times during the delivery"
-        )))
+        if there {
+            own.push((texts.branch.as_str(), FetchedRef::Branch));
+        }
+        if !own.is_empty() {
+            self.patiently(async || store.fetch(&on.remote, &own).await).await?;
+        }
+        let onto = store.fetched(FetchedRef::Base).await?;
+        let branch = match there {
+            true => Some(store.fetched(FetchedRef::Branch).await?),
+            false => None,
+        };
+        store.need_base(base, Some(&on.upstream)).await?;
+        let rebased = self.rebased(store, base, onto).await?;
+        let state = store.state(branch.as_deref(), &rebased.onto).await?;
+        let requests = match &on.forge {
+            Some(forge) => self.requests(forge, &on.route, &on.facts).await?,
+            None => Vec::new(),
+        };
+        Ok(Observed {
+            branch,
+            rebased,
+            state,
+            requests,
+        })
+    }
+
+    /// Sets labels and reviewers of a request that has the patch already, if an earlier delivery could not.
+    async fn repair(&mut self, on: &RemoteDelivery<'_>, texts: &Texts, requests: &[(ChangeRequest, HeldPatch)]) {
+        let names = !texts.labels.is_empty() || !texts.reviewers.is_empty();
+        let repairs = self.done.outcome == Some(DeliverOutcome::Unchanged) && self.undressed && names;
+        if let Some(forge) = &on.forge
+            && (repairs || self.done.outcome == Some(DeliverOutcome::Opened))
+            && let Some((request, _)) = open_request(requests, &on.name)
+            && !self.settings.dry_run
+        {
+            let draft = draft(texts, "");
+            self.done.reason = self.dress(forge, &on.route, request.number, &draft).await;
+            if repairs && self.done.reason.is_empty() {
+                self.done.reason = "labels and reviewers were set, which an earlier delivery could not set".to_owned();
+            }
+        }
+    }
+
+    /// Ends the delivery if the recipe has as many open requests as `--max-open` allows. Returns whether it has.
+    async fn is_held_back(&mut self, on: &RemoteDelivery<'_>, texts: &Texts) -> Result<bool, DeliverStop> {
+        let (Some(forge), Some(most)) = (&on.forge, self.settings.max_open) else {
+            return Ok(false);
+        };
+        let recipe = message::in_comment(&format!("{}: {} ", ours::RECIPE, texts.recipe));
+        let counts = |request: &ChangeRequest| {
+            message::unmarked(&request.body)
+                .1
+                .is_some_and(|lines| lines.contains(&recipe))
+        };
+        let open = forge.open_requests(&on.route, &on.facts, counts).await?;
+        if open < most {
+            return Ok(false);
+        }
+        let reason = format!("open requests of {}: {open}; --max-open is {most}", texts.recipe);
+        self.end(DeliverOutcome::HeldBack, reason);
+        Ok(true)
+    }
+
+    /// Gives an open request the texts of this patch, unless a person edited them.
+    async fn update(
+        &mut self,
+        forge: &Forge<'_>,
+        route: &Route,
+        request: &ChangeRequest,
+        draft: &Draft,
+    ) -> Result<(), DeliverStop> {
+        self.done.url = Some(request.url.clone());
+        let bare = forge.dialect.bare_title(&request.title);
+        let mut reason = match message::is_untouched(bare, &request.body) {
+            true => {
+                forge.update(route, request, draft).await?;
+                String::new()
+            }
+            false => "a person edited the title or description, so they are left unchanged".to_owned(),
+        };
+        if self.undressed {
+            let problems = self.dress(forge, route, request.number, draft).await;
+            reason = joined(&reason, &problems);
+        }
+        self.end(DeliverOutcome::Updated, reason);
+        Ok(())
+    }
+
+    /// Opens a request. Returns why everything must be observed again; `None`: the delivery has ended.
+    async fn open(
+        &mut self,
+        forge: &Forge<'_>,
+        on: &RemoteDelivery<'_>,
+        draft: &Draft,
+    ) -> Result<Option<String>, DeliverStop> {
+        let opening = forge.open(&on.route, &on.facts, draft).await;
+        // Where it is unknown whether there is a request now, the next delivery dresses the one that it finds.
+        self.undressed = !matches!(opening, Ok(Opening::Nothing) | Err(DeliverStop::Environment(_)));
+        match opening? {
+            Opening::Opened(request) => {
+                self.done.url = Some(request.url.clone());
+                self.note("opened", json!({ "url": request.url }))?;
+                let problems = self.dress(forge, &on.route, request.number, draft).await;
+                self.end(DeliverOutcome::Opened, problems);
+                Ok(None)
+            }
+            Opening::Nothing => {
+                self.end(DeliverOutcome::Nothing, "the base has these changes already");
+                Ok(None)
+            }
+            Opening::LookAgain(why) => Ok(Some(why)),
+        }
     }
 
     /// The trailers that say which run and patch a commit or request holds.

@@ -468,7 +468,7 @@ impl Call<'_> {
         Ok(flow::deliver(&of, &settings, log).await)
     }
 
-    /// The journal of the run, if its directory is as the run left it. Sets [`Call::current`].
+    /// The journal of the run, if its directory is as the run left it. Its run becomes the current one.
     fn verified(&self, asked: &Asked) -> Result<journal::Journal, NotBegun> {
         let verified = verify::run(&asked.home).map_err(|error| match error {
             JournalError::Damaged { .. } => NotBegun::Run(DeliverStop::Refused(error.to_string())),
