@@ -43,6 +43,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Length limit of the parameters in a line of a dry run.
 const MAX_PARAMS: usize = 120;
@@ -423,8 +424,8 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     let program = Path::new("/proc/self/exe");
     let sources = SourceCache::new(mirrors(), environment::absolute(&source.base));
     let redactor = environment::redactor();
-    let (sender, signals) = tokio::sync::mpsc::unbounded_channel();
-    let mut call = BatchCall {
+    let (sender, mut signals) = tokio::sync::mpsc::unbounded_channel();
+    let call = BatchCall {
         dir: &dir,
         plan: &plan,
         program,
@@ -437,11 +438,9 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         store: store.as_ref(),
         redactor: &redactor,
         began,
-        signals,
-        cancelled: None,
     };
     if args.dry_run {
-        return dry_run(&mut call, &models, args).await;
+        return dry_run(&call, &models, args, &mut signals).await;
     }
     if is_default {
         journal_store::ignore_runs(Path::new("."))?;
@@ -454,8 +453,8 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     }
     // From here on a call that is ended by a signal has its outputs.
     signals::all(sender)?;
-    let jobs = supervisor::ready(&mut call, &record.state).await;
-    can_ask(&models, &jobs)?;
+    let ready = supervisor::ready(&call, &record.state, &mut signals).await;
+    can_ask(&models, &ready.0)?;
     accept(&dir, &plan, &record.state, args.changed)?;
     bundle::open(&dir)?;
     if let Some(store) = &store {
@@ -463,7 +462,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     }
     let terminal = std::io::stderr().is_terminal();
     let mut progress = BatchProgress::new(terminal, args.quiet, Box::new(out::stderr));
-    let done = supervisor::run(call, jobs, &mut record, &mut progress).await;
+    let done = supervisor::run(&call, ready, &mut record, &mut progress, &mut signals).await;
     progress.finish();
     let done = done?;
     let shard_text = shard.map(|shard| shard.to_string());
@@ -736,7 +735,12 @@ fn timings(path: &Path) -> Result<HashMap<String, f64>, Refusal> {
 
 /// Lists the jobs and whether each would run, and refuses what the real call refuses; a model that cannot be asked on
 /// this machine is a warning. Runs none and writes nothing.
-async fn dry_run(call: &mut BatchCall<'_>, models: &Models, args: &BatchArgs) -> Result<u8, Refusal> {
+async fn dry_run(
+    call: &BatchCall<'_>,
+    models: &Models,
+    args: &BatchArgs,
+    signals: &mut UnboundedReceiver<i32>,
+) -> Result<u8, Refusal> {
     let mut state = BatchState::default();
     let key = chain_key::key()?;
     record::refuse_tracked(call.dir, key)?;
@@ -751,7 +755,7 @@ async fn dry_run(call: &mut BatchCall<'_>, models: &Models, args: &BatchArgs) ->
         }
     }
     refuse_other(call.dir, &state, &now, args.changed)?;
-    let jobs = supervisor::ready(call, &state).await;
+    let (jobs, _) = supervisor::ready(call, &state, signals).await;
     let rows: Vec<serde_json::Value> = jobs
         .iter()
         .map(|job| {
