@@ -165,7 +165,8 @@ pub fn merge(places: &[BundlePlace], out: &Path, changed: bool) -> Result<Merged
     artefacts::replace(&out.join(plan::FILE), text.as_bytes())?;
     outputs::write(out, &head, &jobs, &result)?;
     if chain_key::key()?.is_some() {
-        seal(out, &plan.manifest, &jobs)?;
+        // The key authenticates the merged rows, so that a delivery can require it.
+        bundle::close(out, BundleSeal::of(&plan.manifest, None, &jobs, RecordHead::default()))?;
     }
     Ok(MergedBatch {
         result,
@@ -178,27 +179,6 @@ pub fn merge(places: &[BundlePlace], out: &Path, changed: bool) -> Result<Merged
             .map(|bundle| bundle.shown.to_owned())
             .collect(),
     })
-}
-
-/// Writes a `bundle.json` for the merged rows, authenticated by the key, so that a delivery can require it.
-fn seal(out: &Path, manifest: &str, jobs: &[JobReport]) -> Result<(), BatchError> {
-    let not_run = jobs.iter().filter(|job| job.state == "not_run");
-    bundle::close(
-        out,
-        BundleSeal {
-            schema: bundle::SCHEMA.to_owned(),
-            manifest: manifest.to_owned(),
-            shard: None,
-            jobs: jobs.iter().map(|job| job.job.clone()).collect(),
-            not_run: not_run.map(|job| (job.job.clone(), job.message.clone())).collect(),
-            record: RecordHead {
-                head: String::new(),
-                events: 0,
-            },
-            files: BTreeMap::new(),
-            seal: None,
-        },
-    )
 }
 
 /// Reads the bundle files. Directories without one belong to shards that have not ended.

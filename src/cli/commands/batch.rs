@@ -39,7 +39,7 @@ use inputs::Inputs;
 use models::Models;
 use serde_json::json;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -479,7 +479,12 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         at: jiff::Timestamp::now(),
     })?;
     record.sync()?;
-    seal(&dir, &record, &result, &jobs)?;
+    let (head, events) = record.head();
+    let head = RecordHead {
+        head: head.to_owned(),
+        events,
+    };
+    bundle::close(&dir, BundleSeal::of(&plan.manifest, shard_text, &jobs, head))?;
     if let Some(store) = &store {
         store.end(&dir).await?;
     }
@@ -853,28 +858,6 @@ fn refuse_changed(
     }
     text.push_str("help: accept it with --changed (results of jobs with the same name and digest are kept), or name another --out");
     Err(Refusal::Invalid(text))
-}
-
-fn seal(dir: &Path, record: &BatchRecord, result: &BatchResult, jobs: &[JobReport]) -> Result<(), Refusal> {
-    let (head, events) = record.head();
-    let not_run = jobs.iter().filter(|job| job.state == "not_run");
-    bundle::close(
-        dir,
-        BundleSeal {
-            schema: bundle::SCHEMA.to_owned(),
-            manifest: result.manifest.clone(),
-            shard: result.shard.clone(),
-            jobs: jobs.iter().map(|job| job.job.clone()).collect(),
-            not_run: not_run.map(|job| (job.job.clone(), job.message.clone())).collect(),
-            record: RecordHead {
-                head: head.to_owned(),
-                events,
-            },
-            files: BTreeMap::new(),
-            seal: None,
-        },
-    )?;
-    Ok(())
 }
 
 fn print(result: &BatchResult, dir: &Path, store: Option<&RemoteBundle>, args: &BatchArgs) -> Result<u8, Refusal> {
