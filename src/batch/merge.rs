@@ -4,12 +4,13 @@
 use super::BatchError;
 use super::budget::JobSpending;
 use super::bundle::{self, BundleSeal, RecordHead, SealedFile};
-use super::job_result::SupervisedCall;
+use super::job_result::{JobStanding, SupervisedCall};
 use super::outputs;
 use super::plan::{self, PlanFile};
 use super::result::{BatchResult, JobReport, ReportHead};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
+use crate::base::exit;
 use crate::base::quote::counted;
 use crate::journal::{JournalError, artefacts, chain_key, deliveries, output_lock};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -607,7 +608,7 @@ fn report(job: &str, row: Option<RunRow>, reasons: &HashMap<&str, &str>) -> JobR
     match (row, not_run) {
         (Some(row), None) => JobReport {
             job: job.to_owned(),
-            standing: "run",
+            standing: JobStanding::Run,
             state: row.verdict.clone(),
             message: row.message.clone(),
             exit_code: row.exit_code,
@@ -615,10 +616,10 @@ fn report(job: &str, row: Option<RunRow>, reasons: &HashMap<&str, &str>) -> JobR
         },
         (row, reason) => JobReport {
             job: job.to_owned(),
-            standing: "run",
+            standing: JobStanding::Run,
             state: "not_run".to_owned(),
             message: reason.unwrap_or("no bundle has a row for it").to_owned(),
-            exit_code: 10,
+            exit_code: exit::INCOMPLETE,
             row,
         },
     }

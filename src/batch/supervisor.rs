@@ -15,7 +15,7 @@ use super::remote::{RecordOwner, RemoteBundle};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
 use super::sources::{self, ResolvedSource, SourceCache};
-use crate::base::exit::signal_name;
+use crate::base::exit::{self, signal_name};
 use crate::base::model_name::is_played;
 use crate::base::secret::Redactor;
 use crate::journal::artefacts;
@@ -681,7 +681,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         // The exit status of a process that was killed after a signal says nothing about the job.
         if self.result.signal.is_some() && end.reason.starts_with("signal:") && end.verdict == "environment" {
             "cancelled".clone_into(&mut end.verdict);
-            end.exit_code = 143;
+            end.exit_code = exit::of_signal(libc::SIGTERM);
         }
         end.message = self.call.redactor.redact(&end.message).into_owned();
         self.budget.settle(&attempt.reservation, end.spending);
