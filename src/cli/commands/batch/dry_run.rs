@@ -23,7 +23,7 @@ const MAX_PARAMS: usize = 120;
 /// this machine is a warning. Runs none and writes nothing.
 ///
 /// # Errors
-/// [`Refusal::Invalid`]: another batch or a tracked record; [`Refusal::Environment`]: record or store cannot be read.
+/// [`Refusal::Invalid`]: it is another batch; [`Refusal::Environment`]: record or store cannot be read or trusted.
 pub async fn dry_run(
     call: &BatchCall<'_>,
     models: &Models,

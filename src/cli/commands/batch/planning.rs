@@ -84,8 +84,7 @@ fn is_lines(source: &Source) -> bool {
 /// The plan from manifest and flags with its models.
 ///
 /// # Errors
-/// [`Refusal::Invalid`] with all problems of the manifest, its lists and its recipes; [`Refusal::Environment`] where the
-/// price table cannot be read.
+/// [`Refusal::Invalid`] with all problems of the manifest, its lists and its recipes, and those of [`Models::new`].
 pub async fn planned(args: &BatchArgs, source: &Source) -> Result<(BatchPlan, Models), Refusal> {
     if source.text.trim().is_empty() {
         return Err(Refusal::Invalid(format!(
