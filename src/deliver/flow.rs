@@ -69,7 +69,7 @@ pub async fn deliver(
         settings,
         log,
         interrupted: false,
-        undressed: false,
+        lacks_labels: false,
         done: Delivered {
             run: of.run.clone(),
             job: of.job.as_ref().map(|job| job.name.clone()),
@@ -96,7 +96,8 @@ pub async fn deliver(
         work.done.reason = settings.quiet.redact(&stop.to_string()).into_owned();
     }
     let mut last = json!({ "result": work.done.to_value() });
-    if let (true, Some(fields)) = (work.undressed, last.as_object_mut()) {
+    if let (true, Some(fields)) = (work.lacks_labels, last.as_object_mut()) {
+        // The key has this name in the records of earlier deliveries.
         fields.insert("dressed".to_owned(), false.into());
     }
     if let Err(stop) = work.note("ended", last)
@@ -267,7 +268,7 @@ struct Work<'a, 'b> {
     interrupted: bool,
     /// Whether the request of the branch may lack labels and reviewers, because a delivery was interrupted or the
     /// service failed. It is recorded until they are set.
-    undressed: bool,
+    lacks_labels: bool,
     done: Delivered,
 }
 
@@ -403,14 +404,14 @@ impl<'a> Work<'a, '_> {
             "ended" => Some(line.get("dressed") == Some(&Value::Bool(false))),
             _ => None,
         });
-        self.undressed = told.unwrap_or(false);
+        self.lacks_labels = told.unwrap_or(false);
     }
 
     /// Sets labels and reviewers of the request. Returns what could not be set, as one sentence or an empty text.
-    async fn dress(&mut self, forge: &Forge<'_>, route: &Route, number: u64, draft: &Draft) -> String {
-        let dressing = forge.dress(route, number, draft).await;
-        self.undressed = dressing.unfinished;
-        dressing.problems.join("; ")
+    async fn set_labels(&mut self, forge: &Forge<'_>, route: &Route, number: u64, draft: &Draft) -> String {
+        let set = forge.set_labels(route, number, draft).await;
+        self.lacks_labels = set.unfinished;
+        set.problems.join("; ")
     }
 
     async fn carry_out(&mut self, texts: &Texts) -> Result<(), DeliverStop> {
@@ -885,14 +886,14 @@ impl<'a> Work<'a, '_> {
     /// Sets labels and reviewers of a request that has the patch already, if an earlier delivery could not.
     async fn repair(&mut self, on: &RemoteDelivery<'_>, texts: &Texts, requests: &[(ChangeRequest, HeldPatch)]) {
         let names = !texts.labels.is_empty() || !texts.reviewers.is_empty();
-        let repairs = self.done.outcome == Some(DeliverOutcome::Unchanged) && self.undressed && names;
+        let repairs = self.done.outcome == Some(DeliverOutcome::Unchanged) && self.lacks_labels && names;
         if let Some(forge) = &on.forge
             && (repairs || self.done.outcome == Some(DeliverOutcome::Opened))
             && let Some((request, _)) = open_request(requests, &on.name)
             && !self.settings.dry_run
         {
             let draft = draft(texts, "");
-            self.done.reason = self.dress(forge, &on.route, request.number, &draft).await;
+            self.done.reason = self.set_labels(forge, &on.route, request.number, &draft).await;
             if repairs && self.done.reason.is_empty() {
                 self.done.reason = "labels and reviewers were set, which an earlier delivery could not set".to_owned();
             }
@@ -936,8 +937,8 @@ impl<'a> Work<'a, '_> {
             }
             false => "a person edited the title or description, so they are left unchanged".to_owned(),
         };
-        if self.undressed {
-            let problems = self.dress(forge, route, request.number, draft).await;
+        if self.lacks_labels {
+            let problems = self.set_labels(forge, route, request.number, draft).await;
             reason = joined(&reason, &problems);
         }
         self.end(DeliverOutcome::Updated, reason);
@@ -952,13 +953,13 @@ impl<'a> Work<'a, '_> {
         draft: &Draft,
     ) -> Result<Option<String>, DeliverStop> {
         let opening = forge.open(&on.route, &on.facts, draft).await;
-        // Where it is unknown whether there is a request now, the next delivery dresses the one that it finds.
-        self.undressed = !matches!(opening, Ok(Opening::Nothing) | Err(DeliverStop::Environment(_)));
+        // Where it is unknown whether there is a request now, the next delivery sets the labels of the one that it finds.
+        self.lacks_labels = !matches!(opening, Ok(Opening::Nothing) | Err(DeliverStop::Environment(_)));
         match opening? {
             Opening::Opened(request) => {
                 self.done.url = Some(request.url.clone());
                 self.note("opened", json!({ "url": request.url }))?;
-                let problems = self.dress(forge, &on.route, request.number, draft).await;
+                let problems = self.set_labels(forge, &on.route, request.number, draft).await;
                 self.end(DeliverOutcome::Opened, problems);
                 Ok(None)
             }
