@@ -83,6 +83,7 @@ fn shared_arguments(arguments: &RunArguments, tree: &Path, limits: RunLimits) ->
 #[derive(Clone, Debug, Default)]
 pub struct ChildEnd {
     pub verdict: String,
+    /// The exit code that goes with the verdict.
     pub exit_code: u8,
     pub reason: String,
     pub message: String,

@@ -37,6 +37,7 @@ pub struct DeliverSettings<'a> {
     pub base: Option<String>,
     pub wording: Wording,
     pub rulers: Rulers,
+    /// Limit of open requests of the recipe in the project; `None`: no limit.
     pub max_open: Option<usize>,
     pub even_if: Vec<Verdict>,
     pub dry_run: bool,
@@ -953,7 +954,7 @@ impl<'a> Work<'a, '_> {
         draft: &Draft,
     ) -> Result<Option<String>, DeliverStop> {
         let opening = forge.open(&on.route, &on.facts, draft).await;
-        // Where it is unknown whether there is a request now, the next delivery sets the labels of the one that it finds.
+        // Where it is unknown whether there is a request now, the next delivery sets the labels of the one it finds.
         self.lacks_labels = !matches!(opening, Ok(Opening::Nothing) | Err(DeliverStop::Environment(_)));
         match opening? {
             Opening::Opened(request) => {

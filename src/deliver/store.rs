@@ -308,6 +308,9 @@ impl<'a> DeliveryStore<'a> {
     }
 
     /// Creates a reference to `base` when it is borrowed, so that the server need not send its objects.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn know(&self, base: &str) -> Result<(), DeliverStop> {
         if self.borrowed.is_some() && is_object_id(base) && self.has(&format!("{base}^{{commit}}")).await? {
             self.text(&["update-ref", KNOWN, base], None).await?;

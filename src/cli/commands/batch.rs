@@ -50,6 +50,9 @@ impl From<BatchError> for Refusal {
 }
 
 /// Runs a batch, or prints a job file. Returns the exit code.
+///
+/// # Errors
+/// [`Refusal`] of a batch that cannot begin or continue.
 pub async fn batch(args: BatchArgs) -> Result<u8, Refusal> {
     match &args.command {
         Some(command) => print_script(command),
@@ -437,6 +440,9 @@ fn told(result: &BatchResult, dir: &Path, store: Option<&str>) -> String {
 }
 
 /// `overnight compare`. Returns the exit code.
+///
+/// # Errors
+/// [`Refusal`]: rows are missing or cannot be read, or nothing can be compared for `--fail-on`.
 pub fn compare(args: &CompareArgs) -> Result<u8, Refusal> {
     for batch in [&args.a, &args.b] {
         let rows = match batch.is_dir() {

@@ -85,7 +85,10 @@ impl From<DeliverStop> for NotBegun {
     }
 }
 
-/// Delivers one run or the runs of a batch, and prints a line for each.
+/// Delivers one run or the runs of a batch, and prints a line for each. Returns the exit code.
+///
+/// # Errors
+/// [`Refusal`] of what concerns all runs; what concerns one is in its line.
 pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     if args.quiet {
         out::hold();

@@ -79,6 +79,9 @@ pub enum ServerRequest {
 
 impl RunningServer {
     /// Starts the server and lists what it offers. Returns the definitions of the tools that the recipe uses.
+    ///
+    /// # Errors
+    /// One sentence: it cannot be started or reached, does not list what it offers, or not in time.
     pub async fn start(config: Config, with: McpContext) -> Result<(Arc<Self>, Vec<Definition>), String> {
         let left = with.deadline.saturating_duration_since(Instant::now());
         let time = config.start.min(left);
@@ -136,8 +139,10 @@ impl RunningServer {
         &self.prompts
     }
 
-    /// A prompt's messages, requested before the run begins; the server is not restarted for it. The error is the
-    /// reason for people.
+    /// A prompt's messages, requested before the run begins; the server is not restarted for it.
+    ///
+    /// # Errors
+    /// One sentence: it is not connected, refuses the request, or does not answer in time.
     pub async fn prompt(&self, name: &str, args: JsonObject) -> Result<GetPromptResult, String> {
         let running = match &self.link.lock().await.link {
             Some(link) => Arc::clone(&link.running),
@@ -167,6 +172,10 @@ impl RunningServer {
     }
 
     /// Sends one request. Requests to one server run one at a time.
+    ///
+    /// # Errors
+    /// For the model: `mcp_server_lost` for a server that ended, `mcp_tool_changed` for a tool that is withdrawn,
+    /// `mcp_tool_error` for a request that it refuses, `timeout` and `cancelled`.
     pub async fn ask(&self, what: ServerRequest, label: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let _turn = self.turn(label, context).await?;
         let running = self.connected(label, Some(&what), context).await?;
@@ -260,6 +269,9 @@ impl RunningServer {
     }
 
     /// The server's resources, and whether it lists more than are returned.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
     pub async fn resources(&self, context: &ToolContext) -> Result<(Vec<Resource>, bool), ToolError> {
         let _turn = self.turn(self.name(), context).await?;
         let running = self.connected(self.name(), None, context).await?;

@@ -11,6 +11,9 @@ use crate::cli::refusal::Refusal;
 use std::collections::BTreeSet;
 
 /// `overnight merge`. Returns the exit code.
+///
+/// # Errors
+/// [`Refusal`]: bundles that cannot be read or do not belong together, or an output that cannot be written.
 pub async fn merge(args: &MergeArgs) -> Result<u8, Refusal> {
     let github = step_files(args.github)?;
     let _held = merging::hold(&args.out)?;
