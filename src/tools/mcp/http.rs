@@ -18,7 +18,7 @@ const EVENT: usize = 32 << 20;
 /// The HTTP client of a server.
 ///
 /// # Errors
-/// One sentence, if the proxy or the certificates of this machine cannot be used.
+/// One sentence: the URL is not `http` or `https`, or TLS cannot be set up.
 pub async fn client(url: &str) -> Result<reqwest::Client, String> {
     let url = url.to_owned();
     // Loading the system's certificates blocks for milliseconds.
