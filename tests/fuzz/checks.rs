@@ -22,6 +22,10 @@ use std::time::{Duration, Instant};
 pub const ALLOWED: [&str; 12] = [
     "ls", "cat", "grep", "find", "sed", "awk", "git", "cargo", "xargs", "env", "make", "sort",
 ];
+/// Programs of the machine that do no more than builtins of the shell, which need no rule.
+const HARMLESS: [&str; 8] = [":", "[", "cd", "false", "set", "test", "true", "umask"];
+/// Where programs of the machine are.
+const INSTALLED: [&str; 5] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin"];
 /// Longer than any text of the allowed size takes, also in a build without optimisation.
 const MOST_TIME: Duration = Duration::from_secs(10);
 
@@ -128,10 +132,12 @@ pub fn execs((path, words, cwd, caller): (&str, Vec<&str>, &str, u8)) {
         2 => Starts::Helpers("git".to_owned()),
         _ => Starts::Judged,
     };
+    // The kernel tells whole paths.
+    let path = PathBuf::from(format!("/{path}"));
     let wish = Exec {
         caller: caller.clone(),
-        path: PathBuf::from(path),
-        real: PathBuf::from(path),
+        path: path.clone(),
+        real: path.clone(),
         argv: words.into_iter().map(str::to_owned).collect(),
         cwd: PathBuf::from(format!("/ws/{cwd}")),
         interpreters: Vec::new(),
@@ -152,10 +158,13 @@ pub fn execs((path, words, cwd, caller): (&str, Vec<&str>, &str, u8)) {
         plain || !is_allowed(&FEWER_COMMANDS),
         "one more deny rule allows more: {wish:?}"
     );
-    let name = path.rsplit('/').next().unwrap_or_default();
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     match caller {
         Starts::Nothing => assert!(!plain, "{wish:?}"),
-        Starts::Judged if plain => assert!(ALLOWED.contains(&name), "{wish:?}"),
+        Starts::Judged if plain => assert!(
+            ALLOWED.contains(&name) || HARMLESS.contains(&name) && INSTALLED.iter().any(|dir| path.starts_with(dir)),
+            "{wish:?}"
+        ),
         _ => {}
     }
 }
