@@ -19,6 +19,8 @@ struct Job {
     via: Vec<String>,
     wrapped: Vec<Vec<ShellWord>>,
     launches: Vec<Launch>,
+    /// Whether a variable makes its program load code of the tree.
+    leads_code: bool,
     depth: usize,
 }
 
@@ -61,11 +63,12 @@ pub fn command(
     if found.is_empty() {
         return without_program(walk, state, &assignments, redirects);
     }
-    walk.leads_code = false;
-    before(walk, state, &assignments, &found)?;
-    let ends = judge(walk, state, Job::new(found, walk.via.clone()), redirects);
-    walk.leads_code = false;
-    ends
+    let leads_code = before(walk, state, &assignments, &found)?;
+    let job = Job {
+        leads_code: state.leads_code || leads_code,
+        ..Job::new(found, walk.via.clone())
+    };
+    judge(walk, state, job, redirects)
 }
 
 /// Reads a command that is given by its words.
@@ -99,6 +102,7 @@ impl Job {
             via,
             wrapped: Vec::new(),
             launches: Vec::new(),
+            leads_code: false,
             depth: 0,
         }
     }
@@ -121,20 +125,22 @@ fn without_program(
     Ok(ExitDirectories::stay(state))
 }
 
+/// Checks the assignments before a command. Returns whether one of them makes the program load code of the tree.
 fn before(
     walk: &mut CommandWalk<'_>,
     state: &ShellState,
     assignments: &[&Assignment],
     found: &[ShellWord],
-) -> Result<(), CommandRefusal> {
+) -> Result<bool, CommandRefusal> {
+    let mut leads_code = false;
     let reads = found.first().and_then(ShellWord::exact) == Some("read");
     for assignment in assignments {
         let (name, value) = assign::parts(walk, state, assignment)?;
         if !(reads && name == "IFS" && value.kind == WordKind::Known) {
-            assign::before(walk, &name, &value)?;
+            leads_code |= assign::before(walk, &name, &value)?;
         }
     }
-    Ok(())
+    Ok(leads_code)
 }
 
 /// Adds a command that needs no rule.
@@ -209,7 +215,7 @@ fn judge(
             Seen::Hidden(words) => job.wrapped.push(words),
             Seen::Nothing => {}
         }
-        match wrappers::step(walk, &job.words, &program)? {
+        match wrappers::step(walk, &job.words, &program, &mut job.leads_code)? {
             WrapperStep::Plain => break program,
             WrapperStep::Odd(at, refusal) => {
                 concerns.push((at, refusal));
@@ -259,7 +265,7 @@ fn finish(
     let profile = profiles::of(walk.grants.profiles, &program);
     // What a script of the tree does on `--version` is unknown.
     let runs_tree_code = profile.is_none_or(|profile| !profile.only_itself);
-    let led = walk.leads_code && !(runs_tree_code && used.effect.starts == Starts::Anything);
+    let led = job.leads_code && !(runs_tree_code && used.effect.starts == Starts::Anything);
     let asks_version = !led && !program.contains('/') && asks_version(profile, &job.words);
     used.effect.tree &= !asks_version;
     if state_only || asks_version {
@@ -302,6 +308,7 @@ fn finish(
         let mut inner = state.clone();
         let next = Job {
             depth: job.depth + 1,
+            leads_code: job.leads_code,
             ..Job::new(words, [job.via.clone(), vec!["find".to_owned()]].concat())
         };
         judge(walk, &mut inner, next, Redirects::default())?;
@@ -402,6 +409,7 @@ fn inner_text(
     let start = ShellState {
         nested: state.nested,
         fed: state.fed || redirects.input,
+        leads_code: job.leads_code,
         ..ShellState::new(state.dirs.clone())
     };
     let read = walk.inner.whole;
