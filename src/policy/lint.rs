@@ -3,16 +3,15 @@
 mod shadow;
 
 use super::files::PathPattern;
+use super::installed::writer_by_tool;
 use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, RuleRuns, SHELL, ToolPattern, WishedLevel};
 use super::profiles::ValueClass;
 use super::rule_match::{file_fits, path_fits};
 use super::secrets_like::secret_like;
 use super::shell::PrefixWord;
 use crate::base::access::{PathStatus, ResolvedPath};
-use crate::base::call::Touches;
 use crate::diag::Diagnostic;
 use crate::diag::diagnostic::{list, sort};
-use crate::tools::builtin_specs;
 use shadow::shadowed;
 
 /// Programs that run whatever code or file they are given.
@@ -480,7 +479,8 @@ fn programs(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
         };
         if program.contains('/') && !program.starts_with('/') {
             let path = super::files::tidy(program);
-            if let Some(writer) = writes_to(policy, &path) {
+            let closing = [RuleEffect::Deny, RuleEffect::Suspend];
+            if let Some(writer) = writer_by_tool(policy, &ResolvedPath::of_tree(&path), &closing, |_| true) {
                 let message =
                     format!("`{path}` may start and write anything, and rule {writer} lets the model write it");
                 let help =
@@ -510,40 +510,6 @@ fn programs(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
 /// Whether it is a shell builtin and not a program.
 fn is_builtin(program: &str) -> bool {
     ["cd", "wait", "type", "read", "set", "exit", "return", "[["].contains(&program)
-}
-
-/// The rule that lets a built-in tool write a path, unless another one denies or suspends that.
-fn writes_to<'p>(policy: &'p Policy, path: &str) -> Option<&'p str> {
-    let place = ResolvedPath::of_tree(path);
-    let allows = |rule: &Rule| rule.effect == RuleEffect::Allow && file_fits(rule, &place, true).is_ok();
-    // A rule about arguments may leave other calls of the same tool as they are.
-    let closes = |rule: &Rule| {
-        let is_narrowed = rule.commands.is_some() || rule.hosts.is_some() || !rule.with.is_empty();
-        matches!(rule.effect, RuleEffect::Deny | RuleEffect::Suspend)
-            && !is_narrowed
-            && !rule.except.paths.iter().any(|pattern| pattern.covers(&place, true))
-            && rule
-                .paths
-                .as_ref()
-                .is_none_or(|patterns| patterns.iter().any(|pattern| pattern.touches(&place, true)))
-    };
-    let writers = builtin_specs()
-        .iter()
-        .filter(|spec| spec.effects.touches == Touches::WrittenFile);
-    for spec in writers {
-        let of_tool: Vec<&Rule> = policy
-            .rules
-            .iter()
-            .filter(|rule| rule.is_about_builtin(&spec.name))
-            .collect();
-        if of_tool.iter().any(|rule| closes(rule)) {
-            continue;
-        }
-        if let Some(rule) = of_tool.into_iter().find(|rule| allows(rule)) {
-            return Some(&rule.name);
-        }
-    }
-    None
 }
 
 /// The tools that show the content of files.
