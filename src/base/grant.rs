@@ -262,6 +262,24 @@ pub enum Starts {
     Anything,
 }
 
+impl Starts {
+    /// What both allow to start: of the helpers of two different programs, none.
+    #[must_use]
+    pub fn stricter(&self, other: &Self) -> Self {
+        let rank = |starts: &Self| match starts {
+            Self::Nothing => 0,
+            Self::Helpers(_) => 1,
+            Self::Judged => 2,
+            Self::Anything => 3,
+        };
+        match (self, other) {
+            (Self::Helpers(ours), Self::Helpers(theirs)) if ours != theirs => Self::Nothing,
+            _ if rank(self) <= rank(other) => self.clone(),
+            _ => other.clone(),
+        }
+    }
+}
+
 /// A program that is about to be executed, as the kernel sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exec {
@@ -399,6 +417,19 @@ mod tests {
             restored,
             change: PathChange::Modified,
         }
+    }
+
+    #[test]
+    fn the_stricter_of_two() {
+        use Starts::{Anything, Judged, Nothing};
+        let helpers = |name: &str| Starts::Helpers(name.to_owned());
+        let order = [Nothing, helpers("git"), Judged, Anything];
+        for (at, one) in order.iter().enumerate() {
+            for (beside, other) in order.iter().enumerate() {
+                assert_eq!(one.stricter(other), order[at.min(beside)]);
+            }
+        }
+        assert_eq!(helpers("git").stricter(&helpers("tar")), Nothing);
     }
 
     #[test]

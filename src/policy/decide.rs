@@ -115,7 +115,7 @@ pub fn ruled_commands(
                 .iter()
                 .find(|other| other.program == mine.program && other.rest == mine.rest && other.dirs == mine.dirs)?;
             Some(RuledCommand {
-                starts: narrower(mine.starts.clone(), other.starts.clone()),
+                starts: mine.starts.stricter(&other.starts),
                 launched: mine.launched || other.launched,
                 ..mine
             })
@@ -369,7 +369,7 @@ pub(super) fn effect_by_rules(set: &PolicySet, asked: &PolicyInput<'_>, simple: 
             None => here,
             Some(before) => SideEffects {
                 tree: before.tree && here.tree,
-                starts: narrower(before.starts, here.starts),
+                starts: before.starts.stricter(&here.starts),
             },
         });
     }
@@ -391,17 +391,6 @@ fn spells_script(rule: &Rule, simple: &Simple) -> bool {
     let mut spelled = prefixes.filter_map(|prefix| shell::matched(&prefix.words, simple));
     let script = simple.words.get(1);
     script.is_some_and(|script| !script.text.starts_with('-')) && spelled.any(|words| words >= 2)
-}
-
-/// Whichever of the two may start less.
-pub(super) fn narrower(first: Starts, second: Starts) -> Starts {
-    let rank = |starts: &Starts| match starts {
-        Starts::Nothing => 0,
-        Starts::Helpers(_) => 1,
-        Starts::Judged => 2,
-        Starts::Anything => 3,
-    };
-    if rank(&second) < rank(&first) { second } else { first }
 }
 
 fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandReading>, CommandRefusal> {

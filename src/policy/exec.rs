@@ -3,7 +3,7 @@
 
 mod shadow;
 
-use super::decide::{Context, exceptions, narrower, rule_on};
+use super::decide::{Context, exceptions, rule_on};
 use super::helpers;
 use super::model::{PolicySet, Rule, RuleEffect, RuledCommand};
 use super::needs::Need;
@@ -97,7 +97,7 @@ fn judge_by_all(
                 writes: also,
             },
         ) => ExecAnswer::Allow {
-            starts: narrower(starts, other),
+            starts: starts.stricter(&other),
             writes: writes.into_iter().filter(|path| also.contains(path)).collect(),
         },
         (ExecAnswer::Deny(denial), _) | (_, ExecAnswer::Deny(denial)) => ExecAnswer::Deny(denial),
