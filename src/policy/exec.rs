@@ -363,16 +363,16 @@ fn parts(exec: &Exec) -> Vec<(String, Vec<String>)> {
 /// The most words of the loader that are examined; it has few options of its own.
 const MOST_LOADED: usize = 16;
 
-/// A program that another one starts as its helper: it must be on that program's list and have harmless arguments.
+/// A program that another one starts as its helper: it must be on that program's list, and have harmless arguments
+/// if the list has them judged.
 fn helper(set: &PolicySet, setting: &Setting, exec: &Exec, terrain: &FsView<'_>, list: &str) -> ExecAnswer {
-    let known = helpers::of(list).is_some_and(|helpers| helpers.include(&exec.real));
-    if !known {
+    let Some(helpers) = helpers::of(list).filter(|helpers| helpers.include(&exec.real)) else {
         return ExecAnswer::Deny(not_granted(exec));
-    }
+    };
     let name = exec.real.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let starts = Starts::Helpers(list.to_owned());
     // A shell here only starts further helpers, each of which is judged again.
-    if list == "scripts" || list == "man" || list == "cc" || (list == "tar" && name == "sh") {
+    if !helpers.judged || name == "sh" {
         return ExecAnswer::Allow {
             starts,
             writes: Vec::new(),
@@ -380,12 +380,10 @@ fn helper(set: &PolicySet, setting: &Setting, exec: &Exec, terrain: &FsView<'_>,
     }
     let dir = dir_of(setting, exec).unwrap_or_default();
     let refusal = match read(set, exec, &name, &dir, terrain) {
-        // Git runs its own commands with internal options: these come from git, not from the command's words.
-        Ok(_) if list == "git" => None,
         Ok(reading) => reading.commands.iter().find_map(|simple| simple.concern.clone()),
         Err(refusal) => Some(refusal),
     };
-    match refusal.filter(|_| list != "git") {
+    match refusal {
         Some(refusal) => ExecAnswer::Deny(ExecDenial {
             rule: None,
             code: "exec_denied".to_owned(),
