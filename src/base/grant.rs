@@ -248,11 +248,12 @@ pub fn described(undone: &[Undone]) -> String {
 }
 
 /// Which programs a program that was allowed to run may execute itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Starts {
     /// None: any exec by its processes is denied.
+    #[default]
     Nothing,
     /// Programs that are judged like those that the shell starts (wrappers, `bash`, `xargs`, `find -exec`).
     Judged,

@@ -64,7 +64,7 @@ pub struct CommandReading {
 }
 
 /// One simple command, without its wrappers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Simple {
     /// The words after quote removal; the first is the program.
     pub words: Vec<ShellWord>,
@@ -321,28 +321,9 @@ pub(crate) fn plain_words(argv: &[String], program: &str) -> Simple {
     let words = std::iter::once(program).chain(argv.iter().skip(1).map(String::as_str));
     Simple {
         words: words.map(ShellWord::known).collect(),
-        via: Vec::new(),
         program: program.to_owned(),
-        reads: Vec::new(),
-        writes: Vec::new(),
-        hosts: Vec::new(),
-        concern: None,
-        state_only: false,
-        concern_words: Vec::new(),
-        wrapped: Vec::new(),
-        passed_over: Vec::new(),
-        reach: CommandReach::Nothing,
-        dirs: None,
-        deferred: None,
-        effect: SideEffects::default(),
         judged_at_exec: true,
         profiled: true,
-        options: Vec::new(),
-        launches: Vec::new(),
-        runs_tree_code: false,
-        targets: Vec::new(),
-        opens_more: None,
-        asks_version: false,
-        below: Vec::new(),
+        ..Simple::default()
     }
 }

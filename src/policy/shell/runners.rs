@@ -8,7 +8,7 @@ use crate::base::grant::Starts;
 use crate::policy::profiles::{self, Ecosystem, SideEffects};
 
 /// How an installed program is started: by another program, or by its path in the tree.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Launch {
     /// Identity of the executed program: `npx`, or `./node_modules/.bin/eslint`.
     pub program: String,
@@ -326,12 +326,8 @@ fn installed(walk: &CommandWalk<'_>, words: &[ShellWord], program: &str) -> Seen
         Launch {
             program: program.to_owned(),
             words: words.to_vec(),
-            name_at: 0,
-            skipped: 0,
-            runner: false,
-            covered: false,
-            unvouched: None,
             relies_on,
+            ..Launch::default()
         },
     )
 }
@@ -418,11 +414,7 @@ fn cargo_alias(words: &[ShellWord], program: &str) -> Option<Seen> {
             program: program.to_owned(),
             words: words.to_vec(),
             name_at: 1,
-            skipped: 0,
-            runner: false,
-            covered: false,
-            unvouched: None,
-            relies_on: Vec::new(),
+            ..Launch::default()
         },
     ))
 }

@@ -150,27 +150,10 @@ pub fn note(walk: &mut CommandWalk<'_>, words: Vec<ShellWord>) {
         words,
         via: walk.via.clone(),
         program,
-        reads: Vec::new(),
-        writes: Vec::new(),
-        hosts: Vec::new(),
-        concern: None,
         state_only: true,
-        concern_words: Vec::new(),
-        wrapped: Vec::new(),
-        passed_over: Vec::new(),
-        reach: CommandReach::Nothing,
-        dirs: None,
-        deferred: None,
-        effect: SideEffects::default(),
         judged_at_exec: walk.grants.witness,
         profiled: true,
-        options: Vec::new(),
-        launches: Vec::new(),
-        runs_tree_code: false,
-        targets: Vec::new(),
-        opens_more: None,
-        asks_version: false,
-        below: Vec::new(),
+        ..Simple::default()
     });
 }
 
