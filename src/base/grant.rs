@@ -340,6 +340,28 @@ pub struct ExecDenial {
     pub fix: String,
 }
 
+impl ExecAnswer {
+    /// The program runs and gets no further places to write.
+    pub fn allow(starts: Starts) -> Self {
+        Self::Allow {
+            starts,
+            writes: Vec::new(),
+        }
+    }
+}
+
+impl ExecDenial {
+    /// A denial by a built-in bound (`exec_denied`), without a rule.
+    pub fn denied(reason: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            rule: None,
+            code: "exec_denied".to_owned(),
+            reason: reason.into(),
+            fix: fix.into(),
+        }
+    }
+}
+
 /// Judges each program of one command when it is executed. Called from a dedicated thread while the caller waits in
 /// `execve`; must not block.
 pub trait ExecJudge: Send + Sync {
@@ -396,12 +418,7 @@ impl JudgedExec {
             path: "/usr/bin/rm".to_owned(),
             argv: argv.iter().map(|word| (*word).to_owned()).collect(),
             cwd: String::new(),
-            denied: Some(ExecDenial {
-                rule: None,
-                code: "exec_denied".to_owned(),
-                reason: "no".to_owned(),
-                fix: String::new(),
-            }),
+            denied: Some(ExecDenial::denied("no", "")),
         }
     }
 }

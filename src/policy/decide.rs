@@ -211,11 +211,11 @@ pub(super) fn rule_on(context: &Context<'_>, access: &Access, readings: &[Comman
         needs.retain(|need| !matches!(need, Need::Tool));
     }
     if needs.len() > MAX_NEEDS {
-        return denied(CommandRefusal {
-            code: "limit:accesses".to_owned(),
-            reason: format!("the call touches {} places; {MAX_NEEDS} are judged", needs.len()),
-            fix: "do it in several calls".to_owned(),
-        });
+        return denied(CommandRefusal::new(
+            "limit:accesses",
+            format!("the call touches {} places; {MAX_NEEDS} are judged", needs.len()),
+            "do it in several calls",
+        ));
     }
     let judge = Judge {
         set: context.set,
@@ -404,11 +404,11 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandRe
     for command in &access.commands {
         let mut reading = shell::read(&command.text, &command.dir, context.terrain, &grants)?;
         if reading.commands.is_empty() && reading.writes.is_empty() {
-            return Err(CommandRefusal {
-                code: "empty_command".to_owned(),
-                reason: "the command contains no program".to_owned(),
-                fix: "write a command".to_owned(),
-            });
+            return Err(CommandRefusal::new(
+                "empty_command",
+                "the command contains no program",
+                "write a command",
+            ));
         }
         shell::look_below(&mut reading, &exceptions(context.set, context.asked), context.terrain);
         readings.push(reading);
@@ -449,11 +449,11 @@ fn strictest(rulings: Vec<Ruling>) -> Ruling {
     pipes.sort();
     pipes.dedup();
     let mut ruling = found.unwrap_or_else(|| {
-        denied(CommandRefusal {
-            code: "no_rule".to_owned(),
-            reason: "there is no policy".to_owned(),
-            fix: "name one with --policy".to_owned(),
-        })
+        denied(CommandRefusal::new(
+            "no_rule",
+            "there is no policy",
+            "name one with --policy",
+        ))
     });
     if ruling.decision == Decision::Modify && pipes.len() > 1 {
         ruling = conflict(&pipes);
@@ -467,11 +467,11 @@ fn strictest(rulings: Vec<Ruling>) -> Ruling {
 }
 
 fn conflict(pipes: &[String]) -> Ruling {
-    denied(CommandRefusal {
-        code: "modify_conflict".to_owned(),
-        reason: format!("modify rules with different programs match: `{}`", pipes.join("`, `")),
-        fix: "narrow the modify rules so that one matches".to_owned(),
-    })
+    denied(CommandRefusal::new(
+        "modify_conflict",
+        format!("modify rules with different programs match: `{}`", pipes.join("`, `")),
+        "narrow the modify rules so that one matches",
+    ))
 }
 
 /// The inputs for judging one file's rules.
@@ -561,11 +561,11 @@ impl Judge<'_> {
         Ruling {
             decision: rule.effect.decision(),
             rule: Some(rule.name.clone()),
-            ..denied(CommandRefusal {
-                code: if suspends { "suspend_rule" } else { "deny_rule" }.to_owned(),
+            ..denied(CommandRefusal::new(
+                if suspends { "suspend_rule" } else { "deny_rule" },
                 reason,
                 fix,
-            })
+            ))
         }
     }
 
@@ -579,10 +579,12 @@ impl Judge<'_> {
             Some(_) => nearest::known(self.set, need),
             None => nearest::instead(self.set, need),
         };
-        let refusal = near.unwrap_or_else(|| CommandRefusal {
-            code: uncovered_code(need).to_owned(),
-            reason: format!("no rule of {file} allows: {what}"),
-            fix: self.missing_rule(need),
+        let refusal = near.unwrap_or_else(|| {
+            CommandRefusal::new(
+                uncovered_code(need),
+                format!("no rule of {file} allows: {what}"),
+                self.missing_rule(need),
+            )
         });
         let refusal = with_instead(refusal, instead.filter(|_| policy.default == Decision::Deny));
         Ruling {
@@ -640,11 +642,7 @@ impl Judge<'_> {
             decision: Decision::Allow,
             rule: by,
             uses: coverage.counted.clone(),
-            ..denied(CommandRefusal {
-                code: "allowed".to_owned(),
-                reason,
-                fix: String::new(),
-            })
+            ..denied(CommandRefusal::new("allowed", reason, String::new()))
         };
         match pipes.first() {
             None => base,

@@ -68,12 +68,10 @@ pub fn judge(
     terrain: &FsView<'_>,
 ) -> ExecAnswer {
     match judge_by_all(set, asked, setting, exec, terrain) {
-        ExecAnswer::Allow { .. } if (terrain.over_limit)() => ExecAnswer::Deny(ExecDenial {
-            rule: None,
-            code: "exec_denied".to_owned(),
-            reason: format!("`{}` needs more names of the tree than are looked up", shown(exec)),
-            fix: "name fewer files".to_owned(),
-        }),
+        ExecAnswer::Allow { .. } if (terrain.over_limit)() => ExecAnswer::Deny(ExecDenial::denied(
+            format!("`{}` needs more names of the tree than are looked up", shown(exec)),
+            "name fewer files",
+        )),
         answer => answer,
     }
 }
@@ -117,10 +115,7 @@ fn judge_by(
         return ExecAnswer::Deny(denial);
     }
     match &exec.caller {
-        Starts::Anything => ExecAnswer::Allow {
-            starts: Starts::Anything,
-            writes: Vec::new(),
-        },
+        Starts::Anything => ExecAnswer::allow(Starts::Anything),
         Starts::Nothing => ExecAnswer::Deny(not_granted(exec)),
         Starts::Helpers(name) => helper(set, setting, exec, terrain, name),
         Starts::Judged => judged(set, asked, setting, exec, terrain, &names),
@@ -240,15 +235,13 @@ fn denied_by_rule(
         return None;
     }
     if exec.is_unread {
-        return Some(ExecDenial {
-            rule: None,
-            code: "exec_denied".to_owned(),
-            reason: format!(
+        return Some(ExecDenial::denied(
+            format!(
                 "run `{}`: the file cannot be read, so it may be a script of a program that the policy denies",
                 shown(exec)
             ),
-            fix: "make the file readable for its owner (`chmod u+r`)".to_owned(),
-        });
+            "make the file readable for its owner (`chmod u+r`)",
+        ));
     }
     let dir = dir_of(setting, exec).unwrap_or_default();
     let denied = |exec: &Exec, names: &[String]| denied_as(set, asked, &rules, exec, names, terrain, &dir);
@@ -373,10 +366,7 @@ fn helper(set: &PolicySet, setting: &Setting, exec: &Exec, terrain: &FsView<'_>,
     let starts = Starts::Helpers(list.to_owned());
     // A shell here only starts further helpers, each of which is judged again.
     if !helpers.judged || name == "sh" {
-        return ExecAnswer::Allow {
-            starts,
-            writes: Vec::new(),
-        };
+        return ExecAnswer::allow(starts);
     }
     let dir = dir_of(setting, exec).unwrap_or_default();
     let refusal = match read(set, exec, &name, &dir, terrain) {
@@ -384,16 +374,11 @@ fn helper(set: &PolicySet, setting: &Setting, exec: &Exec, terrain: &FsView<'_>,
         Err(refusal) => Some(refusal),
     };
     match refusal {
-        Some(refusal) => ExecAnswer::Deny(ExecDenial {
-            rule: None,
-            code: "exec_denied".to_owned(),
-            reason: format!("run `{}`: {}", shown(exec), refusal.reason),
-            fix: refusal.fix,
-        }),
-        None => ExecAnswer::Allow {
-            starts,
-            writes: Vec::new(),
-        },
+        Some(refusal) => ExecAnswer::Deny(ExecDenial::denied(
+            format!("run `{}`: {}", shown(exec), refusal.reason),
+            refusal.fix,
+        )),
+        None => ExecAnswer::allow(starts),
     }
 }
 
@@ -421,24 +406,16 @@ fn judged(
                     .is_some_and(|dir| is_vouched(set, exec, &ruled.program, dir, terrain)))
     };
     if setting.activates && asks_of_system(exec, &names) {
-        return ExecAnswer::Allow {
-            starts: Starts::Nothing,
-            writes: Vec::new(),
-        };
+        return ExecAnswer::allow(Starts::Nothing);
     }
     if let Some(ruled) = setting.ruled.iter().find(same) {
-        return ExecAnswer::Allow {
-            starts: ruled.starts.clone(),
-            writes: Vec::new(),
-        };
+        return ExecAnswer::allow(ruled.starts.clone());
     }
     let Some(dir) = dir else {
-        return ExecAnswer::Deny(ExecDenial {
-            rule: None,
-            code: "exec_denied".to_owned(),
-            reason: format!("run `{}` outside the workspace", shown(exec)),
-            fix: "stay inside the workspace".to_owned(),
-        });
+        return ExecAnswer::Deny(ExecDenial::denied(
+            format!("run `{}` outside the workspace", shown(exec)),
+            "stay inside the workspace",
+        ));
     };
     let mut first: Option<ExecDenial> = None;
     for name in &names {

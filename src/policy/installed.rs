@@ -33,13 +33,11 @@ pub(super) fn refuse(need: &Need<'_>, policy: &Policy) -> Option<CommandRefusal>
         return None;
     }
     let path = place.shown();
-    Some(CommandRefusal {
-        code: "installed_path".to_owned(),
-        reason: format!(
-            "{path} is in {dir}, which package managers fill: programs there run under the rules for their names"
-        ),
-        fix: format!("let the package manager install it; only a rule that spells `{dir}` out in `paths` opens {path}"),
-    })
+    Some(CommandRefusal::new(
+        "installed_path",
+        format!("{path} is in {dir}, which package managers fill: programs there run under the rules for their names"),
+        format!("let the package manager install it; only a rule that spells `{dir}` out in `paths` opens {path}"),
+    ))
 }
 
 fn opens(rule: &Rule, dir: &str, place: &ResolvedPath) -> bool {
@@ -64,11 +62,11 @@ pub(super) fn replaceable(policy: &Policy, simple: &Simple) -> Option<CommandRef
     let (path, rule) = paths.filter_map(|path| Some((path, writer(policy, path)?))).next()?;
     let started = simple.launches.first().map_or("", |launch| launch.program.as_str());
     let name = &simple.program;
-    Some(CommandRefusal {
-        code: "program_argument".to_owned(),
-        reason: format!("`{path}` decides what `{started}` starts as `{name}`, and rule {rule} allows writing it"),
-        fix: format!("run `{name}` itself, or name the command in the rule exactly as typed"),
-    })
+    Some(CommandRefusal::new(
+        "program_argument",
+        format!("`{path}` decides what `{started}` starts as `{name}`, and rule {rule} allows writing it"),
+        format!("run `{name}` itself, or name the command in the rule exactly as typed"),
+    ))
 }
 
 /// The rule that lets the model write a path, with a tool or with a command.

@@ -87,23 +87,17 @@ impl Judge<'_> {
             && !launched_as(rule, simple)
             && let Some(refusal) = replaceable(policy, simple)
         {
-            return Err(Mismatch {
-                why: refusal.reason.clone().into(),
-                near: Some(refusal),
-            });
+            return Err(Mismatch::of(refusal));
         }
         let used = self.uses.counts.get(&rule.name).copied().unwrap_or(0);
         match rule.times {
             Some(times) if used >= times => {
                 let reason = format!("{} was used {used} of {times} times", shown_rule(&rule.name));
-                Err(Mismatch {
-                    why: reason.clone().into(),
-                    near: Some(CommandRefusal {
-                        code: "times_used_up".to_owned(),
-                        reason,
-                        fix: format!("raise `times` of {}", shown_rule(&rule.name)),
-                    }),
-                })
+                Err(Mismatch::of(CommandRefusal::new(
+                    "times_used_up",
+                    reason,
+                    format!("raise `times` of {}", shown_rule(&rule.name)),
+                )))
             }
             _ => Ok(()),
         }
