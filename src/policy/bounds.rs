@@ -3,7 +3,7 @@
 
 use super::files::PathPattern;
 use super::hosts;
-use super::model::{Policy, PolicySet, Rule, RuleEffect};
+use super::model::{Policy, PolicySet, Rule};
 use super::names::{fold, fold_path, is_deceptive, is_invisible};
 use super::needs::{Need, prefix_of};
 use super::protected::{self, Below, ProtectedName};
@@ -229,8 +229,7 @@ fn opened(
     if let Need::ShellWrite(_, Some(simple)) = need
         && need.is_git_repository()
     {
-        let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
-        return allow.any(|rule| opens_repository(rule, simple, asked));
+        return policy.allowing().any(|rule| opens_repository(rule, simple, asked));
     }
     names(policy, need, asked, |pattern| {
         pattern.names_protected(entry) && pattern.covers(place, true)
@@ -270,9 +269,8 @@ fn below(place: &ResolvedPath, set: &PolicySet, terrain: &FsView<'_>) -> Option<
 fn names(policy: &Policy, need: &Need<'_>, asked: &PolicyInput<'_>, has: impl Fn(&PathPattern) -> bool) -> bool {
     let writing = matches!(need, Need::Write(_) | Need::ShellWrite(..));
     policy
-        .rules
-        .iter()
-        .filter(|rule| rule.effect == RuleEffect::Allow && concerns(rule, need, asked, writing))
+        .allowing()
+        .filter(|rule| concerns(rule, need, asked, writing))
         .any(|rule| rule.paths.iter().flatten().any(&has))
 }
 
@@ -288,12 +286,10 @@ impl Policy {
     pub(super) fn writable_dirs(&self, asked: &PolicyInput<'_>) -> Vec<String> {
         let about = |rule: &&Rule| {
             let by_command = rule.is_about(asked.tool, asked.kind, asked.origin) && rule.paths.is_some();
-            rule.effect == RuleEffect::Allow
-                && (by_command
-                    || (rule.is_about_builtin("write_file") && rule.with.is_empty() && rule.commands.is_none()))
+            by_command || (rule.is_about_builtin("write_file") && rule.with.is_empty() && rule.commands.is_none())
         };
         let mut dirs: Vec<String> = Vec::new();
-        for rule in self.rules.iter().filter(about) {
+        for rule in self.allowing().filter(about) {
             let leads: Vec<String> = match &rule.paths {
                 Some(patterns) => patterns.iter().map(|pattern| pattern.directory()).collect(),
                 None => vec![String::new()],

@@ -273,10 +273,7 @@ fn could_fit(rule: &Rule, tool: &str, origin: &ToolOrigin) -> bool {
 /// What the allow rules of a file grant for a built-in tool; `None` from `entries` means anything.
 fn of_rules(policy: &Policy, tool: &str, entries: impl Fn(&Rule) -> Option<Vec<String>>) -> Granted {
     let mut all = Vec::new();
-    let allows = policy
-        .rules
-        .iter()
-        .filter(|rule| rule.effect == RuleEffect::Allow && rule.is_about_builtin(tool));
+    let allows = policy.allowing().filter(|rule| rule.is_about_builtin(tool));
     for rule in allows.filter(|rule| could_fit(rule, tool, &ToolOrigin::Builtin)) {
         match entries(rule) {
             None => return Granted::Any,

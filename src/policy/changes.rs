@@ -145,14 +145,10 @@ impl Writer<'_> {
 
     /// Whether a file allows the tool to make the write.
     fn is_allowed(&self, policy: &Policy) -> bool {
-        let strict = |rule: &&Rule| matches!(rule.effect, RuleEffect::Deny | RuleEffect::Suspend);
         let held = policy
-            .rules
-            .iter()
-            .filter(strict)
+            .restricting()
             .any(|rule| forbids(rule, &self.need, &self.asked).is_ok());
-        let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
-        !held && allow.any(|rule| self.is_covered(rule))
+        !held && policy.allowing().any(|rule| self.is_covered(rule))
     }
 
     fn is_covered(&self, rule: &Rule) -> bool {

@@ -321,8 +321,9 @@ fn deferred(context: &Context<'_>, readings: &[CommandReading]) -> Vec<Deferred>
     for simple in readings.iter().flat_map(|reading| &reading.commands) {
         let Some(refusal) = &simple.deferred else { continue };
         let rule = context.set.files.iter().find_map(|policy| {
-            let mut rules = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
-            rules.find(|rule| allows(rule, &Need::Command(simple), context.asked).is_ok())
+            policy
+                .allowing()
+                .find(|rule| allows(rule, &Need::Command(simple), context.asked).is_ok())
         });
         found.push(Deferred {
             program: simple.program.clone(),
@@ -340,9 +341,8 @@ pub(super) fn effect_by_rules(set: &PolicySet, asked: &PolicyInput<'_>, simple: 
     for policy in &set.files {
         let mut here = simple.effect.clone();
         let covering = policy
-            .rules
-            .iter()
-            .filter(|rule| rule.effect == RuleEffect::Allow && allows(rule, &Need::Command(simple), asked).is_ok());
+            .allowing()
+            .filter(|rule| allows(rule, &Need::Command(simple), asked).is_ok());
         for rule in covering {
             let launched = launched_as(rule, simple);
             if launched && !simple.profiled {
@@ -458,7 +458,7 @@ fn strictest(rulings: Vec<Ruling>) -> Ruling {
     if ruling.decision == Decision::Modify && pipes.len() > 1 {
         ruling = conflict(&pipes);
     }
-    let runs = matches!(ruling.decision, Decision::Allow | Decision::Modify);
+    let runs = ruling.decision.runs();
     Ruling {
         considered,
         uses: if runs { uses } else { Vec::new() },

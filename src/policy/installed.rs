@@ -29,7 +29,7 @@ pub(super) fn refuse(need: &Need<'_>, policy: &Policy) -> Option<CommandRefusal>
         return None;
     }
     let dir = is_installed(&place.path)?;
-    if policy.rules.iter().any(|rule| opens(rule, dir, place)) {
+    if policy.allowing().any(|rule| opens(rule, dir, place)) {
         return None;
     }
     let path = place.shown();
@@ -42,8 +42,7 @@ pub(super) fn refuse(need: &Need<'_>, policy: &Policy) -> Option<CommandRefusal>
 
 fn opens(rule: &Rule, dir: &str, place: &ResolvedPath) -> bool {
     let spells = |text: &str| text.split('/').any(|part| part.eq_ignore_ascii_case(dir));
-    rule.effect == RuleEffect::Allow
-        && (rule.is_about_builtin("write_file") || rule.is_about_builtin(SHELL))
+    rule.is_about_writing()
         && rule
             .paths
             .iter()
@@ -118,10 +117,9 @@ fn writer_by_command<'p>(policy: &'p Policy, place: &ResolvedPath, is_open: impl
         return None;
     }
     let writes = |rule: &&Rule| {
-        let is_about = rule.effect == RuleEffect::Allow && rule.is_about_builtin(SHELL) && rule.paths.is_some();
-        is_about && path_fits(rule, place, true).is_ok() && is_open(rule)
+        rule.is_about_builtin(SHELL) && rule.paths.is_some() && path_fits(rule, place, true).is_ok() && is_open(rule)
     };
-    policy.rules.iter().find(writes).map(|rule| rule.name.as_str())
+    policy.allowing().find(writes).map(|rule| rule.name.as_str())
 }
 
 /// Whether a restricting rule is about writing this path.

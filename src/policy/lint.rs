@@ -131,7 +131,7 @@ fn warnings(set: &PolicySet, whole: bool) -> Vec<Diagnostic> {
     for policy in &set.files {
         let own = || {
             let rules = policy.rules.iter().filter(|rule| rule.sound);
-            rules.filter(|rule| !rule.name.starts_with("builtin:"))
+            rules.filter(|rule| !rule.is_of_preset())
         };
         for rule in own() {
             code_execution(rule, &mut found);
@@ -163,7 +163,7 @@ pub fn notes(set: &PolicySet) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for rule in set.files.iter().flat_map(|policy| &policy.rules) {
         let free = rule.effect == RuleEffect::Allow && rule.any_args && rule.is_about_builtin(SHELL);
-        if !free || !rule.name.starts_with("builtin:") {
+        if !free || !rule.is_of_preset() {
             continue;
         }
         let runs_code = |prefix: &&CommandPrefix| {
@@ -438,7 +438,7 @@ fn writes_repository(prefix: &CommandPrefix, with_names: bool) -> bool {
 fn is_repository_open(policy: &Policy, prefix: &CommandPrefix) -> bool {
     let related =
         |other: &CommandPrefix| prefix.words.starts_with(&other.words) || other.words.starts_with(&prefix.words);
-    let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
+    let mut allow = policy.allowing();
     allow.any(|rule| {
         rule.is_about_builtin(SHELL)
             && rule.paths.iter().flatten().any(PathPattern::opens_repository)
@@ -551,9 +551,7 @@ fn reads(policy: &Policy, tool: &str, pattern: &PathPattern) -> bool {
     };
     let closes = |rule: &Rule| {
         let is_narrowed = rule.commands.is_some() || rule.hosts.is_some() || !rule.with.is_empty();
-        matches!(rule.effect, RuleEffect::Deny | RuleEffect::Suspend)
-            && !is_narrowed
-            && (is_same(rule) || path_fits(rule, &place, false).is_ok())
+        rule.is_restricting() && !is_narrowed && (is_same(rule) || path_fits(rule, &place, false).is_ok())
     };
     let allows =
         |rule: &Rule| rule.effect == RuleEffect::Allow && (is_same(rule) || file_fits(rule, &place, false).is_ok());
@@ -565,7 +563,7 @@ fn unused_modify(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
     if !matches!(rule.effect, RuleEffect::Modify { .. }) {
         return;
     }
-    let allows = policy.rules.iter().filter(|other| other.effect == RuleEffect::Allow);
+    let allows = policy.allowing();
     let mut useful = allows.filter(|other| {
         let mine = |tool: &ToolPattern| match tool {
             ToolPattern::Name(name) => other.tools.contains(tool) || other.is_about_builtin(name),
@@ -594,7 +592,7 @@ fn profiles(policy: &Policy, found: &mut Vec<Diagnostic>) {
             matches!(first, Some(PrefixWord::Text(program)) if program.rsplit('/').next() == Some(name))
         };
         let starts_it = |prefix: &CommandPrefix| prefix.text.split_whitespace().any(|word| word == name);
-        let mut allows = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
+        let mut allows = policy.allowing();
         let used = allows.any(|rule| match &rule.commands {
             Some(prefixes) => prefixes.iter().any(|prefix| names(prefix) || starts_it(prefix)),
             None => rule.is_about_builtin(SHELL),

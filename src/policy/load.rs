@@ -120,7 +120,7 @@ fn without_toolchain(span: Span, policy: &Policy) -> Option<Diagnostic> {
 fn duplicate_ids(files: &SourceFiles, policies: &[Policy], problems: &mut Vec<Diagnostic>) {
     let mut seen: Vec<(&str, Span)> = Vec::new();
     for rule in policies.iter().flat_map(|policy| &policy.rules) {
-        if rule.name.starts_with("builtin:") {
+        if rule.is_of_preset() {
             continue;
         }
         match seen.iter().find(|(name, _)| *name == rule.name) {

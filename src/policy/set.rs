@@ -2,7 +2,7 @@
 
 use super::bounds::refuse;
 use super::hosts::HostPattern;
-use super::model::{DeliveryLimits, Policy, PolicySet, Rule, RuleEffect, SHELL, SandboxWish};
+use super::model::{DeliveryLimits, Policy, PolicySet, Rule, SHELL, SandboxWish};
 use super::names::fold_path;
 use super::needs::{Need, ShellReader};
 use super::profiles::OwnProfiles;
@@ -272,8 +272,7 @@ impl PolicySet {
     /// Protected paths that every file names literally in an allow rule for writing or for commands.
     fn opened(&self) -> Vec<String> {
         let named = |policy: &Policy| -> Vec<String> {
-            let allows = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
-            let writing = allows.filter(|rule| rule.is_about_builtin("write_file") || rule.is_about_builtin(SHELL));
+            let writing = policy.allowing().filter(|rule| rule.is_about_writing());
             let spelled = writing
                 .flat_map(|rule| rule.paths.iter().flatten())
                 .filter_map(|pattern| pattern.spelled());
@@ -330,16 +329,11 @@ impl PolicySet {
             false => allows(rule, &need, &asked).is_ok(),
         };
         self.files.iter().any(|policy| {
-            let strict = policy
-                .rules
-                .iter()
-                .filter(|rule| matches!(rule.effect, RuleEffect::Deny | RuleEffect::Suspend));
-            let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
             refuse(&need, policy, self, &asked, &terrain).is_some()
-                || strict
-                    .into_iter()
+                || policy
+                    .restricting()
                     .any(|rule| rule.is_narrowed() && forbids(rule, &need, &asked).is_ok())
-                || (!shell && !allow.any(covers))
+                || (!shell && !policy.allowing().any(covers))
         })
     }
 }

@@ -113,7 +113,7 @@ fn note_run(run: &RunToCover, terrain: &FsView<'_>, used: &mut Used) {
 /// Whether the run's own policies, to which the rules are added, allowed the call and still do. An earlier version may
 /// have allowed what this one denies.
 fn is_allowed(policies: &PolicySet, call: &RecordedCall, terrain: &FsView<'_>) -> bool {
-    let runs = |ruling: &Ruling| matches!(ruling.decision, Decision::Allow | Decision::Modify);
+    let runs = |ruling: &Ruling| ruling.decision.runs();
     let asked = PolicyInput {
         tool: &call.tool,
         kind: call.kind,
