@@ -1,6 +1,7 @@
 //! Combines several policy files: sandbox, limits, environment, protected and unreadable paths.
 
 use super::bounds::refuse;
+use super::calls::without_tree;
 use super::hosts::HostPattern;
 use super::model::{DeliveryLimits, Policy, PolicySet, Rule, SHELL, SandboxWish};
 use super::names::fold_path;
@@ -9,7 +10,7 @@ use super::profiles::OwnProfiles;
 use super::protected;
 use super::rule_match::{allows, file_fits, forbids};
 use super::shell::FileUse;
-use crate::base::access::{FsView, ResolvedPath};
+use crate::base::access::ResolvedPath;
 use crate::base::budget::Budget;
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::PolicyText;
@@ -316,24 +317,18 @@ impl PolicySet {
         } else {
             Need::Read(&place)
         };
-        let locate = |_: &str| place.clone();
-        let expand = |_: &str| Vec::new();
-        let terrain = FsView {
-            locate: &locate,
-            expand: &expand,
-            over_limit: &|| false,
-            below: &|_| None,
-        };
         let covers = |rule: &Rule| match ruled {
             true => rule.is_about(tool, kind, asked.origin) && file_fits(rule, &place, false).is_ok(),
             false => allows(rule, &need, &asked).is_ok(),
         };
-        self.files.iter().any(|policy| {
-            refuse(&need, policy, self, &asked, &terrain).is_some()
-                || policy
-                    .restricting()
-                    .any(|rule| rule.is_narrowed() && forbids(rule, &need, &asked).is_ok())
-                || (!shell && !policy.allowing().any(covers))
+        without_tree(|terrain| {
+            self.files.iter().any(|policy| {
+                refuse(&need, policy, self, &asked, terrain).is_some()
+                    || policy
+                        .restricting()
+                        .any(|rule| rule.is_narrowed() && forbids(rule, &need, &asked).is_ok())
+                    || (!shell && !policy.allowing().any(covers))
+            })
         })
     }
 }
