@@ -2,11 +2,12 @@
 //! for denials.
 
 use super::meant;
-use super::place::normal;
+use super::place::system_name;
 use super::unit::Unit;
 use super::units::split;
 use super::wrappers::LAUNCHERS;
 use super::{CommandReach, CommandReading, Launch, ShellWord, Simple, WordKind};
+use crate::policy::names::tidy;
 
 /// One word of a rule's `commands` entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,12 +166,9 @@ fn in_words(prefix: &[PrefixWord], identity: &str, words: &[ShellWord], passed_o
 }
 
 fn same_program(written: &str, program: &str) -> bool {
-    let bare = written
-        .strip_prefix("/usr/bin/")
-        .or_else(|| written.strip_prefix("/bin/"));
-    match bare.filter(|name| !name.contains('/')) {
+    match system_name(written) {
         Some(name) => name == program,
-        None if written.contains('/') && !written.starts_with('/') => format!("./{}", normal(written)) == program,
+        None if written.contains('/') && !written.starts_with('/') => format!("./{}", tidy(written)) == program,
         None => written == program,
     }
 }

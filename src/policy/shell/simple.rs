@@ -10,6 +10,7 @@ use super::{
     CommandReach, CommandRefusal, FileUse, ShellWord, Simple, WordKind, assign, builtins, chdir, extended, place, words,
 };
 use crate::base::grant::Starts;
+use crate::policy::names::tidy;
 use crate::policy::profiles::{self, SideEffects};
 use brush_parser::ast::{Assignment, CommandPrefixOrSuffixItem as Item, IoRedirect, SimpleCommand};
 
@@ -419,15 +420,14 @@ fn identity(state: &ShellState, word: Option<&ShellWord>) -> Result<String, Comm
             "write the program's name itself, without expansions",
         ));
     };
-    let system = text.strip_prefix("/usr/bin/").or_else(|| text.strip_prefix("/bin/"));
-    if let Some(name) = system.filter(|name| !name.contains('/')) {
+    if let Some(name) = place::system_name(text) {
         return Ok(name.to_owned());
     }
     if !text.contains('/') || text.starts_with('/') {
         return Ok(text.to_owned());
     }
     match state.dirs.known() {
-        Some([dir]) => Ok(format!("./{}", place::normal(&place::join(dir, text)))),
+        Some([dir]) => Ok(format!("./{}", tidy(&place::join(dir, text)))),
         _ => Err(CommandRefusal::construct(
             "opaque_program",
             "join `cd` to the command with `&&`",
