@@ -9,6 +9,7 @@ use super::needs::{Need, prefix_of};
 use super::protected::{self, Below, ProtectedName};
 use super::rule_match::opens_repository;
 use super::secrets_like::{secret_like, secret_like_dir};
+use super::set::intersection;
 use super::shell::CommandRefusal;
 use crate::base::access::{FsView, PathStatus, ResolvedPath};
 use crate::base::ruling::PolicyInput;
@@ -306,22 +307,8 @@ impl PolicySet {
     /// The directories in which every file lets something be written, from the literal prefixes of the rules' paths.
     pub(super) fn writable_dirs(&self, asked: &PolicyInput<'_>) -> Vec<String> {
         let inside = |path: &str, dir: &str| dir.is_empty() || path == dir || path.starts_with(&format!("{dir}/"));
-        let mut lists = self.files.iter().map(|file| file.writable_dirs(asked));
-        let first = lists.next().unwrap_or_default();
-        lists.fold(first, |ours, theirs| {
-            let mut both: Vec<String> = Vec::new();
-            for (one, other) in ours.iter().flat_map(|one| theirs.iter().map(move |other| (one, other))) {
-                let narrower = if inside(one, other) {
-                    Some(one)
-                } else if inside(other, one) {
-                    Some(other)
-                } else {
-                    None
-                };
-                both.extend(narrower.filter(|dir| !both.contains(dir)).cloned());
-            }
-            both
-        })
+        let lists = self.files.iter().map(|file| file.writable_dirs(asked));
+        intersection(lists, |one, other| inside(one, other))
     }
 
     /// Whether a workspace path belongs to a run directory.

@@ -12,7 +12,7 @@ use super::nearest;
 use super::needs::{MAX_NEEDS, Need, gather, prefix_of};
 use super::profiles::SideEffects;
 use super::rule_match::{OTHER_TOOL, allows, forbids, modifies};
-use super::shell::{self, CommandReading, CommandRefusal, FileUse, Grants, Simple};
+use super::shell::{self, CommandReading, CommandRefusal, FileUse, Simple};
 use crate::base::access::{Access, FsView, PathStatus};
 use crate::base::grant::{Starts, WriteKind, WritePath, Writes};
 use crate::base::ruling::{Considered, Decision, Deferred, PolicyInput, Ruling};
@@ -395,11 +395,7 @@ fn spells_script(rule: &Rule, simple: &Simple) -> bool {
 
 fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandReading>, CommandRefusal> {
     let granted = context.set.env_pass();
-    let grants = Grants {
-        witness: context.witness,
-        assignments: &granted,
-        profiles: context.set.profiles(),
-    };
+    let grants = context.set.grants(&granted, context.witness);
     let mut readings = Vec::new();
     for command in &access.commands {
         let mut reading = shell::read(&command.text, &command.dir, context.terrain, &grants)?;

@@ -8,7 +8,7 @@ use super::helpers;
 use super::model::{PolicySet, Rule, RuleEffect, RuledCommand};
 use super::needs::Need;
 use super::rule_match::forbids;
-use super::shell::{self, CommandReading, Grants, Simple};
+use super::shell::{self, CommandReading, Simple};
 use crate::base::access::FsView;
 use crate::base::grant::{Exec, ExecAnswer, ExecDenial, Interpreter, Starts, WritePath, Writes};
 use crate::base::ruling::{Decision, PolicyInput};
@@ -208,12 +208,7 @@ fn read(
     terrain: &FsView<'_>,
 ) -> Result<CommandReading, shell::CommandRefusal> {
     let granted = set.env_pass();
-    let grants = Grants {
-        witness: true,
-        assignments: &granted,
-        profiles: set.profiles(),
-    };
-    shell::read_argv(&exec.argv, program, dir, terrain, &grants)
+    shell::read_argv(&exec.argv, program, dir, terrain, &set.grants(&granted, true))
 }
 
 /// Applies deny rules on commands that name the program, or one that runs in its place, whoever starts it.

@@ -85,12 +85,7 @@ pub fn check_with(
         policies.extend(policy);
     }
     duplicate_ids(files, &policies, &mut problems);
-    let set = PolicySet {
-        files: policies,
-        protect: Vec::new(),
-        hidden: Vec::new(),
-        above: Vec::new(),
-    };
+    let set = PolicySet::of(policies);
     for policy in &set.files {
         // The examples of a rule with an error would only repeat it.
         let sound = policy.rules.iter().filter(|rule| rule.sound);
@@ -219,19 +214,14 @@ fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &FsView<'_>) ->
         args: &args,
     };
     if rule.effect == RuleEffect::Allow {
-        let alone = PolicySet {
-            files: vec![Policy {
-                rules: vec![Rule {
-                    times: None,
-                    ..rule.clone()
-                }],
-                default: Decision::Deny,
-                ..policy.clone()
+        let alone = PolicySet::of(vec![Policy {
+            rules: vec![Rule {
+                times: None,
+                ..rule.clone()
             }],
-            protect: Vec::new(),
-            hidden: Vec::new(),
-            above: Vec::new(),
-        };
+            default: Decision::Deny,
+            ..policy.clone()
+        }]);
         let ruling = super::decide::decide(&alone, &asked, &access, terrain, &Uses::default());
         return if ruling.decision == Decision::Allow {
             Ok(())
