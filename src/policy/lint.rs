@@ -6,6 +6,7 @@ use super::files::PathPattern;
 use super::installed::writer_by_tool;
 use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, RuleRuns, SHELL, ToolPattern, WishedLevel};
 use super::profiles::ValueClass;
+use super::rule::is_later;
 use super::rule_match::{file_fits, path_fits};
 use super::secrets_like::secret_like;
 use super::shell::PrefixWord;
@@ -303,10 +304,11 @@ fn never(rule: &Rule, found: &mut Vec<Diagnostic>) {
         "replace",
         SHELL,
     ];
-    let later = rule
-        .tools
-        .iter()
-        .all(|tool| matches!(tool, ToolPattern::Glob(_) | ToolPattern::Origin("mcp" | "discovered")) || is_mcp(tool));
+    let later = rule.tools.iter().all(|tool| match tool {
+        ToolPattern::Glob(_) | ToolPattern::Origin("mcp" | "discovered") => true,
+        ToolPattern::Name(name) => is_later(name),
+        _ => false,
+    });
     if rule.commands.is_some() && !rule.is_about_builtin(SHELL) {
         warn(
             found,
@@ -447,10 +449,6 @@ fn is_repository_open(policy: &Policy, prefix: &CommandPrefix) -> bool {
                 .as_ref()
                 .is_none_or(|prefixes| prefixes.iter().any(related))
     })
-}
-
-fn is_mcp(tool: &ToolPattern) -> bool {
-    matches!(tool, ToolPattern::Name(name) if name.contains("__") || name.starts_with("discovered_tool_"))
 }
 
 fn profile(rule: &Rule, found: &mut Vec<Diagnostic>) {

@@ -270,7 +270,7 @@ fn discovered(name: &str) -> &str {
 }
 
 /// The name of an origin in policies.
-pub fn origin_word(origin: &ToolOrigin) -> &'static str {
+fn origin_word(origin: &ToolOrigin) -> &'static str {
     match origin {
         ToolOrigin::Builtin => "builtin",
         ToolOrigin::Discovered => "discovered",

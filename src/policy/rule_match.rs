@@ -697,12 +697,11 @@ fn arguments(rule: &Rule, asked: &PolicyInput<'_>, generous: bool) -> Result<(),
     Ok(())
 }
 
-/// Whether a modify rule rewrites the call: it must apply to the tool, and some access must match.
+/// Whether a rule that modifies rewrites the call: it must apply to the tool, and some access must match.
 pub fn modifies(rule: &Rule, needs: &[Need<'_>], asked: &PolicyInput<'_>) -> bool {
-    matches!(rule.effect, RuleEffect::Modify { .. })
-        && needs
-            .iter()
-            .any(|need| !need.is_side() && allows(rule, need, asked).is_ok())
+    needs
+        .iter()
+        .any(|need| !need.is_side() && allows(rule, need, asked).is_ok())
 }
 
 impl Need<'_> {

@@ -38,7 +38,7 @@ mod properties;
 #[cfg(test)]
 mod tests;
 
-use crate::base::access::{FsView, ResolvedPath};
+use crate::base::access::ResolvedPath;
 use crate::policy::profiles::{OwnProfiles, SideEffects};
 
 pub(crate) use builtins::activates;
@@ -47,6 +47,7 @@ pub use prefix_match::{PrefixWord, covers, deny_covers, lifts, matched, parse_pr
 pub(crate) use runners::{INSTALLED_DIRS, Launch, ecosystem_of, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
 pub(crate) use searched::{look_below, may_hold, searched};
+pub use walk::{read, read_argv};
 pub use wrappers::is_wrapper;
 
 /// The effects of a command, as far as its text shows them.
@@ -195,7 +196,7 @@ impl ShellWord {
     }
 }
 
-/// How files are called that the input of a command names. No unknown word is spelled so.
+/// Stands in `asked` for files that only a command's input names. No unknown word has this text.
 const OF_INPUT: &str = "what its input names";
 
 /// A file that a command names.
@@ -282,37 +283,6 @@ pub struct Grants<'a> {
 /// Whether both bash parsers reject a text. A text that one of them accepts may be valid.
 pub fn is_broken(text: &str) -> bool {
     parse::parse(text, usize::MAX).is_err_and(|refusal| refusal.code == "parse_error") && agree::look(text).is_err()
-}
-
-/// Reads `text`, which bash would run in `dir` (relative to the workspace's root, `""` for the root).
-///
-/// Total and bounded: returns an answer for any text.
-///
-/// # Errors
-/// A [`CommandRefusal`] for what is denied whatever the rules say: limits, what cannot be parsed, refused constructs, a
-/// directory outside the workspace.
-pub fn read(
-    text: &str,
-    dir: &str,
-    terrain: &FsView<'_>,
-    grants: &Grants<'_>,
-) -> Result<CommandReading, CommandRefusal> {
-    walk::read(text, dir, terrain, grants)
-}
-
-/// Reads the arguments of a program at its exec, in `dir` (relative to the workspace's root). `program` is its
-/// identity: a bare name, `./` and a path from the workspace's root, or an absolute path.
-///
-/// # Errors
-/// As [`read`].
-pub fn read_argv(
-    argv: &[String],
-    program: &str,
-    dir: &str,
-    terrain: &FsView<'_>,
-    grants: &Grants<'_>,
-) -> Result<CommandReading, CommandRefusal> {
-    walk::read_argv(argv, program, dir, terrain, grants)
 }
 
 /// A command with these words for deny rules, used if the arguments cannot be interpreted.
