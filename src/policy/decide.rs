@@ -291,7 +291,7 @@ fn places(context: &Context<'_>, uses: &[FileUse]) -> Writes {
     Writes::Paths { paths, maybe }
 }
 
-/// What `patch` keeps beside a file when a part of its input does not fit, where a rule lets it be written.
+/// The `.orig` and `.rej` files that `patch` writes next to its targets, where a rule allows writing them.
 fn beside(context: &Context<'_>, simple: &Simple) -> Writes {
     if simple.program != "patch" {
         return Writes::Nothing;

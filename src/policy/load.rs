@@ -138,7 +138,7 @@ fn duplicate_ids(files: &SourceFiles, policies: &[Policy], problems: &mut Vec<Di
     }
 }
 
-/// Warns about names of MCP and discovered tools that do not exist. Call it when all tools are known, before the first
+/// Errors for names of MCP and discovered tools that no tool has. Call it when all tools are known, before the first
 /// request. Tools of the servers in `absent` cannot be checked.
 pub fn check_names(set: &PolicySet, tools: &[(String, ToolKind, ToolOrigin)], absent: &[String]) -> Vec<Diagnostic> {
     let mut problems = Vec::new();

@@ -62,6 +62,7 @@ impl Policy {
 /// The `deliver` block: limits on the size of a change that `overnight deliver` accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryLimits {
+    /// Changed files.
     pub max_files: Option<u64>,
     /// Added and removed lines together.
     pub max_lines: Option<u64>,
@@ -162,7 +163,9 @@ pub struct Rule {
     pub hosts: Option<Vec<HostPattern>>,
     pub with: Vec<(String, ValuePattern)>,
     pub except: Except,
+    /// How often it may match in one run; `None`: any number of times.
     pub times: Option<u64>,
+    /// The reason that a denial gives.
     pub because: Option<String>,
     /// `args: any`: the argument profile is not applied.
     pub any_args: bool,
@@ -206,7 +209,9 @@ pub struct Except {
 /// Example calls that are checked when the file is loaded.
 #[derive(Clone, Debug, Default)]
 pub struct Examples {
+    /// Calls that the rule must match: a command line, URL or path, and its position in the file.
     pub matching: Vec<(String, Span)>,
+    /// Calls that it must not match, likewise.
     pub not_matching: Vec<(String, Span)>,
 }
 
