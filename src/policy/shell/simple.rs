@@ -229,15 +229,7 @@ fn finish(
     program: String,
     concerns: Vec<(usize, CommandRefusal)>,
 ) -> Result<ExitDirectories, CommandRefusal> {
-    let mut used = if concerns.is_empty() {
-        operands::apply(walk, state, &job.words, &program, redirects.input)
-    } else {
-        WordUse::default()
-    };
-    used.concerns.extend(concerns);
-    if matches!(program.as_str(), "test" | "[") {
-        place::add(&mut used.reads, extended::asked_by(walk, state, &job.words));
-    }
+    let mut used = word_use(walk, state, &job.words, &program, redirects.input, concerns);
     let look_up = program == "command"
         && job
             .words
@@ -297,11 +289,39 @@ fn finish(
         };
         judge(walk, &mut inner, next, Redirects::default())?;
     }
-    match job.words.first().and_then(ShellWord::exact) {
-        Some("cd") => chdir::change(walk, state, &job.words),
+    exit_directories(walk, state, &job.words)
+}
+
+/// What the words of a program mean; nothing, if there are concerns about its wrapper.
+fn word_use(
+    walk: &CommandWalk<'_>,
+    state: &ShellState,
+    words: &[ShellWord],
+    program: &str,
+    input: bool,
+    concerns: Vec<(usize, CommandRefusal)>,
+) -> WordUse {
+    let mut used = match concerns.is_empty() {
+        true => operands::apply(walk, state, words, program, input),
+        false => WordUse::default(),
+    };
+    used.concerns.extend(concerns);
+    if matches!(program, "test" | "[") {
+        place::add(&mut used.reads, extended::asked_by(walk, state, words));
+    }
+    used
+}
+
+/// Where the shell is after the command; the variables that `read` sets are noted.
+fn exit_directories(
+    walk: &mut CommandWalk<'_>,
+    state: &ShellState,
+    words: &[ShellWord],
+) -> Result<ExitDirectories, CommandRefusal> {
+    match words.first().and_then(ShellWord::exact) {
+        Some("cd") => chdir::change(walk, state, words),
         Some("read") => {
-            let names = job
-                .words
+            let names = words
                 .iter()
                 .skip(1)
                 .filter_map(ShellWord::exact)
@@ -310,12 +330,10 @@ fn finish(
             Ok(ExitDirectories::stay(state))
         }
         // Nothing after it runs in this shell. With two operands bash reports an error and continues.
-        Some("exit") if job.words.len() < 3 && job.words.iter().skip(1).all(ShellWord::is_number) => {
-            Ok(ExitDirectories {
-                ok: Dirs::Of(Vec::new()),
-                failed: Dirs::Of(Vec::new()),
-            })
-        }
+        Some("exit") if words.len() < 3 && words.iter().skip(1).all(ShellWord::is_number) => Ok(ExitDirectories {
+            ok: Dirs::Of(Vec::new()),
+            failed: Dirs::Of(Vec::new()),
+        }),
         _ => Ok(ExitDirectories::stay(state)),
     }
 }
