@@ -299,6 +299,15 @@ pub async fn confinement(
     Ok((confinement, detail))
 }
 
+/// Tests that this sandbox holds, before anything runs in it.
+///
+/// # Errors
+/// It does not (exit code 8).
+pub async fn self_test(confinement: &Confinement) -> Result<(), Refusal> {
+    let tested = process::self_test(confinement).await;
+    tested.map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))
+}
+
 /// The variables without keys of model services, under whatever name.
 fn without_model_keys(vars: Vec<(String, String)>) -> Vec<(String, String)> {
     let keys = Redactor::of_model_keys(vars.iter().cloned());

@@ -389,8 +389,7 @@ pub async fn standalone(
     origin::give(&mut own, beside, plan)?;
     let made = bootstrap::confinement(policies, workspace.root(), &own, &[]).await;
     let (confinement, _) = made.map_err(Refusal::Environment)?;
-    let tested = crate::process::self_test(&confinement).await;
-    tested.map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
+    bootstrap::self_test(&confinement).await?;
     let wall = plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
     let secrets = Secrets::of(environment::variables());
     environment::add_secrets(secrets::sent(plan, &secrets));
