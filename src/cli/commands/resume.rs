@@ -20,7 +20,7 @@ use crate::diag::SourceFiles;
 use crate::engine::deps::Interrupt;
 use crate::engine::state::RunState;
 use crate::journal::place::settled;
-use crate::journal::{self, store};
+use crate::journal::{self, artefacts, store};
 use crate::recipe::Plan;
 use crate::recipe::plan::{PlanStep, StepWork, ToolPlan};
 use crate::workspace::isolate;
@@ -84,15 +84,17 @@ fn recall(args: &mut ResumeArgs, name: &str, here: &Path) -> Option<PathBuf> {
             let earlier = head.copies.get(name).map(PathBuf::from).filter(|_| path.is_none());
             let Some(earlier) = earlier else { continue };
             let is_ours = is_still_ours(&earlier, &dir.join(file));
-            let what = match is_ours {
-                true => "writes",
-                false => "leaves alone, because it is no longer as this run wrote it,",
+            let writable = artefacts::unwritable(&earlier).is_none();
+            let what = match (is_ours, writable) {
+                (true, true) => "writes",
+                (true, false) => "leaves alone, because it cannot be written,",
+                (false, _) => "leaves alone, because it is no longer as this run wrote it,",
             };
             out::stderr(&format!(
                 "overnight: {what} {}, the file of the earlier --{name}",
                 earlier.display()
             ));
-            if is_ours {
+            if is_ours && writable {
                 *path = Some(earlier);
             }
         }
