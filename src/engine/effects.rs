@@ -99,9 +99,9 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondi
     ledger.state.wrote(Author::TrustedStep);
     let interrupted = deps.interrupted();
     if !finished.undone.is_empty() {
-        let code = codes(&finished.undone).first().copied().unwrap_or_default().to_owned();
+        let code = codes(&finished.undone).first().copied().unwrap_or_default();
         let message = format!("step {}: changed {}", step.id, described(&finished.undone));
-        ledger.record(EventKind::Warned { code, message })?;
+        ledger.warn(code, message)?;
         let mut undone = finished.undone.clone();
         // A resume runs a command again that was cut short, but it must not forget what could not be undone.
         undone.retain(|one| interrupted.is_none() || !one.restored);
@@ -230,10 +230,7 @@ fn task(deps: &Deps, ledger: &mut Ledger, mut parts: Vec<Part>, author: &str) ->
         |place: &ResolvedPath| place.inside && !deps.policies.unreadable("read_file", ToolKind::Read, &place.path);
     let attached = at_references::attach(&deps.workspace, author, &may_read);
     for message in attached.warnings {
-        ledger.record(EventKind::Warned {
-            code: "reference".to_owned(),
-            message,
-        })?;
+        ledger.warn("reference", message)?;
     }
     parts.extend(attached.parts);
     let role = Role::User;
@@ -246,10 +243,7 @@ fn task(deps: &Deps, ledger: &mut Ledger, mut parts: Vec<Part>, author: &str) ->
 /// Records a warning if the output in a replay differs from the recording.
 fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), RunError> {
     let Some(message) = differs else { return Ok(()) };
-    Ok(ledger.record(EventKind::Warned {
-        code: replayed_results::WARNING.to_owned(),
-        message,
-    })?)
+    Ok(ledger.warn(replayed_results::WARNING, message)?)
 }
 
 /// Measures the tree. Before checks, and at the end of the last step, background commands that may write the workspace are
@@ -268,13 +262,13 @@ async fn end_writers(deps: &Deps, ledger: &mut Ledger) -> Result<bool, RunError>
     let has_checks = step(deps, ledger.state.step).is_ok_and(|step| !step.checks.is_empty());
     if !ended.is_empty() && has_checks {
         let names: Vec<String> = ended.iter().map(|number| format!("job{number}")).collect();
-        ledger.record(EventKind::Warned {
-            code: "jobs".to_owned(),
-            message: format!(
+        ledger.warn(
+            "jobs",
+            format!(
                 "background commands that may write were ended before the checks: {}",
                 names.join(", ")
             ),
-        })?;
+        )?;
     }
     let wrote = exec::record_ended_jobs(deps, ledger)?;
     Ok(wrote || !ended.is_empty())
@@ -379,10 +373,7 @@ pub fn interrupted(ledger: &mut Ledger, call: CallId) -> Result<(), RunError> {
 /// Records the notices that tools made in addition to their results, and what MCP servers changed without a grant.
 pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
     for notice in deps.scope.notices.take() {
-        ledger.record(EventKind::Warned {
-            code: notice.code.to_owned(),
-            message: notice.message,
-        })?;
+        ledger.warn(notice.code, notice.message)?;
     }
     for (server, undone) in deps.scope.notices.take_undone() {
         exec::record_undone(ledger, &ChangedBy::Server(&server), &undone)?;
@@ -414,10 +405,7 @@ pub async fn finish(
                 Some(_) => format!("{UNRECORDED}: {why}"),
                 None => why,
             };
-            ledger.record(EventKind::Warned {
-                code: "patch".to_owned(),
-                message: message.clone(),
-            })?;
+            ledger.warn("patch", message.clone())?;
             match cut_off {
                 Some(ended) => {
                     outcome = outcome.and(ended);

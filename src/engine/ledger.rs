@@ -87,6 +87,9 @@ impl Ledger {
     }
 
     /// Records an event. It survives a crash of the process from here on, and a crash of the machine after `sync`.
+    ///
+    /// # Errors
+    /// The journal cannot take the event, which is kept for [`Ledger::unwritten`].
     pub fn record(&mut self, kind: EventKind) -> Result<(), JournalError> {
         let event = Event {
             seq: self.seq,
@@ -108,6 +111,17 @@ impl Ledger {
         }
         self.take(&event);
         Ok(())
+    }
+
+    /// Records a warning.
+    ///
+    /// # Errors
+    /// As for [`Ledger::record`].
+    pub fn warn(&mut self, code: &str, message: String) -> Result<(), JournalError> {
+        self.record(EventKind::Warned {
+            code: code.to_owned(),
+            message,
+        })
     }
 
     /// The event that the journal could not take: what it tells did happen, such as a reply that was paid for.

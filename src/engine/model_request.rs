@@ -116,10 +116,7 @@ impl RequestContext {
             secrets,
         })?;
         if let Some(message) = short {
-            ledger.record(EventKind::Warned {
-                code: SHORT_COUNT.to_owned(),
-                message,
-            })?;
+            ledger.warn(SHORT_COUNT, message)?;
         }
         Ok(())
     }

@@ -163,11 +163,9 @@ pub async fn run(
     if shared.silent {
         return Ok(written.code);
     }
-    {
-        out::stderr(&format!("overnight: files: {}", from_here(&run_dir)));
-        if home != run_dir {
-            out::stderr(&format!("overnight: journal: {}", home.display()));
-        }
+    out::stderr(&format!("overnight: files: {}", from_here(&run_dir)));
+    if home != run_dir {
+        out::stderr(&format!("overnight: journal: {}", home.display()));
     }
     let code = match (shared.quiet, shared.format()) {
         (true, StdoutFormat::Text) => {
@@ -245,7 +243,7 @@ async fn drive(
         own.origin = Some(isolated.origin.clone());
     }
     let own = Arc::new(own);
-    let (context, mut warnings) = bootstrap::context_blocks(&session.plan, &session.workspace, &session.policies);
+    let (context, warnings) = bootstrap::context_blocks(&session.plan, &session.workspace, &session.policies);
     required_context(&session)?;
     let allowed = session.policies.brief();
     let system = prompt::system(&session.plan, &allowed, &context);
@@ -290,47 +288,28 @@ async fn drive(
         ledger.record(journal_place::moved_event(&home))?;
     }
     ledger.record(equipped)?;
+    let mut notes: Vec<(&str, String)> = Vec::new();
     if free {
-        ledger.record(EventKind::Warned {
-            code: "price".to_owned(),
-            message: format!(
-                "no price is known for {}, and its server is on this machine or in a private network: its replies count as free of \
-                 charge (if they are not, give a price in the file of OVERNIGHT_PRICES)",
-                model.info().id
-            ),
-        })?;
+        let message = format!(
+            "no price is known for {}, and its server is on this machine or in a private network: its replies count as free of \
+             charge (if they are not, give a price in the file of OVERNIGHT_PRICES)",
+            model.info().id
+        );
+        notes.push(("price", message));
     }
-    if let Some(why) = ledger.headless().map(str::to_owned) {
-        ledger.record(EventKind::Warned {
-            code: "state_directory".to_owned(),
-            message: format!(
-                "this machine cannot recognise the journal later, so approvals need the digest of the call: {why}"
-            ),
-        })?;
+    if let Some(why) = ledger.headless() {
+        let message =
+            format!("this machine cannot recognise the journal later, so approvals need the digest of the call: {why}");
+        notes.push(("state_directory", message));
     }
-    for message in session.isolated.iter().flat_map(|isolated| &isolated.warnings) {
-        ledger.record(EventKind::Warned {
-            code: "isolate".to_owned(),
-            message: message.clone(),
-        })?;
-    }
-    if let Some(message) = unreadable_objects(&session, &equipment.tools) {
-        ledger.record(EventKind::Warned {
-            code: "alternates".to_owned(),
-            message,
-        })?;
-    }
-    for message in warnings.drain(..) {
-        ledger.record(EventKind::Warned {
-            code: "context".to_owned(),
-            message,
-        })?;
-    }
-    for notice in equipment.notices.take() {
-        ledger.record(EventKind::Warned {
-            code: notice.code.to_owned(),
-            message: notice.message,
-        })?;
+    let isolated = session.isolated.iter().flat_map(|isolated| &isolated.warnings);
+    notes.extend(isolated.map(|message| ("isolate", message.clone())));
+    notes.extend(unreadable_objects(&session, &equipment.tools).map(|message| ("alternates", message)));
+    notes.extend(warnings.into_iter().map(|message| ("context", message)));
+    let notices = equipment.notices.take();
+    notes.extend(notices.into_iter().map(|notice| (notice.code, notice.message)));
+    for (code, message) in notes {
+        ledger.warn(code, message)?;
     }
     let sandbox: SandboxMaker = match made {
         Some(made) => Box::new(move || Box::pin(async move { Ok(made) })),
