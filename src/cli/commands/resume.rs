@@ -279,8 +279,8 @@ async fn go_on(
     plan.model_settings = plan.model_settings.overridden(settings::flags_settings(&args.shared));
     plan.model = Some(args.shared.model.clone().unwrap_or_else(|| first.model.clone()));
     let out_dir = journal::state::outputs_of(dir).unwrap_or_else(|| dir.to_owned());
-    let hidden = vec![out_dir.clone()];
-    let workspace = bootstrap::workspace(tree.path(), &hidden, Some(&plan))?;
+    let hidden = std::slice::from_ref(&out_dir);
+    let workspace = bootstrap::workspace(tree.path(), hidden, Some(&plan))?;
     let search = bootstrap::search(plan.model.as_deref(), args.shared.base_url.as_deref(), tree.path());
     let trust = trust(args, &first, &plan, tree.path()).await?;
     let look = Look {
@@ -302,7 +302,7 @@ async fn go_on(
     let own = rulers.filter_map(|name| settings::own_file(name, tree.path()));
     let mut own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
     own.extend(first.source.iter().flat_map(|source| source.files.iter().cloned()));
-    bootstrap::guard(&mut policies, &workspace, &hidden, &own);
+    bootstrap::guard(&mut policies, &workspace, hidden, &own);
     bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let isolated = match tree {
         Tree::Own { .. } => None,
@@ -345,7 +345,6 @@ async fn go_on(
         provider,
         workspace,
         isolated,
-        hidden,
         prompts: state.prompts.clone(),
         started,
     };

@@ -324,11 +324,11 @@ async fn begin(
     let tree = isolated
         .as_ref()
         .map_or(place.workspace.as_path(), |(isolated, _)| isolated.workspace());
-    let hidden = vec![place.settled.clone()];
-    let workspace = bootstrap::workspace(tree, &hidden, Some(&plan))?;
+    let hidden = std::slice::from_ref(&place.settled);
+    let workspace = bootstrap::workspace(tree, hidden, Some(&plan))?;
     let search = bootstrap::search(plan.model.as_deref(), shared.base_url.as_deref(), &place.workspace);
     let texts = policies.texts();
-    bootstrap::guard(&mut policies, &workspace, &hidden, &source.files);
+    bootstrap::guard(&mut policies, &workspace, hidden, &source.files);
     bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let origin = isolated.as_ref().map(|(_, standing)| standing.origin.as_path());
     bootstrap::guard_programs(&mut policies, &workspace, origin);
@@ -380,7 +380,6 @@ async fn begin(
         provider,
         workspace,
         isolated: isolated.map(|(_, standing)| standing),
-        hidden,
         prompts: Vec::new(),
         started,
     };

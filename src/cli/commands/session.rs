@@ -69,7 +69,6 @@ pub struct RunSession {
     pub workspace: Workspace,
     /// For an isolated run: the original tree, and what commands see of it in the worktree.
     pub isolated: Option<Standing>,
-    pub hidden: Vec<PathBuf>,
     /// For a resumed run: the recorded prompts of servers.
     pub prompts: Vec<GivenPrompt>,
     pub started: Instant,
@@ -252,7 +251,8 @@ async fn drive(
     let hermetic = session.provider.recorded().is_some();
     let early = early::sandbox(&session, &own).await?;
     let home = early::home_of(&session, &beginning, early.as_ref())?;
-    let shadow = Shadow::open(&home.join("git"), session.workspace.root(), &session.hidden)
+    let hidden = std::slice::from_ref(&session.run_dir);
+    let shadow = Shadow::open(&home.join("git"), session.workspace.root(), hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", home.display())))?
         .until(&interrupt.token);
     broken.shadow = Some(shadow.clone());
@@ -313,13 +313,7 @@ async fn drive(
     }
     let sandbox: SandboxMaker = match made {
         Some(made) => Box::new(move || Box::pin(async move { Ok(made) })),
-        None => bootstrap::sandbox(
-            &session.policies,
-            session.workspace.root(),
-            &own,
-            &session.hidden,
-            hermetic,
-        ),
+        None => bootstrap::sandbox(&session.policies, session.workspace.root(), &own, hidden, hermetic),
     };
     let ground = match (ledger.state.baseline.clone(), early) {
         (Some(tree), _) if !fresh => Preconditions::resumed(tree, sandbox),
