@@ -437,7 +437,7 @@ struct ForeseenTools {
 fn foreseen(settings: &Settings) -> Result<ForeseenTools, Refusal> {
     let plan = &settings.plan;
     let searches = search::of(plan.model.as_deref(), None).is_some();
-    let registry = bootstrap::registry(None, searches)?;
+    let registry = bootstrap::registry(searches)?;
     let servers: Vec<String> = plan.tools.mcp_servers.keys().cloned().collect();
     let (mut known, unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
     // The names of discovered tools are not known before the discovery runs.

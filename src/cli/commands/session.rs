@@ -398,7 +398,7 @@ fn may_change_files(session: &RunSession) -> Result<bool, Refusal> {
         return Ok(true);
     }
     let changes = |kind: ToolKind| matches!(kind, ToolKind::Edit | ToolKind::Execute);
-    let builtin = bootstrap::registry(None, false)?;
+    let builtin = bootstrap::registry(false)?;
     let may = |spec: &ToolSpec| changes(spec.kind) && session.policies.may_allow(&spec.name, spec.kind, &spec.origin);
     Ok(builtin.specs().into_iter().any(may))
 }
@@ -480,7 +480,7 @@ async fn prepare(
         trusted: session.trusted,
         secrets: &secrets,
     });
-    let equipment = match toolset::assemble(Some(&session.plan), searches, ground.as_ref()).await {
+    let equipment = match toolset::assemble(&session.plan, searches, ground.as_ref()).await {
         Ok(equipment) => equipment,
         // The run was interrupted before it began; the loop reports that with the right exit code.
         Err(Refusal::Environment(_)) if interrupt.outcome(&session.plan).is_some() => Toolset::bare(searches)?,

@@ -76,7 +76,7 @@ async fn list(recipe: (Option<&Path>, &[Trusted]), format: StdoutFormat, workspa
     let plan = plan_of(recipe, &policies, workspace).await?;
     let searches = search_of(plan.as_ref().map(|(plan, ..)| plan)).is_some();
     let Some((plan, beside, trusted)) = plan else {
-        return print(&bootstrap::registry(None, searches)?, format);
+        return print(&bootstrap::registry(searches)?, format);
     };
     let tree = bootstrap::workspace(workspace, &[], Some(&plan))?;
     let standalone = toolset::standalone((&plan, &beside), searches, &policies, &tree, trusted).await?;
