@@ -271,11 +271,7 @@ async fn go_on(
         let wall = flags.wall().unwrap_or_else(|| session::wall(&plan));
         Err(session::cancelled(interrupt, wall))
     })?;
-    plan.budget.turns = flags.turns.or(plan.budget.turns);
-    plan.budget.tokens = flags.tokens.or(plan.budget.tokens);
-    plan.budget.cost_micros = flags.cost_micros.or(plan.budget.cost_micros);
-    plan.budget.wall_ms = flags.wall_ms.or(plan.budget.wall_ms);
-    plan.budget = plan.budget.lowered_by(&policies.limits());
+    plan.budget = plan.budget.overridden_by(&flags).lowered_by(&policies.limits());
     plan.model_settings = plan.model_settings.overridden(settings::flags_settings(&args.shared));
     plan.model = Some(args.shared.model.clone().unwrap_or_else(|| first.model.clone()));
     let out_dir = journal::state::outputs_of(dir).unwrap_or_else(|| dir.to_owned());
