@@ -11,7 +11,6 @@ use super::prompt;
 use super::replayed_results;
 use super::response;
 use super::run_error::RunError;
-use super::state::RunState;
 use super::verdict;
 use crate::base::access::ResolvedPath;
 use crate::base::call::ToolKind;
@@ -57,16 +56,7 @@ fn step(deps: &Deps, index: usize) -> Result<&PlanStep, RunError> {
 
 /// A command's text with the outputs of earlier steps filled in, quoted for the shell.
 fn command_text(deps: &Deps, ledger: &Ledger, text: &str) -> Result<String, RunError> {
-    template::render_command(text, &scope(deps, &ledger.state)).map_err(unrendered)
-}
-
-/// The variables that a step's templates may use.
-fn scope<'a>(deps: &'a Deps, state: &'a RunState) -> template::TemplateScope<'a> {
-    template::TemplateScope {
-        values: &deps.plan.values,
-        input: deps.plan.input.as_ref(),
-        steps: &state.outputs,
-    }
+    template::render_command(text, &deps.plan.scope(&ledger.state.outputs)).map_err(unrendered)
 }
 
 fn unrendered(error: template::TemplateError) -> RunError {
@@ -171,9 +161,9 @@ pub fn record_prompt(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Res
             let StepWork::Prompt { template, mcp } = &step.work else {
                 return Err(RunError::Environment("a command step has no prompt".to_owned()));
             };
-            let mut text = template::render(template, &scope(deps, state)).map_err(unrendered)?;
+            let mut text = template::render(template, &deps.plan.scope(&state.outputs)).map_err(unrendered)?;
             text.push_str(&prompt::answer_schemas(step));
-            let author = template::render_author(template, &scope(deps, state)).map_err(unrendered)?;
+            let author = template::render_author(template, &deps.plan.scope(&state.outputs)).map_err(unrendered)?;
             let given = state.prompts.iter().find(|given| given.step == step.id);
             let parts = prompt::task(mcp.as_ref(), given, text).map_err(RunError::Environment)?;
             return task(deps, ledger, parts, &author);

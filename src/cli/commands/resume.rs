@@ -311,8 +311,8 @@ async fn go_on(
                 args.shared.quiet,
                 &interrupt.token,
             );
-            let or_interrupted = |refusal| session::interrupted(interrupt, session::wall(&plan)).unwrap_or(refusal);
-            Some(brought.await.map_err(or_interrupted)?)
+            let brought = brought.await;
+            Some(brought.map_err(|refusal| session::or_interrupted(refusal, interrupt, session::wall(&plan)))?)
         }
     };
     let origin = isolated.as_ref().map(|standing| standing.origin.as_path());

@@ -254,10 +254,8 @@ async fn attempt(
     let wall = session::wall(&settings.plan);
     signals::limit(interrupt, started + wall);
     if args.isolate {
-        // Work that was told to stop fails: the reason is the signal or the limit.
-        let or_interrupted = |refusal: Refusal| session::interrupted(interrupt, wall).unwrap_or(refusal);
         let made = isolate::make(&place.workspace, &interrupt.token).await;
-        let isolated = made.map_err(|why| or_interrupted(Refusal::Environment(why)))?;
+        let isolated = made.map_err(|why| session::or_interrupted(Refusal::Environment(why), interrupt, wall))?;
         if let Some(lacks) = isolated.lacks() {
             out::stderr(&lacks);
         }
@@ -276,7 +274,7 @@ async fn attempt(
                 let isolated = Some((&isolated, standing));
                 begin(&args.shared, settings, place, isolated, (started, interrupt)).await
             }
-            Err(refusal) => Err(or_interrupted(refusal)),
+            Err(refusal) => Err(session::or_interrupted(refusal, interrupt, wall)),
         };
         isolated.remove().await;
         return ended;

@@ -100,7 +100,7 @@ pub fn wall(plan: &Plan) -> Duration {
 }
 
 /// What ends a run that was interrupted before it began. `wall`: its wall-clock limit.
-pub fn interrupted(interrupt: &Interrupt, wall: Duration) -> Option<Refusal> {
+fn interrupted(interrupt: &Interrupt, wall: Duration) -> Option<Refusal> {
     let wall = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
     interrupt.ending(wall).map(Refusal::Interrupted)
 }
