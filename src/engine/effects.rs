@@ -237,7 +237,7 @@ fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), RunError>
 }
 
 /// Measures the tree. Before checks, and at the end of the last step, background commands that may write the workspace are
-/// ended first, so that it does not depend on the moment what is put back by whom and how it is ruled.
+/// killed first, so that the result does not depend on timing.
 pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions) -> Result<(), RunError> {
     if next::ends_writers(&ledger.state, &deps.plan) {
         end_writers(deps, ledger).await?;

@@ -68,13 +68,12 @@ pub fn record(ledger: &mut Ledger, call: &CallId, output: &ToolOutput) -> Result
     Ok(record_undone(ledger, &ChangedBy::Call(call), &output.undone)?)
 }
 
-/// Records under their calls what the background commands did that have ended since the last time: as for a command that
-/// was waited for. What the model reads of them is no record. Returns whether one of them could write the workspace; then
-/// the tree must be measured again.
+/// Records, under the calls that started them, the results of background commands that have ended since the last call of
+/// this function. Returns whether one of them had write access; the tree must then be measured again.
 pub fn record_ended_jobs(deps: &Deps, ledger: &mut Ledger) -> Result<bool, JournalError> {
     let mut wrote = false;
     for mut job in deps.scope.jobs.take_ended() {
-        // How often a loop of it went round depends on when it was ended.
+        // A loop in the command may have run any number of times before it was killed, so equal execs are recorded once.
         let mut seen = HashSet::new();
         let execs = &mut job.judged.execs;
         execs.retain(|exec| {

@@ -33,6 +33,9 @@ pub struct Ledger {
 
 impl Ledger {
     /// Begins a journal with its first event.
+    ///
+    /// # Errors
+    /// The directory is taken, or the journal cannot be written.
     pub fn begin(
         dir: &Path,
         first: EventKind,
@@ -54,6 +57,9 @@ impl Ledger {
     }
 
     /// Continues an existing journal.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or another process continues it.
     pub fn reopen(dir: &Path, sinks: Vec<Box<dyn Sink>>, redactor: Arc<Redactor>) -> Result<Self, JournalError> {
         let (writer, events) = JournalWriter::reopen(dir)?;
         let mut ledger = Self::over(writer, sinks, redactor);
@@ -130,12 +136,18 @@ impl Ledger {
     }
 
     /// Returns once everything recorded is on disk.
+    ///
+    /// # Errors
+    /// The disk does not take it.
     pub fn sync(&mut self) -> Result<(), JournalError> {
         self.writer.sync()
     }
 
     /// Like `sync`, for events that count only once this machine has recorded them: a resume with a person's answers, and
     /// the end of the run.
+    ///
+    /// # Errors
+    /// As for [`Ledger::sync`], or the state directory cannot be written.
     pub fn sync_with_head(&mut self) -> Result<(), JournalError> {
         self.writer.sync_with_head()
     }
@@ -146,6 +158,9 @@ impl Ledger {
     }
 
     /// Continues in another directory; the files beside the journal are moved with it.
+    ///
+    /// # Errors
+    /// The files cannot be moved.
     pub fn move_to(&mut self, dir: &Path) -> Result<(), JournalError> {
         self.writer.move_to(dir)
     }

@@ -68,6 +68,9 @@ impl RequestContext {
     }
 
     /// Sends one request and records the reply, or shortens the history if the request is too long.
+    ///
+    /// # Errors
+    /// [`RunError::Ended`]: the model cannot be asked, the request stays too long, or the run was interrupted.
     pub async fn ask(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
         // The ledger is borrowed mutably while the request is under way, to show progress events.
         let history = Arc::clone(&ledger.state.history);

@@ -37,7 +37,7 @@ pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Preconditions) ->
             Err(RunError::Journal(error)) => return Err(error),
             Err(RunError::Ended(outcome)) => effects::finish(deps, ledger, &mut ground, outcome).await?,
             Err(RunError::Environment(why)) => {
-                // If the tree could not be read only because the run has ended, closing it tells what is missing.
+                // If the tree could not be read because the run's time is over, `finish` reports what is not recorded.
                 let environment = || RunOutcome::new(Verdict::Environment, "environment", why);
                 let outcome = deps.cut_off().unwrap_or_else(environment);
                 effects::finish(deps, ledger, &mut ground, outcome).await?;

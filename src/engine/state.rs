@@ -1,4 +1,7 @@
-//! The state of a run, folded from its events. Pure; only `apply` changes it, and `next` (in `next.rs`) reads it.
+//! The state of a run, folded from its events by `apply`; `next` (in `next.rs`) reads it.
+//!
+//! The effects change it directly in two cases, before the event is recorded: that a command may have written (`wrote`),
+//! and what the undo of a check put back (`note_put_back`). If the command is cut short, that event is missing.
 
 mod calls;
 mod changes;

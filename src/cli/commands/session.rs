@@ -71,6 +71,7 @@ pub struct RunSession {
     pub isolated: Option<Standing>,
     /// For a resumed run: the recorded prompts of servers.
     pub prompts: Vec<GivenPrompt>,
+    /// When the process started: the wall clock of the run counts from then.
     pub started: Instant,
     pub run: RunId,
 }
@@ -660,8 +661,8 @@ pub fn without_copies(shared: &RunFlags) -> RunFlags {
     }
 }
 
-/// Why output files that flags name cannot be written, and the flags without those. Found before the run,
-/// because a run whose outputs cannot be written costs money for nothing.
+/// Why output files that flags name cannot be written, and the flags without those. Checked before the
+/// run, because a run whose outputs cannot be written wastes money.
 pub fn unwritable(shared: &RunFlags) -> Option<(Refusal, RunFlags)> {
     let mut writable = shared.clone();
     let mut problems = Vec::new();
