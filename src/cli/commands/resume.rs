@@ -75,15 +75,11 @@ fn recall(args: &mut ResumeArgs, name: &str, here: &Path) -> Option<PathBuf> {
         .is_some_and(|last| matches!(&last.kind, EventKind::RunFinished { outcome, .. } if is_final(outcome)));
     let head = journal.run().and_then(journal::state::head).filter(|_| !ended);
     if let Some(head) = head {
-        let shared = &mut args.shared;
-        for (name, file, path) in [
-            ("patch", "changes.patch", &mut shared.patch),
-            ("junit", "junit.xml", &mut shared.junit),
-            ("transcript", "transcript.json", &mut shared.transcript),
-        ] {
+        for (output, path) in args.shared.copies_mut() {
+            let name = output.as_str();
             let earlier = head.copies.get(name).map(PathBuf::from).filter(|_| path.is_none());
             let Some(earlier) = earlier else { continue };
-            let is_ours = is_still_ours(&earlier, &dir.join(file));
+            let is_ours = output.file().is_some_and(|own| is_still_ours(&earlier, &dir.join(own)));
             let writable = artefacts::unwritable(&earlier).is_none();
             let what = match (is_ours, writable) {
                 (true, true) => "writes",

@@ -595,23 +595,18 @@ fn sinks(shared: &RunFlags) -> Vec<Box<dyn Sink>> {
 /// Locks every output file that a flag names, so that no other run writes it at the same time. Refuses one that is a
 /// link of the tree, and one that two flags name.
 pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>, tree: &Path) -> Result<Vec<File>, Refusal> {
-    let copies = [
-        ("--patch", &shared.patch),
-        ("--junit", &shared.junit),
-        ("--transcript", &shared.transcript),
-    ];
-    let copies = copies
-        .into_iter()
-        .filter_map(|(flag, path)| Some((flag, path.as_deref()?)));
-    for (flag, path) in copies.clone() {
-        if path == Path::new("-") {
+    let copies = shared.copies().into_iter();
+    let copies = copies.filter_map(|(output, path)| Some((format!("--{}", output.as_str()), path?)));
+    let mut named: Vec<(String, &Path)> = copies.collect();
+    for (flag, path) in &named {
+        if *path == Path::new("-") {
             return Err(Refusal::Usage(format!(
                 "{flag} -: write /dev/stdout for the standard output, or ./- for a file of this name"
             )));
         }
         store::refuse_named_link(tree, path)?;
     }
-    let named: Vec<(&str, &Path)> = copies.chain(out.map(|out| ("--out", out))).collect();
+    named.extend(out.map(|out| ("--out".to_owned(), out)));
     for (at, (flag, path)) in named.iter().enumerate() {
         let place = settled(path);
         let mut earlier = named.iter().take(at);
@@ -637,28 +632,22 @@ pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>, tree: &Path) -> Resul
 
 /// The absolute paths of the output files that flags name, by the name of the flag. Streams are left out.
 fn named_outputs(shared: &RunFlags) -> BTreeMap<String, String> {
-    let named = [
-        ("patch", &shared.patch),
-        ("junit", &shared.junit),
-        ("transcript", &shared.transcript),
-    ];
-    let absolute = named.into_iter().filter_map(|(name, path)| {
-        let path = std::path::absolute(path.as_deref()?).ok()?;
+    let absolute = shared.copies().into_iter().filter_map(|(output, path)| {
+        let path = std::path::absolute(path?).ok()?;
         let is_stream = path.starts_with("/dev") || path.starts_with("/proc");
         let path = path.to_str().filter(|_| !is_stream)?;
-        Some((name.to_owned(), path.to_owned()))
+        Some((output.as_str().to_owned(), path.to_owned()))
     });
     absolute.collect()
 }
 
 /// The flags without the output files that another run has locked.
 pub fn without_copies(shared: &RunFlags) -> RunFlags {
-    RunFlags {
-        patch: None,
-        junit: None,
-        transcript: None,
-        ..shared.clone()
+    let mut without = shared.clone();
+    for (_, path) in without.copies_mut() {
+        *path = None;
     }
+    without
 }
 
 /// Why output files that flags name cannot be written, and the flags without those. Checked before the
@@ -666,14 +655,10 @@ pub fn without_copies(shared: &RunFlags) -> RunFlags {
 pub fn unwritable(shared: &RunFlags) -> Option<(Refusal, RunFlags)> {
     let mut writable = shared.clone();
     let mut problems = Vec::new();
-    for (flag, path) in [
-        ("--patch", &mut writable.patch),
-        ("--junit", &mut writable.junit),
-        ("--transcript", &mut writable.transcript),
-    ] {
+    for (output, path) in writable.copies_mut() {
         let Some(name) = path.clone() else { continue };
         if let Some(why) = artefacts::unwritable(&name) {
-            problems.push(format!("{flag} {} {why}", name.display()));
+            problems.push(format!("--{} {} {why}", output.as_str(), name.display()));
             *path = None;
         }
     }
