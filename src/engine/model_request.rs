@@ -342,14 +342,17 @@ fn number_calls(reply: &mut Reply, before: u64) {
     }
 }
 
+/// The calls whose arguments contain a secret, or did when the reply was recorded.
 fn calls_with_secrets(deps: &Deps, reply: &Reply) -> Vec<CallId> {
-    if deps.redactor.is_empty() {
-        return Vec::new();
-    }
-    let holds = |args: &serde_json::Value| deps.redactor.find(args.to_string().as_bytes()).is_some();
+    let known = |call: &CallId| {
+        let recorded = deps.provider.recorded();
+        recorded.is_some_and(|recorded| recorded.secrets.contains(call))
+    };
+    let empty = deps.redactor.is_empty();
+    let holds = |args: &serde_json::Value| !empty && deps.redactor.find(args.to_string().as_bytes()).is_some();
     reply
         .calls()
-        .filter(|call| holds(&call.args))
+        .filter(|call| known(&call.id) || holds(&call.args))
         .map(|call| call.id.clone())
         .collect()
 }
