@@ -18,6 +18,7 @@ mod packer;
 mod patch_lines;
 mod patch_names;
 mod paths;
+mod raw_diff;
 mod repository;
 mod restore;
 mod scan;
