@@ -42,7 +42,6 @@ pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test};
 pub use self_protection::close_to_others;
 pub use spawn::run;
 pub use spawn_error::SpawnError;
-pub use write_guard::names::NameSet;
 pub use write_guard::{KeptObjects, NOT_KEPT, SeparatedLinks, within_reach};
 
 use crate::base::call::ExitInfo;

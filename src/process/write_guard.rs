@@ -16,7 +16,8 @@ pub(crate) mod at;
 mod compare;
 mod links;
 mod moved;
-pub mod names;
+#[cfg(test)]
+mod names;
 mod node;
 mod object;
 mod objects;
