@@ -167,24 +167,6 @@ impl Channel {
         }
     }
 
-    /// How the command ended, as the child reported it; the helper's own exit status matters only if it was killed.
-    ///
-    /// # Errors
-    /// [`SpawnError`], if the sandbox could not be built, the program could not be executed, or no witness could judge
-    /// it.
-    pub fn judge(mut self, program: &str, exit: &mut ExitInfo) -> Result<(), SpawnError> {
-        self.judged(exit).map_err(|error| match error {
-            SpawnError::NotFound { .. } => SpawnError::NotFound {
-                program: program.to_owned(),
-            },
-            SpawnError::Start { source, .. } => SpawnError::Start {
-                program: program.to_owned(),
-                source,
-            },
-            error => error,
-        })
-    }
-
     /// Whether execs should be judged but no witness is running: then nothing was run.
     fn waits_for_listener(&self) -> bool {
         matches!(
@@ -193,8 +175,13 @@ impl Channel {
         )
     }
 
-    /// Like [`Channel::judge`], without the name of the program in errors. Sets how the command ended in `exit`.
-    pub fn judged(&mut self, exit: &mut ExitInfo) -> Result<(), SpawnError> {
+    /// Sets how the command ended in `exit`, as the child reported it; the helper's own exit status matters only if it
+    /// was killed. `program`: its name in errors.
+    ///
+    /// # Errors
+    /// [`SpawnError`], if the sandbox could not be built, the program could not be executed, or no witness could judge
+    /// it.
+    pub fn judge(&self, program: &str, exit: &mut ExitInfo) -> Result<(), SpawnError> {
         let mut ended = false;
         if let Watching::Failed(why) = &self.witness {
             return Err(SpawnError::Sandbox(format!("programs cannot be judged at exec: {why}")));
@@ -203,7 +190,7 @@ impl Channel {
             match message {
                 ChildMessage::Failed(why) => return Err(SpawnError::Sandbox(why.clone())),
                 ChildMessage::NotExecuted(number) if !self.waits_for_listener() => {
-                    return Err(SpawnError::of_start("", io::Error::from_raw_os_error(*number)));
+                    return Err(SpawnError::of_start(program, io::Error::from_raw_os_error(*number)));
                 }
                 ChildMessage::Ended {
                     status,

@@ -47,6 +47,7 @@ pub use write_guard::{KeptObjects, NOT_KEPT, SeparatedLinks, within_reach};
 use crate::base::call::ExitInfo;
 use crate::base::grant::{ClosedPaths, ExecDenial, ExecJudge, JudgedExec, NothingClosed, Undone, WritePath, Writes};
 use crate::base::secret::Redactor;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,7 +114,8 @@ impl Confinement {
 }
 
 /// The strength of the sandbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SandboxLevel {
     /// Namespaces, Landlock and seccomp.
     Full,

@@ -279,19 +279,12 @@ pub async fn git_as_user(args: &[&str], time: Duration, lock: &File) -> Result<P
     Ok(output.into())
 }
 
-/// Runs a shell command that the user's own environment names (a search), with that environment and `input` on stdin.
+/// Runs a shell command that the user names (a search, the list of a batch) in this directory, with the user's
+/// environment and `input` on stdin.
 ///
 /// # Errors
 /// One sentence, if it cannot be started or takes longer than `time`; it is killed then.
-pub async fn own_command(text: &str, input: &[u8], time: Duration) -> Result<Printed, String> {
-    own_command_in(Path::new("."), text, input, time).await
-}
-
-/// Like [`own_command`], in this directory.
-///
-/// # Errors
-/// As [`own_command`].
-pub async fn own_command_in(dir: &Path, text: &str, input: &[u8], time: Duration) -> Result<Printed, String> {
+pub async fn own_command(dir: &Path, text: &str, input: &[u8], time: Duration) -> Result<Printed, String> {
     let mut child = Command::from(own_path::command("sh"))
         .args(["-c", text])
         .current_dir(dir)
