@@ -15,6 +15,7 @@ mod wanted;
 use super::confine::mediate::{self, Places};
 use super::confine::notify;
 use crate::base::grant::{Exec, ExecAnswer, ExecDenial, ExecJudge, Starts};
+use crate::base::sync::lock;
 use image::{AskerClass, Caller, Images};
 use listener::{ExecListener, ExecNotification, ListenerEvent};
 use memory::{ProcessMemory, Unread};
@@ -24,7 +25,7 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use wanted::{ExecRequest, Nothing, wanted};
@@ -89,11 +90,6 @@ impl Witness {
     pub fn take(&self) -> ExecRecord {
         std::mem::take(&mut lock(&self.record))
     }
-}
-
-/// Ignores a poisoned lock: the guard reports a panic of the thread.
-fn lock(record: &Mutex<ExecRecord>) -> MutexGuard<'_, ExecRecord> {
-    record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reports if the thread ends in an unexpected way.

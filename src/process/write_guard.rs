@@ -28,13 +28,14 @@ use super::confine::spec::WorkspaceReach;
 use super::live::Lived;
 use super::{Confinement, SandboxLevel};
 use crate::base::grant::{ClosedPaths, Undone, WriteKind, WritePath, Writes};
+use crate::base::sync::lock;
 pub use links::SeparatedLinks;
 use node::{HeldContents, TreeNode};
 pub use objects::{KeptObjects, NOT_KEPT};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 use walk::{Over, TreeWalk};
 
@@ -192,7 +193,7 @@ impl Drop for Guarded {
         if self.0.as_ref().is_some_and(|guard| guard.lived.has_processes()) {
             let undone = self.compare(&[]);
             if let Some(found) = &self.1 {
-                found.lock().unwrap_or_else(PoisonError::into_inner).extend(undone);
+                lock(found).extend(undone);
             }
         }
     }

@@ -36,6 +36,7 @@ pub use repository::{
 pub use restore::{Restored, Reversal};
 pub use scan_state::MOST_FILE;
 
+use crate::base::sync::lock;
 use crate::process::change_times::exact_device;
 use crate::process::own_git;
 use bound::{Bound, RunEnd, WorkTimes};
@@ -172,7 +173,7 @@ impl Shadow {
     /// Continues in the directory that the store was moved to. No operation may be in progress.
     pub fn moved_to(&mut self, dir: &Path) {
         self.dir = dir.to_owned();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.store.moved_to(dir);
     }
 
@@ -211,7 +212,7 @@ impl Shadow {
         let shadow = self.clone();
         let done = tokio::task::spawn_blocking(move || {
             let state = Arc::clone(&shadow.state);
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&state);
             shadow.end.unless_closed()?;
             let state: &mut State = &mut state;
             // Recursion over deep directories needs a larger stack.

@@ -3,6 +3,7 @@
 
 use super::fs::{DirEntry, DirHandle, FsError};
 use crate::base::access::{PathStatus, ResolvedPath};
+use crate::base::sync::lock;
 use crate::process::own_path;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -14,7 +15,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Upper limit for links in one path, as in Linux (path_resolution(7)).
 const MAX_LINKS: usize = 40;
@@ -216,10 +217,7 @@ impl Workspace {
             digest: Sha256::digest(bytes).into(),
             commands: self.commands.load(Ordering::SeqCst),
         };
-        self.seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(path.to_owned(), seen);
+        lock(&self.seen).insert(path.to_owned(), seen);
     }
 
     /// Notes that a command of the model that could write has started in the background, or has ended.
@@ -232,7 +230,7 @@ impl Workspace {
     /// that no tool has touched counts as unchanged.
     pub fn changed_since(&self, path: &str, bytes: &[u8]) -> Changed {
         let digest: [u8; 32] = Sha256::digest(bytes).into();
-        let all = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.seen);
         match all.get(path).filter(|seen| seen.digest != digest) {
             None => Changed::No,
             Some(seen)

@@ -5,13 +5,13 @@ use super::index::{GitIndex, IndexEntry};
 use super::names::{open_file, open_searchable};
 use super::object::{Digest, Id, ObjectKind};
 use super::scan_state::{LARGE, MOST_FILE, Scan, TICK};
+use crate::base::sync::lock;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::BorrowedFd;
-use std::sync::PoisonError;
 
 // What stands in place of the content of a file in the snapshot.
 const UNREADABLE: &str = "a file that cannot be read";
@@ -156,7 +156,7 @@ impl NameStatus<'_, '_> {
     fn content(&self, mut file: &File, size: u64, elsewhere: Option<Id>) -> Result<Content, String> {
         let trouble = |error: std::io::Error| error.to_string();
         let _one = match size > LARGE {
-            true => Some(self.scan.large.lock().unwrap_or_else(PoisonError::into_inner)),
+            true => Some(lock(&self.scan.large)),
             false => None,
         };
         if size <= MOST_FILE {

@@ -8,12 +8,13 @@ use super::name_status::NameStatus;
 use super::names::{ListedName, open_closed_dir, open_searchable, open_up, refused};
 use super::object::{ObjectKind, order};
 use super::scan_state::{Before, MOST_ENTRIES, Scan, WalkedDirectory, said};
+use crate::base::sync::lock;
 use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
 
 /// Upper limit for nested directories; each level holds an open handle.
 pub(super) const MOST_DEPTH: usize = 256;
@@ -246,7 +247,7 @@ impl Scan<'_> {
         };
         let whole = format!("{}.gitignore", String::from_utf8_lossy(&place.path));
         let local = whole.strip_prefix(self.prefix).unwrap_or(&whole);
-        let mut files = self.ignore_files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = lock(&self.ignore_files);
         files
             .counted(&place.path, local, now, self.counting)
             .map_err(|why| said(&place.path, why))
