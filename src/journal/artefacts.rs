@@ -58,10 +58,8 @@ pub fn keep_put_back(dir: &Path, patch: &[u8]) -> Result<String, JournalError> {
             _ => {}
         }
     }
-    Err(JournalError::Write {
-        path: dir.join(PUT_BACK).display().to_string(),
-        source: io::Error::other(format!("it has {MOST_PUT_BACK} patches, the most that a run keeps")),
-    })
+    let full = io::Error::other(format!("it has {MOST_PUT_BACK} patches, the most that a run keeps"));
+    Err(JournalError::write(&dir.join(PUT_BACK))(full))
 }
 
 /// The path of a blob.
@@ -72,10 +70,7 @@ pub fn blob_path(dir: &Path, id: &BlobId) -> PathBuf {
 /// The bytes of a blob; an error when they do not match the name's hash.
 pub fn read_blob(dir: &Path, id: &BlobId) -> Result<Vec<u8>, JournalError> {
     let path = blob_path(dir, id);
-    let bytes = std::fs::read(&path).map_err(|source| JournalError::Read {
-        path: path.display().to_string(),
-        source,
-    })?;
+    let bytes = std::fs::read(&path).map_err(JournalError::read(&path))?;
     if BlobId::of(&bytes) == *id {
         Ok(bytes)
     } else {
@@ -98,10 +93,7 @@ enum Destination {
 /// Writes a file that the user named, atomically, and creates its directories. A device or a pipe is written to
 /// directly. A link stays: the file that it leads to is written.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
-    let wrap = |source| JournalError::Write {
-        path: path.display().to_string(),
-        source,
-    };
+    let wrap = JournalError::write(path);
     match destination(path).map_err(wrap)? {
         (_, Destination::Open) => write_open(path, bytes).map_err(wrap),
         (links, Destination::File(_)) if links.is_empty() => replace(path, bytes),
@@ -243,10 +235,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
 
 /// `synced`: the bytes are on disk before the file gets its name.
 fn place_file(path: &Path, bytes: &[u8], (mode, synced): (u32, bool)) -> Result<(), JournalError> {
-    let wrap = |source| JournalError::Write {
-        path: path.display().to_string(),
-        source,
-    };
+    let wrap = JournalError::write(path);
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -163,10 +163,7 @@ pub fn read_alone(dir: &Path, key: Option<&JournalKey>) -> Result<Journal, Journ
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
             JournalError::Missing(dir.display().to_string())
         }
-        _ => JournalError::Read {
-            path: path.display().to_string(),
-            source,
-        },
+        _ => JournalError::read(&path)(source),
     })?;
     let mut journal = Journal {
         events: Vec::new(),

@@ -53,10 +53,7 @@ pub fn ignore_runs(workspace: &Path) -> Result<(), JournalError> {
     refuse_link(workspace, &file)?;
     place::make_dirs(workspace, &dir)
         .and_then(|()| place::write_new(&file, b"*\n"))
-        .map_err(|source| JournalError::Write {
-            path: file.display().to_string(),
-            source,
-        })
+        .map_err(JournalError::write(&file))
 }
 
 /// Refuses a path with a symbolic link of the tree in it.
@@ -146,10 +143,7 @@ pub fn is_taken(dir: &Path) -> bool {
 
 /// Locks a workspace for one run. The lock is on the directory itself, so that nothing is written into it.
 pub fn hold_workspace(workspace: &Path) -> Result<File, JournalError> {
-    let dir = File::open(workspace).map_err(|source| JournalError::Read {
-        path: workspace.display().to_string(),
-        source,
-    })?;
+    let dir = File::open(workspace).map_err(JournalError::read(workspace))?;
     writer::lock(&dir, workspace)?;
     Ok(dir)
 }
@@ -193,10 +187,7 @@ pub fn list(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(source) => {
-            return Err(JournalError::Read {
-                path: root.display().to_string(),
-                source,
-            });
+            return Err(JournalError::read(&root)(source));
         }
     };
     let here = place::settled(&root);
@@ -340,10 +331,7 @@ pub fn prune(workspace: &Path, keep: usize, all: bool) -> Result<Pruned, Journal
         if free {
             let place = state::outputs_of(&run.dir);
             let gone = |dir: &Path| match std::fs::remove_dir_all(dir) {
-                Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(JournalError::Write {
-                    path: dir.display().to_string(),
-                    source,
-                }),
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(JournalError::write(dir)(source)),
                 _ => Ok(()),
             };
             gone(&run.dir)?;

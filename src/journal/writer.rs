@@ -42,10 +42,7 @@ impl JournalWriter {
     /// Creates the run directory and its journal with `first`; the journal appears complete or not at all.
     pub fn create(dir: &Path, first: &Event) -> Result<Self, JournalError> {
         let path = dir.join(format::FILE);
-        let wrap = |source| JournalError::Write {
-            path: path.display().to_string(),
-            source,
-        };
+        let wrap = JournalError::write(&path);
         std::fs::create_dir_all(dir).map_err(wrap)?;
         if path.exists() {
             return Err(JournalError::Taken(dir.display().to_string()));
@@ -126,11 +123,7 @@ impl JournalWriter {
         lock(&file, dir)?;
         let journal = reader::read_strictly(dir)?;
         let key = chain_key::key()?.filter(|_| journal.keyed);
-        file.set_len(journal.whole_bytes)
-            .map_err(|source| JournalError::Write {
-                path: path.display().to_string(),
-                source,
-            })?;
+        file.set_len(journal.whole_bytes).map_err(JournalError::write(&path))?;
         let end = (journal.chain.clone(), journal.events.len() as u64);
         let adopted = !journal.keyed && !journal.run().is_some_and(state::began);
         let mut writer = Self::over(path, file, end, key, (journal.run(), adopted));
@@ -139,7 +132,7 @@ impl JournalWriter {
             && journal.run().and_then(state::head).is_some()
         {
             // The lines of this session would lie behind the recorded end, where nobody could believe them.
-            return Err(writer.write_error(std::io::Error::other(format!(
+            return Err(JournalError::write(&writer.path)(std::io::Error::other(format!(
                 "its recorded end cannot be moved: {why}"
             ))));
         }
@@ -165,7 +158,7 @@ impl JournalWriter {
             .append(true)
             .custom_flags(libc::O_NOFOLLOW)
             .open(&self.path);
-        let file = file.map_err(|source| self.write_error(source))?;
+        let file = file.map_err(JournalError::write(&self.path))?;
         // The lock belongs to the open file: a renamed file is still locked, and nobody else can have locked a copy
         // yet.
         let same = rustix::fs::fstat(&file).is_ok_and(|new| {
@@ -184,7 +177,7 @@ impl JournalWriter {
         line.push('\n');
         self.file
             .write_all(line.as_bytes())
-            .map_err(|source| self.write_error(source))?;
+            .map_err(JournalError::write(&self.path))?;
         self.chain = chain;
         self.events += 1;
         self.dirty = true;
@@ -194,10 +187,10 @@ impl JournalWriter {
     /// Returns when everything appended is on the disk and the head is in the state directory.
     pub fn sync(&mut self) -> Result<(), JournalError> {
         let settled = self.behind.as_mut().map_or(Ok(()), Behind::settle);
-        settled.map_err(|source| self.write_error(source))?;
+        settled.map_err(JournalError::write(&self.path))?;
         if self.dirty {
-            self.file.sync_data().map_err(|source| self.write_error(source))?;
-            self.write_head().map_err(|source| self.write_error(source))?;
+            self.file.sync_data().map_err(JournalError::write(&self.path))?;
+            self.write_head().map_err(JournalError::write(&self.path))?;
             self.dirty = false;
         }
         Ok(())
@@ -207,7 +200,7 @@ impl JournalWriter {
     pub fn sync_with_head(&mut self) -> Result<(), JournalError> {
         self.sync()?;
         let told = self.head.as_ref().map_or(Ok(()), HeadFile::sync);
-        told.map_err(|source| self.write_error(source))
+        told.map_err(JournalError::write(&self.path))
     }
 
     /// Records where the outputs are that flags named, by the names of [`state::Head::copies`], with the next sync.
@@ -256,16 +249,9 @@ impl JournalWriter {
                     })
             }
         };
-        asked.map_err(|source| self.write_error(source))?;
+        asked.map_err(JournalError::write(&self.path))?;
         self.dirty = false;
         Ok(())
-    }
-
-    fn write_error(&self, source: std::io::Error) -> JournalError {
-        JournalError::Write {
-            path: self.path.display().to_string(),
-            source,
-        }
     }
 }
 
@@ -286,10 +272,7 @@ pub fn lock(file: &File, dir: &Path) -> Result<(), JournalError> {
             Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
             Err(TryLockError::Error(source)) => {
-                return Err(JournalError::Write {
-                    path: dir.display().to_string(),
-                    source,
-                });
+                return Err(JournalError::write(dir)(source));
             }
         }
     }
