@@ -71,7 +71,7 @@ impl Shadow {
         let emptied = reversal.map_or(Emptied::All, |(_, begun)| Emptied::MadeAfter(begun));
         self.beside(move |shadow, state| {
             let (known, opened) = earlier.unwrap_or_else(|| (shadow.known_access(state), Opened::new()));
-            let now = shadow.now(state)?;
+            let now = shadow.current(state, None, true)?;
             let now = shadow.id(&now)?;
             let mut objects = shadow.objects(&state.store);
             let mut changes = objects.differences(&now, &from)?;
@@ -92,7 +92,7 @@ impl Shadow {
             let hands = Hands::open(&shadow.top)?.knowing(known, opened);
             let mut why = bring((&hands, emptied), &mut objects, &from, &as_found)?;
             // The current tree decides what differs.
-            let now = shadow.now(state)?;
+            let now = shadow.current(state, None, true)?;
             let left = shadow.objects(&state.store).differences(&shadow.id(&now)?, &from)?;
             let left: BTreeSet<Vec<u8>> = left.into_iter().map(|change| change.path).collect();
             let mut restored = Restored::default();
