@@ -25,6 +25,7 @@ mod scan;
 mod scan_state;
 mod store;
 mod trees;
+mod unknown;
 
 pub(super) use checkout::{STOPPED, checkout};
 pub use delta::{Delta, Unpatched, changes};

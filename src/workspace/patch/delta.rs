@@ -3,7 +3,6 @@
 //! user.
 
 use super::bound::Bound;
-use super::name_status::stands_for_content;
 use super::object::{Id, ObjectFormat, ObjectKind};
 use super::patch_lines::cr_lines;
 use super::patch_names;
@@ -147,11 +146,10 @@ impl Shadow {
                 added: None,
                 removed: None,
             });
-            let lacks_content = stands_for_content(&why);
             delta.unpatched.push(Unpatched {
                 path,
-                why,
-                lacks_content,
+                why: why.to_string(),
+                lacks_content: why.is_file(),
             });
             tops.insert(change.path.clone());
         }

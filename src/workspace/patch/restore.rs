@@ -3,7 +3,6 @@
 
 use super::delta::lies_below_any;
 use super::handle_writes::{Hands, KnownAccess, Opened};
-use super::name_status::{has_no_content, is_closed};
 use super::object::{Id, METADATA, ObjectFormat, ObjectKind};
 use super::trees::{ObjectReader, TreeChange};
 use super::{Shadow, Snapshot, State};
@@ -197,7 +196,7 @@ impl Shadow {
             let hands = Hands::open(&shadow.top)?.knowing(KnownAccess::default(), opened);
             for change in objects.differences(&to, &found)? {
                 let Some((METADATA, id)) = change.new else { continue };
-                if is_closed(&objects.why(&id)?) {
+                if objects.why(&id)?.is_closed() {
                     // One that belongs to somebody else stays closed.
                     hands.open_up(&change.path);
                 }
@@ -222,15 +221,15 @@ impl Shadow {
             let mut kept = BTreeMap::new();
             for change in &changes {
                 let why = match change.new {
-                    Some((METADATA, id)) => objects.why(&id)?,
+                    Some((METADATA, id)) => Some(objects.why(&id)?)
+                        .filter(|why| !why.is_empty())
+                        .map(|why| why.to_string()),
                     Some(_) if lies_below_any(&change.path, &tops) => {
-                        "it replaced what no patch can contain".to_owned()
+                        Some("it replaced what no patch can contain".to_owned())
                     }
-                    _ => continue,
+                    _ => None,
                 };
-                if !has_no_content(&why) {
-                    kept.insert(shadow.local(change.lossy()), why);
-                }
+                kept.extend(why.map(|why| (shadow.local(change.lossy()), why)));
             }
             Ok(kept)
         })
