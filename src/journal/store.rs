@@ -148,6 +148,52 @@ pub fn hold_workspace(workspace: &Path) -> Result<File, JournalError> {
     Ok(dir)
 }
 
+/// How far a run has come, as far as its journal or its result says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunProgress {
+    Ended(Verdict),
+    /// It has no verdict yet, or was resumed since.
+    Unfinished,
+    /// The journal cannot be read.
+    Damaged,
+    /// The journal needs a key that is not set.
+    Keyed,
+}
+
+impl RunProgress {
+    /// The verdict's word, or `unfinished`, `damaged` or `keyed`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RunProgress::Ended(verdict) => verdict.as_str(),
+            RunProgress::Unfinished => "unfinished",
+            RunProgress::Damaged => "damaged",
+            RunProgress::Keyed => "keyed",
+        }
+    }
+
+    fn is_open(self) -> bool {
+        match self {
+            RunProgress::Unfinished | RunProgress::Keyed => true,
+            RunProgress::Damaged => false,
+            RunProgress::Ended(verdict) => match verdict {
+                Verdict::Suspended | Verdict::Cancelled => true,
+                Verdict::Passed
+                | Verdict::NoChange
+                | Verdict::Failed
+                | Verdict::Denied
+                | Verdict::Budget
+                | Verdict::Provider
+                | Verdict::Environment
+                | Verdict::Output
+                | Verdict::Invalid
+                | Verdict::Usage
+                | Verdict::Incomplete
+                | Verdict::Bug => false,
+            },
+        }
+    }
+}
+
 /// A run in a listing.
 #[derive(Debug)]
 pub struct RunListing {
@@ -155,9 +201,7 @@ pub struct RunListing {
     pub run: RunId,
     pub started: Option<Timestamp>,
     pub recipe: String,
-    /// The verdict's word; `unfinished` without one, `damaged` when the journal cannot be read, `keyed` when it needs a
-    /// key that is not set.
-    pub verdict: String,
+    pub progress: RunProgress,
     /// Whether it is a run of a recipe's sample.
     pub is_sample: bool,
     /// Whether it has a journal. Without one it was refused before it began.
@@ -168,11 +212,7 @@ impl RunListing {
     /// Whether the run has not come to its end: it waits for a person, was interrupted or killed, or is active. One that
     /// cannot be read without a key counts too.
     pub fn is_open(&self) -> bool {
-        let is_open = matches!(
-            self.verdict.as_str(),
-            "suspended" | "cancelled" | "unfinished" | "keyed"
-        );
-        self.began && is_open
+        self.began && self.progress.is_open()
     }
 }
 
@@ -215,16 +255,16 @@ fn describe(dir: &Path) -> RunListing {
         run: RunId(name.unwrap_or_default()),
         started: None,
         recipe: String::new(),
-        verdict: "damaged".to_owned(),
+        progress: RunProgress::Damaged,
         is_sample: false,
         began: true,
     };
     let read = reader::read(dir);
     if let Err(JournalError::Key(_)) = read {
-        "keyed".clone_into(&mut listed.verdict);
+        listed.progress = RunProgress::Keyed;
     }
     if let Ok(journal) = read {
-        "unfinished".clone_into(&mut listed.verdict);
+        listed.progress = RunProgress::Unfinished;
         listed.started = journal.events.first().map(|event| event.at);
         for event in &journal.events {
             note(&mut listed, event);
@@ -284,7 +324,7 @@ fn describe_refused(dir: &Path, refused: RefusedRun) -> RunListing {
         run: RunId(name),
         started: started.map(|started| started.timestamp()),
         recipe: refused.recipe,
-        verdict: refused.verdict.as_str().to_owned(),
+        progress: RunProgress::Ended(refused.verdict),
         is_sample: false,
         began: false,
     }
@@ -296,8 +336,8 @@ fn note(listed: &mut RunListing, event: &Event) {
             listed.recipe.clone_from(&started.recipe);
             listed.is_sample = started.sample;
         }
-        EventKind::RunFinished { outcome, .. } => outcome.verdict.as_str().clone_into(&mut listed.verdict),
-        EventKind::Resumed { .. } => "unfinished".clone_into(&mut listed.verdict),
+        EventKind::RunFinished { outcome, .. } => listed.progress = RunProgress::Ended(outcome.verdict),
+        EventKind::Resumed { .. } => listed.progress = RunProgress::Unfinished,
         _ => {}
     }
 }
