@@ -3,14 +3,13 @@
 
 use super::confine::order::{self, Streams};
 use super::confine::spec::{ChildMessage, Spec};
+use super::descriptor_socket;
 use super::exec_witness::{ExecRecord, Order, Witness};
 use super::proxy::{self, ProxyRules};
 use super::spawn_error::SpawnError;
 use crate::base::call::ExitInfo;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::collections::VecDeque;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -115,9 +114,9 @@ impl Channel {
             if self.ours.readable().await.is_err() {
                 return;
             }
-            let taken = self
-                .ours
-                .try_io(Interest::READABLE, || receive(&self.ours, &mut buffer));
+            let taken = self.ours.try_io(Interest::READABLE, || {
+                Ok(descriptor_socket::receive(&self.ours, &mut buffer)?)
+            });
             match taken {
                 Ok((0, _)) => return,
                 Ok((count, came)) => {
@@ -225,21 +224,4 @@ impl Channel {
             ))
         }
     }
-}
-
-/// Receives one piece of text, and a descriptor if one came with it.
-fn receive(from: &UnixStream, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = recvmsg(
-        from,
-        &mut [IoSliceMut::new(buffer)],
-        &mut control,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
-    let listener = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
-    Ok((got.bytes, listener))
 }

@@ -10,6 +10,7 @@ pub mod change_times;
 mod channel;
 pub mod confine;
 mod confined_command;
+mod descriptor_socket;
 pub mod env;
 mod exec_witness;
 pub mod jobs;
