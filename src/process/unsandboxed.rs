@@ -164,13 +164,21 @@ pub fn neutral() -> Vec<(String, String)> {
         ("GIT_CONFIG_GLOBAL".to_owned(), "/dev/null".to_owned()),
         ("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned()),
         ("GIT_OPTIONAL_LOCKS".to_owned(), "0".to_owned()),
-        ("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string()),
     ];
-    for (index, (name, value)) in settings.iter().enumerate() {
-        env.push((format!("GIT_CONFIG_KEY_{index}"), (*name).to_owned()));
-        env.push((format!("GIT_CONFIG_VALUE_{index}"), (*value).to_owned()));
-    }
+    add_settings(
+        &mut env,
+        &settings.map(|(name, value)| (name.to_owned(), value.to_owned())),
+    );
     env
+}
+
+/// Adds the variables that give git these settings.
+pub(super) fn add_settings(env: &mut Vec<(String, String)>, settings: &[(String, String)]) {
+    env.push(("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string()));
+    for (index, (name, value)) in settings.iter().enumerate() {
+        env.push((format!("GIT_CONFIG_KEY_{index}"), name.clone()));
+        env.push((format!("GIT_CONFIG_VALUE_{index}"), value.clone()));
+    }
 }
 
 /// The settings of [`neutral`], and these variables.
