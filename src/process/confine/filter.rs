@@ -308,18 +308,9 @@ fn low(argument: u8, value: u64) -> Result<SeccompRule, seccompiler::Error> {
 }
 
 fn program(rules: Rules, errno: u32) -> Result<BpfProgram, seccompiler::Error> {
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch())?;
+    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch)?;
     Ok(filter.try_into()?)
-}
-
-#[cfg(target_arch = "x86_64")]
-fn arch() -> TargetArch {
-    TargetArch::x86_64
-}
-
-#[cfg(target_arch = "aarch64")]
-fn arch() -> TargetArch {
-    TargetArch::aarch64
 }
 
 /// Installs a filter program in this process. Returns the listener if `flags` ask for one.
