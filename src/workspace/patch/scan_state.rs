@@ -94,7 +94,7 @@ pub(super) struct WalkedDirectory<'a> {
 }
 
 /// An error message about a path.
-pub(super) fn said(path: &[u8], why: impl std::fmt::Display) -> String {
+pub(super) fn about(path: &[u8], why: impl std::fmt::Display) -> String {
     format!("{}: {why}", String::from_utf8_lossy(path))
 }
 
