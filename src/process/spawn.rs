@@ -328,7 +328,7 @@ pub(super) async fn watch(
             () = cancel.cancelled() => break kill(child, tree, pump.as_mut(), &mut pumped).await,
         }
     };
-    tree.root_is_reaped();
+    tree.set_root_reaped();
     if !pumped {
         pumped = tokio::time::timeout(PIPE_GRACE, pump.as_mut()).await.is_ok();
     }
