@@ -80,7 +80,7 @@ fn add(seen: &mut Vec<Writes>, writes: &Writes) {
 
 impl Lived {
     /// Sets its processes. Helper processes are never stopped: they must be able to kill the tree if this process dies.
-    pub fn is(&self, root: i32, mark: u64, helpers: u8) {
+    pub fn set_processes(&self, root: i32, mark: u64, helpers: u8) {
         if let Some(command) = registry().commands.get_mut(&self.0) {
             command.tree = Some(Signs { root, mark, helpers });
         }
@@ -95,7 +95,7 @@ impl Lived {
     }
 
     /// Records that its processes have ended.
-    pub fn is_gone(&self) {
+    pub fn set_ended(&self) {
         if let Some(command) = registry().commands.get_mut(&self.0) {
             command.tree = None;
         }

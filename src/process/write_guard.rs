@@ -171,7 +171,7 @@ impl Guarded {
     /// Registers the processes of the command, so that comparisons for other commands can stop them.
     pub fn lives_as(&self, root: i32, mark: u64, helpers: u8) {
         if let Some(guard) = &self.0 {
-            guard.lived.is(root, mark, helpers);
+            guard.lived.set_processes(root, mark, helpers);
         }
     }
 

@@ -25,7 +25,7 @@ impl WriteGuard {
             return Vec::new();
         }
         let mut undone = Undo::default();
-        self.lived.is_gone();
+        self.lived.set_ended();
         let stopped = self.lived.freeze_others();
         if !stopped.all() {
             undone.limit("limit:guard_freeze", Path::new(""), false);
