@@ -36,7 +36,7 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(),
         leave(command_process(spec, channel, (&limit, groups, born), handover));
     };
     let_go_of_outputs();
-    let mut see = See {
+    let mut supervisor = Supervisor {
         command,
         gone: pidfd_open(command, PidfdFlags::empty()).ok(),
         channel,
@@ -45,8 +45,8 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(),
         listener: handover.and_then(|handover| handover.receive(Places::of(spec))),
         status: None,
     };
-    let (status, leftovers) = see.through();
-    let memory = see.memory.was_over().then_some(spec.memory);
+    let (status, leftovers) = supervisor.run();
+    let memory = supervisor.memory.was_over().then_some(spec.memory);
     let ended = ChildMessage::Ended {
         status,
         leftovers,
@@ -129,7 +129,7 @@ fn confine(spec: &Spec, limit: &limits::Processes, entered: io::Result<()>) -> R
 }
 
 /// Supervises the tree to its end.
-struct See<'a> {
+struct Supervisor<'a> {
     command: Pid,
     gone: Option<OwnedFd>,
     channel: &'a OwnedFd,
@@ -139,10 +139,10 @@ struct See<'a> {
     status: Option<i32>,
 }
 
-impl See<'_> {
+impl Supervisor<'_> {
     /// Waits for the command, gives its remaining processes a moment, then kills them. Returns the wait status, and how
     /// many processes had to be killed.
-    fn through(&mut self) -> (i32, u32) {
+    fn run(&mut self) -> (i32, u32) {
         while !reap(self.command, &mut self.status) && self.status.is_none() {
             let patience = if self.watched.is_some() { 5 } else { 250 };
             let here = self.wait(Duration::from_millis(patience).min(self.memory.next()), true);
