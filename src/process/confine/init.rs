@@ -35,7 +35,7 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(),
     let Some(command) = command else {
         leave(command_process(spec, channel, (&limit, groups, born), handover));
     };
-    let_go_of_outputs();
+    close_outputs();
     let mut supervisor = Supervisor {
         command,
         gone: pidfd_open(command, PidfdFlags::empty()).ok(),
@@ -271,7 +271,7 @@ pub(super) fn end_all(command: Pid, status: &mut Option<i32>) -> u32 {
 }
 
 /// Closes the outputs here: only the command's tree should keep them open.
-fn let_go_of_outputs() {
+fn close_outputs() {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null");
     if let Ok(null) = null {
         let _ = rustix::stdio::dup2_stdin(&null);
