@@ -31,9 +31,14 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(),
     // A tree can have only one listener: if a witness judges execs, it also answers these calls.
     let mediated = spec.level == crate::process::SandboxLevel::Landlock && !spec.witness;
     let handover = step("socket pair", mediated.then(Handover::new).transpose())?;
-    let (command, born) = step("fork", fork_into(groups))?;
+    let (command, in_spawn_group) = step("fork", fork_into(groups))?;
     let Some(command) = command else {
-        leave(command_process(spec, channel, (&limit, groups, born), handover));
+        leave(command_process(
+            spec,
+            channel,
+            (&limit, groups, in_spawn_group),
+            handover,
+        ));
     };
     close_outputs();
     let mut supervisor = Supervisor {
@@ -60,11 +65,11 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(),
 fn command_process(
     spec: &Spec,
     channel: &OwnedFd,
-    (limit, groups, born): (&limits::Processes, &Groups, bool),
+    (limit, groups, in_spawn_group): (&limits::Processes, &Groups, bool),
     handover: Option<Handover>,
 ) -> i32 {
-    let confined =
-        confine(spec, limit, groups.enter(born)).and_then(|()| handover.map_or(Ok(()), |handover| handover.install()));
+    let confined = confine(spec, limit, groups.enter(in_spawn_group))
+        .and_then(|()| handover.map_or(Ok(()), |handover| handover.install()));
     match confined {
         Ok(()) => {}
         Err(error) => {
@@ -309,7 +314,7 @@ fn unblock_signals() {
 /// kernel or a group that does not allow that gets it moved there by the child itself.
 #[expect(unsafe_code, reason = "the command must be a child that confines itself before exec")]
 pub(super) fn fork_into(groups: &Groups) -> io::Result<(Option<Pid>, bool)> {
-    if let Some(group) = groups.birthplace() {
+    if let Some(group) = groups.spawn_group() {
         // SAFETY: all fields are numbers, and 0 means that a field is not used.
         let mut order: libc::clone_args = unsafe { std::mem::zeroed() };
         order.flags = CLONE_INTO_CGROUP;
