@@ -165,8 +165,8 @@ impl Groups {
             .find_map(|group| group.unified.then(|| group.handle.as_fd()))
     }
 
-    /// Moves the calling process, the command, into the groups in which it is not yet; `in_spawn_group` tells whether it was
-    /// created in [`Groups::spawn_group`].
+    /// Moves the calling process, the command, into the groups in which it is not yet; `in_spawn_group` tells whether it
+    /// was created in [`Groups::spawn_group`].
     ///
     /// # Errors
     /// The kernel refuses one of the groups; the process then enters none of the remaining ones.
