@@ -75,7 +75,7 @@ pub(super) async fn run_telling(
     }
     // Declared first, so dropped last: an abandoned tree must be dead before its changes are compared.
     let (mut guard, reach) = guarded(confinement, &spawn.writes, &spawn.cancel).await?;
-    guard.tells_on_drop(unfinished);
+    guard.report_on_drop(unfinished);
     let mut running = start(&spawn, confinement, reach)?;
     running.tell(&guard, confinement);
     let program = argv(&spawn.program).swap_remove(0);

@@ -176,7 +176,7 @@ impl Guarded {
     }
 
     /// Names the place for what is found if this is dropped before it is compared.
-    pub fn tells_on_drop(&mut self, found: FoundOnDrop) {
+    pub fn report_on_drop(&mut self, found: FoundOnDrop) {
         self.1 = Some(found);
     }
 
