@@ -1,6 +1,6 @@
 //! Appends events to `journal.jsonl`. The only writer of that file.
 
-use super::background_sync::Behind;
+use super::background_sync::BackgroundSync;
 use super::chain_key::{self, JournalKey};
 use super::error::JournalError;
 use super::state::{self, HeadFile};
@@ -35,7 +35,7 @@ pub struct JournalWriter {
     /// Whether something was appended since the last sync.
     dirty: bool,
     /// Started on first use.
-    behind: Option<Behind>,
+    background: Option<BackgroundSync>,
 }
 
 impl JournalWriter {
@@ -102,7 +102,7 @@ impl JournalWriter {
             headless,
             opened_at: None,
             dirty: true,
-            behind: None,
+            background: None,
         }
     }
 
@@ -146,7 +146,7 @@ impl JournalWriter {
     pub fn move_to(&mut self, dir: &Path) -> Result<(), JournalError> {
         self.sync()?;
         // A new thread is started for the file that is written from here on.
-        self.behind = None;
+        self.background = None;
         let from = self.path.parent().unwrap_or_else(|| Path::new(".")).to_owned();
         state::move_entries(&from, dir)?;
         self.path = dir.join(format::FILE);
@@ -186,7 +186,7 @@ impl JournalWriter {
 
     /// Returns when everything appended is on the disk and the head is in the state directory.
     pub fn sync(&mut self) -> Result<(), JournalError> {
-        let settled = self.behind.as_mut().map_or(Ok(()), Behind::settle);
+        let settled = self.background.as_mut().map_or(Ok(()), BackgroundSync::settle);
         settled.map_err(JournalError::write(&self.path))?;
         if self.dirty {
             self.file.sync_data().map_err(JournalError::write(&self.path))?;
@@ -232,19 +232,19 @@ impl JournalWriter {
 
     /// Requests a sync without waiting for it, for events after an effect: if one is lost, the effect counts as
     /// interrupted. The next call of either sync function reports a failure.
-    pub fn sync_behind(&mut self) -> Result<(), JournalError> {
+    pub fn sync_in_background(&mut self) -> Result<(), JournalError> {
         if !self.dirty {
             return Ok(());
         }
         let line = self.head_line();
-        let asked = match &mut self.behind {
-            Some(behind) => behind.sync(line),
+        let asked = match &mut self.background {
+            Some(background) => background.sync(line),
             None => {
                 let head = self.head.as_ref().map(HeadFile::try_clone).transpose();
-                head.and_then(|head| Behind::start(&self.file, head))
-                    .and_then(|mut behind| {
-                        behind.sync(line)?;
-                        self.behind = Some(behind);
+                head.and_then(|head| BackgroundSync::start(&self.file, head))
+                    .and_then(|mut background| {
+                        background.sync(line)?;
+                        self.background = Some(background);
                         Ok(())
                     })
             }
