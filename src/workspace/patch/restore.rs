@@ -89,7 +89,7 @@ impl Shadow {
                 .cloned()
                 .collect();
             let writer = HandleWriter::open(&shadow.top)?.knowing(known, opened);
-            let mut why = bring((&writer, emptied), &mut objects, &from, &as_found)?;
+            let mut why = restore_all((&writer, emptied), &mut objects, &from, &as_found)?;
             // The current tree decides what differs.
             let now = shadow.current(state, None, true)?;
             let left = shadow.objects(&state.store).differences(&shadow.id(&now)?, &from)?;
@@ -292,7 +292,7 @@ impl Shadow {
             let mut objects = ObjectReader::new(shadow.format, &state.store, Some(objects));
             let changes = objects.differences(&from, &to)?;
             let writer = HandleWriter::open(&shadow.top)?;
-            let failed = bring((&writer, Emptied::All), &mut objects, &to, &changes)?;
+            let failed = restore_all((&writer, Emptied::All), &mut objects, &to, &changes)?;
             match failed.iter().next() {
                 Some((path, why)) => Err(format!("{}: {why}", String::from_utf8_lossy(path))),
                 None => Ok(()),
@@ -311,18 +311,18 @@ fn quoted(path: &Path) -> String {
 
 /// Changes paths from the old side of each change to the new one; `tree` contains them all. Gives what was opened up its
 /// mode back, also after an error. Returns the failures.
-fn bring(
+fn restore_all(
     (writer, emptied): (&HandleWriter, Emptied),
     objects: &mut ObjectReader<'_>,
     tree: &Id,
     changes: &[TreeChange],
 ) -> Result<BTreeMap<Vec<u8>, String>, String> {
-    let failed = bring_each((writer, emptied), objects, tree, changes);
+    let failed = restore_each((writer, emptied), objects, tree, changes);
     writer.close_up();
     failed
 }
 
-fn bring_each(
+fn restore_each(
     (writer, emptied): (&HandleWriter, Emptied),
     objects: &mut ObjectReader<'_>,
     tree: &Id,
