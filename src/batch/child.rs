@@ -4,6 +4,7 @@
 use super::budget::{JobSpending, RunLimits};
 use super::plan::{PlannedJob, RunArguments};
 use super::rows::RunRow;
+use crate::base::exit;
 use crate::base::ids::sha256_hex;
 use crate::journal;
 use crate::report::result::RunResult;
@@ -82,6 +83,7 @@ fn shared_arguments(arguments: &RunArguments, tree: &Path, limits: RunLimits) ->
 #[derive(Clone, Debug, Default)]
 pub struct ChildEnd {
     pub verdict: String,
+    /// The exit code that goes with the verdict.
     pub exit_code: u8,
     pub reason: String,
     pub message: String,
@@ -107,7 +109,7 @@ impl ChildEnd {
     pub fn in_environment(self, message: String) -> Self {
         Self {
             verdict: "environment".to_owned(),
-            exit_code: 8,
+            exit_code: exit::ENVIRONMENT,
             reason: "environment".to_owned(),
             message,
             ..self
@@ -127,7 +129,7 @@ pub fn end_of(run_dir: &Path, status: ExitStatus, log: &Path) -> ChildEnd {
         // `result.json` may be from an earlier session; its exit code then differs from the process's.
         Some(result) if code == Some(result.exit_code) => ChildEnd {
             verdict: result.verdict.as_str().to_owned(),
-            exit_code: u8::try_from(result.exit_code).unwrap_or(70),
+            exit_code: u8::try_from(result.exit_code).unwrap_or(exit::BUG),
             reason: result.reason,
             message: result.message,
             spending: Some(JobSpending {
@@ -172,21 +174,17 @@ fn killed(signal: i32, last: &str) -> String {
 /// The verdict of a process that left no result.
 fn by_status(status: ExitStatus) -> (&'static str, u8, String) {
     if let Some(signal) = status.signal() {
-        return ("environment", 8, format!("signal:{signal}"));
+        return ("environment", exit::ENVIRONMENT, format!("signal:{signal}"));
     }
-    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(70);
-    let verdict = match code {
-        2 | 3 => "invalid",
-        8 => "environment",
-        9 => "output",
-        129.. => "cancelled",
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    let code = code.unwrap_or(exit::BUG);
+    let (verdict, code) = match code {
+        exit::USAGE | exit::INVALID => ("invalid", exit::INVALID),
+        exit::ENVIRONMENT => ("environment", code),
+        exit::OUTPUT => ("output", code),
+        129.. => ("cancelled", code),
         // A run that ends with any other code has written its result.
-        _ => "bug",
-    };
-    let code = match verdict {
-        "invalid" => 3,
-        "bug" => 70,
-        _ => code,
+        _ => ("bug", exit::BUG),
     };
     (verdict, code, "no_result".to_owned())
 }
