@@ -135,7 +135,7 @@ pub fn end_of(run_dir: &Path, status: ExitStatus, log: &Path) -> ChildEnd {
             spending: Some(JobSpending {
                 turns: result.usage.turns,
                 tokens: result.usage.total,
-                cost_micros: micros(result.cost),
+                cost_micros: crate::base::budget::micros(result.cost),
             }),
             unpriced: result.unpriced,
             model: result.model,
@@ -220,10 +220,6 @@ pub fn spending_of_journal(run_dir: &Path) -> Option<JobSpending> {
 /// Whether a run was started in this directory, so that it must be resumed instead of started again.
 pub fn has_journal(run_dir: &Path) -> bool {
     journal::store::is_taken(run_dir)
-}
-
-fn micros(dollars: f64) -> u64 {
-    crate::recipe::parse::micros(dollars.max(0.0))
 }
 
 /// The last line of a log that is not blank.

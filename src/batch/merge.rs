@@ -589,7 +589,7 @@ fn write_patches(patches: &[NamedPatch<'_>], jobs: &[JobReport], out: &Path) -> 
 }
 
 fn add(call: &mut SupervisedCall, row: &RunRow) {
-    let cost = crate::recipe::parse::micros(row.cost.max(0.0));
+    let cost = crate::base::budget::micros(row.cost);
     call.spent = JobSpending {
         turns: call.spent.turns + row.turns,
         tokens: call.spent.tokens + row.tokens,

@@ -118,7 +118,7 @@ async fn next(signal: &mut Option<Signal>) {
     }
 }
 
-/// The signals that this process ignores, as the kernel tells them: bit N is signal N + 1. None if it does not tell.
+/// The mask of the signals that this process ignores, from `/proc`: bit N is signal N + 1. 0 if it cannot be read.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();
