@@ -12,6 +12,7 @@ pub mod confine;
 mod confined_command;
 pub mod env;
 mod exec_witness;
+mod granted_parts;
 pub mod jobs;
 mod live;
 pub mod own_git;
