@@ -20,6 +20,7 @@ pub mod origin;
 pub mod out;
 pub mod outputs;
 pub mod policy_sources;
+pub mod private_contents;
 pub mod privileged_event;
 pub mod problems;
 mod programs;

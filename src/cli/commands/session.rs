@@ -2,6 +2,7 @@
 
 mod early;
 
+use super::resume;
 use crate::base::call::{ToolKind, ToolSpec};
 use crate::base::event::{Event, EventKind, GivenPrompt, RunStarted, Sink, ToolsetReady};
 use crate::base::ids::{RunId, sha256_hex};
@@ -15,7 +16,7 @@ use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::{self, Secrets};
 use crate::cli::toolset::{self, Toolset};
-use crate::cli::{bootstrap, exit, foresee, github, limits, out, programs, prompts, signals, unread};
+use crate::cli::{bootstrap, exit, foresee, github, limits, out, private_contents, programs, prompts, signals, unread};
 use crate::diag::SourceFiles;
 use crate::engine::deps::{Baseline, Deps, Interrupt, SandboxMaker};
 use crate::engine::journal_place;
@@ -128,6 +129,7 @@ pub async fn run(
     interrupt: &Arc<Interrupt>,
 ) -> Result<u8, Refusal> {
     let run_dir = session.run_dir.clone();
+    let (run, is_new) = (session.run.clone(), matches!(beginning, Beginning::New(_)));
     let _ = CURRENT.set((session.run.clone(), session.home.clone()));
     let copies = Copies::from(shared);
     let origin = session.origin.clone();
@@ -140,6 +142,9 @@ pub async fn run(
         Ok((told, home)) => (outputs::write(&home, &origin, &copies, told)?, home),
         Err(refusal) => {
             let Some(home) = broken.home else {
+                if is_new {
+                    state::forget_contents(&run);
+                }
                 return Err(refusal);
             };
             let message = environment::redactor().redact(&refusal.to_string()).into_owned();
@@ -156,6 +161,9 @@ pub async fn run(
             }
         }
     };
+    if resume::is_final(written.result.verdict, &written.result.reason) {
+        state::forget_contents(&run);
+    }
     let github = shared.github.then(github::files).transpose()?;
     if let Some(github) = github {
         github.publish_run(&home, &mut written)?;
@@ -254,7 +262,8 @@ async fn drive(
     let hermetic = session.provider.recorded().is_some();
     let early = early::sandbox(&session, &own).await?;
     let home = early::home_of(&session, &beginning, early.as_ref())?;
-    let shadow = Shadow::open(&home.join("git"), session.workspace.root(), &session.hidden)
+    let store = home.join("git");
+    let shadow = private_contents::open_store(&session.run, &store, session.workspace.root(), &session.hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", home.display())))?
         .until(&interrupt.token);
     broken.shadow = Some(shadow.clone());
