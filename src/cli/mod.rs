@@ -16,6 +16,7 @@ pub mod inputs;
 pub mod kept_out;
 pub mod limits;
 pub mod manual;
+pub mod named_outputs;
 pub mod origin;
 pub mod out;
 pub mod outputs;

@@ -27,7 +27,7 @@ use crate::cli::args::{
 };
 use crate::cli::environment;
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, github, inputs as texts, out, signals, variables};
+use crate::cli::{exit, github, inputs as texts, named_outputs, out, signals, variables};
 use crate::diag::{self, Diagnostic, FileKind, Shape, SourceFiles, Span, Spanned, YamlNode};
 use crate::journal::{artefacts, chain_key, place, store as journal_store};
 use crate::net::objects::{self, ObjectError, Objects};
@@ -446,6 +446,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     if is_default {
         journal_store::ignore_runs(Path::new("."))?;
     }
+    named_outputs::refuse_link(Path::new("."), &dir)?;
     place::make_dirs(Path::new("."), &dir).map_err(|error| Refusal::Output(format!("{}: {error}", dir.display())))?;
     let mut record = BatchRecord::open(&dir)?;
     outputs::remove_drafts(&dir);
@@ -922,6 +923,7 @@ fn told(result: &BatchResult, dir: &Path, store: Option<&str>) -> String {
 /// `overnight merge`. Returns the exit code.
 pub async fn merge(args: &MergeArgs) -> Result<u8, Refusal> {
     let github = step_files(args.github)?;
+    named_outputs::refuse_link(Path::new("."), &args.out)?;
     let _held = merging::hold(&args.out)?;
     let places = bundle_places(args).await?;
     let merged = merging::merge(&places, &args.out, args.changed)?;

@@ -16,7 +16,7 @@ use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::{self, Secrets};
 use crate::cli::toolset::{self, Toolset};
-use crate::cli::{bootstrap, exit, foresee, github, limits, out, private_contents, programs, prompts, signals, unread};
+use crate::cli::{bootstrap, exit, foresee, github, limits, named_outputs, out, private_contents, programs, prompts, signals, unread};
 use crate::diag::SourceFiles;
 use crate::engine::deps::{Baseline, Deps, Interrupt, SandboxMaker};
 use crate::engine::journal_place;
@@ -644,7 +644,10 @@ pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>, tree: &Path) -> Resul
                 "{flag} -: write /dev/stdout for the standard output, or ./- for a file of this name"
             )));
         }
-        store::refuse_named_link(tree, path)?;
+        named_outputs::refuse_link(tree, path)?;
+    }
+    if let Some(out) = out {
+        named_outputs::refuse_link(tree, out)?;
     }
     let named: Vec<(&str, &Path)> = copies.chain(out.map(|out| ("--out", out))).collect();
     for (at, (flag, path)) in named.iter().enumerate() {
