@@ -104,7 +104,10 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     };
     match destination(path).map_err(wrap)? {
         (_, Destination::Open) => write_open(path, bytes).map_err(wrap),
-        (_, Destination::File(file)) => write_at(&file, bytes),
+        (_, Destination::File(file)) => write_at(&file, bytes).map_err(|error| match error {
+            JournalError::Write { source, .. } => wrap(source),
+            other => other,
+        }),
     }
 }
 

@@ -198,15 +198,20 @@ pub(super) fn forget(run: &RunId) {
     forget_contents(run);
 }
 
-/// The directory for contents that the store in the run directory must not hold. Only the directory above it is made.
+/// The directory for contents that the store in the run directory must not hold. It is made for the first of them.
 ///
 /// # Errors
-/// A sentence: there is no state directory.
+/// A sentence: there is no state directory, or nothing can be made in it.
 pub fn contents_of(run: &RunId) -> Result<PathBuf, String> {
-    match is_plain(run.as_str()) {
-        true => Ok(directory(CONTENTS)?.join(run.as_str())),
-        false => Err(format!("{run} cannot be the name of a directory")),
+    if !is_plain(run.as_str()) {
+        return Err(format!("{run} cannot be the name of a directory"));
     }
+    let state = chain_key::state()?;
+    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    place::private_dir(state)
+        .and_then(|()| Ok(rustix::fs::access(state, access)?))
+        .map_err(|error| format!("the state directory {}: {error}", state.display()))?;
+    Ok(state.join(CONTENTS).join(run.as_str()))
 }
 
 /// Removes these contents of a run that goes no further.

@@ -69,10 +69,10 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
 fn recall(args: &mut ResumeArgs, name: &str, here: &Path) -> Option<PathBuf> {
     let dir = store::locate(name, here).ok()?;
     let journal = journal::read(&dir).ok()?;
-    let ended = journal
-        .events
-        .last()
-        .is_some_and(|last| matches!(&last.kind, EventKind::RunFinished { outcome, .. } if is_final(outcome.verdict, &outcome.reason)));
+    let ended = journal.events.last().is_some_and(|last| match &last.kind {
+        EventKind::RunFinished { outcome, .. } => is_final(outcome.verdict, &outcome.reason),
+        _ => false,
+    });
     let head = journal.run().and_then(journal::state::head).filter(|_| !ended);
     if let Some(head) = head {
         let shared = &mut args.shared;
