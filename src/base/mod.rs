@@ -22,4 +22,5 @@ pub mod secret;
 pub mod server_name;
 pub mod slug;
 pub mod source;
+pub mod sync;
 pub mod unruled;

@@ -33,7 +33,7 @@ use crate::tools::mcp::Servers;
 use crate::tools::notices::Notices;
 use crate::tools::web::{Search, Web};
 use crate::tools::{Registry, ToolScope, builtin_spec, save_memory, web_search};
-use crate::workspace::isolate::{self, Standing, Told};
+use crate::workspace::isolate::{self, KeepMessage, Standing};
 use crate::workspace::root::UNASKED;
 use crate::workspace::{Workspace, context, patch, skills};
 use std::path::{Path, PathBuf};
@@ -215,9 +215,9 @@ pub async fn bring(
         .map_err(Refusal::Environment)?;
     for told in told {
         match told {
-            Told::Note(_) if quiet => {}
-            Told::Note(text) => out::stderr(&text),
-            Told::Warning(text) => out::stderr(&format!("warning: {text}")),
+            KeepMessage::Note(_) if quiet => {}
+            KeepMessage::Note(text) => out::stderr(&text),
+            KeepMessage::Warning(text) => out::stderr(&format!("warning: {text}")),
         }
     }
     Ok(standing)

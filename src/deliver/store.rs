@@ -458,14 +458,17 @@ impl<'a> DeliveryStore<'a> {
     /// [`DeliverStop::Environment`] when git fails.
     pub async fn lines(&self, from: &str, to: &str) -> Result<(u64, u64, Option<String>), DeliverStop> {
         let args = ["diff-tree", "-r", "-z", "--no-renames", "--raw", "--numstat", from, to];
-        let files = changes(self.text(&args, None).await?.as_bytes(), "");
+        let unread = || {
+            DeliverStop::Environment("git diff-tree printed something other than a list of changed files".to_owned())
+        };
+        let files = changes(self.text(&args, None).await?.as_bytes(), "").ok_or_else(unread)?;
         let added: u64 = files.iter().filter_map(|file| file.added).sum();
         let removed: u64 = files.iter().filter_map(|file| file.removed).sum();
         let mut uncounted = files.into_iter().find(|file| file.added.is_none());
         if uncounted.is_some() {
             // A binary file that has only moved has no new content.
             let args = ["diff-tree", "-r", "-z", "-M100%", "--raw", "--numstat", from, to];
-            let files = changes(self.text(&args, None).await?.as_bytes(), "");
+            let files = changes(self.text(&args, None).await?.as_bytes(), "").ok_or_else(unread)?;
             uncounted = files.into_iter().find(|file| file.added.is_none());
         }
         Ok((added, removed, uncounted.map(|file| file.path)))

@@ -172,7 +172,7 @@ impl Ledger {
 
     /// Like `sync`, but does not wait: for events that are recorded after an effect.
     pub fn sync_behind(&mut self) -> Result<(), JournalError> {
-        self.writer.sync_behind()
+        self.writer.sync_in_background()
     }
 
     fn take(&mut self, event: &Event) {

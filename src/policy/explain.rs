@@ -2,7 +2,7 @@
 
 use crate::base::grant::{WriteKind, Writes};
 use crate::base::quote::shell_word;
-use crate::base::ruling::{Decision, Deferred, PolicyInput, Ruling};
+use crate::base::ruling::{Deferred, PolicyInput, Ruling};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -218,6 +218,7 @@ pub fn render_differences(differences: &[RulingDifference]) -> String {
 mod tests {
     use super::*;
     use crate::base::ruling::Considered;
+    use crate::base::ruling::Decision;
 
     fn ruling(decision: Decision, code: &str) -> Ruling {
         Ruling {

@@ -1,4 +1,4 @@
-//! Combines several policy files: sandbox, limits, environment, protected and unreadable paths.
+//! Combines several policy files: sandbox, limits, environment, unreadable paths and those of the run itself.
 
 use super::bounds::refuse;
 use super::calls::without_tree;
@@ -7,7 +7,6 @@ use super::model::{DeliveryLimits, Policy, PolicySet, Rule, SHELL, SandboxWish};
 use super::names::fold_path;
 use super::needs::{Need, ShellReader};
 use super::profiles::OwnProfiles;
-use super::protected;
 use super::rule_match::{allows, file_fits, forbids};
 use super::shell::{FileUse, Grants};
 use crate::base::access::ResolvedPath;
@@ -18,22 +17,6 @@ use crate::base::ruling::PolicyInput;
 use crate::diag::SourceFiles;
 use serde_json::Value;
 use std::sync::Arc;
-
-/// The paths that commands must not write, for the sandbox.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Protected {
-    /// Workspace paths, including everything below them.
-    pub paths: Vec<String>,
-    /// Paths relative to any directory.
-    pub anywhere: Vec<String>,
-    /// Like `paths` and `anywhere`, but the last component is only a prefix.
-    pub beginnings: Vec<String>,
-    pub beginnings_anywhere: Vec<String>,
-    /// Like `anywhere`, but the last component is only a suffix.
-    pub endings_anywhere: Vec<String>,
-    /// Literal paths that every file opens by name.
-    pub opened: Vec<String>,
-}
 
 impl PolicySet {
     /// These files for a workspace at the top of its repository, without paths of a run.
@@ -244,51 +227,6 @@ impl PolicySet {
     /// as well. Rules, which are relative to the workspace, do not open a name that begins above it.
     pub fn place_in_repository(&mut self, dir: &str) {
         self.above = fold_path(dir);
-    }
-
-    /// What commands must not write, except what every file opens by name.
-    pub fn protected(&self) -> Protected {
-        let mut all = Protected {
-            paths: self.protect.clone(),
-            ..Protected::default()
-        };
-        for entry in protected::LIST {
-            if entry.ending {
-                all.endings_anywhere.push(entry.path.to_owned());
-                continue;
-            }
-            let list = match (entry.anywhere, entry.prefix) {
-                (false, false) => &mut all.paths,
-                (true, false) => &mut all.anywhere,
-                (false, true) => &mut all.beginnings,
-                (true, true) => &mut all.beginnings_anywhere,
-            };
-            list.push(entry.path.to_owned());
-        }
-        if self.freezes_tests() {
-            all.anywhere.push(super::bounds::TEST_HOOK.to_owned());
-        }
-        all.opened = self.opened();
-        all
-    }
-
-    /// Protected paths that every file names literally in an allow rule for writing or for commands.
-    fn opened(&self) -> Vec<String> {
-        let named = |policy: &Policy| -> Vec<String> {
-            let writing = policy.allowing().filter(|rule| rule.is_about_writing());
-            let spelled = writing
-                .flat_map(|rule| rule.paths.iter().flatten())
-                .filter_map(|pattern| pattern.spelled());
-            spelled
-                .filter(|path| protected::entry_of(path).is_some())
-                .map(ToOwned::to_owned)
-                .collect()
-        };
-        let mut lists = self.files.iter().map(named);
-        let first = lists.next().unwrap_or_default();
-        lists.fold(first, |ours, theirs| {
-            ours.into_iter().filter(|path| theirs.contains(path)).collect()
-        })
     }
 
     /// Whether a search tool or, for `run_shell_command`, a command must not read a file: it is secret-like, hidden,

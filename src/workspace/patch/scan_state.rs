@@ -8,10 +8,11 @@ use super::object::{Digest, Id, ObjectFormat, ObjectKind};
 use super::packer::{Encoder, Packer};
 use super::private_contents::PrivateContents;
 use super::store::Store;
+use crate::base::sync::lock;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Upper limit for the files and directories of a tree.
 pub(super) const MOST_ENTRIES: usize = 2_000_000;
@@ -58,10 +59,6 @@ pub(super) struct PrivateScan<'a> {
     pub packer: Mutex<Packer>,
 }
 
-fn held(packer: &Mutex<Packer>) -> MutexGuard<'_, Packer> {
-    packer.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// What is known about a directory from earlier.
 #[derive(Clone, Default)]
 pub(super) struct Before<'a> {
@@ -106,13 +103,13 @@ pub(super) struct WalkedDirectory<'a> {
 }
 
 /// An error message about a path.
-pub(super) fn said(path: &[u8], why: impl std::fmt::Display) -> String {
+pub(super) fn about(path: &[u8], why: impl std::fmt::Display) -> String {
     format!("{}: {why}", String::from_utf8_lossy(path))
 }
 
 impl Scan<'_> {
     fn encoders(&self) -> MutexGuard<'_, Vec<Encoder>> {
-        self.encoders.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.encoders)
     }
 
     /// Stores an object, unless the store has it already, or it is `elsewhere`, that is, in the repository.
@@ -139,8 +136,8 @@ impl Scan<'_> {
         }
         let id = digest.finish()?;
         let private = self.private.as_ref();
-        let is_kept_apart = || private.is_some_and(|private| held(&private.packer).contains(&id));
-        if elsewhere == Some(id) || self.store.contains(&id) || held(&self.packer).contains(&id) || is_kept_apart() {
+        let is_kept_apart = || private.is_some_and(|private| lock(&private.packer).contains(&id));
+        if elsewhere == Some(id) || self.store.contains(&id) || lock(&self.packer).contains(&id) || is_kept_apart() {
             return Ok(id);
         }
         let packer = match (private, path) {
@@ -148,12 +145,12 @@ impl Scan<'_> {
             _ => &self.packer,
         };
         if content.len() as u64 > LARGE {
-            held(packer).add(&id, kind, content)?;
+            lock(packer).add(&id, kind, content)?;
         } else {
             let mut encoder = self.encoders().pop().unwrap_or_default();
             let object = encoder.packed(kind, content)?;
             self.encoders().push(encoder);
-            held(packer).append(&id, &object)?;
+            lock(packer).append(&id, &object)?;
         }
         Ok(id)
     }

@@ -132,7 +132,7 @@ async fn list_command(command: &Spanned<String>, source: &Source) -> Listed {
         true => Path::new("."),
         false => &source.base,
     };
-    let printed = unsandboxed::own_command_in(dir, &command.value, b"", LIST_TIME)
+    let printed = unsandboxed::own_command(dir, &command.value, b"", LIST_TIME)
         .await
         .map_err(problem)?;
     if !printed.ok {
