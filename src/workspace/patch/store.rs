@@ -125,11 +125,8 @@ impl Store {
             return Ok(());
         };
         let list = self.private_list();
-        let ids: String = pack
-            .objects
-            .iter()
-            .map(|(id, _)| format!("{}\n", self.format.hex(id)))
-            .collect();
+        let lines = pack.objects.iter().map(|(id, _)| self.format.hex(id) + "\n");
+        let ids: String = lines.collect();
         let file = File::options().append(true).create(true).open(&list);
         file.and_then(|mut file| file.write_all(ids.as_bytes()))
             .map_err(trouble(&list))?;
