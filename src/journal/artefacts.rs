@@ -121,6 +121,9 @@ pub fn file_of(path: &Path) -> Option<PathBuf> {
 }
 
 /// As [`write`], of a path from [`file_of`]. No link is followed, even if one has appeared in the path since.
+///
+/// # Errors
+/// [`JournalError::Write`].
 pub fn write_at(file: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     let wrap = |source| JournalError::Write {
         path: file.display().to_string(),

@@ -246,7 +246,7 @@ fn outputs_are_not_written_through_links_that_the_repository_brings() {
         &["--workspace", "sub", "--out", "o"],
     ];
     let merge = ["merge", "bundle", "--out", "o"];
-    let calls = cases.iter().map(|more| [&run[..], more].concat());
+    let calls = cases.iter().map(|more| [&run[..], *more].concat());
     for args in calls.chain([merge.to_vec()]) {
         let done = world.call(&args).exits(8);
         assert!(
