@@ -287,6 +287,7 @@ pub async fn confinement(
         network: &network,
         witness,
         toolchains: &wish.toolchains,
+        credentials: crate::policy::secrets_like::holds_credentials,
         keep_caches: wish.keep_caches,
         pass: &policies.env_pass(),
         parent: &without_model_keys(environment::variables()),

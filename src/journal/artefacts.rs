@@ -2,11 +2,11 @@
 //! temporary name and renamed.
 
 use super::error::JournalError;
-use super::place::settled;
+use super::place::{self, settled};
 use crate::base::ids::BlobId;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -105,9 +105,61 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     let wrap = JournalError::write(path);
     match destination(path).map_err(wrap)? {
         (_, Destination::Open) => write_open(path, bytes).map_err(wrap),
-        (links, Destination::File(_)) if links.is_empty() => replace(path, bytes),
-        (_, Destination::File(file)) => replace(&file, bytes),
+        (_, Destination::File(file)) => write_at(&file, bytes).map_err(|error| match error {
+            JournalError::Write { source, .. } => wrap(source),
+            other => other,
+        }),
     }
+}
+
+/// The file that a path leads to, by an absolute path without links. `None` for what is not a file: a device, a pipe.
+pub fn file_of(path: &Path) -> Option<PathBuf> {
+    match destination(path) {
+        Ok((_, Destination::File(file))) => Some(file),
+        _ => None,
+    }
+}
+
+/// As [`write`], of a path from [`file_of`]. No link is followed, even if one has appeared in the path since.
+///
+/// # Errors
+/// [`JournalError::Write`].
+pub fn write_at(file: &Path, bytes: &[u8]) -> Result<(), JournalError> {
+    let wrap = |source| JournalError::Write {
+        path: file.display().to_string(),
+        source,
+    };
+    let (_held, place) = held(file).map_err(wrap)?;
+    replace(&place, bytes).map_err(|error| match error {
+        // Under its own name.
+        JournalError::Write { source, .. } => wrap(source),
+        other => other,
+    })
+}
+
+/// As [`remove`], of a path from [`file_of`]. No link is followed, even if one has appeared in the path since.
+///
+/// # Errors
+/// Errors of the system.
+pub fn remove_at(file: &Path) -> io::Result<()> {
+    // Nothing is made where there is nothing to remove.
+    if std::fs::symlink_metadata(file).is_err() {
+        return Ok(());
+    }
+    let (_held, place) = held(file)?;
+    match std::fs::symlink_metadata(&place).is_ok_and(|found| found.is_file()) {
+        true => std::fs::remove_file(place),
+        false => Ok(()),
+    }
+}
+
+/// The directory of a file, opened without links, and the path of the file in it, which holds while it is open.
+fn held(file: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+    let none = || io::Error::from(io::ErrorKind::InvalidInput);
+    let dir = place::open_without_links(file.parent().ok_or_else(none)?)?;
+    let place = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
+    let place = place.join(file.file_name().ok_or_else(none)?);
+    Ok((dir, place))
 }
 
 /// Removes a file that the user named, if it exists. A link stays: the file that it leads to is removed. Devices, pipes
@@ -117,9 +169,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
 /// Errors of the system.
 pub fn remove(path: &Path) -> io::Result<()> {
     match destination(path)? {
-        (_, Destination::File(file)) if std::fs::symlink_metadata(&file).is_ok_and(|found| found.is_file()) => {
-            std::fs::remove_file(file)
-        }
+        (_, Destination::File(file)) => remove_at(&file),
         _ => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! Names, creates, finds, lists and prunes run directories, and locks workspaces.
 
-use super::{JournalError, artefacts, format, place, reader, state, writer};
+use super::{JournalError, format, place, reader, state, writer};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
 use crate::base::outcome::{RunOutcome, Verdict};
@@ -65,19 +65,6 @@ pub fn ignore_runs(workspace: &Path) -> Result<(), JournalError> {
 /// [`JournalError::Link`] with that link.
 pub fn refuse_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
     match place::link_inside(workspace, path) {
-        Some(link) => Err(JournalError::Link(link.display().to_string())),
-        None => Ok(()),
-    }
-}
-
-/// Refuses a file that the user named if it is a link of the tree, or leads to one. A link outside the tree is the
-/// user's own.
-///
-/// # Errors
-/// [`JournalError::Link`] with that link.
-pub fn refuse_named_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
-    let of_tree = |link: &PathBuf| place::is_inside(workspace, link);
-    match artefacts::links(path).into_iter().find(of_tree) {
         Some(link) => Err(JournalError::Link(link.display().to_string())),
         None => Ok(()),
     }

@@ -13,6 +13,7 @@ mod confined_command;
 mod descriptor_socket;
 pub mod env;
 mod exec_witness;
+mod granted_parts;
 pub mod jobs;
 mod live;
 pub mod own_git;

@@ -18,6 +18,7 @@ mod packer;
 mod patch_lines;
 mod patch_names;
 mod paths;
+mod private_contents;
 mod raw_diff;
 mod repository;
 mod restore;
@@ -30,6 +31,7 @@ mod unknown;
 pub(super) use checkout::{STOPPED, checkout};
 pub use delta::{Delta, Unpatched, changes};
 pub use patch_lines::cr_lines;
+pub use private_contents::PrivateContents;
 pub use repository::text as regular_text;
 pub use repository::{
     Repository, borrowed_text, head, is_in_a_checkout, outer_git_dir, owners, repository, repository_at,
@@ -48,7 +50,7 @@ use names::open_dir;
 use object::{Id, ObjectFormat, ObjectKind};
 use pack::{trouble, write_synced};
 use scan::STACK;
-use scan_state::{Before, Scan, WalkedDirectory};
+use scan_state::{Before, PrivateScan, Scan, WalkedDirectory};
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -72,6 +74,8 @@ pub struct Shadow {
     format: ObjectFormat,
     /// Paths relative to `top` that are never part of a snapshot.
     hidden: Vec<Vec<u8>>,
+    /// Contents that are not kept in `dir`.
+    private: Option<PrivateContents>,
     /// The end of the run, after which no work on the tree goes on for long.
     end: RunEnd,
     state: Arc<Mutex<State>>,
@@ -133,6 +137,7 @@ impl Shadow {
             prefix,
             repository,
             format,
+            private: None,
             end: RunEnd::default(),
             state: Arc::new(Mutex::new(State {
                 store,
@@ -141,6 +146,21 @@ impl Shadow {
                 ignore_files: None,
                 times: WorkTimes::default(),
             })),
+        })
+    }
+
+    /// Keeps these contents apart from the others. To be called before the first snapshot.
+    ///
+    /// # Errors
+    /// What an earlier process kept of them cannot be read.
+    pub fn keeping(self, private: PrivateContents) -> std::io::Result<Self> {
+        let mut state = lock(&self.state);
+        let added = state.store.add_private(private.dir());
+        drop(state);
+        added.map_err(std::io::Error::other)?;
+        Ok(Self {
+            private: Some(private),
+            ..self
         })
     }
 
@@ -352,6 +372,10 @@ impl Shadow {
             format: self.format,
             store: &state.store,
             packer: Mutex::new(state.store.packer()),
+            private: self.private.as_ref().and_then(|contents| {
+                let packer = Mutex::new(state.store.private_packer()?);
+                Some(PrivateScan { contents, packer })
+            }),
             encoders: Mutex::default(),
             index,
             hidden: &self.hidden,
@@ -397,7 +421,14 @@ impl Shadow {
             id = scan.object(ObjectKind::Tree, &tree, None)?;
         }
         let packer = scan.packer.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let private = scan.private.map(|private| private.packer.into_inner());
         let mut ignore_files = scan.ignore_files.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // First, because a tree that names them is in the other pack.
+        if let Some(private) = private {
+            state
+                .store
+                .keep_private(private.unwrap_or_else(PoisonError::into_inner))?;
+        }
         state.store.keep(packer)?;
         ignore_files.end_walk();
         if ignore_files.is_new || state.ignore_files.is_none() {

@@ -139,6 +139,7 @@ fn confined(level: SandboxLevel, top: &Path, private: &Private, closed: &Arc<dyn
         network: &network,
         witness: true,
         toolchains: &[],
+        credentials: |_| false,
         keep_caches: false,
         pass: &[],
         parent: &[],

@@ -25,7 +25,7 @@ use crate::batch::{BatchError, compare as comparison, rows};
 use crate::cli::args::{BatchArgs, BatchCommand, BatchPlanArgs, CompareArgs, FailOn, ListFormat, ScriptEngine};
 use crate::cli::environment;
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, github, inputs as texts, out, signals, variables};
+use crate::cli::{exit, github, inputs as texts, named_outputs, out, signals, variables};
 use crate::journal::{artefacts, place, store as journal_store};
 use crate::net::objects::{self, ObjectError, Objects};
 use dry_run::{dry_run, refuse_changed, refuse_other};
@@ -101,6 +101,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     if is_default {
         journal_store::ignore_runs(Path::new("."))?;
     }
+    named_outputs::refuse_link(Path::new("."), &dir)?;
     place::make_dirs(Path::new("."), &dir).map_err(|error| Refusal::Output(format!("{}: {error}", dir.display())))?;
     let mut record = BatchRecord::open(&dir)?;
     outputs::remove_drafts(&dir);

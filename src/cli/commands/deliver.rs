@@ -12,7 +12,7 @@ use crate::cli::inputs;
 use crate::cli::outputs;
 use crate::cli::policy_sources::{self, Policies};
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, kept_out, out, signals, verify};
+use crate::cli::{exit, kept_out, named_outputs, out, signals, verify};
 use crate::deliver::address::RemoteAddress;
 use crate::deliver::batch::{self, BatchRun};
 use crate::deliver::deliverable::Deliverable;
@@ -107,6 +107,9 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         return Err(Refusal::Usage(
             "--out -: write /dev/stdout for the standard output, or ./- for a file of this name".to_owned(),
         ));
+    }
+    if let Some(out) = &args.out {
+        named_outputs::refuse_link(args.repo.as_deref().unwrap_or(Path::new(".")), out)?;
     }
     warn_of_unused(args, target);
     let token = target

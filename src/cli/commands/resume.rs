@@ -5,7 +5,7 @@ mod trust;
 
 use super::session::{self, Beginning, RunSession};
 use crate::base::event::{Event, EventKind, RunStarted};
-use crate::base::outcome::{RunOutcome, Verdict};
+use crate::base::outcome::Verdict;
 use crate::base::source::KeptFile;
 use crate::cli::args::ResumeArgs;
 use crate::cli::environment;
@@ -13,7 +13,7 @@ use crate::cli::origin::{RecipeFile, Trust};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::recipe_requests::{self, Look};
 use crate::cli::refusal::Refusal;
-use crate::cli::secrets::Secrets;
+use crate::cli::secrets::{self, Secrets};
 use crate::cli::settings::{self, Typed};
 use crate::cli::{bootstrap, github, kept_out, limits, out, signals, variables, verify};
 use crate::diag::SourceFiles;
@@ -69,10 +69,10 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
 fn recall(args: &mut ResumeArgs, name: &str, here: &Path) -> Option<PathBuf> {
     let dir = store::locate(name, here).ok()?;
     let journal = journal::read(&dir).ok()?;
-    let ended = journal
-        .events
-        .last()
-        .is_some_and(|last| matches!(&last.kind, EventKind::RunFinished { outcome, .. } if is_final(outcome)));
+    let ended = journal.events.last().is_some_and(|last| match &last.kind {
+        EventKind::RunFinished { outcome, .. } => is_final(outcome.verdict, &outcome.reason),
+        _ => false,
+    });
     let head = journal.run().and_then(journal::state::head).filter(|_| !ended);
     if let Some(head) = head {
         for (output, path) in args.shared.copies_mut() {
@@ -137,7 +137,7 @@ async fn attempt(
     // truncated.
     verify::against_result(&dir, &journal).map_err(|why| Refusal::Environment(format!("{}: {why}", dir.display())))?;
     if let Some(outcome) = &state.outcome
-        && is_final(outcome)
+        && is_final(outcome.verdict, &outcome.reason)
     {
         if !args.approve.is_empty() || !args.deny.is_empty() {
             return Err(Refusal::Usage(
@@ -186,10 +186,10 @@ async fn attempt(
 }
 
 /// Whether the run has ended for good.
-fn is_final(outcome: &RunOutcome) -> bool {
-    match outcome.verdict {
+pub fn is_final(verdict: Verdict, reason: &str) -> bool {
+    match verdict {
         Verdict::Passed | Verdict::NoChange | Verdict::Denied | Verdict::Invalid => true,
-        Verdict::Failed => !matches!(outcome.reason.as_str(), "stuck" | "replay_miss"),
+        Verdict::Failed => !matches!(reason, "stuck" | "replay_miss"),
         _ => false,
     }
 }
@@ -316,7 +316,8 @@ async fn go_on(
     let provider = bootstrap::provider(&plan, &args.shared, tree.path())?;
     out::stderr(&limits::line(&plan, &bootstrap::pricing()?));
     let elsewhere = first.isolated_from.is_some() || settled(tree.path()) != Path::new(&first.workspace);
-    tree::restore_tree(dir, (events, state), &plan, &workspace, elsewhere).await?;
+    environment::add_secrets(secrets::sent(&plan, &Secrets::of(environment::variables())));
+    tree::restore_tree((&first.run, dir), (events, state), &plan, &workspace, elsewhere).await?;
     let mut more = vec![EventKind::Resumed {
         by: "overnight resume".to_owned(),
         model: provider.info().id.clone(),

@@ -2,6 +2,7 @@
 
 mod early;
 
+use super::resume;
 use crate::base::call::{ToolKind, ToolSpec};
 use crate::base::event::{Event, EventKind, GivenPrompt, RunStarted, Sink, ToolsetReady};
 use crate::base::ids::{RunId, sha256_hex};
@@ -15,7 +16,9 @@ use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::{self, Secrets};
 use crate::cli::toolset::{self, Toolset};
-use crate::cli::{bootstrap, exit, foresee, github, limits, out, programs, prompts, signals, unread};
+use crate::cli::{
+    bootstrap, exit, foresee, github, limits, named_outputs, out, private_contents, programs, prompts, signals, unread,
+};
 use crate::diag::SourceFiles;
 use crate::engine::deps::{Baseline, Deps, Interrupt, SandboxMaker};
 use crate::engine::journal_place;
@@ -128,6 +131,7 @@ pub async fn run(
     interrupt: &Arc<Interrupt>,
 ) -> Result<u8, Refusal> {
     let run_dir = session.run_dir.clone();
+    let (run, is_new) = (session.run.clone(), matches!(beginning, Beginning::New(_)));
     let _ = CURRENT.set((session.run.clone(), session.home.clone()));
     let copies = Copies::from(shared);
     let origin = session.origin.clone();
@@ -140,6 +144,9 @@ pub async fn run(
         Ok((told, home)) => (outputs::write(&home, &origin, &copies, told)?, home),
         Err(refusal) => {
             let Some(home) = broken.home else {
+                if is_new {
+                    state::forget_contents(&run);
+                }
                 return Err(refusal);
             };
             let message = environment::redactor().redact(&refusal.to_string()).into_owned();
@@ -156,6 +163,9 @@ pub async fn run(
             }
         }
     };
+    if resume::is_final(written.result.verdict, &written.result.reason) {
+        state::forget_contents(&run);
+    }
     let github = shared.github.then(github::files).transpose()?;
     if let Some(github) = github {
         github.publish_run(&home, &mut written)?;
@@ -253,7 +263,8 @@ async fn drive(
     let early = early::sandbox(&session, &own).await?;
     let home = early::home_of(&session, &beginning, early.as_ref())?;
     let hidden = std::slice::from_ref(&session.run_dir);
-    let shadow = Shadow::open(&home.join("git"), session.workspace.root(), hidden)
+    let store = home.join("git");
+    let shadow = private_contents::open_store(&session.run, &store, session.workspace.root(), hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", home.display())))?
         .until(&interrupt.token);
     broken.shadow = Some(shadow.clone());
@@ -604,7 +615,10 @@ pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>, tree: &Path) -> Resul
                 "{flag} -: write /dev/stdout for the standard output, or ./- for a file of this name"
             )));
         }
-        store::refuse_named_link(tree, path)?;
+        named_outputs::refuse_link(tree, path)?;
+    }
+    if let Some(out) = out {
+        named_outputs::refuse_link(tree, out)?;
     }
     named.extend(out.map(|out| ("--out".to_owned(), out)));
     for (at, (flag, path)) in named.iter().enumerate() {

@@ -21,6 +21,8 @@ type Made = (What, FileStat, Id);
 pub(super) struct NameStatus<'a, 'b> {
     pub scan: &'a Scan<'b>,
     pub at: BorrowedFd<'a>,
+    /// The path of its directory: empty, or ending in a slash.
+    pub dir: &'a [u8],
     pub name: &'a CString,
     pub stat: &'a rustix::fs::Stat,
     /// Its entry in the last snapshot.
@@ -62,6 +64,11 @@ impl NameStatus<'_, '_> {
         }
         let id = self.scan.object(ObjectKind::Blob, text.as_bytes(), None)?;
         Ok(Some((What::Metadata, stat, id)))
+    }
+
+    /// Its path relative to the top of the repository.
+    fn path(&self) -> Vec<u8> {
+        [self.dir, self.name.as_bytes()].concat()
     }
 
     /// Whether metadata that is the same means content that is the same.
@@ -148,10 +155,7 @@ impl NameStatus<'_, '_> {
             }
             return match content.len() as u64 > MOST_FILE {
                 true => Ok(Content::Changing),
-                false => self
-                    .scan
-                    .object(ObjectKind::Blob, &content, elsewhere)
-                    .map(Content::Known),
+                false => self.scan.content(&self.path(), &content, elsewhere).map(Content::Known),
             };
         }
         // A digest is useful only if content that is stored already may have the same one.
@@ -201,7 +205,7 @@ impl NameStatus<'_, '_> {
             .filter(|seen| seen.stored);
         let id = self
             .scan
-            .object(ObjectKind::Blob, target.as_bytes(), seen.map(|seen| seen.id))?;
+            .content(&self.path(), target.as_bytes(), seen.map(|seen| seen.id))?;
         Ok(Some((What::Link, self.known_by(stat), id)))
     }
 }

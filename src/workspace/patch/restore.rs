@@ -265,6 +265,10 @@ impl Shadow {
         if let Some(repository) = &self.repository {
             alternates.push_str(&quoted(&repository.objects()));
         }
+        let private = self.private.as_ref().map(|private| private.dir().join("objects"));
+        if let Some(private) = private.filter(|dir| dir.is_dir()) {
+            alternates.push_str(&quoted(&private));
+        }
         let path = scratch.path().join("objects/info/alternates");
         std::fs::write(&path, alternates).map_err(|error| format!("{}: {error}", path.display()))?;
         let places = [scratch.path().to_owned()];

@@ -170,6 +170,7 @@ impl Scan<'_> {
             let look = NameStatus {
                 scan: self,
                 at: place.handle.as_fd(),
+                dir: &place.path,
                 name: &name.name,
                 stat: &stat,
                 old: place.before.last.and_then(|dir| dir.find(bytes, false)),

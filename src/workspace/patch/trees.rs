@@ -21,6 +21,10 @@ pub(super) struct ObjectReader<'a> {
     pub batch: Option<Batch>,
 }
 
+/// The message for a content that is kept apart from the store, and is not here.
+const PRIVATE_ABSENT: &str = "the content of a file with a secret is not in the run directory: it is kept in the state \
+    directory of the user who ran it, on that machine, until the run has ended; resume the run there, or start a new one";
+
 /// Mode and id of a file or link.
 pub(super) type Leaf = (u32, Id);
 
@@ -112,15 +116,21 @@ impl<'a> ObjectReader<'a> {
         let format = self.format;
         let names: Vec<String> = ids.iter().map(|id| format.hex(id)).collect();
         let elsewhere = self.elsewhere.as_deref();
+        let store = self.store;
+        let is_private = |name: &str| store.private_ids().contains(name);
         let batch = match (&mut self.batch, &self.elsewhere) {
             (Some(batch), _) => batch,
             (none, Some(objects)) => none.insert(Batch::open(objects, format == ObjectFormat::Sha256)?),
+            (None, None) if names.iter().any(|name| is_private(name)) => return Err(PRIVATE_ABSENT.to_owned()),
             (None, None) => return Err(format!("object {} is missing", names.join(" "))),
         };
         batch.each(&names, &mut |number, header, content| {
             let name = names.get(number).map_or("", String::as_str);
             let Some(header) = header else {
-                return Err(absent(name, elsewhere));
+                return Err(match is_private(name) {
+                    true => PRIVATE_ABSENT.to_owned(),
+                    false => absent(name, elsewhere),
+                });
             };
             let content = checked(format, header, kind, content)?;
             let id = format.id_of(kind, &content)?;

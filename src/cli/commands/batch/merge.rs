@@ -6,9 +6,10 @@ use crate::batch::merge::{self as merging, BundlePlace};
 use crate::batch::remote;
 use crate::batch::{BatchError, manifest};
 use crate::cli::args::{ListFormat, MergeArgs};
-use crate::cli::out;
 use crate::cli::refusal::Refusal;
+use crate::cli::{named_outputs, out};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// `overnight merge`. Returns the exit code.
 ///
@@ -16,6 +17,7 @@ use std::collections::BTreeSet;
 /// [`Refusal`]: bundles that cannot be read or do not belong together, or an output that cannot be written.
 pub async fn merge(args: &MergeArgs) -> Result<u8, Refusal> {
     let github = step_files(args.github)?;
+    named_outputs::refuse_link(Path::new("."), &args.out)?;
     let _held = merging::hold(&args.out)?;
     let places = bundle_places(args).await?;
     let merged = merging::merge(&places, &args.out, args.changed)?;
