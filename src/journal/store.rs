@@ -182,6 +182,12 @@ impl RunListing {
     }
 }
 
+/// Whether a run of this machine was killed or is active: its journal is there and has no end.
+pub fn is_unfinished(run: &RunId) -> bool {
+    let dir = state::head(run).map(|head| PathBuf::from(head.dir));
+    dir.is_some_and(|dir| matches!(describe(&dir).verdict.as_str(), "unfinished" | "keyed"))
+}
+
 /// The runs of a workspace, oldest first.
 pub fn list(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
     if !workspace.is_dir() {

@@ -256,8 +256,9 @@ async fn attempt(
     if args.isolate {
         // Work that was told to stop fails: the reason is the signal or the limit.
         let or_interrupted = |refusal: Refusal| session::interrupted(interrupt, wall).unwrap_or(refusal);
-        let made = isolate::make(&place.workspace, &interrupt.token).await;
+        let made = isolate::make(&place.workspace, store::is_unfinished, &interrupt.token).await;
         let isolated = made.map_err(|why| or_interrupted(Refusal::Environment(why)))?;
+        isolated.record(&place.run).map_err(Refusal::Environment)?;
         if let Some(lacks) = isolated.lacks() {
             out::stderr(&lacks);
         }
@@ -278,7 +279,11 @@ async fn attempt(
             }
             Err(refusal) => Err(or_interrupted(refusal)),
         };
-        isolated.remove().await;
+        // If the journal has no end, the worktree may have the only copy of the last changes.
+        match ended.is_err() && store::is_unfinished(&place.run) {
+            true => isolated.leave(),
+            false => isolated.remove().await,
+        }
         return ended;
     }
     let _held = store::hold_workspace(&place.workspace).map_err(|_| {
