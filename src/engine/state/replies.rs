@@ -71,7 +71,11 @@ impl Replies {
             0 => printed_call(&text, tools),
             _ => None,
         };
-        self.output_tokens = reply.usage.output;
+        // Messages name only a number that the service counted.
+        self.output_tokens = match reply.usage.estimated {
+            true => 0,
+            false => reply.usage.output,
+        };
         if calls > 0 {
             self.empty_told = false;
             self.printed_told = false;
