@@ -124,7 +124,7 @@ impl Images {
         let starts = known.unwrap_or_else(|| self.inherited(caller, image));
         AskerClass::Known(match self.files.get(&image.file) {
             // Another program of this file may have exactly the same addresses.
-            Some(strictest) if image.is_fixed() => stricter(&starts, strictest),
+            Some(strictest) if image.is_fixed() => starts.stricter(strictest),
             _ => starts,
         })
     }
@@ -199,7 +199,7 @@ impl Images {
         let Some(gone) = self.let_go.get(&process) else { return };
         let starts = match gone.file {
             // It is not the file that was judged, or it is a later process with the same PID and start time.
-            Some(file) if file != image.file => stricter(&gone.starts, &Starts::Judged),
+            Some(file) if file != image.file => gone.starts.stricter(&Starts::Judged),
             _ => gone.starts.clone(),
         };
         // A failed exec leaves the image unchanged; so does one of the same file at the same addresses.
@@ -210,12 +210,12 @@ impl Images {
 
     fn learn(&mut self, image: Image, starts: &Starts) {
         self.gave(image.file, starts);
-        let both = self.known.get(&image).map(|known| stricter(known, starts));
+        let both = self.known.get(&image).map(|known| known.stricter(starts));
         self.known.insert(image, both.unwrap_or_else(|| starts.clone()));
     }
 
     fn gave(&mut self, file: FileId, starts: &Starts) {
-        let both = self.files.get(&file).map(|known| stricter(known, starts));
+        let both = self.files.get(&file).map(|known| known.stricter(starts));
         if both.is_some() || self.files.len() < MOST {
             self.files.insert(file, both.unwrap_or_else(|| starts.clone()));
         }
@@ -239,7 +239,7 @@ impl Images {
             return starts.clone();
         }
         let starts = match self.files.get(&image.file) {
-            Some(starts) => stricter(starts, &Starts::Judged),
+            Some(starts) => starts.stricter(&Starts::Judged),
             None if self.files.len() >= MOST => Starts::Nothing,
             None => Starts::Judged,
         };
@@ -337,21 +337,6 @@ impl Stat {
             arguments: stat.number(48)?,
             environment: stat.number(50)?,
         })
-    }
-}
-
-/// The class that allows less.
-pub(super) fn stricter(one: &Starts, other: &Starts) -> Starts {
-    let rank = |starts: &Starts| match starts {
-        Starts::Nothing => 0,
-        Starts::Helpers(_) => 1,
-        Starts::Judged => 2,
-        Starts::Anything => 3,
-    };
-    match (one, other) {
-        (Starts::Helpers(name), Starts::Helpers(else_)) if name != else_ => Starts::Nothing,
-        _ if rank(one) <= rank(other) => one.clone(),
-        _ => other.clone(),
     }
 }
 

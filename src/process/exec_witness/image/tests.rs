@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn helpers(name: &str) -> Starts {
-    Starts::Helpers(name.to_owned())
-}
-
 /// A process that does not exist: its numbers are above any limit.
 fn caller(number: i32, stack: u64) -> Caller {
     let file = image_of(rustix::process::getpid().as_raw_nonzero().get()).unwrap();
@@ -33,18 +29,6 @@ fn rooted() -> Images {
     assert_eq!(images.class(&caller(1, 1)), AskerClass::Initial);
     assert_eq!(images.class(&caller(1, 2)), AskerClass::Known(Starts::Judged));
     images
-}
-
-#[test]
-fn the_stricter_of_two() {
-    use Starts::{Anything, Judged, Nothing};
-    let order = [Nothing, helpers("git"), Judged, Anything];
-    for (at, one) in order.iter().enumerate() {
-        for (beside, other) in order.iter().enumerate() {
-            assert_eq!(stricter(one, other), order[at.min(beside)]);
-        }
-    }
-    assert_eq!(stricter(&helpers("git"), &helpers("tar")), Nothing);
 }
 
 #[test]
