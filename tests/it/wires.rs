@@ -456,11 +456,8 @@ fn warned(result: &Value) -> Vec<&str> {
 
 #[test]
 fn limits_hold_where_the_service_counts_nothing() {
-    for (name, more) in [
-        ("no-id", &["--max-tokens", "300"][..]),
-        ("no-id", &["--max-cost", "0.0001"]),
-    ] {
-        let (world, code, seen) = played(WIRES[1], &[name], more);
+    for more in [["--max-tokens", "300"], ["--max-cost", "0.0001"]] {
+        let (world, code, seen) = played(WIRES[1], &["no-id"], &more);
         let result = world.result();
         assert_eq!(
             (code, seen.len(), &result["verdict"]),

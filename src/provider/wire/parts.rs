@@ -129,10 +129,9 @@ pub(super) fn whole(
 pub(super) fn count(value: &Value) -> Option<u64> {
     let figure = match value {
         Value::Number(number) => number.as_u64().or_else(|| {
-            let figure = number
-                .as_f64()
-                .filter(|figure| figure.fract() == 0.0 && *figure >= 0.0)?;
-            Some(figure as u64)
+            let is_whole = |figure: &f64| figure.fract() == 0.0 && *figure >= 0.0;
+            let figure = number.as_f64().filter(is_whole)?;
+            format!("{figure:.0}").parse().ok()
         }),
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
