@@ -529,7 +529,9 @@ mod tests {
         state.phase = Phase::Answered;
         state.stop = Some(StopReason::End);
         assert!(ends_writers(&state, &plan));
-        state.stop = Some(StopReason::Length { call: None });
-        assert!(!ends_writers(&state, &plan));
+        for stop in [StopReason::Length { call: None }, StopReason::Paused] {
+            state.stop = Some(stop);
+            assert!(!ends_writers(&state, &plan));
+        }
     }
 }
