@@ -76,6 +76,19 @@ pub struct ReadyJob<'a> {
     pub source: Result<ResolvedSource, String>,
     /// Empty where the target cannot be read or was not resolved.
     pub digest: String,
+    /// The patch of its last success with these inputs.
+    patch: PatchLeft,
+}
+
+/// What is left of the patch that the row of a job names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PatchLeft {
+    /// It is there, or the row names none.
+    Whole,
+    /// It is missing or altered, and the run directory or the store has it.
+    Elsewhere,
+    /// It is missing or altered, and nothing else has it.
+    Nowhere,
 }
 
 /// Resolves base commits and digests of all jobs of this call, and determines which of them need no run. A signal and
@@ -99,6 +112,7 @@ pub async fn ready<'a>(
             },
             source: Err("the call ended before its repository and its base commit were known".to_owned()),
             digest: String::new(),
+            patch: PatchLeft::Whole,
         })
         .collect();
     let asked: Vec<(usize, &'a PlannedJob)> = jobs
@@ -152,11 +166,80 @@ pub async fn ready<'a>(
             .filter(|row| row.digest == job.digest && row.is_success());
         let fresh = !call.again || (state.again_unfinished && state.ended_in_call.contains(name));
         let going_on = state.open.get(name).is_some_and(|open| open.digest == job.digest);
-        if same.is_some() && fresh && !going_on && !job.digest.is_empty() {
-            job.standing = JobStanding::UpToDate;
+        if let Some(row) = same
+            && fresh
+            && !going_on
+            && !job.digest.is_empty()
+        {
+            job.patch = patch_left(call, row);
+            if job.patch != PatchLeft::Nowhere {
+                job.standing = JobStanding::UpToDate;
+            }
         }
     }
     (jobs, cancelled)
+}
+
+/// What is left of the patch that a row names.
+fn patch_left(call: &BatchCall<'_>, row: &RunRow) -> PatchLeft {
+    let (Some(patch), Some(digest)) = (&row.patch, &row.patch_digest) else {
+        return PatchLeft::Whole;
+    };
+    if !merge::is_inside(patch) {
+        return PatchLeft::Nowhere;
+    }
+    let place = call.dir.join(patch);
+    if place.is_file() && std::fs::read(&place).is_ok_and(|bytes| bundle::is_patch(&bytes, digest)) {
+        return PatchLeft::Whole;
+    }
+    match call.store.is_some() || patch_of_run(call.dir, row).is_some() {
+        true => PatchLeft::Elsewhere,
+        false => PatchLeft::Nowhere,
+    }
+}
+
+/// The patch that a row names, from the run directory.
+fn patch_of_run(dir: &Path, row: &RunRow) -> Option<Vec<u8>> {
+    let run = row.run.as_deref().filter(|run| merge::is_inside(run))?;
+    let (bytes, digest) = child::patch_of(&dir.join(run)).ok()??;
+    (row.patch_digest.as_ref() == Some(&digest)).then_some(bytes)
+}
+
+/// Puts patches of up-to-date jobs back that are missing or altered, and says so; also says which jobs run again because
+/// theirs is lost.
+///
+/// # Errors
+/// A patch cannot be put back.
+async fn restore_patches(
+    call: &BatchCall<'_>,
+    jobs: &[ReadyJob<'_>],
+    state: &record::BatchState,
+    progress: &mut BatchProgress,
+) -> Result<(), BatchError> {
+    for job in jobs.iter().filter(|job| job.patch != PatchLeft::Whole) {
+        let name = &job.planned.identity.job;
+        let Some(row) = state.last.get(name) else { continue };
+        let patch = row.patch.as_deref().unwrap_or_default();
+        if job.patch == PatchLeft::Nowhere {
+            progress.note(&format!(
+                "{name} runs again: {patch} is missing or altered, and its run directory does not have it"
+            ));
+            continue;
+        }
+        match (patch_of_run(call.dir, row), call.store) {
+            (Some(bytes), _) => artefacts::replace(&call.dir.join(patch), &bytes)?,
+            (None, Some(store)) => store.take_patch(call.dir, row).await?,
+            (None, None) => {}
+        }
+        if patch_left(call, row) != PatchLeft::Whole {
+            return Err(BatchError::Environment(format!(
+                "{patch} is missing or altered, and neither the run directory of {name} nor the store has it: run the job again \
+                 with --again and --only"
+            )));
+        }
+        progress.note(&format!("{patch} was missing or altered: it was restored"));
+    }
+    Ok(())
 }
 
 /// The replies of played models, by the model's name; each is read once for all of its jobs.
@@ -278,6 +361,7 @@ pub async fn run<'a>(
         at: Timestamp::now(),
     })?;
     progress.begin(queue.len(), jobs.len() - queue.len());
+    restore_patches(call, &jobs, &record.state, progress).await?;
     let mut supervisor = Supervisor {
         budget: SharedBudget::new(&call.plan.settings.budget, call.began),
         breaker: CircuitBreaker::new(call.plan.settings.stop, queue.len() as u64),

@@ -3,13 +3,14 @@
 use super::compact::{self, Compaction};
 use super::deps::Deps;
 use super::effects::since;
+use super::history_size::{parts_size, size};
 use super::ledger::Ledger;
 use super::prompt::Digests;
 use super::run_error::RunError;
 use crate::base::call::ToolSpec;
 use crate::base::event::{DiscardedReply, EventKind, Summarised};
 use crate::base::ids::CallId;
-use crate::base::message::{Message, Part, Reply, Usage};
+use crate::base::message::{Message, Part, Reply, StopReason, Usage};
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::journal::JournalError;
 use crate::provider::{AskContext, FailedAttempt, ModelRequest, ProviderClass, ProviderError};
@@ -21,6 +22,10 @@ use std::time::Instant;
 
 /// Code of the warning for a service that reports too few prompt tokens.
 const SHORT_COUNT: &str = "prompt_tokens";
+/// Code of the warning for a service that sends no usable counts of tokens.
+const NO_COUNT: &str = "usage";
+/// Code of the warning for a reply whose end the service gives a word that is not known.
+const UNKNOWN_END: &str = "finish_reason";
 /// Upper bound for bytes per token, averaged over a whole request. Code and prose have 3 to 4.5.
 const BYTES_A_TOKEN_AT_MOST: u64 = 8;
 
@@ -107,7 +112,11 @@ impl RequestContext {
                 };
             }
         };
-        let short = self.counted_short(deps, ledger, &given.reply);
+        let warnings = [
+            (SHORT_COUNT, self.counted_short(deps, ledger, &given.reply)),
+            (NO_COUNT, not_counted(deps, ledger, &given.reply)),
+            (UNKNOWN_END, unknown_end(ledger, &given.reply)),
+        ];
         number_calls(&mut given.reply, ledger.state.calls_asked);
         let secrets = calls_with_secrets(deps, &given.reply);
         ledger.record(EventKind::Replied {
@@ -118,8 +127,10 @@ impl RequestContext {
             cost_micros: given.cost_micros,
             secrets,
         })?;
-        if let Some(message) = short {
-            ledger.warn(SHORT_COUNT, message)?;
+        for (code, message) in warnings {
+            if let Some(message) = message {
+                ledger.warn(code, message)?;
+            }
         }
         Ok(())
     }
@@ -251,6 +262,51 @@ async fn summarise(
     })
 }
 
+/// The warning, made once per run, when the tokens are estimated.
+fn not_counted(deps: &Deps, ledger: &Ledger, reply: &Reply) -> Option<String> {
+    if !reply.usage.estimated || deps.provider.info().recorded || ledger.state.warned.contains(NO_COUNT) {
+        return None;
+    }
+    Some(
+        "the service sends no usable count of tokens (`usage`): tokens and cost are estimated from the bytes of requests and \
+         replies, and limits of both hold for the estimate"
+            .to_owned(),
+    )
+}
+
+/// The warning, made once per run, when a reply counts as complete although the service says something unknown.
+fn unknown_end(ledger: &Ledger, reply: &Reply) -> Option<String> {
+    match &reply.stop {
+        StopReason::Unknown { reason } if !ledger.state.warned.contains(UNKNOWN_END) => Some(format!(
+            "the service ended a reply with the reason `{reason}`, which is not known here: it counts as a complete reply"
+        )),
+        _ => None,
+    }
+}
+
+/// Replaces the counts that the service did not send by estimates: every request and every reply with content has
+/// tokens.
+fn estimate_missing(request: &ModelRequest<'_>, reply: &mut Reply) {
+    let tokens = |bytes: u64| compact::estimate(bytes, None).max(1);
+    if reply.usage.input == 0 {
+        let declared = request.tools.iter();
+        let declared =
+            declared.map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len());
+        let said: u64 = request.messages.iter().map(size).sum();
+        reply.usage.input = tokens((request.system.len() + declared.sum::<usize>()) as u64 + said);
+        reply.usage.estimated = true;
+    }
+    let thoughts = reply.parts.iter().map(|part| match part {
+        Part::Thought { text } => text.len() as u64,
+        _ => 0,
+    });
+    let written = parts_size(&reply.parts) + thoughts.sum::<u64>();
+    if reply.usage.output == 0 && written > 0 {
+        reply.usage.output = tokens(written);
+        reply.usage.estimated = true;
+    }
+}
+
 /// A reply with its duration and cost.
 struct Given {
     reply: Reply,
@@ -303,7 +359,12 @@ async fn once(
         live: &show,
         retried: &retried,
     };
-    let answer = ledger.watch(deps.provider.ask(request, context)).await;
+    let mut answer = ledger.watch(deps.provider.ask(request, context)).await;
+    if let Ok(reply) = &mut answer
+        && !deps.provider.info().recorded
+    {
+        estimate_missing(request, reply);
+    }
     let retries = retries.into_inner().unwrap_or_default();
     let attempt = u32::try_from(retries.len()).unwrap_or(u32::MAX).saturating_add(1);
     for retry in retries {

@@ -121,7 +121,7 @@ fn is_still_ours(path: &Path, own: &Path) -> bool {
 
 /// `name`: the run, and `here` the workspace in which it is looked for.
 async fn attempt(
-    args: ResumeArgs,
+    mut args: ResumeArgs,
     (name, here): (&str, &Path),
     (started, interrupt): (Instant, &Arc<Interrupt>),
 ) -> Result<u8, Refusal> {
@@ -171,16 +171,26 @@ async fn attempt(
     let approvals = trust::approvals(&args, events, known, withdrawn.as_ref())?;
     let answers = withdrawn.into_iter().chain(approvals).collect();
     let plan = trust::plan(&first, vouched)?;
+    let named = args.shared.workspace.as_deref();
+    if first.isolated_from.is_some() && named.and_then(isolate::run_of).is_some_and(|run| run == first.run) {
+        // The worktree of the run itself is found by the tree from which it was made.
+        args.shared.workspace = None;
+    }
     let flags = settings::flags_budget(&args.shared);
     let wall = flags.wall().unwrap_or_else(|| session::wall(&plan));
     signals::limit(interrupt, started + wall);
+    let run = first.run.clone();
     let tree = Tree::find(&args, &first, interrupt).await;
     let tree = tree.map_err(|refusal| session::or_interrupted(refusal, interrupt, wall))?;
     let told = (answers, vouched);
     let when = (started, interrupt);
     let ended = go_on(&args, &dir, (events, &state), (*first, plan), told, &tree, when).await;
     if let Tree::Isolated { made, .. } = tree {
-        made.remove().await;
+        // If the run was not continued, the worktree that it left may have the only copy of its last changes.
+        match ended.is_err() && made.is_of(&run) && store::is_unfinished(&run) {
+            true => made.leave(),
+            false => made.remove().await,
+        }
     }
     ended
 }
@@ -203,6 +213,8 @@ enum Tree {
     Isolated {
         made: Box<isolate::Isolated>,
         origin: PathBuf,
+        /// Whether it is the worktree that a killed process of this run left.
+        is_left: bool,
     },
 }
 
@@ -229,9 +241,21 @@ impl Tree {
             ));
         }
         if first.isolated_from.is_some() {
-            let made = isolate::make(&path, &interrupt.token).await;
-            let made = Box::new(made.map_err(Refusal::Environment)?);
-            return Ok(Tree::Isolated { made, origin: path });
+            // A journal from elsewhere names no worktree of this machine.
+            let own = journal::state::began(&first.run);
+            let left = own.then(|| isolate::take_over(&path, &first.run)).flatten();
+            let is_left = left.is_some();
+            let made = match left {
+                Some(left) => left,
+                None => isolate::make(&path, store::is_unfinished, &interrupt.token)
+                    .await
+                    .map_err(Refusal::Environment)?,
+            };
+            return Ok(Tree::Isolated {
+                made: Box::new(made),
+                origin: path,
+                is_left,
+            });
         }
         let held = store::hold_workspace(&path).map_err(|_| {
             Refusal::Environment(format!(
@@ -298,7 +322,10 @@ async fn go_on(
     bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let isolated = match tree {
         Tree::Own { .. } => None,
-        Tree::Isolated { made, origin } => {
+        Tree::Isolated { made, origin, is_left } => {
+            if *is_left {
+                made.remove_brought(&plan.isolate_keep).await;
+            }
             let brought = bootstrap::bring(
                 origin,
                 made.workspace(),
@@ -315,9 +342,15 @@ async fn go_on(
     bootstrap::guard_programs(&mut policies, &workspace, origin);
     let provider = bootstrap::provider(&plan, &args.shared, tree.path())?;
     out::stderr(&limits::line(&plan, &bootstrap::pricing()?));
-    let elsewhere = first.isolated_from.is_some() || settled(tree.path()) != Path::new(&first.workspace);
     environment::add_secrets(secrets::sent(&plan, &Secrets::of(environment::variables())));
+    let elsewhere = match tree {
+        Tree::Isolated { is_left, .. } => !is_left,
+        Tree::Own { path, .. } => settled(path) != Path::new(&first.workspace),
+    };
     tree::restore_tree((&first.run, dir), (events, state), &plan, &workspace, elsewhere).await?;
+    if let Tree::Isolated { made, .. } = tree {
+        made.record(&first.run).map_err(Refusal::Environment)?;
+    }
     let mut more = vec![EventKind::Resumed {
         by: "overnight resume".to_owned(),
         model: provider.info().id.clone(),

@@ -254,8 +254,9 @@ async fn attempt(
     let wall = session::wall(&settings.plan);
     signals::limit(interrupt, started + wall);
     if args.isolate {
-        let made = isolate::make(&place.workspace, &interrupt.token).await;
+        let made = isolate::make(&place.workspace, store::is_unfinished, &interrupt.token).await;
         let isolated = made.map_err(|why| session::or_interrupted(Refusal::Environment(why), interrupt, wall))?;
+        isolated.record(&place.run).map_err(Refusal::Environment)?;
         if let Some(lacks) = isolated.lacks() {
             out::stderr(&lacks);
         }
@@ -276,7 +277,11 @@ async fn attempt(
             }
             Err(refusal) => Err(session::or_interrupted(refusal, interrupt, wall)),
         };
-        isolated.remove().await;
+        // If the journal has no end, the worktree may have the only copy of the last changes.
+        match ended.is_err() && store::is_unfinished(&place.run) {
+            true => isolated.leave(),
+            false => isolated.remove().await,
+        }
         return ended;
     }
     let _held = store::hold_workspace(&place.workspace).map_err(|_| {

@@ -176,6 +176,7 @@ impl Run {
                     cache_write: 0,
                     output: 50,
                     reasoning: 10,
+                    estimated: false,
                 },
                 model: "gemini-2.5-pro-002".to_owned(),
             },

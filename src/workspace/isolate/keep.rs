@@ -111,7 +111,11 @@ pub fn bring(
     Ok((standing, told))
 }
 
-fn relative(path: &str) -> Result<PathBuf, String> {
+/// The path as it is below both trees.
+///
+/// # Errors
+/// It leads out of the workspace, or to files of git or of this program.
+pub(super) fn relative(path: &str) -> Result<PathBuf, String> {
     let path: PathBuf = Path::new(path)
         .components()
         .filter(|part| *part != Component::CurDir)

@@ -39,8 +39,9 @@ pub async fn restore_tree(
         .map_or(baseline.clone(), |patch| patch.tree.clone());
     if state.touched {
         // The process ended before its last changes were measured, so there is no state to compare with. But if the
-        // tree lacks them, the history in the model's prompt is wrong.
-        return match now.tree == left && (elsewhere || edited_since(events)) {
+        // tree lacks them, the history in the model's prompt is wrong. A tree made anew lacks the earlier ones, too.
+        let lacks = now.tree == left || elsewhere && now.tree == baseline;
+        return match lacks && (elsewhere || edited_since(events)) {
             true => Err(Refusal::Environment(
                 "the process ended before its changes were stored, and this tree does not have them: resume the run in the \
                  tree that it worked on, or start a new one"
