@@ -334,6 +334,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         },
         placed: Arc::new(placed),
         hidden: wishes.hidden.to_vec(),
+        masks: Arc::default(),
         closed: Arc::clone(wishes.closed),
         memory: None,
         network: wishes.network.clone(),

@@ -48,6 +48,7 @@ fn house(level: SandboxLevel) -> House {
         writable: vec![at("home"), at("tmp")],
         placed: Arc::default(),
         hidden: vec![at("ws/.overnight")],
+        masks: Arc::default(),
         closed: Arc::new(process::NameSet::new(
             &[".git", ".github", ".envrc", "**/.npmrc"].map(str::to_owned),
         )),
