@@ -28,6 +28,9 @@ const SWITCH: &str = "sslcertpasswordprotected";
 /// Parts of a value, in small letters, that come before a credential.
 const SECRET_TEXTS: [&str; 5] = ["authorization:", "bearer ", "password=", "sshpass ", "token="];
 
+/// Tokens have at least as many bytes; some servers take them as the user of a URL.
+const TOKEN: usize = 20;
+
 /// A file without its credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cleaned {
@@ -175,7 +178,8 @@ fn without_user(text: &str) -> Option<(String, String)> {
     let (user, host) = place.rsplit_once('@')?;
     let secret = match user.split_once(':') {
         Some((_, password)) => password,
-        None if scheme.ends_with("ssh") || scheme == "git" => return None,
+        // A user without a password is a name, unless it is a token.
+        None if scheme.ends_with("ssh") || user.len() < TOKEN => return None,
         None => user,
     };
     if secret.is_empty() {
@@ -363,7 +367,7 @@ mod tests {
     #[test]
     fn a_file_without_credentials_needs_no_copy() {
         let text = "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = git@github.com:o/r.git\n\
-                    \tpushurl = ssh://git@github.com/o/r.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n\
+                    \tpushurl = https://some-user@github.com/o/r.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n\
                     [credential]\n\thelper = store --file /x\n\thelper = !gh auth git-credential\n[core]\n\taskPass = /bin/ask\n[user]\n\tname = A # b\n";
         assert_eq!(cleaned(text), None);
         assert_eq!(cleaned(""), None);
@@ -375,7 +379,7 @@ mod tests {
         let text = format!(
             "; old = tok\n[core]\n\tbare = false\n\tignorecase\n[http \"https://github.com/\"]\n\
              \textraheader = AUTHORIZATION: basic {header}\n[remote \"o\"]\n\turl = https://me:pa%40ss@h.example/r.git\n\
-             \tfetch = \"+refs/*:refs/*\" ; all\n[url \"https://ghp_abc@h.example/\"]\n\tinsteadOf = https://h.example/\n\
+             \tfetch = \"+refs/*:refs/*\" ; all\n[url \"https://ghp_0123456789abcdefghij@h.example/\"]\n\tinsteadOf = https://h.example/\n\
              [credential]\n\thelper = \"!f() {{ echo password=hunter2secret; }}; f\"\n\thelper = cache\n[a]\n\tb = \"x\\\"y\\\\z\"\n"
         );
         let (copy, values) = cleaned(&text).unwrap();
@@ -383,13 +387,19 @@ mod tests {
             header.as_str(),
             "ghs_0123456789",
             "pa%40ss",
-            "ghp_abc",
+            "ghp_0123456789abcdefghij",
             "hunter2secret",
             "old",
         ] {
             assert!(!copy.contains(secret), "{secret}: {copy}");
         }
-        for value in [header.as_str(), "ghs_0123456789", "pa@ss", "ghp_abc", "hunter2secret"] {
+        for value in [
+            header.as_str(),
+            "ghs_0123456789",
+            "pa@ss",
+            "ghp_0123456789abcdefghij",
+            "hunter2secret",
+        ] {
             assert!(values.iter().any(|found| found == value), "{value}: {values:?}");
         }
         let kept = "[core]\n\tbare = \"false\"\n\tignorecase\n[http \"https://github.com/\"]\n[remote \"o\"]\n\

@@ -90,6 +90,7 @@ pub fn check_with(
         protect: Vec::new(),
         hidden: Vec::new(),
         above: Vec::new(),
+        withheld: false,
     };
     for policy in &set.files {
         // The examples of a rule with an error would only repeat it.
@@ -231,6 +232,7 @@ fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &FsView<'_>) ->
             protect: Vec::new(),
             hidden: Vec::new(),
             above: Vec::new(),
+            withheld: false,
         };
         let ruling = super::decide::decide(&alone, &asked, &access, terrain, &Uses::default());
         return if ruling.decision == Decision::Allow {

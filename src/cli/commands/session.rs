@@ -15,7 +15,7 @@ use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::{self, Secrets};
 use crate::cli::toolset::{self, Toolset};
-use crate::cli::{bootstrap, exit, foresee, github, limits, out, programs, prompts, signals, unread};
+use crate::cli::{bootstrap, exit, foresee, git_credentials, github, limits, out, programs, prompts, signals, unread};
 use crate::diag::SourceFiles;
 use crate::engine::deps::{Baseline, Deps, Interrupt, SandboxMaker};
 use crate::engine::journal_place;
@@ -209,6 +209,7 @@ async fn drive(
     broken: &mut BrokenOff,
 ) -> Result<(Option<String>, PathBuf), Refusal> {
     environment::add_secrets(secrets::sent(&session.plan, &Secrets::of(environment::variables())));
+    environment::add_secrets(git_credentials::of(session.workspace.root()));
     let redactor = environment::redactor();
     let pricing = bootstrap::pricing()?;
     let model = Arc::clone(&session.provider);

@@ -99,8 +99,15 @@ impl ClosedPaths for Names<'_> {
 
 /// The part of a path below the last `.git` in it.
 fn below_git(path: &str) -> Option<&str> {
-    let (above, inside) = path.rsplit_once(".git/")?;
-    (above.is_empty() || above.ends_with('/')).then_some(inside)
+    let mut end = 0;
+    let mut inside = None;
+    for name in path.split('/') {
+        end += name.len() + 1;
+        if name == ".git" {
+            inside = Some(end);
+        }
+    }
+    path.get(inside?..)
 }
 
 /// Whether a directory of git has no settings below it: objects, and names that people gave to branches.
@@ -127,6 +134,11 @@ impl Masks {
             rules: Some(rules),
             ..Self::default()
         }
+    }
+
+    /// Whether commands at level `full` cannot read such files.
+    pub fn hide_files(&self) -> bool {
+        self.rules.is_some()
     }
 
     /// Makes the first list.
@@ -564,6 +576,7 @@ mod tests {
             ".git/credentials",
             ".git/refs/heads/a.pem",
             ".git/modules/objects/config",
+            ".git/modules/a.git/config",
             "lib/.git/config",
             "config",
         ]);
@@ -574,7 +587,12 @@ mod tests {
         let root = &confinement.workspace;
         assert_eq!(
             copied,
-            [".git/config", ".git/modules/objects/config"].map(|name| root.join(name))
+            [
+                ".git/config",
+                ".git/modules/a.git/config",
+                ".git/modules/objects/config"
+            ]
+            .map(|name| root.join(name))
         );
         assert!(
             list.copies
