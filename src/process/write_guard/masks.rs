@@ -232,7 +232,7 @@ fn is_movable(reach: &WorkspaceReach, dir: &Path) -> bool {
     };
     let (writable, read_only) = (nearest(&reach.writable), nearest(&reach.read_only));
     let is_mount = reach.writable.iter().any(|mount| mount == dir);
-    !is_mount && (reach.tree || writable > 0) && (writable >= read_only)
+    !is_mount && (reach.tree || writable > 0) && writable >= read_only
 }
 
 /// The directories of this program in the workspace, which are hidden as a whole.
