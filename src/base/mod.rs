@@ -23,4 +23,5 @@ pub mod secret;
 pub mod server_name;
 pub mod slug;
 pub mod source;
+pub mod sync;
 pub mod unruled;

@@ -24,6 +24,9 @@ const LINKS: usize = 40;
 
 /// Stores bytes under their SHA-256 in `blobs/`; equal bytes are stored once. They are on disk before an event can name
 /// them, so that a crash of the machine leaves no journal whose blob is empty.
+///
+/// # Errors
+/// [`JournalError::Write`]: it cannot be written.
 pub fn keep_blob(dir: &Path, bytes: &[u8]) -> Result<BlobId, JournalError> {
     let id = BlobId::of(bytes);
     let path = blob_path(dir, &id);
@@ -58,10 +61,8 @@ pub fn keep_put_back(dir: &Path, patch: &[u8]) -> Result<String, JournalError> {
             _ => {}
         }
     }
-    Err(JournalError::Write {
-        path: dir.join(PUT_BACK).display().to_string(),
-        source: io::Error::other(format!("it has {MOST_PUT_BACK} patches, the most that a run keeps")),
-    })
+    let full = io::Error::other(format!("it has {MOST_PUT_BACK} patches, the most that a run keeps"));
+    Err(JournalError::write(&dir.join(PUT_BACK))(full))
 }
 
 /// The path of a blob.
@@ -69,13 +70,13 @@ pub fn blob_path(dir: &Path, id: &BlobId) -> PathBuf {
     dir.join("blobs").join(id.as_str())
 }
 
-/// The bytes of a blob; an error when they do not match the name's hash.
+/// The bytes of a blob.
+///
+/// # Errors
+/// [`JournalError::Read`]: it cannot be read. [`JournalError::Damaged`]: its bytes do not have the hash that names it.
 pub fn read_blob(dir: &Path, id: &BlobId) -> Result<Vec<u8>, JournalError> {
     let path = blob_path(dir, id);
-    let bytes = std::fs::read(&path).map_err(|source| JournalError::Read {
-        path: path.display().to_string(),
-        source,
-    })?;
+    let bytes = std::fs::read(&path).map_err(JournalError::read(&path))?;
     if BlobId::of(&bytes) == *id {
         Ok(bytes)
     } else {
@@ -97,11 +98,11 @@ enum Destination {
 
 /// Writes a file that the user named, atomically, and creates its directories. A device or a pipe is written to
 /// directly. A link stays: the file that it leads to is written.
+///
+/// # Errors
+/// [`JournalError::Write`]: its directories cannot be made, it cannot be written, or too many links lead to it.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
-    let wrap = |source| JournalError::Write {
-        path: path.display().to_string(),
-        source,
-    };
+    let wrap = JournalError::write(path);
     match destination(path).map_err(wrap)? {
         (_, Destination::Open) => write_open(path, bytes).map_err(wrap),
         (links, Destination::File(_)) if links.is_empty() => replace(path, bytes),
@@ -237,16 +238,16 @@ pub fn remove_drafts(dir: &Path) {
 }
 
 /// Writes a file atomically, replacing whatever has its name, and creates its directories.
+///
+/// # Errors
+/// [`JournalError::Write`]: its directories cannot be made, or it cannot be written.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     place_file(path, bytes, (OWN, false))
 }
 
 /// `synced`: the bytes are on disk before the file gets its name.
 fn place_file(path: &Path, bytes: &[u8], (mode, synced): (u32, bool)) -> Result<(), JournalError> {
-    let wrap = |source| JournalError::Write {
-        path: path.display().to_string(),
-        source,
-    };
+    let wrap = JournalError::write(path);
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

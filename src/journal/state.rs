@@ -272,10 +272,7 @@ pub(super) fn move_entries(from: &Path, to: &Path) -> Result<(), JournalError> {
     for name in ENTRIES {
         let (old, new) = (from.join(name), to.join(name));
         if std::fs::symlink_metadata(&old).is_ok() {
-            move_entry(&old, &new).map_err(|source| JournalError::Write {
-                path: new.display().to_string(),
-                source,
-            })?;
+            move_entry(&old, &new).map_err(JournalError::write(&new))?;
         }
     }
     Ok(())

@@ -10,6 +10,7 @@ pub mod change_times;
 mod channel;
 pub mod confine;
 mod confined_command;
+mod descriptor_socket;
 pub mod env;
 mod exec_witness;
 pub mod jobs;
@@ -42,12 +43,12 @@ pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test};
 pub use self_protection::close_to_others;
 pub use spawn::run;
 pub use spawn_error::SpawnError;
-pub use write_guard::names::NameSet;
 pub use write_guard::{KeptObjects, Masks, NOT_KEPT, SecretPaths, SeparatedLinks, within_reach};
 
 use crate::base::call::ExitInfo;
 use crate::base::grant::{ClosedPaths, ExecDenial, ExecJudge, JudgedExec, NothingClosed, Undone, WritePath, Writes};
 use crate::base::secret::Redactor;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,7 +118,8 @@ impl Confinement {
 }
 
 /// The strength of the sandbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SandboxLevel {
     /// Namespaces, Landlock and seccomp.
     Full,

@@ -18,12 +18,14 @@ mod packer;
 mod patch_lines;
 mod patch_names;
 mod paths;
+mod raw_diff;
 mod repository;
 mod restore;
 mod scan;
 mod scan_state;
 mod store;
 mod trees;
+mod unknown;
 
 pub(super) use checkout::{STOPPED, checkout};
 pub use delta::{Delta, Unpatched, changes};
@@ -35,6 +37,7 @@ pub use repository::{
 pub use restore::{Restored, Reversal};
 pub use scan_state::MOST_FILE;
 
+use crate::base::sync::lock;
 use crate::process::change_times::exact_device;
 use crate::process::own_git;
 use bound::{Bound, RunEnd, WorkTimes};
@@ -76,8 +79,6 @@ pub struct Shadow {
 
 #[derive(Debug)]
 struct State {
-    /// Whether the next snapshot may go by the times of files.
-    exact: bool,
     store: Store,
     /// The first snapshot of the workspace, and the last.
     base: Option<Arc<CachedDir>>,
@@ -134,7 +135,6 @@ impl Shadow {
             format,
             end: RunEnd::default(),
             state: Arc::new(Mutex::new(State {
-                exact: true,
                 store,
                 base: None,
                 last: None,
@@ -171,7 +171,7 @@ impl Shadow {
     /// Continues in the directory that the store was moved to. No operation may be in progress.
     pub fn moved_to(&mut self, dir: &Path) {
         self.dir = dir.to_owned();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.store.moved_to(dir);
     }
 
@@ -210,7 +210,7 @@ impl Shadow {
         let shadow = self.clone();
         let done = tokio::task::spawn_blocking(move || {
             let state = Arc::clone(&shadow.state);
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&state);
             shadow.end.unless_closed()?;
             let state: &mut State = &mut state;
             // Recursion over deep directories needs a larger stack.
@@ -242,7 +242,7 @@ impl Shadow {
     pub async fn baseline(&self) -> Result<Snapshot, String> {
         self.beside(|shadow, state| {
             let index = shadow.index()?;
-            let snapshot = shadow.walk(state, index.as_ref(), None)?;
+            let snapshot = shadow.walk(state, index.as_ref(), None, true)?;
             let path = shadow.dir.join(BASELINE);
             let temporary = path.with_extension("new");
             write_synced(&temporary, snapshot.tree.as_bytes())
@@ -258,7 +258,7 @@ impl Shadow {
     /// # Errors
     /// As [`Shadow::baseline`].
     pub async fn snapshot(&self) -> Result<Snapshot, String> {
-        self.beside(Self::now).await
+        self.beside(|shadow, state| shadow.current(state, None, true)).await
     }
 
     /// Takes a snapshot of the current tree, and rules on the ignore files that were made or changed since the first
@@ -273,22 +273,14 @@ impl Shadow {
         exact: bool,
         may: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Result<Snapshot, String> {
-        self.beside(move |shadow, state| {
-            state.exact = exact;
-            let snapshot = shadow.current(state, Some(&may));
-            state.exact = true;
-            snapshot
-        })
-        .await
+        self.beside(move |shadow, state| shadow.current(state, Some(&may), exact))
+            .await
     }
 
-    fn now(&self, state: &mut State) -> Result<Snapshot, String> {
-        self.current(state, None)
-    }
-
-    fn current(&self, state: &mut State, may: Option<IgnoreJudge<'_>>) -> Result<Snapshot, String> {
+    /// `exact`: whether the snapshot may go by the times of files.
+    fn current(&self, state: &mut State, may: Option<IgnoreJudge<'_>>, exact: bool) -> Result<Snapshot, String> {
         if state.base.is_some() {
-            return self.walk(state, None, may);
+            return self.walk(state, None, may, exact);
         }
         // An earlier process took the baseline; its tree gives the known names.
         if let Ok(tree) = std::fs::read_to_string(self.dir.join(BASELINE)) {
@@ -307,14 +299,14 @@ impl Shadow {
             state.base = Some(Arc::new(dir.unwrap_or_default()));
             state.last.clone_from(&state.base);
             state.ignore_files = ignore_files;
-            return self.walk(state, None, may);
+            return self.walk(state, None, may, exact);
         }
         // The index may be newer than the run, so only its names are used.
         let mut index = self.index()?;
         if let Some(index) = &mut index {
             index.trusted = false;
         }
-        self.walk(state, index.as_ref(), may)
+        self.walk(state, index.as_ref(), may, exact)
     }
 
     fn index(&self) -> Result<Option<GitIndex>, String> {
@@ -333,9 +325,10 @@ impl Shadow {
         state: &mut State,
         index: Option<&GitIndex>,
         may: Option<IgnoreJudge<'_>>,
+        exact: bool,
     ) -> Result<Snapshot, String> {
         let bound = state.times.begin(&self.end);
-        let taken = self.walk_within(&bound, state, index, may);
+        let taken = self.walk_within(&bound, state, index, may, exact);
         state.times.finish(&bound);
         taken
     }
@@ -346,6 +339,7 @@ impl Shadow {
         state: &mut State,
         index: Option<&GitIndex>,
         may: Option<IgnoreJudge<'_>>,
+        exact: bool,
     ) -> Result<Snapshot, String> {
         let counting = match (&state.ignore_files, may) {
             (None, _) => Counting::First,
@@ -368,10 +362,7 @@ impl Shadow {
             own: &[own],
             bound,
             now: now.map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)),
-            exact: state
-                .exact
-                .then(|| exact_device(&self.top.join(&self.prefix)))
-                .flatten(),
+            exact: exact.then(|| exact_device(&self.top.join(&self.prefix))).flatten(),
             seen: AtomicUsize::new(0),
             free: AtomicBool::new(true),
             large: Mutex::new(()),

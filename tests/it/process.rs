@@ -49,9 +49,7 @@ fn house(level: SandboxLevel) -> House {
         placed: Arc::default(),
         hidden: vec![at("ws/.overnight")],
         masks: Arc::default(),
-        closed: Arc::new(process::NameSet::new(
-            &[".git", ".github", ".envrc", "**/.npmrc"].map(str::to_owned),
-        )),
+        closed: super::harness::closed_paths(),
         memory: None,
         network: Network::None,
         witness: true,

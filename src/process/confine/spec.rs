@@ -11,7 +11,6 @@ pub(crate) const PROXY_PORT: u16 = 3128;
 /// What a confined child needs to know at its start, when it has no order yet. It is the same for all commands of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Preparation {
-    #[serde(with = "level")]
     pub level: SandboxLevel,
     /// Whether control groups are to be made: for commands, not for trials.
     pub grouped: bool,
@@ -25,7 +24,6 @@ pub(crate) struct Preparation {
 /// [`Preparation`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
-    #[serde(with = "level")]
     pub level: SandboxLevel,
     pub workspace: PathBuf,
     pub readable: Vec<PathBuf>,
@@ -182,23 +180,6 @@ mod contents {
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(PathBuf, Vec<u8>)>, D::Error> {
         let files: Vec<(Name, Vec<u8>)> = Vec::deserialize(from)?;
         Ok(files.into_iter().map(|(name, bytes)| (name.path(), bytes)).collect())
-    }
-}
-
-mod level {
-    use super::SandboxLevel;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub fn serialize<S: Serializer>(level: &SandboxLevel, out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_str(level.as_str())
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<SandboxLevel, D::Error> {
-        let word = String::deserialize(from)?;
-        [SandboxLevel::Full, SandboxLevel::Landlock, SandboxLevel::None]
-            .into_iter()
-            .find(|level| level.as_str() == word)
-            .ok_or_else(|| D::Error::custom("unknown level"))
     }
 }
 

@@ -135,17 +135,7 @@ fn take_at_place(pieces: &mut BTreeMap<PathBuf, Piece>, path: &Path, attributes:
 
 /// Adds a mount; a missing path is left out.
 fn take_along(pieces: &mut BTreeMap<PathBuf, Piece>, from: &Path, to: &Path, attributes: u64) {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-    if let Ok(tree) = open_tree(CWD, from, flags) {
-        pieces.insert(
-            to.to_path_buf(),
-            Piece {
-                tree,
-                dir: from.is_dir(),
-                attributes,
-            },
-        );
-    }
+    pieces.extend(Piece::of(from, attributes).map(|piece| (to.to_path_buf(), piece)));
 }
 
 /// Clones a part of the workspace. `None` when it no longer exists or became a link: then there is nothing to mount.

@@ -7,10 +7,11 @@ use super::index::GitIndex;
 use super::object::{Digest, Id, ObjectFormat, ObjectKind};
 use super::packer::{Encoder, Packer};
 use super::store::Store;
+use crate::base::sync::lock;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Upper limit for the files and directories of a tree.
 pub(super) const MOST_ENTRIES: usize = 2_000_000;
@@ -93,17 +94,17 @@ pub(super) struct WalkedDirectory<'a> {
 }
 
 /// An error message about a path.
-pub(super) fn said(path: &[u8], why: impl std::fmt::Display) -> String {
+pub(super) fn about(path: &[u8], why: impl std::fmt::Display) -> String {
     format!("{}: {why}", String::from_utf8_lossy(path))
 }
 
 impl Scan<'_> {
     fn packer(&self) -> MutexGuard<'_, Packer> {
-        self.packer.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.packer)
     }
 
     fn encoders(&self) -> MutexGuard<'_, Vec<Encoder>> {
-        self.encoders.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.encoders)
     }
 
     /// Stores an object, unless the store has it already, or it is `elsewhere`, that is, in the repository.

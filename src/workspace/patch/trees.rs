@@ -5,6 +5,7 @@ use super::object::{DIRECTORY, Id, METADATA, ObjectFormat, ObjectKind, TreeEntry
 use super::repository::is_partial;
 use super::scan::MOST_DEPTH;
 use super::store::Store;
+use super::unknown::UnknownContent;
 use crate::base::event::PathChange;
 use crate::process::own_git::{Batch, ObjectHeader};
 use std::collections::BTreeMap;
@@ -73,13 +74,10 @@ impl<'a> ObjectReader<'a> {
     }
 
     /// Why a content is not known: the first line of what stands in its place.
-    pub fn why(&mut self, id: &Id) -> Result<String, String> {
+    pub fn why(&mut self, id: &Id) -> Result<UnknownContent, String> {
         let text = self.read(id, ObjectKind::Blob)?;
-        Ok(String::from_utf8_lossy(&text)
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned())
+        let text = String::from_utf8_lossy(&text);
+        Ok(UnknownContent::parse(text.lines().next().unwrap_or_default()))
     }
 
     /// The content of one object.
