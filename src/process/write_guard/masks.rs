@@ -23,6 +23,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 const MOST_FILES: usize = 1_000;
 /// The most copies of git's configuration; further ones are hidden as a whole.
 const MOST_COPIES: usize = 100;
+/// The directory of earlier runs in a workspace. It is hidden as a whole: each run leaves many files in it.
+const OWN_DIR: &str = ".overnight";
 /// The name of the limits.
 const LIMIT: &str = "limit:hidden_files";
 
@@ -82,9 +84,12 @@ impl ClosedPaths for Names<'_> {
         false
     }
 
-    /// A directory is reported only so that it is not searched.
+    /// A directory is reported so that it is not searched.
     fn closed(&self, path: &str, is_dir: bool) -> bool {
         let path = full(self.above, path);
+        if is_dir && path == OWN_DIR {
+            return self.rules.is_secret(&path);
+        }
         match (is_dir, below_git(&path)) {
             (true, inside) => inside.is_some_and(holds_no_settings),
             (false, Some(inside)) => is_settings(inside) && self.rules.is_secret(&path),
@@ -355,7 +360,11 @@ impl Search {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
             Err(error) => return Err(unreadable(root, path, error)),
         };
-        if !FileType::from_raw_mode(data.st_mode).is_file() {
+        let kind = FileType::from_raw_mode(data.st_mode);
+        if kind.is_dir() && root.name.is_empty() && path == Path::new(OWN_DIR) {
+            return self.add(root, path, None);
+        }
+        if !kind.is_file() {
             return Ok(());
         }
         if data.st_nlink > 1 {
@@ -505,7 +514,7 @@ mod tests {
 
     impl SecretPaths for Ends {
         fn is_secret(&self, path: &str) -> bool {
-            [".env", ".pem", "config", "credentials"]
+            [".env", ".pem", "config", "credentials", ".overnight"]
                 .iter()
                 .any(|end| path.ends_with(end))
         }
@@ -599,6 +608,16 @@ mod tests {
                 .iter()
                 .all(|(_, text)| !String::from_utf8_lossy(text).contains("c2Vj"))
         );
+    }
+
+    #[test]
+    fn earlier_runs_are_hidden_as_a_whole() {
+        let (_dir, confinement) = tree(&[
+            ".overnight/runs/1/a.env",
+            ".overnight/runs/2/a.env",
+            "sub/.overnight/b.env",
+        ]);
+        assert_eq!(hidden(&confinement), [".overnight", "sub/.overnight/b.env"]);
     }
 
     #[test]
