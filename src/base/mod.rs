@@ -8,6 +8,7 @@ pub mod call;
 pub mod content;
 pub mod event;
 pub mod exit;
+pub mod git_config;
 pub mod glob;
 pub mod grant;
 pub mod ids;

@@ -6,7 +6,7 @@ use super::foresee;
 use super::inputs;
 use super::out;
 use super::refusal::Refusal;
-use super::sandbox_masks;
+use super::sandbox_masks::UnreadableFiles;
 use super::search;
 use crate::base::access::{Access, FsView, PathStatus, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin};
@@ -22,7 +22,7 @@ use crate::net::retry::Schedule;
 use crate::policy::hosts::{self, HostPattern};
 use crate::policy::{self, PolicySet, Uses, WishedLevel};
 use crate::process::private::{self, Private, Wishes};
-use crate::process::{self, Confinement, Network, SandboxLevel, proxy, venv};
+use crate::process::{self, Confinement, Masks, Network, SandboxLevel, proxy, venv};
 use crate::provider::open::{OpenError, OpenWith, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
@@ -271,13 +271,7 @@ pub async fn confinement(
             }
         }
     };
-    let mut unseen: Vec<PathBuf> = hidden.iter().map(|path| environment::absolute(path)).collect();
-    if level == SandboxLevel::Full {
-        let (policies, root) = (policies.clone(), root.to_owned());
-        // This walks the whole tree.
-        let looked = tokio::task::spawn_blocking(move || sandbox_masks::unreadable_files(&policies, &root)).await;
-        unseen.extend(looked.map_err(|error| error.to_string())??);
-    }
+    let unseen: Vec<PathBuf> = hidden.iter().map(|path| environment::absolute(path)).collect();
     let closed = policies.closed();
     let wishes = Wishes {
         level,
@@ -292,7 +286,14 @@ pub async fn confinement(
         pass: &policies.env_pass(),
         parent: &without_model_keys(environment::variables()),
     };
-    let confinement = private::confinement(&wishes, own)?;
+    let mut confinement = private::confinement(&wishes, own)?;
+    confinement.masks = Arc::new(Masks::of(Arc::new(UnreadableFiles(policies.clone()))));
+    if level == SandboxLevel::Full {
+        let looking = confinement.clone();
+        // This walks the whole tree.
+        let looked = tokio::task::spawn_blocking(move || looking.masks.look(&looking)).await;
+        looked.map_err(|error| error.to_string())??;
+    }
     Ok((confinement, detail))
 }
 

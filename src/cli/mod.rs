@@ -9,6 +9,7 @@ pub mod committed;
 pub mod environment;
 pub mod flag_hints;
 pub mod foresee;
+pub mod git_credentials;
 pub mod github;
 pub mod given_input;
 pub mod grants;

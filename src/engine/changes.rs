@@ -124,6 +124,9 @@ async fn flush(deps: &Deps) -> bool {
 
 /// Restores the files whose changes are not allowed, then verifies that they are restored.
 pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
+    if let Some(confinement) = deps.scope.confinement.get() {
+        confinement.masks.changes();
+    }
     let due: BTreeSet<String> = ledger.state.due().map(|unruled| unruled.path.clone()).collect();
     let Some(tree) = ledger.state.own_tree() else {
         return Ok(());

@@ -5,7 +5,7 @@ use super::files::PathPattern;
 use super::hosts;
 use super::model::{Policy, PolicySet, Rule};
 use super::names::{fold, fold_path, is_deceptive, is_invisible};
-use super::needs::{Need, prefix_of};
+use super::needs::{Need, ShellReader, prefix_of};
 use super::protected::{self, Below, ProtectedName};
 use super::rule_match::opens_repository;
 use super::secrets_like::{secret_like, secret_like_dir};
@@ -51,7 +51,7 @@ pub fn refuse(
                 None
             }
         })
-        .or_else(|| secret(place, writing, need, policy, asked))
+        .or_else(|| secret(place, writing, need, policy, set, asked))
 }
 
 fn refuse_url(url: &str) -> Option<CommandRefusal> {
@@ -106,8 +106,13 @@ fn secret(
     writing: bool,
     need: &Need<'_>,
     policy: &Policy,
+    set: &PolicySet,
     asked: &PolicyInput<'_>,
 ) -> Option<CommandRefusal> {
+    if set.withheld && !writing && matches!(need, Need::ShellRead(_, ShellReader::Command)) && is_withheld(&place.path)
+    {
+        return None;
+    }
     let why = if matches!(place.found, PathStatus::Dir | PathStatus::NewDir) {
         secret_like_dir(&place.path)?
     } else {
@@ -124,7 +129,24 @@ fn secret(
     let path = place.shown();
     let reason = format!("{path} looks like a secret: {why}");
     let fix = format!("only a rule that names {path} itself in `paths` opens it");
+    let fix = match in_git(&place.path) {
+        true => format!("leave `.git` out (`find . -not -path './.git/*'`), or list files with `git ls-files`; {fix}"),
+        false => fix,
+    };
     Some(CommandRefusal::new("secret_like_path", reason, fix))
+}
+
+/// Whether the sandbox shows commands nothing of a secret-like path: of git's own files it withholds only those that hold
+/// credentials by their purpose, since git must read the others.
+fn is_withheld(path: &str) -> bool {
+    const OF_GIT: [&str; 4] = ["config", "config.worktree", "credentials", ".git-credentials"];
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let named = secret_like(path).is_some() || secret_like_dir(path).is_some();
+    named && (!in_git(path) || OF_GIT.contains(&name))
+}
+
+fn in_git(path: &str) -> bool {
+    path.split('/').any(|part| part == ".git")
 }
 
 fn written(

@@ -45,6 +45,8 @@ pub struct Setting {
     pub ruled: Vec<RuledCommand>,
     /// Whether the command sources a virtual environment's `activate`, which runs `uname`.
     pub activates: bool,
+    /// Whether the sandbox shows the command nothing of secret-like files: level `full`.
+    pub withholds: bool,
 }
 
 impl Setting {
@@ -67,7 +69,16 @@ pub fn judge(
     exec: &Exec,
     terrain: &FsView<'_>,
 ) -> ExecAnswer {
-    match judge_by_all(set, asked, setting, exec, terrain) {
+    let answer = match judge_by_all(set, asked, setting, exec, terrain) {
+        ExecAnswer::Deny(denial) if setting.withholds => {
+            match judge_by_all(&set.withholding(), asked, setting, exec, terrain) {
+                ExecAnswer::Deny(_) => ExecAnswer::Deny(denial),
+                answer => answer,
+            }
+        }
+        answer => answer,
+    };
+    match answer {
         ExecAnswer::Allow { .. } if (terrain.over_limit)() => ExecAnswer::Deny(ExecDenial::denied(
             format!("`{}` needs more names of the tree than are looked up", shown(exec)),
             "name fewer files",

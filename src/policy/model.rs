@@ -26,6 +26,9 @@ pub struct PolicySet {
     pub(super) hidden: Vec<String>,
     /// Folded components of the workspace's path from the top of its repository; empty at the top.
     pub(super) above: Vec<String>,
+    /// Whether the sandbox shows commands nothing of secret-like files, so that one among the operands of a program, which
+    /// the model did not write out, does no harm.
+    pub(super) withheld: bool,
 }
 
 /// One policy file with the rules of the presets that it extends.

@@ -203,14 +203,36 @@ fn in_dir(parts: &[String]) -> bool {
         parts
             .windows(depth)
             .any(|window| window.iter().map(String::as_str).eq(dir.split('/')))
+    }) || parts
+        .windows(2)
+        .any(|pair| matches!(pair, [dir, name] if is_env(dir) && !ENVIRONMENT.contains(&name.as_str())))
+}
+
+/// What a virtual environment of Python contains: it may lie in `.env`, where other people keep files of variables.
+const ENVIRONMENT: &[&str] = &[
+    "bin",
+    "conda-meta",
+    "etc",
+    "include",
+    "lib",
+    "lib64",
+    "pyvenv.cfg",
+    "scripts",
+    "share",
+    "src",
+];
+
+/// Whether it is a name of a file of variables, or of a directory of such files.
+fn is_env(name: &str) -> bool {
+    name.strip_prefix(".env").is_some_and(|rest| {
+        let shared = rest.rsplit('.').next().is_some_and(|last| SHARED.contains(&last));
+        !(rest.starts_with('.') && shared) && (rest.is_empty() || rest.starts_with(['.', '-', '_', 'r', '~', '1', '2']))
     })
 }
 
 fn by_name(parts: &[String], name: &str) -> bool {
-    if let Some(rest) = name.strip_prefix(".env") {
-        let shared = rest.rsplit('.').next().is_some_and(|last| SHARED.contains(&last));
-        return !(rest.starts_with('.') && shared)
-            && (rest.is_empty() || rest.starts_with(['.', '-', '_', 'r', '~', '1', '2']));
+    if name.starts_with(".env") {
+        return is_env(name);
     }
     is_named(parts, name)
         || ENDS.iter().any(|(end, _)| name.ends_with(end))
@@ -295,11 +317,15 @@ mod tests {
             "etc/npmrc",
             ".condarc",
             ".local/share/uv/credentials/credentials.toml",
+            ".env/production",
+            "a/.env/b/c.txt",
         ] {
             assert!(secret_like(path).is_some(), "{path}");
         }
         for path in [
             "src/main.rs",
+            ".env/bin/python",
+            ".env/lib/python3/site-packages/a.py",
             ".env.example",
             "a/.env.sample",
             "id_rsa.pub",

@@ -26,6 +26,7 @@ impl PolicySet {
             protect: Vec::new(),
             hidden: Vec::new(),
             above: Vec::new(),
+            withheld: false,
         }
     }
 
@@ -133,10 +134,19 @@ impl PolicySet {
                     protect: self.protect.clone(),
                     hidden: self.hidden.clone(),
                     above: self.above.clone(),
+                    withheld: self.withheld,
                 }),
             }
         }
         Some(groups)
+    }
+
+    /// The same policies for a program that the sandbox shows nothing of secret-like files.
+    pub(super) fn withholding(&self) -> Self {
+        Self {
+            withheld: true,
+            ..self.clone()
+        }
     }
 
     /// The lowest value of each limit.

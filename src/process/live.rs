@@ -125,6 +125,13 @@ impl Drop for Lived {
     }
 }
 
+/// Whether a command that may write in the workspace has been started, and its changes were not yet compared.
+pub(super) fn may_write(workspace: &Path) -> bool {
+    let registry = registry();
+    let mut commands = registry.commands.values();
+    commands.any(|command| command.writes != Writes::Nothing && overlap(&command.workspace, workspace))
+}
+
 /// Keeps processes stopped while it lives. Holds are counted; dropping the last one lets a process continue.
 #[derive(Debug)]
 pub struct Frozen {

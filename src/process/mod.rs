@@ -44,7 +44,7 @@ pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test};
 pub use self_protection::close_to_others;
 pub use spawn::run;
 pub use spawn_error::SpawnError;
-pub use write_guard::{KeptObjects, NOT_KEPT, SeparatedLinks, within_reach};
+pub use write_guard::{KeptObjects, Masks, NOT_KEPT, SecretPaths, SeparatedLinks, within_reach};
 
 use crate::base::call::ExitInfo;
 use crate::base::grant::{ClosedPaths, ExecDenial, ExecJudge, JudgedExec, NothingClosed, Undone, WritePath, Writes};
@@ -71,6 +71,8 @@ pub struct Confinement {
     /// Never readable: run directories. Landlock cannot exclude a path below a granted directory, so at that level this
     /// works only for places outside `workspace`, `readable` and `writable`.
     pub hidden: Vec<PathBuf>,
+    /// Files that commands cannot read at level `full`, wherever they are in the tree when a command starts.
+    pub masks: Arc<Masks>,
     /// Paths of the workspace that no command may write, whatever its grant.
     pub closed: Arc<dyn ClosedPaths>,
     /// Bytes of memory that the processes of one command may use together; `None` means three quarters of the memory of
@@ -102,6 +104,7 @@ impl Confinement {
             writable: Vec::new(),
             placed: Arc::default(),
             hidden: Vec::new(),
+            masks: Arc::default(),
             closed: Arc::new(NothingClosed),
             memory: None,
             network: Network::Open,

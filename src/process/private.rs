@@ -342,6 +342,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         },
         placed: Arc::new(placed),
         hidden: wishes.hidden.iter().cloned().chain(covered).collect(),
+        masks: Arc::default(),
         closed: Arc::clone(wishes.closed),
         memory: None,
         network: wishes.network.clone(),

@@ -15,6 +15,7 @@
 pub(crate) mod at;
 mod compare;
 mod links;
+mod masks;
 mod moved;
 #[cfg(test)]
 mod names;
@@ -30,6 +31,7 @@ use super::{Confinement, SandboxLevel};
 use crate::base::grant::{ClosedPaths, Undone, WriteKind, WritePath, Writes};
 use crate::base::sync::lock;
 pub use links::SeparatedLinks;
+pub use masks::{Masks, SecretPaths};
 use node::{HeldContents, TreeNode};
 pub use objects::{KeptObjects, NOT_KEPT};
 use std::collections::{BTreeMap, BTreeSet};
@@ -154,17 +156,25 @@ impl Guarded {
     /// # Errors
     /// The name of a limit that was reached, and what to do. The command must not be started.
     pub fn take(confinement: &Confinement, writes: &Writes) -> Result<(Self, WorkspaceReach), String> {
+        let masks = confinement.masks.current(confinement)?;
+        let run = &confinement.masks;
+        let within = masks.within(confinement);
+        let confinement: &Confinement = &within;
         let mut kept = Vec::new();
         if confinement.level != SandboxLevel::None {
             if *writes == Writes::Nothing {
-                return Ok((Self(None, None), WorkspaceReach::default()));
+                let mut reach = WorkspaceReach::default();
+                masks.add_to(&mut reach, writes);
+                return Ok((Self(None, None), reach));
             }
             kept = confinement.links.separate(confinement)?;
         }
         let (guard, mut reach) = WriteGuard::take(confinement, writes)?;
+        run.changes();
         // Also where it is granted: it would be written outside too.
         reach.writable.retain(|path| !kept.contains(path));
         reach.read_only.extend(kept);
+        masks.add_to(&mut reach, writes);
         Ok((Self(guard, None), reach))
     }
 

@@ -48,6 +48,7 @@ fn house(level: SandboxLevel) -> House {
         writable: vec![at("home"), at("tmp")],
         placed: Arc::default(),
         hidden: vec![at("ws/.overnight")],
+        masks: Arc::default(),
         closed: super::harness::closed_paths(),
         memory: None,
         network: Network::None,

@@ -17,7 +17,8 @@ use crate::cli::refusal::Refusal;
 use crate::cli::secrets::{self, Secrets};
 use crate::cli::toolset::{self, Toolset};
 use crate::cli::{
-    bootstrap, exit, foresee, github, limits, named_outputs, out, private_contents, programs, prompts, signals, unread,
+    bootstrap, exit, foresee, git_credentials, github, limits, named_outputs, out, private_contents, programs, prompts,
+    signals, unread,
 };
 use crate::diag::SourceFiles;
 use crate::engine::deps::{Baseline, Deps, Interrupt, SandboxMaker};
@@ -217,6 +218,7 @@ async fn drive(
     broken: &mut BrokenOff,
 ) -> Result<(Option<String>, PathBuf), Refusal> {
     environment::add_secrets(secrets::sent(&session.plan, &Secrets::of(environment::variables())));
+    environment::add_secrets(git_credentials::of(session.workspace.root()));
     let redactor = environment::redactor();
     let pricing = bootstrap::pricing()?;
     let model = Arc::clone(&session.provider);
