@@ -15,7 +15,7 @@ use super::remote::{RecordOwner, RemoteBundle};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
 use super::sources::{self, ResolvedSource, SourceCache};
-use crate::base::exit::signal_name;
+use crate::base::exit::{self, signal_name};
 use crate::base::model_name::is_played;
 use crate::base::secret::Redactor;
 use crate::journal::artefacts;
@@ -31,6 +31,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Time that children have to write their files after a signal, before they are killed. They can be resumed from their
 /// journals.
@@ -66,10 +67,6 @@ pub struct BatchCall<'a> {
     pub redactor: &'a Redactor,
     /// When the call began; its wall clock is counted from then.
     pub began: Instant,
-    /// Receives the number of each signal.
-    pub signals: tokio::sync::mpsc::UnboundedReceiver<i32>,
-    /// The signal that came while [`ready`] was at work.
-    pub cancelled: Option<i32>,
 }
 
 /// A job of this call, with its inputs as far as they are known.
@@ -82,8 +79,13 @@ pub struct ReadyJob<'a> {
 }
 
 /// Resolves base commits and digests of all jobs of this call, and determines which of them need no run. A signal and
-/// the end of the wall clock end it: then some jobs are not resolved, and [`run`] starts none.
-pub async fn ready<'a>(call: &mut BatchCall<'a>, state: &record::BatchState) -> Vec<ReadyJob<'a>> {
+/// the end of the wall clock end it: then some jobs are not resolved, and [`run`] starts none. Returns the signal, too.
+/// `signals` receives the number of each signal.
+pub async fn ready<'a>(
+    call: &BatchCall<'a>,
+    state: &record::BatchState,
+    signals: &mut UnboundedReceiver<i32>,
+) -> (Vec<ReadyJob<'a>>, Option<i32>) {
     let (plan, of_shard, only, sources) = (call.plan, call.of_shard, call.only, call.sources);
     let mut jobs: Vec<ReadyJob<'a>> = plan
         .jobs
@@ -124,11 +126,12 @@ pub async fn ready<'a>(call: &mut BatchCall<'a>, state: &record::BatchState) -> 
     let mut resolving = std::pin::pin!(futures_util::stream::iter(resolving).buffer_unordered(RESOLVED_AT_ONCE));
     let wall = plan.settings.budget.wall_ms;
     let until = wall.map(|ms| tokio::time::Instant::from_std(call.began + Duration::from_millis(ms)));
+    let mut cancelled = None;
     loop {
         tokio::select! {
             biased;
-            Some(signal) = call.signals.recv() => {
-                call.cancelled = Some(signal);
+            Some(signal) = signals.recv() => {
+                cancelled = Some(signal);
                 break;
             }
             found = resolving.next() => {
@@ -153,7 +156,7 @@ pub async fn ready<'a>(call: &mut BatchCall<'a>, state: &record::BatchState) -> 
             job.standing = JobStanding::UpToDate;
         }
     }
-    jobs
+    (jobs, cancelled)
 }
 
 /// The replies of played models, by the model's name; each is read once for all of its jobs.
@@ -247,18 +250,17 @@ struct Supervisor<'a, 'b> {
     told_of_tree: BTreeSet<String>,
 }
 
-/// Runs the jobs of a call, as [`ready`] returned them, to their end.
+/// Runs the jobs of a call to their end. Takes what [`ready`] returned, and the same `signals`.
 ///
 /// # Errors
 /// The record could not be written: the children were ended, and the same command resumes them.
 pub async fn run<'a>(
-    mut call: BatchCall<'a>,
-    jobs: Vec<ReadyJob<'a>>,
+    call: &BatchCall<'a>,
+    (jobs, cancelled): (Vec<ReadyJob<'a>>, Option<i32>),
     record: &mut BatchRecord,
     progress: &mut BatchProgress,
+    signals: &mut UnboundedReceiver<i32>,
 ) -> Result<SupervisedCall, BatchError> {
-    let mut signals = std::mem::replace(&mut call.signals, tokio::sync::mpsc::unbounded_channel().1);
-    let call = call;
     let rows = open_rows(call.dir, record)?;
     sweep(call.dir, &record.state).await;
     let gate_dir = call.dir.join("gate");
@@ -279,7 +281,7 @@ pub async fn run<'a>(
     let mut supervisor = Supervisor {
         budget: SharedBudget::new(&call.plan.settings.budget, call.began),
         breaker: CircuitBreaker::new(call.plan.settings.stop, queue.len() as u64),
-        call: &call,
+        call,
         jobs: &jobs,
         record,
         rows,
@@ -301,7 +303,7 @@ pub async fn run<'a>(
         told_of_budget: false,
         told_of_tree: BTreeSet::new(),
     };
-    let ended = supervisor.drive(&mut signals).await;
+    let ended = supervisor.drive(cancelled, signals).await;
     if let Err(error) = ended {
         supervisor.end_children().await;
         return Err(error);
@@ -312,10 +314,10 @@ pub async fn run<'a>(
 }
 
 impl<'a, 'b> Supervisor<'a, 'b> {
-    async fn drive(&mut self, signals: &mut tokio::sync::mpsc::UnboundedReceiver<i32>) -> Result<(), BatchError> {
+    async fn drive(&mut self, cancelled: Option<i32>, signals: &mut UnboundedReceiver<i32>) -> Result<(), BatchError> {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        if let Some(signal) = self.call.cancelled {
+        if let Some(signal) = cancelled {
             self.interrupt(signal)?;
         }
         loop {
@@ -563,15 +565,20 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
+    /// Puts the job of an attempt that does not start any more back into the queue.
+    fn give_back(&mut self, attempt: &Attempt) {
+        self.active -= 1;
+        self.budget.settle(&attempt.reservation, Some(JobSpending::default()));
+        self.queue.push_front(attempt.at);
+    }
+
     /// Records the start of a job. Another thread syncs the record, for several jobs at once.
     fn announce(&mut self, attempt: Box<Attempt>) -> Result<(), BatchError> {
         let Some(job) = self.jobs.get(attempt.at) else {
             return Ok(());
         };
-        if self.result.stopped.is_some() && self.result.signal.is_some() {
-            self.active -= 1;
-            self.budget.settle(&attempt.reservation, Some(JobSpending::default()));
-            self.queue.push_front(attempt.at);
+        if self.result.signal.is_some() {
+            self.give_back(&attempt);
             return Ok(());
         }
         let name = &job.planned.identity.job;
@@ -614,9 +621,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             return Ok(());
         };
         if self.result.signal.is_some() {
-            self.active -= 1;
-            self.budget.settle(&attempt.reservation, Some(JobSpending::default()));
-            self.queue.push_front(attempt.at);
+            self.give_back(&attempt);
             return Ok(());
         }
         let name = &job.planned.identity.job;
@@ -676,7 +681,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         // The exit status of a process that was killed after a signal says nothing about the job.
         if self.result.signal.is_some() && end.reason.starts_with("signal:") && end.verdict == "environment" {
             "cancelled".clone_into(&mut end.verdict);
-            end.exit_code = 143;
+            end.exit_code = exit::of_signal(libc::SIGTERM);
         }
         end.message = self.call.redactor.redact(&end.message).into_owned();
         self.budget.settle(&attempt.reservation, end.spending);

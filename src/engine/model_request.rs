@@ -15,7 +15,6 @@ use crate::journal::JournalError;
 use crate::provider::{AskContext, FailedAttempt, ModelRequest, ProviderClass, ProviderError};
 use crate::tools::results;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -68,9 +67,11 @@ impl RequestContext {
         }
     }
 
-    /// Sends one request and records the reply. Returns the calls whose arguments contain a secret, or none when the
-    /// history had to be shortened instead.
-    pub async fn ask(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<BTreeSet<CallId>, RunError> {
+    /// Sends one request and records the reply, or shortens the history if the request is too long.
+    ///
+    /// # Errors
+    /// [`RunError::Ended`]: the model cannot be asked, the request stays too long, or the run was interrupted.
+    pub async fn ask(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
         // The ledger is borrowed mutably while the request is under way, to show progress events.
         let history = Arc::clone(&ledger.state.history);
         let digest = self.digests.of(&history, ledger.state.epoch);
@@ -99,8 +100,7 @@ impl RequestContext {
                             digest,
                             window: error.window,
                         };
-                        self.compact(deps, ledger, &how, Some(refused)).await?;
-                        Ok(BTreeSet::new())
+                        self.compact(deps, ledger, &how, Some(refused)).await
                     }
                     None if overflow => Err(failure(deps, self.too_long(ledger, error))),
                     None => Err(failure(deps, error)),
@@ -109,21 +109,19 @@ impl RequestContext {
         };
         let short = self.counted_short(deps, ledger, &given.reply);
         number_calls(&mut given.reply, ledger.state.calls_asked);
-        let secret = calls_with_secrets(deps, &given.reply);
+        let secrets = calls_with_secrets(deps, &given.reply);
         ledger.record(EventKind::Replied {
             turn,
             reply: given.reply,
             asked: digest,
             took_ms: given.took_ms,
             cost_micros: given.cost_micros,
+            secrets,
         })?;
         if let Some(message) = short {
-            ledger.record(EventKind::Warned {
-                code: SHORT_COUNT.to_owned(),
-                message,
-            })?;
+            ledger.warn(SHORT_COUNT, message)?;
         }
-        Ok(secret)
+        Ok(())
     }
 
     /// The warning, made once per run, when the service reported far fewer prompt tokens than the request can have.
@@ -344,14 +342,17 @@ fn number_calls(reply: &mut Reply, before: u64) {
     }
 }
 
-fn calls_with_secrets(deps: &Deps, reply: &Reply) -> BTreeSet<CallId> {
-    if deps.redactor.is_empty() {
-        return BTreeSet::new();
-    }
-    let holds = |args: &serde_json::Value| deps.redactor.find(args.to_string().as_bytes()).is_some();
+/// The calls whose arguments contain a secret, or did when the reply was recorded.
+fn calls_with_secrets(deps: &Deps, reply: &Reply) -> Vec<CallId> {
+    let known = |call: &CallId| {
+        let recorded = deps.provider.recorded();
+        recorded.is_some_and(|recorded| recorded.secrets.contains(call))
+    };
+    let empty = deps.redactor.is_empty();
+    let holds = |args: &serde_json::Value| !empty && deps.redactor.find(args.to_string().as_bytes()).is_some();
     reply
         .calls()
-        .filter(|call| holds(&call.args))
+        .filter(|call| known(&call.id) || holds(&call.args))
         .map(|call| call.id.clone())
         .collect()
 }

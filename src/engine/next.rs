@@ -360,7 +360,8 @@ fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
     checked(state, step)
 }
 
-/// Whether the answer is a question of a model that must change files, and that was not told yet that nobody answers.
+/// Whether the answer is a question, the step must change files, and the model has not been told yet that nobody will
+/// answer.
 fn asks_back(state: &RunState, plan: &Plan, step: &PlanStep) -> bool {
     must_change(state, plan, step) && !state.progress.nudged && is_question(&state.answer)
 }

@@ -24,6 +24,9 @@ const LINKS: usize = 40;
 
 /// Stores bytes under their SHA-256 in `blobs/`; equal bytes are stored once. They are on disk before an event can name
 /// them, so that a crash of the machine leaves no journal whose blob is empty.
+///
+/// # Errors
+/// [`JournalError::Write`]: it cannot be written.
 pub fn keep_blob(dir: &Path, bytes: &[u8]) -> Result<BlobId, JournalError> {
     let id = BlobId::of(bytes);
     let path = blob_path(dir, &id);
@@ -67,7 +70,10 @@ pub fn blob_path(dir: &Path, id: &BlobId) -> PathBuf {
     dir.join("blobs").join(id.as_str())
 }
 
-/// The bytes of a blob; an error when they do not match the name's hash.
+/// The bytes of a blob.
+///
+/// # Errors
+/// [`JournalError::Read`]: it cannot be read. [`JournalError::Damaged`]: its bytes do not have the hash that names it.
 pub fn read_blob(dir: &Path, id: &BlobId) -> Result<Vec<u8>, JournalError> {
     let path = blob_path(dir, id);
     let bytes = std::fs::read(&path).map_err(JournalError::read(&path))?;
@@ -92,6 +98,9 @@ enum Destination {
 
 /// Writes a file that the user named, atomically, and creates its directories. A device or a pipe is written to
 /// directly. A link stays: the file that it leads to is written.
+///
+/// # Errors
+/// [`JournalError::Write`]: its directories cannot be made, it cannot be written, or too many links lead to it.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     let wrap = JournalError::write(path);
     match destination(path).map_err(wrap)? {
@@ -229,6 +238,9 @@ pub fn remove_drafts(dir: &Path) {
 }
 
 /// Writes a file atomically, replacing whatever has its name, and creates its directories.
+///
+/// # Errors
+/// [`JournalError::Write`]: its directories cannot be made, or it cannot be written.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     place_file(path, bytes, (OWN, false))
 }

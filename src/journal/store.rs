@@ -47,6 +47,9 @@ pub fn default_dir(workspace: &Path, run: &RunId) -> PathBuf {
 }
 
 /// Creates `.overnight` with a `.gitignore`, so that git ignores it.
+///
+/// # Errors
+/// [`JournalError::Link`]: a link of the tree is in the way. [`JournalError::Write`]: it cannot be written.
 pub fn ignore_runs(workspace: &Path) -> Result<(), JournalError> {
     let dir = workspace.join(".overnight");
     let file = dir.join(".gitignore");
@@ -57,6 +60,9 @@ pub fn ignore_runs(workspace: &Path) -> Result<(), JournalError> {
 }
 
 /// Refuses a path with a symbolic link of the tree in it.
+///
+/// # Errors
+/// [`JournalError::Link`] with that link.
 pub fn refuse_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
     match place::link_inside(workspace, path) {
         Some(link) => Err(JournalError::Link(link.display().to_string())),
@@ -66,6 +72,9 @@ pub fn refuse_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
 
 /// Refuses a file that the user named if it is a link of the tree, or leads to one. A link outside the tree is the
 /// user's own.
+///
+/// # Errors
+/// [`JournalError::Link`] with that link.
 pub fn refuse_named_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
     let of_tree = |link: &PathBuf| place::is_inside(workspace, link);
     match artefacts::links(path).into_iter().find(of_tree) {
@@ -76,6 +85,10 @@ pub fn refuse_named_link(workspace: &Path, path: &Path) -> Result<(), JournalErr
 
 /// The journal directory of a run, given by its directory or by its id in `workspace`. The state directory takes
 /// precedence over the tree, where commands may have written.
+///
+/// # Errors
+/// [`JournalError::Link`]: a link of the tree leads there. [`JournalError::NeverBegan`], [`JournalError::Batch`],
+/// [`JournalError::Unknown`]: there is no journal.
 pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
     if let Some(moved) = state::moved_run(run) {
         return Ok(moved);
@@ -129,6 +142,10 @@ pub fn newest(workspace: &Path) -> Result<String, JournalError> {
 }
 
 /// Moves the journal of a run that is not active, and the private files beside it.
+///
+/// # Errors
+/// [`JournalError::Missing`]: it has no journal. [`JournalError::Held`]: the run is active. [`JournalError::Write`]: it
+/// cannot be moved.
 pub fn move_run(from: &Path, to: &Path) -> Result<(), JournalError> {
     let path = from.join(format::FILE);
     let file = File::open(&path).map_err(|_| JournalError::Missing(from.display().to_string()))?;
@@ -142,6 +159,10 @@ pub fn is_taken(dir: &Path) -> bool {
 }
 
 /// Locks a workspace for one run. The lock is on the directory itself, so that nothing is written into it.
+///
+/// # Errors
+/// [`JournalError::Read`]: it cannot be opened. [`JournalError::Held`]: another run has it. [`JournalError::Write`]: it
+/// cannot be locked.
 pub fn hold_workspace(workspace: &Path) -> Result<File, JournalError> {
     let dir = File::open(workspace).map_err(JournalError::read(workspace))?;
     writer::lock(&dir, workspace)?;
@@ -217,6 +238,10 @@ impl RunListing {
 }
 
 /// The runs of a workspace, oldest first.
+///
+/// # Errors
+/// [`JournalError::NoDirectory`]: there is no such workspace. [`JournalError::Link`]: a link of the tree leads to them.
+/// [`JournalError::Read`]: they cannot be listed.
 pub fn list(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
     if !workspace.is_dir() {
         return Err(JournalError::NoDirectory(workspace.display().to_string()));
@@ -352,6 +377,9 @@ pub struct Pruned {
 
 /// Removes all but the newest `keep` runs. Keeps those that have not come to their end, unless `all` is set, and those
 /// that a process has locked.
+///
+/// # Errors
+/// As [`list`]. [`JournalError::Write`]: a run cannot be removed; those before it are.
 pub fn prune(workspace: &Path, keep: usize, all: bool) -> Result<Pruned, JournalError> {
     let runs = list(workspace)?;
     let surplus = runs.len().saturating_sub(keep);

@@ -1,14 +1,15 @@
 //! Combines several policy files: sandbox, limits, environment, unreadable paths and those of the run itself.
 
 use super::bounds::refuse;
+use super::calls::without_tree;
 use super::hosts::HostPattern;
-use super::model::{DeliveryLimits, Policy, PolicySet, Rule, RuleEffect, SHELL, SandboxWish};
+use super::model::{DeliveryLimits, Policy, PolicySet, Rule, SHELL, SandboxWish};
 use super::names::fold_path;
 use super::needs::{Need, ShellReader};
 use super::profiles::OwnProfiles;
 use super::rule_match::{allows, file_fits, forbids};
-use super::shell::FileUse;
-use crate::base::access::{FsView, ResolvedPath};
+use super::shell::{FileUse, Grants};
+use crate::base::access::ResolvedPath;
 use crate::base::budget::Budget;
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::PolicyText;
@@ -18,6 +19,16 @@ use serde_json::Value;
 use std::sync::Arc;
 
 impl PolicySet {
+    /// These files for a workspace at the top of its repository, without paths of a run.
+    pub(super) fn of(files: Vec<Policy>) -> Self {
+        Self {
+            files,
+            protect: Vec::new(),
+            hidden: Vec::new(),
+            above: Vec::new(),
+        }
+    }
+
     /// The combined sandbox requirements: the strictest level, and only hosts and toolchains that all files agree on.
     ///
     /// A file without `network` grants no hosts; one without `toolchains` accepts those of the others. Caches are kept
@@ -29,12 +40,10 @@ impl PolicySet {
             .filter(|file| !file.narrows || file.sandbox.level.is_some());
         let level = spoken.map(|file| file.sandbox.level.unwrap_or_default()).max();
         let toolchains = self.files.iter().filter_map(|file| file.sandbox.toolchains.clone());
-        let toolchains =
-            toolchains.reduce(|ours, theirs| ours.into_iter().filter(|name| theirs.contains(name)).collect());
         SandboxWish {
             level: level.unwrap_or_default(),
             network: self.network().iter().map(ToString::to_string).collect(),
-            toolchains: toolchains.unwrap_or_default(),
+            toolchains: intersection(toolchains, |one, other| one == other),
             keep_caches: self
                 .files
                 .iter()
@@ -55,32 +64,17 @@ impl PolicySet {
 
     /// Hosts that every file lets commands reach.
     pub fn network(&self) -> Vec<HostPattern> {
-        self.agreed(|file| file.sandbox.network.clone())
-            .into_iter()
-            .reduce(|ours, theirs| {
-                let narrower = |a: &[HostPattern], b: &[HostPattern]| -> Vec<HostPattern> {
-                    a.iter()
-                        .filter(|one| b.iter().any(|other| other.includes(one)))
-                        .cloned()
-                        .collect()
-                };
-                let mut both = narrower(&ours, &theirs);
-                both.extend(narrower(&theirs, &ours).into_iter().filter(|one| !ours.contains(one)));
-                both
-            })
-            .unwrap_or_default()
+        let lists = self.granted(|file| file.sandbox.network.clone());
+        intersection(lists, |one, other| other.includes(one))
     }
 
     /// Names of environment variables that every file passes to commands.
     pub fn env_pass(&self) -> Vec<String> {
-        self.agreed(|file| file.env_pass.clone())
-            .into_iter()
-            .reduce(|ours, theirs| ours.into_iter().filter(|name| theirs.contains(name)).collect())
-            .unwrap_or_default()
+        intersection(self.granted(|file| file.env_pass.clone()), |one, other| one == other)
     }
 
     /// What each file grants. A file that does not say grants nothing, or is left out if it can only restrict.
-    fn agreed<T>(&self, grant: impl Fn(&Policy) -> Option<Vec<T>>) -> Vec<Vec<T>> {
+    fn granted<T>(&self, grant: impl Fn(&Policy) -> Option<Vec<T>>) -> Vec<Vec<T>> {
         self.files
             .iter()
             .filter_map(|file| match grant(file) {
@@ -88,6 +82,15 @@ impl PolicySet {
                 granted => Some(granted.unwrap_or_default()),
             })
             .collect()
+    }
+
+    /// What these files grant beyond the built-in lists; `assignments` are the names of [`PolicySet::env_pass`].
+    pub(super) fn grants<'a>(&'a self, assignments: &'a [String], witness: bool) -> Grants<'a> {
+        Grants {
+            witness,
+            assignments,
+            profiles: self.profiles(),
+        }
     }
 
     /// The profiles with which these files read commands: those of the first file. See [`PolicySet::by_profiles`].
@@ -254,29 +257,40 @@ impl PolicySet {
         } else {
             Need::Read(&place)
         };
-        let locate = |_: &str| place.clone();
-        let expand = |_: &str| Vec::new();
-        let terrain = FsView {
-            locate: &locate,
-            expand: &expand,
-            over_limit: &|| false,
-            below: &|_| None,
-        };
         let covers = |rule: &Rule| match ruled {
             true => rule.is_about(tool, kind, asked.origin) && file_fits(rule, &place, false).is_ok(),
             false => allows(rule, &need, &asked).is_ok(),
         };
-        self.files.iter().any(|policy| {
-            let strict = policy
-                .rules
-                .iter()
-                .filter(|rule| matches!(rule.effect, RuleEffect::Deny | RuleEffect::Suspend));
-            let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
-            refuse(&need, policy, self, &asked, &terrain).is_some()
-                || strict
-                    .into_iter()
-                    .any(|rule| rule.is_narrowed() && forbids(rule, &need, &asked).is_ok())
-                || (!shell && !allow.any(covers))
+        without_tree(|terrain| {
+            self.files.iter().any(|policy| {
+                refuse(&need, policy, self, &asked, terrain).is_some()
+                    || policy
+                        .restricting()
+                        .any(|rule| rule.is_narrowed() && forbids(rule, &need, &asked).is_ok())
+                    || (!shell && !policy.allowing().any(covers))
+            })
         })
     }
+}
+
+/// What lists have in common: of each two lists, the entries of one that are within an entry of the other. Empty if there
+/// is no list.
+pub(super) fn intersection<T: Clone + PartialEq>(
+    lists: impl IntoIterator<Item = Vec<T>>,
+    within: impl Fn(&T, &T) -> bool,
+) -> Vec<T> {
+    let kept = |ours: &[T], theirs: &[T]| -> Vec<T> {
+        let kept = ours.iter().filter(|one| theirs.iter().any(|other| within(one, other)));
+        kept.cloned().collect()
+    };
+    let both = |ours: Vec<T>, theirs: Vec<T>| {
+        let mut both = kept(&ours, &theirs);
+        for one in kept(&theirs, &ours) {
+            if !both.contains(&one) {
+                both.push(one);
+            }
+        }
+        both
+    };
+    lists.into_iter().reduce(both).unwrap_or_default()
 }

@@ -198,7 +198,7 @@ impl Work<'_> {
             AskerClass::Unreadable(None) => return self.unreadable(asked, Starts::Judged, Unread::Memory),
         };
         if starts == Starts::Anything && !self.judge.asks_below_anything() {
-            self.images.let_go(&caller, None, starts);
+            self.images.record_allowed(&caller, None, starts);
             self.images.bound()?;
             return self.go_on(asked);
         }
@@ -227,7 +227,7 @@ impl Work<'_> {
             ExecAnswer::Allow { starts: given, writes } => (given, writes),
         };
         if starts == Starts::Anything {
-            self.images.let_go(caller, Some(image), Starts::Anything);
+            self.images.record_allowed(caller, Some(image), Starts::Anything);
         } else {
             if !is_program {
                 return Ok(self.deny(&exec, without_interpreter(&exec.path)));
@@ -236,7 +236,7 @@ impl Work<'_> {
                 return Ok(self.deny(&exec, limit("its programs write more places than can be recorded")));
             }
             lock(&self.guard.record).push(judged(&exec, self.workspace, None));
-            self.images.let_go(caller, Some(image), given);
+            self.images.record_allowed(caller, Some(image), given);
         }
         self.images.bound()?;
         self.go_on(asked)

@@ -80,10 +80,12 @@ impl Sides {
         self.dir.join(side.name())
     }
 
+    /// The home of a side's commands, as an absolute path of the machine; the sandbox may show it at another.
     pub fn home(&self, side: Side) -> PathBuf {
         self.of(side).join("home")
     }
 
+    /// The directory for temporary files of a side's commands, as an absolute path of the machine.
     pub fn tmp(&self, side: Side) -> PathBuf {
         self.of(side).join("tmp")
     }

@@ -90,11 +90,11 @@ struct Allowed {
 }
 
 /// How a path relates to a grant.
-enum Word {
+enum GrantMatch {
     /// The path is granted, and for a directory everything below it that is not closed.
     Granted,
     /// A directory above a granted path.
-    OnTheWay,
+    Ancestor,
     Not(String, Option<String>),
 }
 
@@ -114,21 +114,21 @@ impl Allowed {
         }
     }
 
-    fn word(&self, path: &Path, is_dir: bool, closed: &dyn ClosedPaths) -> Option<Word> {
+    fn grant_match(&self, path: &Path, is_dir: bool, closed: &dyn ClosedPaths) -> Option<GrantMatch> {
         if self.tree {
-            return Some(Word::Granted);
+            return Some(GrantMatch::Granted);
         }
-        let mut way = false;
+        let mut is_ancestor = false;
         for granted in &self.paths {
             let target = Path::new(&granted.path);
             let is_ruled = granted.kind == WriteKind::Ruled;
             // Of a directory under rules each file is asked for.
             if !(is_ruled && is_dir) && (path == target && !is_ruled || holds(granted, path, closed)) {
-                return Some(Word::Granted);
+                return Some(GrantMatch::Granted);
             }
-            way |= is_dir && (target.starts_with(path) || is_ruled && path.starts_with(target));
+            is_ancestor |= is_dir && (target.starts_with(path) || is_ruled && path.starts_with(target));
         }
-        way.then_some(Word::OnTheWay)
+        is_ancestor.then_some(GrantMatch::Ancestor)
     }
 }
 
@@ -176,7 +176,7 @@ impl Guarded {
     }
 
     /// Names the place for what is found if this is dropped before it is compared.
-    pub fn tells_on_drop(&mut self, found: FoundOnDrop) {
+    pub fn report_on_drop(&mut self, found: FoundOnDrop) {
         self.1 = Some(found);
     }
 
@@ -230,15 +230,15 @@ impl WriteGuard {
     }
 
     /// Whether a path is closed, granted, or neither.
-    fn word(&self, path: &Path, is_dir: bool) -> Word {
+    fn grant_match(&self, path: &Path, is_dir: bool) -> GrantMatch {
         let text = path.to_string_lossy();
         if self.closed.closed(&text, is_dir) {
             let (code, rule) = self.closed.why(&text);
-            return Word::Not(code.to_owned(), rule);
+            return GrantMatch::Not(code.to_owned(), rule);
         }
         self.allowed
-            .word(path, is_dir, &*self.closed)
-            .unwrap_or_else(|| Word::Not("not_granted".to_owned(), None))
+            .grant_match(path, is_dir, &*self.closed)
+            .unwrap_or_else(|| GrantMatch::Not("not_granted".to_owned(), None))
     }
 
     fn is_own(&self, path: &Path) -> bool {

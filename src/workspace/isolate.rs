@@ -4,7 +4,7 @@
 mod keep;
 mod left;
 
-pub use keep::{Standing, Told, bring};
+pub use keep::{KeepMessage, Standing, bring};
 
 use super::patch::{self, STOP_TIME, STOPPED};
 use crate::base::quote::{counted, first_names};

@@ -71,8 +71,10 @@ impl fmt::Debug for Workspace {
 }
 
 impl Workspace {
-    /// Opens an existing directory. Errors reveal neither its path nor anything above it. From then on this program
-    /// starts no program of its own from there.
+    /// Opens an existing directory. From then on this program starts no program of its own from there.
+    ///
+    /// # Errors
+    /// As the system reports them for the directory; they reveal neither its path nor anything above it.
     pub fn open(path: &Path) -> Result<Self, FsError> {
         let root = path.canonicalize()?;
         own_path::keep_out(&root);
@@ -170,16 +172,25 @@ impl Workspace {
     }
 
     /// Opens a regular file for reading.
+    ///
+    /// # Errors
+    /// [`FsError::Outside`], [`FsError::Missing`] (also for what is hidden), or what keeps it from being opened.
     pub fn open_file(&self, place: &ResolvedPath) -> Result<File, FsError> {
         self.dir.file(self.visible(place)?)
     }
 
     /// Reads a regular file of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// As [`Workspace::open_file`]; [`FsError::TooLarge`].
     pub fn read(&self, place: &ResolvedPath, limit: u64) -> Result<Vec<u8>, FsError> {
         self.dir.read(self.visible(place)?, limit)
     }
 
     /// The entries of a directory, sorted by bytes, at most `cap`; the second value is the number of further ones.
+    ///
+    /// # Errors
+    /// As [`Workspace::open_file`]; [`FsError::NotADirectory`].
     pub fn list(&self, place: &ResolvedPath, cap: usize) -> Result<(Vec<DirEntry>, usize), FsError> {
         let path = self.visible(place)?;
         let (mut entries, rest) = self.dir.list(path, cap)?;
@@ -188,6 +199,9 @@ impl Workspace {
     }
 
     /// Writes `bytes` atomically, see `DirHandle::write`. Returns whether the file is new.
+    ///
+    /// # Errors
+    /// [`FsError::Outside`]; [`FsError::Denied`], also for what is hidden; or what keeps it from being written.
     pub fn write(&self, place: &ResolvedPath, bytes: &[u8]) -> Result<bool, FsError> {
         let path = match self.visible(place) {
             Err(FsError::Missing) => return Err(FsError::Denied),

@@ -20,7 +20,7 @@ use crate::diag::SourceFiles;
 use crate::engine::deps::Interrupt;
 use crate::engine::state::RunState;
 use crate::journal::place::settled;
-use crate::journal::{self, store};
+use crate::journal::{self, artefacts, store};
 use crate::recipe::Plan;
 use crate::recipe::plan::{PlanStep, StepWork, ToolPlan};
 use crate::workspace::isolate;
@@ -75,24 +75,22 @@ fn recall(args: &mut ResumeArgs, name: &str, here: &Path) -> Option<PathBuf> {
         .is_some_and(|last| matches!(&last.kind, EventKind::RunFinished { outcome, .. } if is_final(outcome)));
     let head = journal.run().and_then(journal::state::head).filter(|_| !ended);
     if let Some(head) = head {
-        let shared = &mut args.shared;
-        for (name, file, path) in [
-            ("patch", "changes.patch", &mut shared.patch),
-            ("junit", "junit.xml", &mut shared.junit),
-            ("transcript", "transcript.json", &mut shared.transcript),
-        ] {
+        for (output, path) in args.shared.copies_mut() {
+            let name = output.as_str();
             let earlier = head.copies.get(name).map(PathBuf::from).filter(|_| path.is_none());
             let Some(earlier) = earlier else { continue };
-            let is_ours = is_still_ours(&earlier, &dir.join(file));
-            let what = match is_ours {
-                true => "writes",
-                false => "leaves alone, because it is no longer as this run wrote it,",
+            let is_ours = output.file().is_some_and(|own| is_still_ours(&earlier, &dir.join(own)));
+            let writable = artefacts::unwritable(&earlier).is_none();
+            let what = match (is_ours, writable) {
+                (true, true) => "writes",
+                (true, false) => "leaves alone, because it cannot be written,",
+                (false, _) => "leaves alone, because it is no longer as this run wrote it,",
             };
             out::stderr(&format!(
                 "overnight: {what} {}, the file of the earlier --{name}",
                 earlier.display()
             ));
-            if is_ours {
+            if is_ours && writable {
                 *path = Some(earlier);
             }
         }
@@ -269,16 +267,12 @@ async fn go_on(
         let wall = flags.wall().unwrap_or_else(|| session::wall(&plan));
         Err(session::cancelled(interrupt, wall))
     })?;
-    plan.budget.turns = flags.turns.or(plan.budget.turns);
-    plan.budget.tokens = flags.tokens.or(plan.budget.tokens);
-    plan.budget.cost_micros = flags.cost_micros.or(plan.budget.cost_micros);
-    plan.budget.wall_ms = flags.wall_ms.or(plan.budget.wall_ms);
-    plan.budget = plan.budget.lowered_by(&policies.limits());
+    plan.budget = plan.budget.overridden_by(&flags).lowered_by(&policies.limits());
     plan.model_settings = plan.model_settings.overridden(settings::flags_settings(&args.shared));
     plan.model = Some(args.shared.model.clone().unwrap_or_else(|| first.model.clone()));
     let out_dir = journal::state::outputs_of(dir).unwrap_or_else(|| dir.to_owned());
-    let hidden = vec![out_dir.clone()];
-    let workspace = bootstrap::workspace(tree.path(), &hidden, Some(&plan))?;
+    let hidden = std::slice::from_ref(&out_dir);
+    let workspace = bootstrap::workspace(tree.path(), hidden, Some(&plan))?;
     let search = bootstrap::search(plan.model.as_deref(), args.shared.base_url.as_deref(), tree.path());
     let trust = trust(args, &first, &plan, tree.path()).await?;
     let look = Look {
@@ -300,7 +294,7 @@ async fn go_on(
     let own = rulers.filter_map(|name| settings::own_file(name, tree.path()));
     let mut own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
     own.extend(first.source.iter().flat_map(|source| source.files.iter().cloned()));
-    bootstrap::guard(&mut policies, &workspace, &hidden, &own);
+    bootstrap::guard(&mut policies, &workspace, hidden, &own);
     bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let isolated = match tree {
         Tree::Own { .. } => None,
@@ -313,8 +307,8 @@ async fn go_on(
                 args.shared.quiet,
                 &interrupt.token,
             );
-            let or_interrupted = |refusal| session::interrupted(interrupt, session::wall(&plan)).unwrap_or(refusal);
-            Some(brought.await.map_err(or_interrupted)?)
+            let brought = brought.await;
+            Some(brought.map_err(|refusal| session::or_interrupted(refusal, interrupt, session::wall(&plan)))?)
         }
     };
     let origin = isolated.as_ref().map(|standing| standing.origin.as_path());
@@ -343,7 +337,6 @@ async fn go_on(
         provider,
         workspace,
         isolated,
-        hidden,
         prompts: state.prompts.clone(),
         started,
     };

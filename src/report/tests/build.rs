@@ -182,6 +182,7 @@ impl Run {
             asked: "aa".repeat(32),
             took_ms: 1200,
             cost_micros: Some(1750),
+            secrets: Vec::new(),
         });
         ids
     }

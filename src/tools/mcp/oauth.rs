@@ -25,6 +25,9 @@ const EARLY: Duration = Duration::from_secs(30);
 
 /// The client of a server: with a token that it renews, or without one where the recipe has no credentials. Both are of
 /// one type, so that the transport is compiled once.
+///
+/// # Errors
+/// One sentence: the authorization server cannot be reached or gives no token.
 pub async fn client(client: Client, url: &str, with: Option<&Credentials>) -> Result<AuthClient<Client>, String> {
     let http: Arc<dyn OAuthHttpClient> = Arc::new(Door(client.clone()));
     let manager = AuthorizationManager::new_with_oauth_http_client(url, http);
