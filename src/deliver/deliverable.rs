@@ -37,7 +37,7 @@ pub struct Deliverable {
     pub files: Vec<FileChange>,
     /// The commit that the patch applies to.
     pub base: Option<String>,
-    /// Whether the tree held uncommitted changes when the run began.
+    /// Whether the tree differed from the base commit when the run began.
     pub dirty: bool,
     /// `result.json`, for templates.
     pub result: Value,

@@ -6,6 +6,7 @@ use super::address::RemoteAddress;
 use super::ours::{BranchState, HeldPatch, RawCommit};
 use super::patience::Patience;
 use crate::base::ids::is_object_id;
+use crate::base::quote::first_names;
 use crate::process::own_git::{self, May, Scratch};
 use crate::process::unsandboxed::{GIT_TIME, Printed};
 use crate::process::user_git;
@@ -13,7 +14,7 @@ use crate::workspace::patch::{Repository, changes, cr_lines};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -355,11 +356,32 @@ impl<'a> DeliveryStore<'a> {
         Ok(None)
     }
 
+    /// The paths of the patch whose old content the commit does not have.
+    async fn differing(&self, base: &str, patch: &[u8]) -> Result<Vec<String>, DeliverStop> {
+        let old = old_files(patch);
+        let paths: Vec<&str> = old.keys().map(String::as_str).collect();
+        let mut committed: BTreeMap<String, String> = BTreeMap::new();
+        for paths in paths.chunks(AT_ONCE) {
+            let listed = self
+                .text(&[&["ls-tree", "-z", base, "--"][..], paths].concat(), None)
+                .await?;
+            for (about, path) in listed.split('\0').filter_map(|line| line.split_once('\t')) {
+                let id = about.rsplit(' ').next().unwrap_or_default();
+                committed.insert(path.to_owned(), id.to_owned());
+            }
+        }
+        let differs = |(path, id): &(String, String)| match committed.get(path) {
+            Some(there) => there != id,
+            None => id.contains(|digit| digit != '0'),
+        };
+        Ok(old.into_iter().filter(differs).map(|(path, _)| path).collect())
+    }
+
     /// The tree that results from applying the patch to a commit.
     ///
     /// # Errors
-    /// [`DeliverStop::Refused`] when the patch does not apply: the tree was dirty when the run began, or the changed files
-    /// are those of a submodule.
+    /// [`DeliverStop::Refused`] when the patch does not apply: the tree differed from the commit when the run began, or the
+    /// changed files are those of a submodule.
     pub async fn apply(&self, base: &str, patch: &[u8], dirty: bool) -> Result<String, DeliverStop> {
         self.text(&["read-tree", base], None).await?;
         let args = ["apply", "--cached", "--binary", "--whitespace=nowarn", "-"];
@@ -371,9 +393,18 @@ impl<'a> DeliveryStore<'a> {
                      in a run whose workspace is a clone of that repository"
                 )));
             }
-            let why = match dirty {
-                true => "the run began with uncommitted changes, and its patch does not apply without them",
-                false => "the patch does not apply to the run's base commit",
+            let differing = self.differing(base, patch).await?;
+            let why = match (differing.is_empty(), dirty) {
+                (false, _) => format!(
+                    "when the run began, files differed from its base commit, and the patch does not apply without that: {} \
+                     (uncommitted changes, or files that git stores in another form, as those of Git LFS)",
+                    self.said(&first_names(&differing, NAMED))
+                ),
+                (true, true) => {
+                    "the patch does not apply to the run's base commit, from which the tree differed when the run began"
+                        .to_owned()
+                }
+                (true, false) => "the patch does not apply to the run's base commit".to_owned(),
             };
             return Err(DeliverStop::Refused(format!("{why}: {}", self.said(&printed.stderr))));
         }
@@ -704,6 +735,68 @@ impl FetchedRef {
     }
 }
 
+/// The ids of the old contents in a patch, by path; zeros where there was no file. Without files whose content the patch
+/// does not tell (only moved, or only with another mode), and without names that are not UTF-8.
+fn old_files(patch: &[u8]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut path = None;
+    for line in patch.split(|byte| *byte == b'\n') {
+        // Lines of a content begin with a sign, and those of a binary one have no blanks.
+        if let Some(names) = line.strip_prefix(b"diff --git ") {
+            path = old_path(names);
+        } else if let Some(name) = line.strip_prefix(b"rename from ") {
+            path = unquoted(name);
+        } else if let Some(ids) = line.strip_prefix(b"index ")
+            && let Some(path) = path.take()
+        {
+            let ids = String::from_utf8_lossy(ids);
+            let old = ids.split("..").next().unwrap_or_default();
+            // A file that becomes a link is deleted and then added.
+            found.entry(path).or_insert_with(|| old.to_owned());
+        }
+    }
+    found
+}
+
+/// The path in `a/PATH b/PATH`.
+fn old_path(names: &[u8]) -> Option<String> {
+    let quoted = memchr::memmem::find(names, b" \"b/").filter(|_| names.starts_with(b"\""));
+    let end = quoted.unwrap_or(names.len() / 2);
+    let path = unquoted(names.get(..end)?)?;
+    path.strip_prefix("a/").map(str::to_owned)
+}
+
+/// A name as git prints it: in quotation marks if it has other characters than printable ASCII.
+fn unquoted(name: &[u8]) -> Option<String> {
+    let Some(quoted) = name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\"")) else {
+        return String::from_utf8(name.to_vec()).ok();
+    };
+    let mut plain = Vec::with_capacity(quoted.len());
+    let mut rest = quoted.iter().copied();
+    while let Some(byte) = rest.next() {
+        if byte != b'\\' {
+            plain.push(byte);
+            continue;
+        }
+        let escaped = rest.next()?;
+        plain.push(match escaped {
+            b'a' => 0x07,
+            b'b' => 0x08,
+            b't' => b'\t',
+            b'n' => b'\n',
+            b'v' => 0x0b,
+            b'f' => 0x0c,
+            b'r' => b'\r',
+            b'0'..=b'3' => {
+                let digits = [escaped, rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 8).ok()?
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(plain).ok()
+}
+
 /// The mail with its body in base64 if lines of it end in CR LF: `git am` takes the CR for a part of the transport and
 /// drops it, unless it is encoded.
 fn with_line_ends(mail: Vec<u8>) -> Vec<u8> {
@@ -818,6 +911,20 @@ fn is_passing(said: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_old_contents_of_a_patch_are_known_by_path() {
+        let patch = "diff --git a/x b/y b/x b/y\nindex 11..22 100644\n--- a/x b/y\n+++ b/x b/y\n@@ -1 +1 @@\n-index 9..9\n+rename from q\n\
+            diff --git \"a/\\303\\251\\\"\\t b\" \"b/\\303\\251\\\"\\t b\"\nnew file mode 100644\nindex 00..33\n\
+            diff --git a/old b/new\nsimilarity index 90%\nrename from old\nrename to new\nindex 44..55 100644\n\
+            diff --git a/mode b/mode\nold mode 100644\nnew mode 100755\n\
+            diff --git a/t b/t\ndeleted file mode 100644\nindex 66..00\n\
+            diff --git a/t b/t\nnew file mode 120000\nindex 00..77\n\
+            diff --git \"a/\\377\" \"b/\\377\"\nindex 88..99 100644\n";
+        let found: Vec<(String, String)> = old_files(patch.as_bytes()).into_iter().collect();
+        let expected = [("old", "44"), ("t", "66"), ("x b/y", "11"), ("\u{e9}\"\t b", "00")];
+        assert_eq!(found, expected.map(|(path, id)| (path.to_owned(), id.to_owned())));
+    }
 
     #[test]
     fn troubles_that_pass() {

@@ -52,7 +52,9 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
         true => now.clone(),
         false => deps.shadow.without(&now, &before, &out).await.map_err(trouble)?,
     };
-    let delta = deps.shadow.delta(baseline, &own).await.map_err(trouble)?;
+    let started = ledger.state.started.as_ref();
+    let commit = started.and_then(|started| started.base.commit.as_deref());
+    let delta = deps.shadow.delta_on(commit, baseline, &own).await.map_err(trouble)?;
     ruled.check(deps, &delta)?;
     ruled.check_own(deps, &before, &own).await?;
     // A pipe or socket has no content to lose. A changed regular file that the patch cannot contain makes the patch
@@ -84,6 +86,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
         _ => None,
     };
     let mut warnings = ruled.warnings(&ledger.state);
+    warnings.extend(submodule_warning(&ledger.state, &delta.submodules));
     let objects = deps.scope.confinement.get().map(|confinement| &confinement.objects);
     if let Some(message) = objects.and_then(|objects| objects.warning()) {
         warnings.push((NOT_KEPT, message));
@@ -106,6 +109,31 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
         ledger.warn(code, message)?;
     }
     Ok(())
+}
+
+/// The warning about submodules whose files were changed for the first time since the last measurement.
+fn submodule_warning(state: &RunState, submodules: &BTreeSet<String>) -> Option<(&'static str, String)> {
+    let known = |submodule: &str| {
+        let mut files = state.patch.iter().flat_map(|patch| &patch.files);
+        files.any(|file| {
+            let rest = file.path.strip_prefix(submodule);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    };
+    let new: Vec<&str> = submodules
+        .iter()
+        .map(String::as_str)
+        .filter(|submodule| !known(submodule))
+        .collect();
+    if new.is_empty() {
+        return None;
+    }
+    let message = format!(
+        "changed files belong to a submodule, which is a repository of its own, so the patch does not fit the commit that the run \
+         began with: {}; make the change in a run whose workspace is a clone of that repository",
+        first_names(new.into_iter())
+    );
+    Some(("submodule", message))
 }
 
 /// Whether processes may write the tree that were started before this snapshot and live on after it.

@@ -9,6 +9,7 @@ mod delta;
 mod handle_writes;
 mod ignored;
 mod index;
+mod line_ends;
 mod loose;
 mod name_status;
 mod names;
@@ -51,6 +52,7 @@ use object::{Id, ObjectFormat, ObjectKind};
 use pack::{trouble, write_synced};
 use scan::STACK;
 use scan_state::{Before, PrivateScan, Scan, WalkedDirectory};
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -89,6 +91,8 @@ struct State {
     last: Option<Arc<CachedDir>>,
     /// The ignore files that count; `None` before the first snapshot.
     ignore_files: Option<IgnoreFiles>,
+    /// The submodules that the index names, relative to the top of the repository; `None` before it was read for them.
+    submodules: Option<BTreeSet<Vec<u8>>>,
     times: WorkTimes,
 }
 
@@ -144,6 +148,7 @@ impl Shadow {
                 base: None,
                 last: None,
                 ignore_files: None,
+                submodules: None,
                 times: WorkTimes::default(),
             })),
         })
@@ -262,6 +267,7 @@ impl Shadow {
     pub async fn baseline(&self) -> Result<Snapshot, String> {
         self.beside(|shadow, state| {
             let index = shadow.index()?;
+            state.submodules = Some(index.as_ref().map(GitIndex::submodules).unwrap_or_default());
             let snapshot = shadow.walk(state, index.as_ref(), None, true)?;
             let path = shadow.dir.join(BASELINE);
             let temporary = path.with_extension("new");

@@ -1,6 +1,6 @@
 //! The patch: applied to the base it gives the tree that the run left, whatever was in it and whatever git was told.
 
-use super::harness::{Done, World, git_in, open_policy, says, script, shell, writes};
+use super::harness::{Done, World, calls, git_in, open_policy, says, script, shell, writes};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -264,6 +264,56 @@ fn attributes_and_filters_of_the_repository_are_off() {
     std::fs::remove_dir_all(base.join(".git")).unwrap();
     apply(&base, &world.out().join("changes.patch"));
     assert_eq!(tree(&base), tree(&world.ws()));
+}
+
+/// Git has written the `.bat` files with CRLF, and the commit has them with LF.
+fn written_with_crlf() -> World {
+    let world = World::repo(&[
+        (".gitattributes", "*.bat text eol=crlf\n"),
+        ("run.bat", "@echo off\necho a\necho b\n"),
+        ("more.bat", "echo c\necho d\n"),
+        ("old.bat", "echo e\necho f\necho g\n"),
+        ("crlf.txt", "one\r\ntwo\r\n"),
+        ("lf.txt", "one\n"),
+    ]);
+    for name in ["run.bat", "more.bat", "old.bat"] {
+        std::fs::remove_file(world.ws().join(name)).unwrap();
+    }
+    world.git(&["checkout", "-q", "--", "."]);
+    assert_eq!(world.read("run.bat"), "@echo off\r\necho a\r\necho b\r\n");
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    world
+}
+
+#[test]
+fn a_patch_fits_the_commit_where_git_wrote_crlf() {
+    let edit = json!({"file_path": "run.bat", "old_string": "echo a", "new_string": "echo A"});
+    let replies = [
+        calls("replace", edit),
+        shell("sed -i s/d/D/ more.bat; sed -i s/two/2/ crlf.txt; mv old.bat new.bat; echo x >> lf.txt"),
+        says("done"),
+    ];
+    let world = written_with_crlf();
+    run(&world, &replies, &[]).exits(0);
+    assert_eq!(world.read("run.bat"), "@echo off\r\necho A\r\necho b\r\n");
+    let patch = world.out().join("changes.patch");
+    let isolated = written_with_crlf();
+    run(&isolated, &replies, &["--isolate"]).exits(0);
+    assert_eq!(
+        std::fs::read_to_string(isolated.out().join("changes.patch")).unwrap(),
+        std::fs::read_to_string(&patch).unwrap()
+    );
+    world.git(&["add", "-A"]);
+    let wanted = world.git(&["write-tree"]);
+    for how in [&["apply"][..], &["apply", "--index"], &["apply", "--3way"]] {
+        let clone = world.path().join(how.concat());
+        let (from, to) = (world.ws(), clone.to_string_lossy().into_owned());
+        git_in(world.path(), &["clone", "-q", &from.to_string_lossy(), &to]);
+        git_in(&clone, &[how, &[&*patch.to_string_lossy()]].concat());
+        git_in(&clone, &["add", "-A"]);
+        assert_eq!(git_in(&clone, &["write-tree"]), wanted, "{how:?}");
+        assert_eq!(tree(&clone), tree(&world.ws()), "{how:?}");
+    }
 }
 
 #[test]

@@ -150,6 +150,42 @@ fn with_a_sandbox_a_denied_path_is_unchanged_or_the_run_ends_4() {
 }
 
 #[test]
+fn a_change_that_is_kept_out_for_its_name_is_told_with_the_reason() {
+    let world = World::repo(&[
+        ("src/-d", "d\n"),
+        ("src/a.txt", "one\n"),
+        (
+            "fix.sh",
+            "echo x >> src/-d; echo ONE > src/a.txt; echo z > 'src/z\u{200b}'\n",
+        ),
+    ]);
+    fixed(&world, "none").exits(0);
+    assert_eq!(world.read("src/-d"), "d\n");
+    let result = world.result();
+    assert_eq!(
+        unruled(&result)[0],
+        "src/-d modified - leading_dash restored",
+        "{result}"
+    );
+    let warnings = result["warnings"].as_array().unwrap();
+    let told = |code: &str| {
+        let mut found = warnings.iter().filter(|told| told["code"] == code);
+        let message = found.next().and_then(|told| told["message"].as_str());
+        message.unwrap_or_default().to_owned()
+    };
+    let back = told("unruled");
+    assert!(
+        back.contains("begins with a dash") && back.contains("(leading_dash): src/-d;"),
+        "{result}"
+    );
+    let left = told("unruled_left");
+    assert!(
+        left.contains("invisible characters (deceptive_name): src/z"),
+        "{result}"
+    );
+}
+
+#[test]
 fn what_no_rule_allows_is_put_back_and_the_rest_is_the_patch() {
     let world = world(
         "echo ONE > src/a.txt; echo TWO > lib/b.txt; chmod +x lib/run.sh; rm -r lib/deep; echo instead > lib/deep; \

@@ -504,6 +504,62 @@ fn a_repository_of_sha256_has_ids_and_patches_of_its_own() {
     assert_eq!(tree(&base), tree(&world.ws()));
 }
 
+/// Where only the line ends of a file differ from the commit, CRLF against LF; the tree keeps its own.
+#[test]
+fn a_patch_for_a_commit_has_its_line_ends() {
+    let world = World::repo(&[
+        ("a", "one\ntwo\n"),
+        ("bin", "p\nq\n"),
+        ("dirty", "1\n2\n"),
+        ("gone", "g\nh\n"),
+        ("has-crlf", "k\r\nl\n"),
+        ("same", "x\ny\n"),
+    ]);
+    world
+        .file("a", "one\r\ntwo\r\n")
+        .file("bin", "p\r\nq\r\n")
+        .file("dirty", "1\r\n3\r\n")
+        .file("gone", "g\r\nh\r\n")
+        .file("has-crlf", "k\r\nl\r\n")
+        .file("same", "x\r\ny\r\n");
+    let before = tree(&world.ws());
+    let store = Store::of(&world);
+    let from = store.baseline();
+    world
+        .file("a", "one\r\n2\nthree\r\n")
+        .file("bin", "p\r\nq\0\r\n")
+        .file("dirty", "1\r\n4\r\n")
+        .file("has-crlf", "k\r\nL\r\n")
+        .file("same", "x\ny\n");
+    std::fs::remove_file(world.ws().join("gone")).unwrap();
+    let to = store.snapshot();
+    let commit = world.git(&["rev-parse", "HEAD"]);
+    let delta = store.shadow.delta_on(Some(commit.trim()), &from, &to);
+    let delta = store.runtime.block_on(delta).unwrap();
+    assert_eq!(paths(&delta), ["a", "bin", "dirty", "gone", "has-crlf"]);
+    let patch = String::from_utf8_lossy(&delta.patch);
+    for (path, fits) in [
+        ("a", true),
+        ("bin", false),
+        ("dirty", false),
+        ("gone", true),
+        ("has-crlf", false),
+    ] {
+        let id = world.git(&["rev-parse", &format!("HEAD:{path}")]);
+        assert_eq!(
+            patch.contains(&format!("index {}..", id.trim())),
+            fits,
+            "{path}: {patch}"
+        );
+    }
+    assert!(patch.contains(" one\n-two\n+2\n+three\n"), "{patch}");
+    let changed = ["a", "bin", "dirty", "gone", "has-crlf", "same"];
+    assert_eq!(store.restore(&from, &changed).failed, BTreeMap::new());
+    assert_eq!(tree(&world.ws()), before);
+    store.runtime.block_on(store.shadow.apply(&to)).unwrap();
+    assert_eq!(store.snapshot(), to);
+}
+
 #[test]
 fn altered_objects_are_an_error_and_no_content() {
     // In the repository's store.
@@ -820,7 +876,7 @@ proptest! {
         let restored = store.restore(&from, &changed);
         prop_assert_eq!(restored.failed, BTreeMap::new());
         prop_assert_eq!(store.snapshot(), from);
-        store.runtime.block_on(store.shadow.apply(&delta.patch)).unwrap();
+        store.runtime.block_on(store.shadow.apply(&to)).unwrap();
         prop_assert_eq!(tree(&ws), wanted);
         prop_assert_eq!(store.snapshot(), to);
     }

@@ -8,9 +8,10 @@ use crate::engine::deps::Deps;
 use crate::engine::run_error::RunError;
 use crate::engine::state::RunState;
 use crate::engine::verdict::first_names;
+use crate::policy::codes::{self, Code};
 use crate::policy::{Author, ChangeRuling, rule_change};
 use crate::workspace::patch::{Delta, Snapshot};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Upper limit for files that are put back one by one; with more changes the run ends.
 pub const MOST_PUT_BACK: usize = 10_000;
@@ -175,27 +176,31 @@ impl RuledPatch {
     /// Warnings (code, text) about changes that are new since the last measurement.
     pub fn warnings(&self, state: &RunState) -> Vec<(&'static str, String)> {
         let known: BTreeSet<&str> = listed_before(state).map(|unruled| unruled.path.as_str()).collect();
-        let names = |wanted: fn(&Unruled) -> bool| -> Vec<&str> {
-            let new = self.unruled.iter().filter(|unruled| wanted(unruled));
-            new.map(|unruled| unruled.path.as_str())
-                .filter(|path| !known.contains(path))
-                .collect()
+        let new = |wanted: fn(&Unruled) -> bool| {
+            let chosen = self.unruled.iter().filter(|unruled| wanted(unruled));
+            by_bound(chosen.filter(|unruled| !known.contains(unruled.path.as_str())))
         };
-        let back = names(|unruled| unruled.is_due() && !unruled.denied);
-        let stay = names(|unruled| unruled.left);
         let mut warnings = Vec::new();
-        if !back.is_empty() {
-            let message = format!(
-                "changes that no rule allows are put back: {}",
-                first_names(back.into_iter())
-            );
+        for (bound, back) in new(|unruled| unruled.is_due() && !unruled.denied) {
+            let names = first_names(back.into_iter());
+            let message = match bound {
+                None => format!("changes that no rule allows are put back: {names}"),
+                Some(bound) => format!(
+                    "changes are put back because {} ({}): {names}; {}",
+                    bound.meaning, bound.code, bound.fix
+                ),
+            };
             warnings.push(("unruled", message));
         }
-        if !stay.is_empty() {
-            let message = format!(
-                "new files that no rule allows stay in the tree and out of the patch: {}",
-                first_names(stay.into_iter())
-            );
+        for (bound, stay) in new(|unruled| unruled.left) {
+            let names = first_names(stay.into_iter());
+            let message = match bound {
+                None => format!("new files that no rule allows stay in the tree and out of the patch: {names}"),
+                Some(bound) => format!(
+                    "new files stay in the tree and out of the patch because {} ({}): {names}; {}",
+                    bound.meaning, bound.code, bound.fix
+                ),
+            };
             warnings.push(("unruled_left", message));
         }
         warnings
@@ -219,6 +224,22 @@ impl RuledPatch {
 
 fn listed_before(state: &RunState) -> impl Iterator<Item = &Unruled> {
     state.patch.iter().flat_map(|patch| &patch.unruled)
+}
+
+/// The paths by the bound that refuses them whatever the rules allow; under `None` those that only lack a rule.
+fn by_bound<'u>(unruled: impl Iterator<Item = &'u Unruled>) -> Vec<(Option<&'static Code>, Vec<&'u str>)> {
+    let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for unruled in unruled {
+        let code = match unruled.code.as_str() {
+            "no_rule" | "suspend_rule" => "",
+            code => code,
+        };
+        found.entry(code).or_default().push(&unruled.path);
+    }
+    found
+        .into_iter()
+        .map(|(code, paths)| (codes::find(code), paths))
+        .collect()
 }
 
 /// Groups new files by directory, relative to the top of the workspace, when there are too many to list one by one.

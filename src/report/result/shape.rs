@@ -52,7 +52,8 @@ pub struct RunResult {
     pub changes: Changes,
     /// The commit that the patch applies to, null outside a git repository.
     pub base: Option<String>,
-    /// The tree at the start with its uncommitted changes; the patch is made against it.
+    /// The tree at the start with its uncommitted changes; the patch is made against it, except for files that differ from
+    /// those of the commit only in CRLF line ends: their patch has LF and is made against the commit.
     pub base_tree: Option<String>,
     /// From the name of an output (`patch`, `junit`, `transcript`, …) to its path; `directory` is the run directory.
     pub artefacts: BTreeMap<String, String>,

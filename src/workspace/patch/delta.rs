@@ -3,13 +3,14 @@
 //! user.
 
 use super::bound::Bound;
+use super::index::GitIndex;
 use super::object::{Id, ObjectFormat, ObjectKind};
 use super::patch_lines::cr_lines;
 use super::patch_names;
 use super::raw_diff::{self, RawEntry};
 use super::store::Store;
 use super::trees::{Leaf, ObjectReader, TreeChange};
-use super::{Shadow, Snapshot};
+use super::{Shadow, Snapshot, State};
 use crate::base::event::FileChange;
 use crate::process::own_git::{self, May, Scratch};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,9 @@ pub struct Delta {
     pub cr_lines: u64,
     /// The changes that are not in the patch.
     pub unpatched: Vec<Unpatched>,
+    /// Submodules of the repository below which files changed, relative to the workspace. Only for a patch that is made
+    /// for a commit.
+    pub submodules: BTreeSet<String>,
 }
 
 /// A changed path whose content is not known: a large file that git does not have, a FIFO, an unreadable file.
@@ -40,8 +44,13 @@ pub struct Unpatched {
 
 /// Whether a path is one of `tops` or is below one.
 pub(super) fn lies_below_any(path: &[u8], tops: &BTreeSet<Vec<u8>>) -> bool {
-    let mut ends = memchr::memchr_iter(b'/', path).chain([path.len()]);
-    ends.any(|end| path.get(..end).is_some_and(|top| tops.contains(top)))
+    top_of(path, tops).is_some()
+}
+
+/// The first of `tops` that a path is, or is below.
+fn top_of<'p>(path: &'p [u8], tops: &BTreeSet<Vec<u8>>) -> Option<&'p [u8]> {
+    let ends = memchr::memchr_iter(b'/', path).chain([path.len()]);
+    ends.filter_map(|end| path.get(..end)).find(|top| tops.contains(*top))
 }
 
 /// Whether a symbolic link is renamed.
@@ -58,15 +67,31 @@ impl Shadow {
     /// # Errors
     /// A sentence: an object is missing or was altered, or git failed.
     pub async fn delta(&self, from: &Snapshot, to: &Snapshot) -> Result<Delta, String> {
+        self.delta_on(None, from, to).await
+    }
+
+    /// As [`Shadow::delta`]; where an old content differs from that of `commit` only in its line ends, CRLF against LF,
+    /// the patch is made with LF and fits the commit.
+    ///
+    /// # Errors
+    /// As [`Shadow::delta`].
+    pub async fn delta_on(&self, commit: Option<&str>, from: &Snapshot, to: &Snapshot) -> Result<Delta, String> {
         if from == to {
             return Ok(Delta::default());
         }
         let (from, to) = (self.id(from)?, self.id(to)?);
+        let commit = commit.map(str::to_owned);
         let (mut delta, changed, scratch) = self
             .beside(move |shadow, state| {
+                let mut changes = shadow.objects(&state.store).differences(&from, &to)?;
+                let mut submodules = BTreeSet::new();
+                if let Some(commit) = &commit {
+                    submodules = shadow.submodules_with(state, &changes);
+                    changes = shadow.with_line_ends_of(state, commit, changes)?;
+                }
                 let mut objects = shadow.objects(&state.store);
-                let changes = objects.differences(&from, &to)?;
-                let (changes, delta) = shadow.sort_out(&mut objects, changes)?;
+                let (changes, mut delta) = shadow.sort_out(&mut objects, changes)?;
+                delta.submodules = submodules;
                 let scratch = match changes.is_empty() {
                     true => None,
                     false => {
@@ -122,8 +147,25 @@ impl Shadow {
         Ok(delta)
     }
 
+    /// The submodules below which these changes are.
+    fn submodules_with(&self, state: &mut State, changes: &[TreeChange]) -> BTreeSet<String> {
+        let known = state.submodules.get_or_insert_with(|| {
+            // An earlier process took the baseline. This is for a warning only, so an index that cannot be read has none.
+            let index = self.index().ok().flatten();
+            index.as_ref().map(GitIndex::submodules).unwrap_or_default()
+        });
+        let found: BTreeSet<&[u8]> = changes
+            .iter()
+            .filter_map(|change| top_of(&change.path, known))
+            .collect();
+        found
+            .into_iter()
+            .map(|path| self.local(String::from_utf8_lossy(path).into_owned()))
+            .collect()
+    }
+
     /// Separates the changes that a patch cannot contain, and everything below them.
-    fn sort_out(
+    pub(super) fn sort_out(
         &self,
         objects: &mut ObjectReader<'_>,
         changes: Vec<TreeChange>,

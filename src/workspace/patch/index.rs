@@ -2,7 +2,8 @@
 //! untrusted data.
 
 use super::cache::FileStat;
-use super::object::{Digest, EXECUTABLE, FILE, Id, LINK, ObjectFormat};
+use super::object::{Digest, EXECUTABLE, FILE, Id, LINK, METADATA, ObjectFormat};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Upper limit in bytes for an index.
@@ -200,6 +201,16 @@ impl GitIndex {
         })
     }
 
+    /// The paths of submodules; none of a split index.
+    pub fn submodules(&self) -> BTreeSet<Vec<u8>> {
+        let is_one = |i: &usize| {
+            let at = self.at.get(*i).map_or(usize::MAX, |(at, ..)| *at as usize);
+            at.checked_add(24).and_then(|at| word(&self.raw, at)) == Some(METADATA)
+        };
+        let found = (0..self.len()).filter(is_one);
+        found.map(|i| self.name(i).to_vec()).collect()
+    }
+
     /// Whether a `.gitattributes` file is tracked.
     pub fn has_attributes(&self) -> bool {
         let names = self.names.as_deref().unwrap_or(&self.raw);
@@ -346,6 +357,7 @@ mod tests {
             let (name, seen) = (index.name(i), index.seen(i));
             assert!(i < index.len() || name.is_empty() && seen.is_none());
         }
+        let _ = index.submodules();
         let _ = index.has_attributes();
         let _ = index.shared();
     }

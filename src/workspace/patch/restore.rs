@@ -1,14 +1,12 @@
-//! Restores paths of the tree to a snapshot, and applies a patch to the tree. Writes through handles only, and verifies
-//! the result.
+//! Restores paths of the tree to a snapshot, and makes the changes of a delta again. Writes through handles only, and
+//! verifies the result.
 
 use super::delta::lies_below_any;
 use super::handle_writes::{HandleWriter, KnownAccess, Opened};
-use super::object::{Id, METADATA, ObjectFormat, ObjectKind};
+use super::object::{Id, METADATA, ObjectKind};
 use super::trees::{ObjectReader, TreeChange};
 use super::{Shadow, Snapshot, State};
-use crate::process::own_git::{self, May, Scratch};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::time::SystemTime;
 
 /// The result of a restore; all paths are relative to the workspace.
@@ -251,50 +249,20 @@ impl Shadow {
         Ok(restored)
     }
 
-    /// Applies a delta's patch to the current tree.
+    /// Makes the changes of a delta again, on the tree that it began at; `to`: where it ended. Snapshots and not the patch,
+    /// because [`Shadow::delta_on`] does not make the patch for the line ends of the tree. What no patch can contain is left
+    /// out as there.
     ///
     /// # Errors
-    /// A sentence: the patch does not apply, or a file cannot be written.
-    pub async fn apply(&self, patch: &[u8]) -> Result<(), String> {
-        if patch.is_empty() {
-            return Ok(());
-        }
-        let now = self.snapshot().await?;
-        let scratch = Scratch::make(self.format == ObjectFormat::Sha256)?;
-        let mut alternates = quoted(&self.dir.join("objects"));
-        if let Some(repository) = &self.repository {
-            alternates.push_str(&quoted(&repository.objects()));
-        }
-        let private = self.private.as_ref().map(|private| private.dir().join("objects"));
-        if let Some(private) = private.filter(|dir| dir.is_dir()) {
-            alternates.push_str(&quoted(&private));
-        }
-        let path = scratch.path().join("objects/info/alternates");
-        std::fs::write(&path, alternates).map_err(|error| format!("{}: {error}", path.display()))?;
-        let places = [scratch.path().to_owned()];
-        let mut tree = String::new();
-        let steps: [(&[&str], Option<&[u8]>); 3] = [
-            (&["read-tree", &now.tree], None),
-            (
-                &["apply", "--cached", "--binary", "--whitespace=nowarn", "-"],
-                Some(patch),
-            ),
-            (&["write-tree", "--missing-ok"], None),
-        ];
-        for (args, stdin) in steps {
-            let env = scratch.env();
-            let git = own_git::git(args, scratch.path(), &env, stdin, May::Write(&places));
-            let printed = self.end.within(git).await?;
-            if !printed.ok {
-                return Err(format!("git {}: {}", args.join(" "), printed.stderr));
-            }
-            tree = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
-        }
-        let (from, to) = (self.id(&now)?, self.id(&Snapshot { tree })?);
+    /// A sentence: an object is missing or was altered, or a file cannot be written.
+    pub async fn apply(&self, to: &Snapshot) -> Result<(), String> {
+        let to = self.id(to)?;
         self.beside(move |shadow, state| {
-            let objects = scratch.path().join("objects");
-            let mut objects = ObjectReader::new(shadow.format, &state.store, Some(objects));
+            let now = shadow.current(state, None, true)?;
+            let from = shadow.id(&now)?;
+            let mut objects = shadow.objects(&state.store);
             let changes = objects.differences(&from, &to)?;
+            let (changes, _) = shadow.sort_out(&mut objects, changes)?;
             let writer = HandleWriter::open(&shadow.top)?;
             let failed = restore_all((&writer, Emptied::All), &mut objects, &to, &changes)?;
             match failed.iter().next() {
@@ -304,13 +272,6 @@ impl Shadow {
         })
         .await
     }
-}
-
-/// A line of `objects/info/alternates`.
-fn quoted(path: &Path) -> String {
-    let path = path.to_string_lossy();
-    let path = path.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    format!("\"{path}\"\n")
 }
 
 /// Changes paths from the old side of each change to the new one; `tree` contains them all. Gives what was opened up its

@@ -8,7 +8,7 @@ use super::store::Store;
 use super::unknown::UnknownContent;
 use crate::base::event::PathChange;
 use crate::process::own_git::{Batch, ObjectHeader};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -175,6 +175,32 @@ impl<'a> ObjectReader<'a> {
         Ok(found
             .filter(|entry| !entry.is_dir())
             .map(|entry| (entry.mode, entry.id)))
+    }
+
+    /// The files and links at these paths of a commit.
+    pub fn leaves<'p>(
+        &mut self,
+        commit: &str,
+        paths: impl Iterator<Item = &'p [u8]>,
+    ) -> Result<BTreeMap<Vec<u8>, Leaf>, String> {
+        let tree = self.tree_of(commit)?;
+        let mut names: BTreeMap<&[u8], BTreeSet<&[u8]>> = BTreeMap::new();
+        for path in paths {
+            let slash = memchr::memrchr(b'/', path);
+            let (dir, name) = path.split_at(slash.map_or(0, |slash| slash + 1));
+            names.entry(dir).or_default().insert(name);
+        }
+        let mut found = BTreeMap::new();
+        for (dir, names) in names {
+            let Some(id) = self.below(&tree, dir)? else {
+                continue;
+            };
+            let entries = self.tree(&id)?.into_iter();
+            for entry in entries.filter(|entry| !entry.is_dir() && names.contains(entry.name.as_slice())) {
+                found.insert([dir, &entry.name].concat(), (entry.mode, entry.id));
+            }
+        }
+        Ok(found)
     }
 
     /// The differences from one tree to another, by path.

@@ -159,6 +159,33 @@ fn git_am_takes_a_change_of_a_file_with_crlf() {
     assert!(message.contains("Overnight-Patch: sha256:"), "{message}");
 }
 
+/// Git writes the file with CRLF and stores it with LF.
+#[test]
+fn a_file_that_git_writes_with_crlf_is_delivered() {
+    let world = World::repo(&[
+        (".gitattributes", "*.bat text eol=crlf\n"),
+        ("run.bat", "@echo off\necho a\n"),
+    ]);
+    std::fs::remove_file(world.ws().join("run.bat")).unwrap();
+    world.git(&["checkout", "-q", "--", "."]);
+    let edit = json!({"file_path": "run.bat", "old_string": "echo a", "new_string": "echo A"});
+    let replies = script(&[calls("replace", edit), says("done")]);
+    world.recipe(RECIPE, &replies, &open_policy(&[]), &[]).exits(0);
+    assert_eq!(world.read("run.bat"), "@echo off\r\necho A\r\n");
+    world.git(&["checkout", "-q", "--", "."]);
+    std::fs::create_dir(world.path().join("runs")).unwrap();
+    std::fs::rename(world.out(), world.path().join("runs/r")).unwrap();
+    let ground = Ground { world };
+    ground.deliver(&["--to", "branch"]).ends("opened", 0);
+    let delivered = ground.world.git(&["show", &format!("{BRANCH}:run.bat")]);
+    assert_eq!(delivered, "@echo off\necho A\n");
+    ground.deliver(&["--to", "mbox"]).ends("opened", 0);
+    let file = ground.world.path().join("runs/r/changes.mbox");
+    ground.world.git(&["am", "-q", &file.to_string_lossy()]);
+    assert_eq!(ground.world.read("run.bat"), "@echo off\r\necho A\r\n");
+    assert_eq!(ground.world.git(&["diff", BRANCH]), "");
+}
+
 #[test]
 fn a_message_goes_to_the_standard_output() {
     let ground = Ground::edited();
@@ -448,7 +475,8 @@ fn a_dirty_tree_is_delivered_only_where_its_patch_applies() {
         let mut command = world.command(&["deliver", &dir.to_string_lossy(), "--to", "branch", "--format", "json"]);
         named(&mut command);
         let done = Delivery::of(Done::of(command.output().unwrap())).ends(outcome, code);
-        assert!(code == 0 || done.reason().contains("uncommitted"), "{}", done.reason());
+        let told = "files differed from its base commit, and the patch does not apply without that: a.txt (uncommitted";
+        assert!(code == 0 || done.reason().contains(told), "{}", done.reason());
         world.git(&["checkout", "-q", "b.txt"]);
     }
 }
@@ -846,6 +874,14 @@ fn a_change_of_a_submodule_is_refused_by_its_name() {
             &[],
         )
         .exits(0);
+    let result = world.result();
+    let warnings = result["warnings"].as_array().unwrap();
+    let warnings: Vec<_> = warnings.iter().filter(|told| told["code"] == "submodule").collect();
+    assert_eq!(warnings.len(), 1, "{result}");
+    assert!(
+        warnings[0]["message"].as_str().unwrap().contains(": libs/x;"),
+        "{result}"
+    );
     let out = world.out().to_string_lossy().into_owned();
     let done = Delivery::of(world.call(&["deliver", &out, "--to", "branch", "--format", "json"])).ends("refused", 1);
     assert!(

@@ -11,7 +11,6 @@ use crate::engine::changes::{self, NotReverted};
 use crate::engine::next::{Next, next};
 use crate::engine::state::RunState;
 use crate::engine::verdict::first_names;
-use crate::journal::artefacts;
 use crate::recipe::Plan;
 use crate::recipe::plan::CheckWhat;
 use crate::workspace::patch::{Shadow, Snapshot};
@@ -53,7 +52,8 @@ pub async fn restore_tree(
     if now.tree == left {
         return Ok(());
     }
-    let blob = state.patch.as_ref().and_then(|patch| patch.blob.as_ref());
+    let patch = state.patch.as_ref();
+    let patch = patch.filter(|patch| patch.withheld_for().is_none() && patch.own_tree() != baseline);
     if now != (Snapshot { tree: baseline }) {
         // A process that ended while it put files back continues with that.
         let continues = state.littered || state.due().next().is_some();
@@ -80,10 +80,12 @@ pub async fn restore_tree(
             first_names(differs.iter().map(String::as_str))
         )));
     }
-    if let Some(blob) = blob {
-        let patch = artefacts::read_blob(dir, blob)?;
+    if let Some(patch) = patch {
+        let own = Snapshot {
+            tree: patch.own_tree().to_owned(),
+        };
         shadow
-            .apply(&patch)
+            .apply(&own)
             .await
             .map_err(|why| Refusal::Environment(format!("the run's changes cannot be applied again: {why}")))?;
         out::stderr("the tree is as the run found it: its changes were applied again");
