@@ -464,6 +464,41 @@ fn a_check_of_a_recipe_finds_what_a_run_would_meet() {
 }
 
 #[test]
+fn a_required_context_file_may_be_a_link_inside_the_tree_and_none_out_of_it() {
+    let world = World::repo(&[("AGENTS.md", "Speak plainly.\n")]);
+    std::os::unix::fs::symlink("AGENTS.md", world.ws().join("CLAUDE.md")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", world.ws().join("GEMINI.md")).unwrap();
+    let recipe = |name: &str| {
+        let text = format!(
+            "version: 1\nname: r\ncontext: [{{ path: {name}, required: true }}]\nsteps: [{{ id: a, prompt: x }}]\n"
+        );
+        world.beside(&format!("{name}.yaml"), text)
+    };
+    let model = script(&world);
+    let out = world.out().to_string_lossy().into_owned();
+    let result = world
+        .call(&[
+            "run",
+            &recipe("CLAUDE.md"),
+            "-m",
+            &model,
+            "--out",
+            &out,
+            "--format",
+            "json",
+        ])
+        .exits(0)
+        .json();
+    assert!(!result["warnings"].to_string().contains("CLAUDE.md"), "{result}");
+    let transcript = std::fs::read_to_string(world.out().join("transcript.json")).unwrap();
+    assert!(transcript.contains("Speak plainly."), "{transcript}");
+    let done = world
+        .call(&["run", &recipe("GEMINI.md"), "-m", &model, "--out", "q"])
+        .exits(3);
+    assert!(done.stderr.contains("error[no-context-file]"), "{}", done.stderr);
+}
+
+#[test]
 fn version_colour_pages_and_candidates() {
     let world = World::new();
     let short = world.call(&["--version"]).exits(0).stdout;

@@ -38,6 +38,7 @@ use crate::report::stream::Stream;
 use crate::tools::Registry;
 use crate::tools::web::Search;
 use crate::workspace::Workspace;
+use crate::workspace::context;
 use crate::workspace::isolate::Standing;
 use crate::workspace::patch::{self, Shadow};
 use std::collections::BTreeMap;
@@ -541,7 +542,7 @@ fn required_context(session: &RunSession) -> Result<(), Refusal> {
         .required_context
         .iter()
         .map(String::as_str)
-        .filter(|path| !foresee::is_there(root, path))
+        .filter(|path| !foresee::is_there(root, path) || !context::is_found(&session.workspace, path))
         .collect();
     if missing.is_empty() {
         return Ok(());
