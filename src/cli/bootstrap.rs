@@ -22,7 +22,7 @@ use crate::net::retry::Schedule;
 use crate::policy::hosts::{self, HostPattern};
 use crate::policy::{self, PolicySet, Uses, WishedLevel};
 use crate::process::private::{self, Private, Wishes};
-use crate::process::{self, Confinement, Network, SandboxLevel, proxy, venv};
+use crate::process::{self, Confinement, Network, SandboxLevel, proxy, temporary, venv};
 use crate::provider::open::{OpenError, OpenWith, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
@@ -187,12 +187,14 @@ pub fn guard_programs(policies: &mut PolicySet, workspace: &Workspace, origin: O
 
 /// The directories that commands have besides the workspace; the same for every run in a repository.
 pub fn private(root: &Path) -> Result<Private, Refusal> {
+    // The trial of the sandbox needs one; without this look a model would be asked before it.
+    temporary::usable().map_err(Refusal::Environment)?;
     let home = || environment::variable("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = environment::variable("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
     let cache = cache.filter(|cache| cache.is_absolute() && !environment::absolute(cache).starts_with(root));
     let cache = cache.map(|cache| cache.join("overnight").join(repository_key(root)));
     let mut private = Private::create(cache.as_deref())
-        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+        .map_err(|error| Refusal::Environment(temporary::why_not(&error)))?;
     private.git_dir = patch::outer_git_dir(root, Path::new(&environment::variable("HOME").unwrap_or_default()));
     Ok(private)
 }
