@@ -193,8 +193,8 @@ pub fn private(root: &Path) -> Result<Private, Refusal> {
     let cache = environment::variable("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
     let cache = cache.filter(|cache| cache.is_absolute() && !environment::absolute(cache).starts_with(root));
     let cache = cache.map(|cache| cache.join("overnight").join(repository_key(root)));
-    let mut private = Private::create(cache.as_deref())
-        .map_err(|error| Refusal::Environment(temporary::why_not(&error)))?;
+    let mut private =
+        Private::create(cache.as_deref()).map_err(|error| Refusal::Environment(temporary::why_not(&error)))?;
     private.git_dir = patch::outer_git_dir(root, Path::new(&environment::variable("HOME").unwrap_or_default()));
     Ok(private)
 }
