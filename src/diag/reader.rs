@@ -106,8 +106,28 @@ impl<'a> Reader<'a> {
         whole(self.node(key)?, key, problems)
     }
 
+    /// A limit: a whole number, 1 or more.
+    pub fn limit(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<u64>> {
+        let limit = self.whole(key, problems)?;
+        if limit.value == 0 {
+            problems.push(nothing_runs(limit.span, "write 1 or more, or remove the key"));
+            return None;
+        }
+        Some(limit)
+    }
+
+    /// A limit: a number above 0.
+    pub fn amount_limit(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<f64>> {
+        let limit = self.amount(key, problems)?;
+        if limit.value <= 0.0 {
+            problems.push(nothing_runs(limit.span, "write a number above 0, or remove the key"));
+            return None;
+        }
+        Some(limit)
+    }
+
     /// A number, 0 or more.
-    pub fn amount(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<f64>> {
+    fn amount(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<f64>> {
         let node = self.node(key)?;
         let value = plain(node).and_then(units::decimal).filter(|value| *value >= 0.0);
         if value.is_none() {
@@ -232,6 +252,11 @@ impl<'a> Reader<'a> {
             problems.push(Diagnostic::error("unknown-version", node.span, message).help("write `version: 1`"));
         }
     }
+}
+
+/// The problem of a limit of 0.
+fn nothing_runs(span: Span, help: &str) -> Diagnostic {
+    Diagnostic::error("out-of-range", span, "a limit of 0 allows nothing to run").help(help)
 }
 
 fn ticked(key: &str) -> String {
