@@ -14,7 +14,7 @@ use crate::base::event::EventKind;
 use crate::base::model_name::{REPLAY, SCRIPT, is_played};
 use crate::base::ruling::{Decision, PolicyInput};
 use crate::base::secret::{Redactor, is_model_key};
-use crate::diag::{self, SourceFiles};
+use crate::diag::SourceFiles;
 use crate::engine::deps::SandboxMaker;
 use crate::net::addresses;
 use crate::net::client::Limits;
@@ -139,10 +139,7 @@ pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<R
     // The names of the recipe that need no server and no discovery were checked at their positions.
     let known: Vec<&str> = registry.specs().iter().map(|spec| spec.name.as_str()).collect();
     let line = |name: &String| {
-        let help = match diag::similar_word(name, known.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => "`overnight tools list` shows the names".to_owned(),
-        };
+        let help = foresee::tool_help(name, known.iter().copied());
         format!("error[unknown-tool]: no tool of this run is called `{name}`\nhelp: {help}")
     };
     let lines: Vec<String> = unknown.iter().map(line).collect();

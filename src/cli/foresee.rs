@@ -10,7 +10,7 @@ use crate::policy::shell;
 use crate::provider::open::check_name;
 use crate::recipe::model::StepSource;
 use crate::recipe::{Plan, Recipe};
-use crate::tools::builtin_specs;
+use crate::tools::{builtin_specs, field_names};
 use std::path::Path;
 
 /// The problems of a recipe; missing files are checked only if a workspace is given.
@@ -148,11 +148,16 @@ fn unknown_tool(name: &Spanned<String>) -> Diagnostic {
     if let Some(spec) = specs.iter().find(|spec| spec.aliases.contains(&name.value)) {
         return problem.help(format!("write `{}`: calls are counted by this name", spec.name));
     }
-    let known = specs.iter().map(|spec| spec.name.as_str());
-    problem.help(match diag::similar_word(&name.value, known) {
+    problem.help(tool_help(&name.value, specs.iter().map(|spec| spec.name.as_str())))
+}
+
+/// What to write for a tool that there is not.
+pub fn tool_help<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let near = field_names::meant(name).or_else(|| field_names::of_server(name));
+    match near.or_else(|| diag::similar_word(name, known)) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`overnight tools list` shows the names".to_owned(),
-    })
+    }
 }
 
 /// Whether a context file (without its `@`) exists. A path with a template or a pattern counts as existing, because it

@@ -14,7 +14,7 @@ use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{
     Diagnostic, Reader, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean, file_line, similar_word,
 };
-use crate::tools::{args, builtin_spec};
+use crate::tools::{args, builtin_spec, field_names};
 use globset::GlobBuilder;
 
 /// Where a rule is written and which names it may use.
@@ -429,6 +429,11 @@ fn tool(text: &Spanned<String>, known: &KnownTools, problems: &mut Problems) -> 
         }
         return found.map(ToolPattern::Origin);
     }
+    if let Some(ours) = field_names::of_server(word) {
+        let message = format!("`{word}` is a tool of a server that is itself called `mcp`");
+        let problem = Diagnostic::warning("later-tool", text.span, message);
+        problems.push(problem.help(format!("tools of servers are `SERVER__TOOL` here: write `{ours}`")));
+    }
     if word.contains('*') && is_later(word) {
         return Some(ToolPattern::Glob(word.to_owned()));
     }
@@ -448,6 +453,13 @@ pub fn tool_name(text: &Spanned<String>, known: &KnownTools, problems: &mut Prob
     }
     if is_later(name) && !name.contains('*') && !name.chars().any(char::is_whitespace) {
         return Some(name.to_owned());
+    }
+    if let Some(ours) = field_names::meant(name) {
+        let problem = Diagnostic::error("unknown-tool", text.span, format!("there is no tool `{name}`"));
+        problems.push(problem.help(format!(
+            "write `{ours}`, or `discovered_tool_{name}` for a discovered tool of this name"
+        )));
+        return None;
     }
     let mut problem = Diagnostic::error("unknown-tool", text.span, format!("there is no tool `{name}`"));
     problem.help = did_you_mean(name, known.names());

@@ -47,7 +47,7 @@ pub use prefix_match::{PrefixWord, covers, deny_covers, lifts, matched, parse_pr
 pub(crate) use runners::{INSTALLED_DIRS, Launch, ecosystem_of, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
 pub(crate) use searched::{look_below, may_hold, searched};
-pub use wrappers::is_wrapper;
+pub use wrappers::{behind, is_wrapper};
 
 /// The effects of a command, as far as its text shows them.
 #[derive(Clone, Debug, Default, PartialEq)]
