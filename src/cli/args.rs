@@ -553,9 +553,9 @@ pub struct DeliverArgs {
     /// Limit of all waits for services together, for example `90s` or `10m`
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10m")]
     pub max_wall: u64,
-    /// Minimum time between two changing requests to a forge
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s")]
-    pub pace: u64,
+    /// Minimum time between two changing requests to a forge (default: 1s)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub pace: Option<u64>,
     /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
     pub format: LineFormat,

@@ -3,6 +3,7 @@
 
 use super::environment;
 use super::programs::{self, AbsentProgram};
+use super::refusal::Refusal;
 use crate::base::call::ToolKind;
 use crate::diag::{self, Diagnostic, Span, Spanned};
 use crate::policy::rule::is_later;
@@ -117,6 +118,25 @@ pub fn unknown_tools(recipe: &Recipe) -> Vec<Diagnostic> {
         .collect();
     diag::diagnostic::sort(&mut found);
     found
+}
+
+/// Refuses names in `--tools` that no tool can have, with this recipe or with none; as [`unknown_tools`].
+pub fn tools_of_flag(names: Option<&[String]>, recipe: Option<&Recipe>) -> Result<(), Refusal> {
+    let is_discovered =
+        recipe.is_some_and(|recipe| recipe.tools.discovery.is_some() || recipe.tools.settings.is_some());
+    let of_server = |name: &str| {
+        let mut servers = recipe.into_iter().flat_map(|recipe| &recipe.tools.mcp_servers);
+        servers.any(|server| may_select_of(name, &server.name.value))
+    };
+    let is_unknown = |name: &&String| !selects(name) && !of_server(name) && !is_later(name);
+    let mut unknown = names.into_iter().flatten().filter(is_unknown);
+    match unknown.next().filter(|_| !is_discovered) {
+        None => Ok(()),
+        Some(name) => Err(Refusal::Usage(format!(
+            "--tools {name}: there is no tool `{name}`; {}",
+            tool_help(name, builtin_specs().iter().map(|spec| spec.name.as_str()))
+        ))),
+    }
 }
 
 /// Whether a pattern of `tools` may select tools of a server, whose names are known when it has started.

@@ -150,6 +150,12 @@ impl Reader<'_> {
             )));
         }
         if !path.exists() {
+            let preset = format!("builtin:{name}");
+            if presets::names().any(|known| known == preset) {
+                return Err(Refusal::Invalid(format!(
+                    "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: did you mean `{preset}`?"
+                )));
+            }
             return Err(Refusal::Invalid(format!(
                 "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: name a file, git:REV:PATH, `-` for stdin, or a policy \
                  of this program: {}",

@@ -1187,6 +1187,26 @@ fn what_was_meant_is_said() {
     ] {
         said(&["run", "-p", "x", flag, value], 2, wanted);
     }
+    said(
+        &["run", "-p", "x", "-m", &model, "--tools", "Read"],
+        2,
+        "--tools Read: there is no tool `Read`; did you mean `read_file`?",
+    );
+    said(
+        &["run", "-p", "x", "-m", &model, "--tools", "kind:write"],
+        2,
+        "kind:write",
+    );
+    said(
+        &["run", "-p", "x", "-m", "ollama/qwen3"],
+        2,
+        "openai/qwen3 with --base-url http://localhost:11434/v1",
+    );
+    said(
+        &["run", "-p", "x", "-m", &model, "--policy", "read-only"],
+        3,
+        "did you mean `builtin:read-only`?",
+    );
     said(&["runs", "prune", "--keep", "x"], 2, "write a whole number such as 40");
     said(
         &["run", "fix-tests", "-m", &model],
