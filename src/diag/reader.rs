@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
                 asked: Vec::new(),
             }),
             _ => {
-                problems.push(wrong_type(node, what, "a map of keys"));
+                problems.push(no_map(node, what));
                 None
             }
         }
@@ -288,6 +288,44 @@ pub fn wrong_type(node: &YamlNode, what: &str, expected: &str) -> Diagnostic {
     };
     let message = format!("{what} must be {expected}, found {}", node.describe());
     Diagnostic::error("wrong-type", span, message).help(format!("write {expected}"))
+}
+
+/// How maps are written that people often write as something else, by what messages call them.
+const FORMS: [(&str, &str); 19] = [
+    ("the recipe", "`version: 1`, `name: NAME` and `steps: […]`, a line each"),
+    ("the policy", "`version: 1` and `rules: […]`, a line each"),
+    (
+        "the manifest",
+        "`version: 1`, `recipe: FILE` and `targets: […]`, a line each",
+    ),
+    ("the script", "`replies: [{ text: done }]`"),
+    ("the table", "`version: 1` and `cases: […]`, a line each"),
+    ("this step", "`{ id: fix, prompt: … }` or `{ id: lint, run: … }`"),
+    ("this check", "`{ run: ./run-tests }`"),
+    ("this parameter", "`{ name: NAME, type: string }`"),
+    ("this target", "`{ path: ../a }`"),
+    ("this rule", "`{ allow: read_file }`"),
+    ("`retry`", "`retry: { max: 2 }`"),
+    (
+        "`isolate`",
+        "`isolate: { keep: [node_modules] }`; the flag `--isolate` isolates a run",
+    ),
+    ("`tools`", "`tools: { include: [read_file] }`"),
+    ("`input`", "`input: { format: json }`"),
+    ("`response`", "`response: { schema: … }`"),
+    ("`budget`", "`budget: { turns: 40 }`"),
+    ("`rate`", "`rate: { requests: 300/m }`"),
+    ("`sandbox`", "`sandbox: { network: none }`"),
+    ("`env`", "`env: { pass: [NAME] }`"),
+];
+
+/// The problem of a value that must be a map of keys. `what` comes first in the message.
+pub fn no_map(node: &YamlNode, what: &str) -> Diagnostic {
+    let problem = wrong_type(node, what, "a map of keys");
+    match FORMS.iter().find(|(name, _)| *name == what) {
+        Some((_, form)) => problem.help(format!("write {form}")),
+        None => problem,
+    }
 }
 
 /// The string of a node; reports a problem when it is a list, a map or empty.
