@@ -234,10 +234,21 @@ impl<'a> Reader<'a> {
             if !self.asked.contains(&entry.key.as_str()) {
                 let message = format!("unknown key `{}` in {}", entry.key, self.what);
                 let mut problem = Diagnostic::error("unknown-key", entry.key_span, message);
-                problem.help = did_you_mean(&entry.key, self.asked.iter().copied());
+                problem.help = self
+                    .habit(&entry.key)
+                    .or_else(|| did_you_mean(&entry.key, self.asked.iter().copied()));
                 problems.push(problem);
             }
         }
+    }
+
+    /// What to write for a key of another tool, where the key that does the same is known here and not yet given.
+    fn habit(&self, key: &str) -> Option<String> {
+        let (_, ours, help) = HABITS
+            .iter()
+            .find(|(other, ours, _)| *other == key && self.asked.contains(ours))?;
+        let is_given = *ours != "run" && self.entries.iter().any(|entry| entry.key == *ours);
+        (!is_given).then(|| (*help).to_owned())
     }
 
     /// Checks `version: 1`, the only version.
@@ -258,6 +269,20 @@ impl<'a> Reader<'a> {
 fn nothing_runs(span: Span, help: &str) -> Diagnostic {
     Diagnostic::error("out-of-range", span, "a limit of 0 allows nothing to run").help(help)
 }
+
+/// Keys of workflows elsewhere, the key of ours that is meant or that stands beside it, and what to write.
+const HABITS: [(&str, &str, &str); 6] = [
+    ("name", "id", "write `id`"),
+    ("if", "when", "write `when: EXPRESSION`"),
+    ("working-directory", "run", "begin the command with `cd DIR &&`"),
+    (
+        "env",
+        "run",
+        "set the variable in the command, as in `NAME=value program`; a policy passes those of the environment: `env: { pass: [NAME] }`",
+    ),
+    ("continue-on-error", "allow_failure", "write `allow_failure: true`"),
+    ("timeout-minutes", "timeout", "write `timeout: 10m`"),
+];
 
 fn ticked(key: &str) -> String {
     format!("`{key}`")

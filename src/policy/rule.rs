@@ -234,11 +234,23 @@ fn command_list(texts: &[Spanned<String>], problems: &mut Problems) -> Vec<Comma
             }),
             Err(why) => {
                 let problem = Diagnostic::error("bad-command", text.span, format!("`{}`: {why}", text.value));
-                problems.push(problem.help("write the first words of one command, such as `cargo test`"));
+                problems.push(problem.help(prefix_help(&text.value)));
             }
         }
     }
     list
+}
+
+/// What to write for a prefix that cannot be parsed.
+fn prefix_help(text: &str) -> String {
+    let stem = text
+        .trim_end()
+        .strip_suffix('*')
+        .map(|stem| stem.trim_end_matches([' ', ':']));
+    match stem.filter(|stem| !stem.is_empty() && parse_prefix(stem).is_ok()) {
+        Some(stem) => format!("write `{stem}`, which covers every command that begins with these words"),
+        None => "write the first words of one command, such as `cargo test`".to_owned(),
+    }
 }
 
 fn host_list(texts: &[Spanned<String>], problems: &mut Problems) -> Vec<HostPattern> {

@@ -1136,7 +1136,7 @@ fn what_was_meant_is_said() {
     said(
         &["run", "-p", "x", "-m", "openai/q", "--base-url", "nope"],
         2,
-        "--base-url",
+        "--base-url: `nope` must begin with http:// or https://",
     );
     said(&["run", "-p", "x", "--yolo"], 2, "--policy builtin:build");
     said(&["run", "-p", "x", "--output-format", "json"], 2, "--format json");
