@@ -200,7 +200,8 @@ fn the_answer_to_a_prompt_can_have_a_schema() {
     let world = World::new();
     let schema = world.beside(
         "schema.json",
-        r#"{"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}"#,
+        // With a byte order mark, as some editors write it.
+        "\u{feff}{\"type\": \"object\", \"required\": [\"n\"], \"properties\": {\"n\": {\"type\": \"integer\"}}}",
     );
     let good = format!(
         "script:{}",
