@@ -1073,6 +1073,18 @@ fn init_of_an_empty_directory_says_what_to_do() {
     assert_eq!(world.git(&["status", "--porcelain"]), "");
 }
 
+#[test]
+fn init_outside_of_git_names_no_worktree() {
+    let world = World::new();
+    world.file("README.md", "# A project\n");
+    let done = world.call(&["init"]).exits(0);
+    let next = done.stdout.lines().find(|line| line.starts_with("next: ")).unwrap();
+    assert!(!next.contains("--isolate"), "{next}");
+    world.git(&["init", "-q"]);
+    let done = world.call(&["init"]).exits(0);
+    assert!(done.stdout.contains(" --isolate\n"), "{}", done.stdout);
+}
+
 /// Another kind of repository gets a neutral start.
 #[test]
 fn init_begins_in_a_repository_of_no_known_toolchain() {
