@@ -44,10 +44,30 @@ impl Budget {
         }
     }
 
+    /// These limits with those of `other` in their place where it has any.
+    #[must_use]
+    pub fn overridden_by(&self, other: &Budget) -> Budget {
+        let mut calls = self.calls.clone();
+        calls.extend(other.calls.clone());
+        Budget {
+            turns: other.turns.or(self.turns),
+            tokens: other.tokens.or(self.tokens),
+            cost_micros: other.cost_micros.or(self.cost_micros),
+            wall_ms: other.wall_ms.or(self.wall_ms),
+            calls,
+        }
+    }
+
     /// The wall-clock limit.
     pub fn wall(&self) -> Option<Duration> {
         self.wall_ms.map(Duration::from_millis)
     }
+}
+
+/// Millionths of a US dollar.
+pub fn micros(dollars: f64) -> u64 {
+    // A cost below 0 or beyond `u64` saturates in the cast.
+    (dollars * 1_000_000.0).round() as u64
 }
 
 /// What a run or a step has used.

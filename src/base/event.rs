@@ -107,6 +107,9 @@ pub enum EventKind {
         took_ms: u64,
         /// Millionths of a US dollar; null when no price is known.
         cost_micros: Option<u64>,
+        /// Calls whose arguments contained a secret. The arguments are recorded redacted, so nothing else shows it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        secrets: Vec<CallId>,
     },
     Decided(Box<Decided>),
     Approved {

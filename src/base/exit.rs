@@ -48,6 +48,23 @@ Exit codes:
 /// The exit code of an outcome.
 pub fn code(outcome: &RunOutcome) -> u8 {
     match outcome.verdict {
+        Verdict::Cancelled => of_signal(outcome.signal.unwrap_or(2)),
+        verdict => lowest(verdict),
+    }
+}
+
+/// The verdict of an exit code.
+pub fn verdict(code: u8) -> Verdict {
+    if code >= CANCELLED {
+        return Verdict::Cancelled;
+    }
+    let mut all = Verdict::ALL.into_iter();
+    all.find(|verdict| lowest(*verdict) == code).unwrap_or(Verdict::Bug)
+}
+
+/// The exit code of a verdict; of `cancelled` the lowest.
+fn lowest(verdict: Verdict) -> u8 {
+    match verdict {
         Verdict::Passed | Verdict::NoChange => PASSED,
         Verdict::Failed => FAILED,
         Verdict::Denied => DENIED,
@@ -60,7 +77,7 @@ pub fn code(outcome: &RunOutcome) -> u8 {
         Verdict::Usage => USAGE,
         Verdict::Incomplete => INCOMPLETE,
         Verdict::Bug => BUG,
-        Verdict::Cancelled => of_signal(outcome.signal.unwrap_or(2)),
+        Verdict::Cancelled => CANCELLED,
     }
 }
 
@@ -154,6 +171,15 @@ mod tests {
         listed.push(0);
         listed.sort_unstable();
         assert_eq!(codes, listed);
+        for verdict in Verdict::ALL {
+            let found = super::verdict(code(&RunOutcome::new(verdict, "", "")));
+            let same = found == verdict || (found == Verdict::Passed && verdict == Verdict::NoChange);
+            assert!(same, "{verdict:?}: {found:?}");
+        }
+        assert_eq!(
+            (super::verdict(143), super::verdict(77)),
+            (Verdict::Cancelled, Verdict::Bug)
+        );
         for code in order {
             assert!(TABLE.contains(&format!("{code}")), "{code} is in the table of `--help`");
         }

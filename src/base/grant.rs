@@ -248,11 +248,12 @@ pub fn described(undone: &[Undone]) -> String {
 }
 
 /// Which programs a program that was allowed to run may execute itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Starts {
     /// None: any exec by its processes is denied.
+    #[default]
     Nothing,
     /// Programs that are judged like those that the shell starts (wrappers, `bash`, `xargs`, `find -exec`).
     Judged,
@@ -260,6 +261,24 @@ pub enum Starts {
     Helpers(String),
     /// Any program, and so may its children; only deny rules on commands still apply.
     Anything,
+}
+
+impl Starts {
+    /// What both allow to start: of the helpers of two different programs, none.
+    #[must_use]
+    pub fn stricter(&self, other: &Self) -> Self {
+        let rank = |starts: &Self| match starts {
+            Self::Nothing => 0,
+            Self::Helpers(_) => 1,
+            Self::Judged => 2,
+            Self::Anything => 3,
+        };
+        match (self, other) {
+            (Self::Helpers(ours), Self::Helpers(theirs)) if ours != theirs => Self::Nothing,
+            _ if rank(self) <= rank(other) => self.clone(),
+            _ => other.clone(),
+        }
+    }
 }
 
 /// A program that is about to be executed, as the kernel sees it.
@@ -321,6 +340,28 @@ pub struct ExecDenial {
     pub fix: String,
 }
 
+impl ExecAnswer {
+    /// The program runs and gets no further places to write.
+    pub fn allow(starts: Starts) -> Self {
+        Self::Allow {
+            starts,
+            writes: Vec::new(),
+        }
+    }
+}
+
+impl ExecDenial {
+    /// A denial by a built-in bound (`exec_denied`), without a rule.
+    pub fn denied(reason: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            rule: None,
+            code: "exec_denied".to_owned(),
+            reason: reason.into(),
+            fix: fix.into(),
+        }
+    }
+}
+
 /// Judges each program of one command when it is executed. Called from a dedicated thread while the caller waits in
 /// `execve`; must not block.
 pub trait ExecJudge: Send + Sync {
@@ -377,12 +418,7 @@ impl JudgedExec {
             path: "/usr/bin/rm".to_owned(),
             argv: argv.iter().map(|word| (*word).to_owned()).collect(),
             cwd: String::new(),
-            denied: Some(ExecDenial {
-                rule: None,
-                code: "exec_denied".to_owned(),
-                reason: "no".to_owned(),
-                fix: String::new(),
-            }),
+            denied: Some(ExecDenial::denied("no", "")),
         }
     }
 }
@@ -399,6 +435,19 @@ mod tests {
             restored,
             change: PathChange::Modified,
         }
+    }
+
+    #[test]
+    fn the_stricter_of_two() {
+        use Starts::{Anything, Judged, Nothing};
+        let helpers = |name: &str| Starts::Helpers(name.to_owned());
+        let order = [Nothing, helpers("git"), Judged, Anything];
+        for (at, one) in order.iter().enumerate() {
+            for (beside, other) in order.iter().enumerate() {
+                assert_eq!(one.stricter(other), order[at.min(beside)]);
+            }
+        }
+        assert_eq!(helpers("git").stricter(&helpers("tar")), Nothing);
     }
 
     #[test]

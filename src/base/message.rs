@@ -144,6 +144,13 @@ pub enum StopReason {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<String>,
     },
+    /// The service paused and goes on when it gets the reply back.
+    Paused,
+    /// The service ended the reply with a word that this program does not know.
+    Unknown {
+        /// The word.
+        reason: String,
+    },
     /// A safety filter or the model itself refused.
     Refused {
         /// What the service or the model said.
@@ -151,7 +158,7 @@ pub enum StopReason {
     },
 }
 
-/// Tokens of one request as counted by the vendor.
+/// Tokens of one request as counted by the vendor, or as estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Usage {
@@ -166,6 +173,9 @@ pub struct Usage {
     pub output: u64,
     /// Of these, reasoning.
     pub reasoning: u64,
+    /// Whether the service sent no usable counts, so that input or output is estimated from the bytes sent and received.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
 }
 
 impl Usage {
@@ -181,5 +191,6 @@ impl Usage {
         self.cache_write += other.cache_write;
         self.output += other.output;
         self.reasoning += other.reasoning;
+        self.estimated |= other.estimated;
     }
 }

@@ -25,6 +25,11 @@ impl Decision {
             Decision::Deny => "deny",
         }
     }
+
+    /// Whether the call is carried out, as it is or rewritten.
+    pub fn runs(self) -> bool {
+        matches!(self, Decision::Allow | Decision::Modify)
+    }
 }
 
 /// The name of a rule without the directory of its file, for the model: what it reads must be the same when a recording

@@ -3,6 +3,7 @@
 
 use super::BatchError;
 use super::plan;
+use super::result::JobReport;
 use super::rows;
 use crate::base::ids::{hex, sha256_hex};
 use crate::journal::{artefacts, chain_key};
@@ -29,8 +30,8 @@ pub struct SealedFile {
     pub sha256: String,
 }
 
-/// Length and chain head of `batch.jsonl`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Length and chain head of `batch.jsonl`; the default is that of a directory without it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordHead {
     pub head: String,
     pub events: u64,
@@ -53,6 +54,23 @@ pub struct BundleSeal {
     /// With a key set: HMAC-SHA256 over this object without this field, serialized as one line of JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
+}
+
+impl BundleSeal {
+    /// The bundle of these jobs, for [`close`], which adds the files.
+    pub fn of(manifest: &str, shard: Option<String>, jobs: &[JobReport], record: RecordHead) -> Self {
+        let not_run = jobs.iter().filter(|job| job.state == "not_run");
+        Self {
+            schema: SCHEMA.to_owned(),
+            manifest: manifest.to_owned(),
+            shard,
+            jobs: jobs.iter().map(|job| job.job.clone()).collect(),
+            not_run: not_run.map(|job| (job.job.clone(), job.message.clone())).collect(),
+            record,
+            files: BTreeMap::new(),
+            seal: None,
+        }
+    }
 }
 
 /// The size and SHA-256 digest of a file, read in chunks.

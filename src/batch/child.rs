@@ -4,6 +4,7 @@
 use super::budget::{JobSpending, RunLimits};
 use super::plan::{PlannedJob, RunArguments};
 use super::rows::RunRow;
+use crate::base::exit;
 use crate::base::ids::sha256_hex;
 use crate::journal;
 use crate::report::result::RunResult;
@@ -82,6 +83,7 @@ fn shared_arguments(arguments: &RunArguments, tree: &Path, limits: RunLimits) ->
 #[derive(Clone, Debug, Default)]
 pub struct ChildEnd {
     pub verdict: String,
+    /// The exit code that goes with the verdict.
     pub exit_code: u8,
     pub reason: String,
     pub message: String,
@@ -107,7 +109,7 @@ impl ChildEnd {
     pub fn in_environment(self, message: String) -> Self {
         Self {
             verdict: "environment".to_owned(),
-            exit_code: 8,
+            exit_code: exit::ENVIRONMENT,
             reason: "environment".to_owned(),
             message,
             ..self
@@ -127,13 +129,13 @@ pub fn end_of(run_dir: &Path, status: ExitStatus, log: &Path) -> ChildEnd {
         // `result.json` may be from an earlier session; its exit code then differs from the process's.
         Some(result) if code == Some(result.exit_code) => ChildEnd {
             verdict: result.verdict.as_str().to_owned(),
-            exit_code: u8::try_from(result.exit_code).unwrap_or(70),
+            exit_code: u8::try_from(result.exit_code).unwrap_or(exit::BUG),
             reason: result.reason,
             message: result.message,
             spending: Some(JobSpending {
                 turns: result.usage.turns,
                 tokens: result.usage.total,
-                cost_micros: micros(result.cost),
+                cost_micros: crate::base::budget::micros(result.cost),
             }),
             unpriced: result.unpriced,
             model: result.model,
@@ -172,21 +174,17 @@ fn killed(signal: i32, last: &str) -> String {
 /// The verdict of a process that left no result.
 fn by_status(status: ExitStatus) -> (&'static str, u8, String) {
     if let Some(signal) = status.signal() {
-        return ("environment", 8, format!("signal:{signal}"));
+        return ("environment", exit::ENVIRONMENT, format!("signal:{signal}"));
     }
-    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(70);
-    let verdict = match code {
-        2 | 3 => "invalid",
-        8 => "environment",
-        9 => "output",
-        129.. => "cancelled",
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    let code = code.unwrap_or(exit::BUG);
+    let (verdict, code) = match code {
+        exit::USAGE | exit::INVALID => ("invalid", exit::INVALID),
+        exit::ENVIRONMENT => ("environment", code),
+        exit::OUTPUT => ("output", code),
+        129.. => ("cancelled", code),
         // A run that ends with any other code has written its result.
-        _ => "bug",
-    };
-    let code = match verdict {
-        "invalid" => 3,
-        "bug" => 70,
-        _ => code,
+        _ => ("bug", exit::BUG),
     };
     (verdict, code, "no_result".to_owned())
 }
@@ -222,10 +220,6 @@ pub fn spending_of_journal(run_dir: &Path) -> Option<JobSpending> {
 /// Whether a run was started in this directory, so that it must be resumed instead of started again.
 pub fn has_journal(run_dir: &Path) -> bool {
     journal::store::is_taken(run_dir)
-}
-
-fn micros(dollars: f64) -> u64 {
-    crate::recipe::parse::micros(dollars.max(0.0))
 }
 
 /// The last line of a log that is not blank.

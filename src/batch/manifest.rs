@@ -1,10 +1,9 @@
 //! Parses the manifest of a batch (YAML or JSON Lines) and reports every problem with its position. Pure: reads no
 //! file.
 
-use crate::base::budget::Budget;
+use crate::base::budget::{Budget, micros};
 use crate::diag::reader::Problems;
 use crate::diag::{Diagnostic, MapEntry, Reader, Shape, SourceFiles, Span, Spanned, YamlNode, units};
-use crate::recipe::parse::micros;
 use std::time::Duration;
 
 /// Limit of trials for one job.

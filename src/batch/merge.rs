@@ -4,12 +4,13 @@
 use super::BatchError;
 use super::budget::JobSpending;
 use super::bundle::{self, BundleSeal, RecordHead, SealedFile};
-use super::job_result::SupervisedCall;
+use super::job_result::{JobStanding, SupervisedCall};
 use super::outputs;
 use super::plan::{self, PlanFile};
 use super::result::{BatchResult, JobReport, ReportHead};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
+use crate::base::exit;
 use crate::base::quote::counted;
 use crate::journal::{JournalError, artefacts, chain_key, deliveries, output_lock};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -165,7 +166,8 @@ pub fn merge(places: &[BundlePlace], out: &Path, changed: bool) -> Result<Merged
     artefacts::replace(&out.join(plan::FILE), text.as_bytes())?;
     outputs::write(out, &head, &jobs, &result)?;
     if chain_key::key()?.is_some() {
-        seal(out, &plan.manifest, &jobs)?;
+        // The key authenticates the merged rows, so that a delivery can require it.
+        bundle::close(out, BundleSeal::of(&plan.manifest, None, &jobs, RecordHead::default()))?;
     }
     Ok(MergedBatch {
         result,
@@ -178,27 +180,6 @@ pub fn merge(places: &[BundlePlace], out: &Path, changed: bool) -> Result<Merged
             .map(|bundle| bundle.shown.to_owned())
             .collect(),
     })
-}
-
-/// Writes a `bundle.json` for the merged rows, authenticated by the key, so that a delivery can require it.
-fn seal(out: &Path, manifest: &str, jobs: &[JobReport]) -> Result<(), BatchError> {
-    let not_run = jobs.iter().filter(|job| job.state == "not_run");
-    bundle::close(
-        out,
-        BundleSeal {
-            schema: bundle::SCHEMA.to_owned(),
-            manifest: manifest.to_owned(),
-            shard: None,
-            jobs: jobs.iter().map(|job| job.job.clone()).collect(),
-            not_run: not_run.map(|job| (job.job.clone(), job.message.clone())).collect(),
-            record: RecordHead {
-                head: String::new(),
-                events: 0,
-            },
-            files: BTreeMap::new(),
-            seal: None,
-        },
-    )
 }
 
 /// Reads the bundle files. Directories without one belong to shards that have not ended.
@@ -608,7 +589,7 @@ fn write_patches(patches: &[NamedPatch<'_>], jobs: &[JobReport], out: &Path) -> 
 }
 
 fn add(call: &mut SupervisedCall, row: &RunRow) {
-    let cost = crate::recipe::parse::micros(row.cost.max(0.0));
+    let cost = crate::base::budget::micros(row.cost);
     call.spent = JobSpending {
         turns: call.spent.turns + row.turns,
         tokens: call.spent.tokens + row.tokens,
@@ -627,7 +608,7 @@ fn report(job: &str, row: Option<RunRow>, reasons: &HashMap<&str, &str>) -> JobR
     match (row, not_run) {
         (Some(row), None) => JobReport {
             job: job.to_owned(),
-            standing: "run",
+            standing: JobStanding::Run,
             state: row.verdict.clone(),
             message: row.message.clone(),
             exit_code: row.exit_code,
@@ -635,10 +616,10 @@ fn report(job: &str, row: Option<RunRow>, reasons: &HashMap<&str, &str>) -> JobR
         },
         (row, reason) => JobReport {
             job: job.to_owned(),
-            standing: "run",
+            standing: JobStanding::Run,
             state: "not_run".to_owned(),
             message: reason.unwrap_or("no bundle has a row for it").to_owned(),
-            exit_code: 10,
+            exit_code: exit::INCOMPLETE,
             row,
         },
     }

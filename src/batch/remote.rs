@@ -421,14 +421,7 @@ impl RemoteBundle {
     /// # Errors
     /// The store cannot be read, or the directory not be written.
     pub async fn take_patch(&self, dir: &Path, row: &RunRow) -> Result<(), BatchError> {
-        let run = run_of(row);
-        let said = |problem: FetchProblem| problem.into_error(&self.objects);
-        let Some(ended) = read_ended(&self.objects, &run).await.map_err(said)? else {
-            return Ok(());
-        };
-        let (place, other) = (dir.to_owned(), ended.clone());
-        blocking(move || set_aside(&place, &other)).await?;
-        bring_patch(&self.objects, dir, &ended).await.map_err(said)
+        self.taken(dir, &run_of(row), false).await.map(drop)
     }
 
     /// Begins a call: removes `bundle.json`, so the bundle counts as incomplete until [`Self::end`].
@@ -518,6 +511,12 @@ impl RemoteBundle {
     /// # Errors
     /// The store cannot be read, or the directory not be written.
     pub async fn ended_elsewhere(&self, dir: &Path, run: &Path) -> Result<Option<RunRow>, BatchError> {
+        let ended = self.taken(dir, run, true).await?;
+        Ok(ended.map(|ended| ended.row))
+    }
+
+    /// Downloads the patch of a run that ended in another call, and with `with_files` its other files.
+    async fn taken(&self, dir: &Path, run: &Path, with_files: bool) -> Result<Option<EndedJob>, BatchError> {
         let said = |problem: FetchProblem| problem.into_error(&self.objects);
         let Some(ended) = read_ended(&self.objects, run).await.map_err(said)? else {
             return Ok(None);
@@ -525,9 +524,11 @@ impl RemoteBundle {
         self.ended.borrow_mut().insert(marker(run));
         let (place, other) = (dir.to_owned(), ended.clone());
         blocking(move || set_aside(&place, &other)).await?;
-        bring_run(&self.objects, dir, &ended).await.map_err(said)?;
+        if with_files {
+            bring_run(&self.objects, dir, &ended).await.map_err(said)?;
+        }
         bring_patch(&self.objects, dir, &ended).await.map_err(said)?;
-        Ok(Some(ended.row))
+        Ok(Some(ended))
     }
 
     /// Ends a call: sends its outputs, its rows, and last the bundle file.
@@ -565,13 +566,17 @@ pub async fn bundles(objects: &Objects) -> Result<Vec<Objects>, BatchError> {
     found.extend(shards.iter().map(|shard| objects.below(&format!("shards/{shard}"))));
     match found.is_empty() {
         false => Ok(found),
-        true => Err(BatchError::Invalid(problem(
-            objects.url(),
-            "no-bundle",
-            "there is no bundle here",
-            "name the --out of `overnight batch`",
-        ))),
+        true => Err(no_bundle(objects)),
     }
+}
+
+fn no_bundle(objects: &Objects) -> BatchError {
+    BatchError::Invalid(problem(
+        objects.url(),
+        "no-bundle",
+        "there is no bundle here",
+        "name the --out of `overnight batch`",
+    ))
 }
 
 /// Downloads a bundle into a directory, which a merge then reads as any other. Existing files are kept.
@@ -592,12 +597,7 @@ pub async fn download(objects: &Objects, dir: &Path) -> Result<(), BatchError> {
         let plan = objects.get(plan::FILE, merge::MAX_PLAN).await.map_err(cannot_read)?;
         return match plan {
             Some(plan) => Ok(artefacts::replace(&dir.join(plan::FILE), &plan)?),
-            None => Err(BatchError::Invalid(problem(
-                objects.url(),
-                "no-bundle",
-                "there is no bundle here",
-                "name the --out of `overnight batch`",
-            ))),
+            None => Err(no_bundle(objects)),
         };
     };
     let seal =

@@ -16,8 +16,7 @@ const NAMED: usize = 10_000;
 #[derive(Clone, Debug)]
 pub struct JobReport {
     pub job: String,
-    /// `run`, `up_to_date` or `skipped`.
-    pub standing: &'static str,
+    pub standing: JobStanding,
     /// The verdict of its last run, or `not_run` or `skipped`.
     pub state: String,
     pub message: String,
@@ -121,37 +120,18 @@ pub fn job_reports(call: &SupervisedCall) -> Vec<JobReport> {
 fn job_report(job: &JobResult) -> JobReport {
     let report = |state: &str, message: &str, exit_code: u8, row: Option<&RunRow>| JobReport {
         job: job.job.clone(),
-        standing: job.standing.as_str(),
+        standing: job.standing,
         state: state.to_owned(),
         message: message.to_owned(),
         exit_code,
         row: row.cloned(),
     };
     match (&job.not_run, &job.interrupted, &job.row, job.standing) {
-        (Some(reason), ..) => report("not_run", reason, 10, job.row.as_ref()),
+        (Some(reason), ..) => report("not_run", reason, exit::INCOMPLETE, job.row.as_ref()),
         (_, Some(end), row, _) => report(&end.verdict, &end.message, end.exit_code, row.as_ref()),
-        (.., row, JobStanding::Skipped) => report("skipped", "", 0, row.as_ref()),
+        (.., row, JobStanding::Skipped) => report("skipped", "", exit::PASSED, row.as_ref()),
         (_, _, Some(row), _) => report(&row.verdict, &row.message, row.exit_code, Some(row)),
-        (_, _, None, _) => report("not_run", "it was not run", 10, None),
-    }
-}
-
-/// The verdict word for the exit code of a batch.
-pub fn verdict_of(code: u8) -> &'static str {
-    match code {
-        0 => "passed",
-        1 => "failed",
-        2 => "usage",
-        3 => "invalid",
-        4 => "denied",
-        5 => "suspended",
-        6 => "budget",
-        7 => "provider",
-        8 => "environment",
-        9 => "output",
-        10 => "incomplete",
-        128.. => "cancelled",
-        _ => "bug",
+        (_, _, None, _) => report("not_run", "it was not run", exit::INCOMPLETE, None),
     }
 }
 
@@ -162,7 +142,7 @@ impl BatchResult {
         Self {
             schema: SCHEMA.to_owned(),
             name: String::new(),
-            verdict: verdict_of(exit_code).to_owned(),
+            verdict: exit::verdict(exit_code).as_str().to_owned(),
             exit_code,
             manifest: String::new(),
             jobs: JobCounts::default(),
@@ -201,8 +181,8 @@ impl BatchResult {
                 }
                 ("skipped", _) => counts.skipped += 1,
                 (state, standing) => {
-                    counts.up_to_date += u64::from(standing == "up_to_date");
-                    counts.run += u64::from(standing == "run");
+                    counts.up_to_date += u64::from(standing == JobStanding::UpToDate);
+                    counts.run += u64::from(standing == JobStanding::Run);
                     *counts.verdicts.entry(state.to_owned()).or_default() += 1;
                 }
             }
@@ -215,9 +195,9 @@ impl BatchResult {
         Self {
             schema: SCHEMA.to_owned(),
             name: head.name.to_owned(),
-            verdict: match only_no_change && code == 0 {
+            verdict: match only_no_change && code == exit::PASSED {
                 true => "no_change".to_owned(),
-                false => verdict_of(code).to_owned(),
+                false => exit::verdict(code).as_str().to_owned(),
             },
             exit_code: code,
             manifest: head.manifest.to_owned(),

@@ -15,7 +15,7 @@ use super::remote::{RecordOwner, RemoteBundle};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
 use super::sources::{self, ResolvedSource, SourceCache};
-use crate::base::exit::signal_name;
+use crate::base::exit::{self, signal_name};
 use crate::base::model_name::is_played;
 use crate::base::secret::Redactor;
 use crate::journal::artefacts;
@@ -31,6 +31,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Time that children have to write their files after a signal, before they are killed. They can be resumed from their
 /// journals.
@@ -66,10 +67,6 @@ pub struct BatchCall<'a> {
     pub redactor: &'a Redactor,
     /// When the call began; its wall clock is counted from then.
     pub began: Instant,
-    /// Receives the number of each signal.
-    pub signals: tokio::sync::mpsc::UnboundedReceiver<i32>,
-    /// The signal that came while [`ready`] was at work.
-    pub cancelled: Option<i32>,
 }
 
 /// A job of this call, with its inputs as far as they are known.
@@ -79,11 +76,29 @@ pub struct ReadyJob<'a> {
     pub source: Result<ResolvedSource, String>,
     /// Empty where the target cannot be read or was not resolved.
     pub digest: String,
+    /// The patch of its last success with these inputs.
+    patch: PatchLeft,
+}
+
+/// What is left of the patch that the row of a job names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PatchLeft {
+    /// It is there, or the row names none.
+    Whole,
+    /// It is missing or altered, and the run directory or the store has it.
+    Elsewhere,
+    /// It is missing or altered, and nothing else has it.
+    Nowhere,
 }
 
 /// Resolves base commits and digests of all jobs of this call, and determines which of them need no run. A signal and
-/// the end of the wall clock end it: then some jobs are not resolved, and [`run`] starts none.
-pub async fn ready<'a>(call: &mut BatchCall<'a>, state: &record::BatchState) -> Vec<ReadyJob<'a>> {
+/// the end of the wall clock end it: then some jobs are not resolved, and [`run`] starts none. Returns the signal, too.
+/// `signals` receives the number of each signal.
+pub async fn ready<'a>(
+    call: &BatchCall<'a>,
+    state: &record::BatchState,
+    signals: &mut UnboundedReceiver<i32>,
+) -> (Vec<ReadyJob<'a>>, Option<i32>) {
     let (plan, of_shard, only, sources) = (call.plan, call.of_shard, call.only, call.sources);
     let mut jobs: Vec<ReadyJob<'a>> = plan
         .jobs
@@ -97,6 +112,7 @@ pub async fn ready<'a>(call: &mut BatchCall<'a>, state: &record::BatchState) -> 
             },
             source: Err("the call ended before its repository and its base commit were known".to_owned()),
             digest: String::new(),
+            patch: PatchLeft::Whole,
         })
         .collect();
     let asked: Vec<(usize, &'a PlannedJob)> = jobs
@@ -124,11 +140,12 @@ pub async fn ready<'a>(call: &mut BatchCall<'a>, state: &record::BatchState) -> 
     let mut resolving = std::pin::pin!(futures_util::stream::iter(resolving).buffer_unordered(RESOLVED_AT_ONCE));
     let wall = plan.settings.budget.wall_ms;
     let until = wall.map(|ms| tokio::time::Instant::from_std(call.began + Duration::from_millis(ms)));
+    let mut cancelled = None;
     loop {
         tokio::select! {
             biased;
-            Some(signal) = call.signals.recv() => {
-                call.cancelled = Some(signal);
+            Some(signal) = signals.recv() => {
+                cancelled = Some(signal);
                 break;
             }
             found = resolving.next() => {
@@ -149,11 +166,80 @@ pub async fn ready<'a>(call: &mut BatchCall<'a>, state: &record::BatchState) -> 
             .filter(|row| row.digest == job.digest && row.is_success());
         let fresh = !call.again || (state.again_unfinished && state.ended_in_call.contains(name));
         let going_on = state.open.get(name).is_some_and(|open| open.digest == job.digest);
-        if same.is_some() && fresh && !going_on && !job.digest.is_empty() {
-            job.standing = JobStanding::UpToDate;
+        if let Some(row) = same
+            && fresh
+            && !going_on
+            && !job.digest.is_empty()
+        {
+            job.patch = patch_left(call, row);
+            if job.patch != PatchLeft::Nowhere {
+                job.standing = JobStanding::UpToDate;
+            }
         }
     }
-    jobs
+    (jobs, cancelled)
+}
+
+/// What is left of the patch that a row names.
+fn patch_left(call: &BatchCall<'_>, row: &RunRow) -> PatchLeft {
+    let (Some(patch), Some(digest)) = (&row.patch, &row.patch_digest) else {
+        return PatchLeft::Whole;
+    };
+    if !merge::is_inside(patch) {
+        return PatchLeft::Nowhere;
+    }
+    let place = call.dir.join(patch);
+    if place.is_file() && std::fs::read(&place).is_ok_and(|bytes| bundle::is_patch(&bytes, digest)) {
+        return PatchLeft::Whole;
+    }
+    match call.store.is_some() || patch_of_run(call.dir, row).is_some() {
+        true => PatchLeft::Elsewhere,
+        false => PatchLeft::Nowhere,
+    }
+}
+
+/// The patch that a row names, from the run directory.
+fn patch_of_run(dir: &Path, row: &RunRow) -> Option<Vec<u8>> {
+    let run = row.run.as_deref().filter(|run| merge::is_inside(run))?;
+    let (bytes, digest) = child::patch_of(&dir.join(run)).ok()??;
+    (row.patch_digest.as_ref() == Some(&digest)).then_some(bytes)
+}
+
+/// Puts patches of up-to-date jobs back that are missing or altered, and says so; also says which jobs run again because
+/// theirs is lost.
+///
+/// # Errors
+/// A patch cannot be put back.
+async fn restore_patches(
+    call: &BatchCall<'_>,
+    jobs: &[ReadyJob<'_>],
+    state: &record::BatchState,
+    progress: &mut BatchProgress,
+) -> Result<(), BatchError> {
+    for job in jobs.iter().filter(|job| job.patch != PatchLeft::Whole) {
+        let name = &job.planned.identity.job;
+        let Some(row) = state.last.get(name) else { continue };
+        let patch = row.patch.as_deref().unwrap_or_default();
+        if job.patch == PatchLeft::Nowhere {
+            progress.note(&format!(
+                "{name} runs again: {patch} is missing or altered, and its run directory does not have it"
+            ));
+            continue;
+        }
+        match (patch_of_run(call.dir, row), call.store) {
+            (Some(bytes), _) => artefacts::replace(&call.dir.join(patch), &bytes)?,
+            (None, Some(store)) => store.take_patch(call.dir, row).await?,
+            (None, None) => {}
+        }
+        if patch_left(call, row) != PatchLeft::Whole {
+            return Err(BatchError::Environment(format!(
+                "{patch} is missing or altered, and neither the run directory of {name} nor the store has it: run the job again \
+                 with --again and --only"
+            )));
+        }
+        progress.note(&format!("{patch} was missing or altered: it was restored"));
+    }
+    Ok(())
 }
 
 /// The replies of played models, by the model's name; each is read once for all of its jobs.
@@ -247,18 +333,17 @@ struct Supervisor<'a, 'b> {
     told_of_tree: BTreeSet<String>,
 }
 
-/// Runs the jobs of a call, as [`ready`] returned them, to their end.
+/// Runs the jobs of a call to their end. Takes what [`ready`] returned, and the same `signals`.
 ///
 /// # Errors
 /// The record could not be written: the children were ended, and the same command resumes them.
 pub async fn run<'a>(
-    mut call: BatchCall<'a>,
-    jobs: Vec<ReadyJob<'a>>,
+    call: &BatchCall<'a>,
+    (jobs, cancelled): (Vec<ReadyJob<'a>>, Option<i32>),
     record: &mut BatchRecord,
     progress: &mut BatchProgress,
+    signals: &mut UnboundedReceiver<i32>,
 ) -> Result<SupervisedCall, BatchError> {
-    let mut signals = std::mem::replace(&mut call.signals, tokio::sync::mpsc::unbounded_channel().1);
-    let call = call;
     let rows = open_rows(call.dir, record)?;
     sweep(call.dir, &record.state).await;
     let gate_dir = call.dir.join("gate");
@@ -276,10 +361,11 @@ pub async fn run<'a>(
         at: Timestamp::now(),
     })?;
     progress.begin(queue.len(), jobs.len() - queue.len());
+    restore_patches(call, &jobs, &record.state, progress).await?;
     let mut supervisor = Supervisor {
         budget: SharedBudget::new(&call.plan.settings.budget, call.began),
         breaker: CircuitBreaker::new(call.plan.settings.stop, queue.len() as u64),
-        call: &call,
+        call,
         jobs: &jobs,
         record,
         rows,
@@ -301,7 +387,7 @@ pub async fn run<'a>(
         told_of_budget: false,
         told_of_tree: BTreeSet::new(),
     };
-    let ended = supervisor.drive(&mut signals).await;
+    let ended = supervisor.drive(cancelled, signals).await;
     if let Err(error) = ended {
         supervisor.end_children().await;
         return Err(error);
@@ -312,10 +398,10 @@ pub async fn run<'a>(
 }
 
 impl<'a, 'b> Supervisor<'a, 'b> {
-    async fn drive(&mut self, signals: &mut tokio::sync::mpsc::UnboundedReceiver<i32>) -> Result<(), BatchError> {
+    async fn drive(&mut self, cancelled: Option<i32>, signals: &mut UnboundedReceiver<i32>) -> Result<(), BatchError> {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        if let Some(signal) = self.call.cancelled {
+        if let Some(signal) = cancelled {
             self.interrupt(signal)?;
         }
         loop {
@@ -563,15 +649,20 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
+    /// Puts the job of an attempt that does not start any more back into the queue.
+    fn give_back(&mut self, attempt: &Attempt) {
+        self.active -= 1;
+        self.budget.settle(&attempt.reservation, Some(JobSpending::default()));
+        self.queue.push_front(attempt.at);
+    }
+
     /// Records the start of a job. Another thread syncs the record, for several jobs at once.
     fn announce(&mut self, attempt: Box<Attempt>) -> Result<(), BatchError> {
         let Some(job) = self.jobs.get(attempt.at) else {
             return Ok(());
         };
-        if self.result.stopped.is_some() && self.result.signal.is_some() {
-            self.active -= 1;
-            self.budget.settle(&attempt.reservation, Some(JobSpending::default()));
-            self.queue.push_front(attempt.at);
+        if self.result.signal.is_some() {
+            self.give_back(&attempt);
             return Ok(());
         }
         let name = &job.planned.identity.job;
@@ -614,9 +705,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             return Ok(());
         };
         if self.result.signal.is_some() {
-            self.active -= 1;
-            self.budget.settle(&attempt.reservation, Some(JobSpending::default()));
-            self.queue.push_front(attempt.at);
+            self.give_back(&attempt);
             return Ok(());
         }
         let name = &job.planned.identity.job;
@@ -676,7 +765,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         // The exit status of a process that was killed after a signal says nothing about the job.
         if self.result.signal.is_some() && end.reason.starts_with("signal:") && end.verdict == "environment" {
             "cancelled".clone_into(&mut end.verdict);
-            end.exit_code = 143;
+            end.exit_code = exit::of_signal(libc::SIGTERM);
         }
         end.message = self.call.redactor.redact(&end.message).into_owned();
         self.budget.settle(&attempt.reservation, end.spending);

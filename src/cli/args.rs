@@ -7,7 +7,7 @@ use crate::deliver::message::is_branch_name;
 use crate::report::export::ReportFile as Output;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Runs an AI agent on a repository with nobody watching.
 #[derive(Debug, Parser)]
@@ -240,6 +240,24 @@ impl RunFlags {
     /// Output format of stdout.
     pub fn format(&self) -> StdoutFormat {
         self.format.unwrap_or_default()
+    }
+
+    /// The files that flags name for outputs.
+    pub fn copies(&self) -> [(Output, Option<&Path>); 3] {
+        [
+            (Output::Patch, self.patch.as_deref()),
+            (Output::Junit, self.junit.as_deref()),
+            (Output::Transcript, self.transcript.as_deref()),
+        ]
+    }
+
+    /// Like [`RunFlags::copies`], to change them.
+    pub fn copies_mut(&mut self) -> [(Output, &mut Option<PathBuf>); 3] {
+        [
+            (Output::Patch, &mut self.patch),
+            (Output::Junit, &mut self.junit),
+            (Output::Transcript, &mut self.transcript),
+        ]
     }
 
     /// Whether `--trust recipe` was given.

@@ -6,7 +6,7 @@ use super::foresee;
 use super::inputs;
 use super::out;
 use super::refusal::Refusal;
-use super::sandbox_masks;
+use super::sandbox_masks::UnreadableFiles;
 use super::search;
 use crate::base::access::{Access, FsView, PathStatus, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin};
@@ -22,7 +22,7 @@ use crate::net::retry::Schedule;
 use crate::policy::hosts::{self, HostPattern};
 use crate::policy::{self, PolicySet, Uses, WishedLevel};
 use crate::process::private::{self, Private, Wishes};
-use crate::process::{self, Confinement, Network, SandboxLevel, proxy, temporary, venv};
+use crate::process::{self, Confinement, Masks, Network, SandboxLevel, proxy, temporary, venv};
 use crate::provider::open::{OpenError, OpenWith, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
@@ -33,7 +33,7 @@ use crate::tools::mcp::Servers;
 use crate::tools::notices::Notices;
 use crate::tools::web::{Search, Web};
 use crate::tools::{Registry, ToolScope, builtin_spec, save_memory, web_search};
-use crate::workspace::isolate::{self, Standing, Told};
+use crate::workspace::isolate::{self, KeepMessage, Standing};
 use crate::workspace::root::UNASKED;
 use crate::workspace::{Workspace, context, patch, skills};
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ pub fn workspace(dir: &Path, hidden: &[PathBuf], plan: Option<&Plan>) -> Result<
 
 /// Sets the path of the workspace inside its repository in the policies: protected names also match from the
 /// repository's top.
-pub fn place(policies: &mut PolicySet, workspace: &Workspace) {
+fn place(policies: &mut PolicySet, workspace: &Workspace) {
     let root = workspace.root();
     let top = patch::repository(root).map(|found| found.top);
     let below = top.as_deref().and_then(|top| root.strip_prefix(top).ok());
@@ -64,7 +64,8 @@ pub fn place(policies: &mut PolicySet, workspace: &Workspace) {
 }
 
 /// Excludes this program's own files in the policies: run directories are invisible, and the run's own files must not
-/// be written, neither at their real path nor where a link to them is. Also does what [`place`] does.
+/// be written, neither at their real path nor where a link to them is. Names that are protected from the top of the
+/// repository are protected in a workspace below it, too.
 pub fn guard(policies: &mut PolicySet, workspace: &Workspace, hidden: &[PathBuf], own: &[String]) {
     place(policies, workspace);
     let inside = |path: &Path| {
@@ -104,19 +105,14 @@ pub fn restrict(policies: &mut PolicySet, plan: &Plan, workspace: &Workspace) ->
         })
 }
 
-/// The tools of a run, and the names in recipe or policy that no tool has.
-///
-/// `searches`: whether a search is configured, so that `google_web_search` is offered.
-pub fn registry(plan: Option<&Plan>, searches: bool) -> Result<Registry, Refusal> {
+/// The built-in tools. `searches`: whether a search is configured, so that `google_web_search` is offered.
+pub fn registry(searches: bool) -> Result<Registry, Refusal> {
     let bug = |error: crate::tools::registry::Conflict| Refusal::Environment(error.to_string());
     let mut registry = Registry::builtin().map_err(bug)?;
     if searches {
         registry.add(Arc::new(web_search::tool())).map_err(bug)?;
     }
-    match plan {
-        Some(plan) => filtered(&registry, plan, &[]),
-        None => Ok(registry),
-    }
+    Ok(registry)
 }
 
 /// The tools that a plan selects. The tools of `absent` servers are not known; any other name must be a tool's.
@@ -218,9 +214,9 @@ pub async fn bring(
         .map_err(Refusal::Environment)?;
     for told in told {
         match told {
-            Told::Note(_) if quiet => {}
-            Told::Note(text) => out::stderr(&text),
-            Told::Warning(text) => out::stderr(&format!("warning: {text}")),
+            KeepMessage::Note(_) if quiet => {}
+            KeepMessage::Note(text) => out::stderr(&text),
+            KeepMessage::Warning(text) => out::stderr(&format!("warning: {text}")),
         }
     }
     Ok(standing)
@@ -274,13 +270,7 @@ pub async fn confinement(
             }
         }
     };
-    let mut unseen: Vec<PathBuf> = hidden.iter().map(|path| environment::absolute(path)).collect();
-    if level == SandboxLevel::Full {
-        let (policies, root) = (policies.clone(), root.to_owned());
-        // This walks the whole tree.
-        let looked = tokio::task::spawn_blocking(move || sandbox_masks::unreadable_files(&policies, &root)).await;
-        unseen.extend(looked.map_err(|error| error.to_string())??);
-    }
+    let unseen: Vec<PathBuf> = hidden.iter().map(|path| environment::absolute(path)).collect();
     let closed = policies.closed();
     let wishes = Wishes {
         level,
@@ -290,12 +280,29 @@ pub async fn confinement(
         network: &network,
         witness,
         toolchains: &wish.toolchains,
+        credentials: crate::policy::secrets_like::holds_credentials,
         keep_caches: wish.keep_caches,
         pass: &policies.env_pass(),
         parent: &without_model_keys(environment::variables()),
     };
-    let confinement = private::confinement(&wishes, own)?;
+    let mut confinement = private::confinement(&wishes, own)?;
+    confinement.masks = Arc::new(Masks::of(Arc::new(UnreadableFiles(policies.clone()))));
+    if level == SandboxLevel::Full {
+        let looking = confinement.clone();
+        // This walks the whole tree.
+        let looked = tokio::task::spawn_blocking(move || looking.masks.look(&looking)).await;
+        looked.map_err(|error| error.to_string())??;
+    }
     Ok((confinement, detail))
+}
+
+/// Tests that this sandbox holds, before anything runs in it.
+///
+/// # Errors
+/// It does not (exit code 8).
+pub async fn self_test(confinement: &Confinement) -> Result<(), Refusal> {
+    let tested = process::self_test(confinement).await;
+    tested.map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))
 }
 
 /// The variables without keys of model services, under whatever name.

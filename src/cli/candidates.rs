@@ -20,7 +20,7 @@ pub fn runs() -> ArgValueCandidates {
         newest
             .enumerate()
             .map(|(place, run)| {
-                let what = format!("{} {}", run.verdict, run.recipe);
+                let what = format!("{} {}", run.progress.as_str(), run.recipe);
                 CompletionCandidate::new(run.run.as_str())
                     .help(Some(what.into()))
                     .display_order(Some(place))

@@ -9,6 +9,9 @@ use std::path::Path;
 pub const SIZE: u64 = 32 << 20;
 
 /// Reads a text file of the user.
+///
+/// # Errors
+/// It is no UTF-8 text or too long (exit code 3), or cannot be read (exit code 8).
 pub fn text(path: &Path) -> Result<String, Refusal> {
     utf8(bytes(path)?, &path.display().to_string())
 }

@@ -1,6 +1,8 @@
 //! Writes to stdout and stderr. A closed pipe is not an error. Untrusted text is escaped on a terminal and in logs of
 //! CI jobs that interpret commands; a program that reads the output gets it unchanged.
 
+pub mod bounded;
+
 use super::args::Color;
 use super::environment;
 use super::refusal::Refusal;
@@ -86,16 +88,15 @@ pub struct JsonLines;
 
 impl Write for JsonLines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut out = io::stdout().lock();
-        match is_shown(&out) {
-            true => out.write_all(inert_json(&String::from_utf8_lossy(line)).as_bytes())?,
-            false => out.write_all(line)?,
+        match is_shown(&io::stdout()) {
+            true => bounded::stdout(inert_json(&String::from_utf8_lossy(line)).as_bytes())?,
+            false => bounded::stdout(line)?,
         }
         Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stdout().lock().flush()
+        Ok(())
     }
 }
 
@@ -109,8 +110,7 @@ pub fn stdout_of_programs(bytes: &[u8]) -> io::Result<()> {
 
 /// Like [`stdout`], for output that may be binary.
 pub fn stdout_bytes(bytes: &[u8]) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    match bounded::stdout(bytes) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }
@@ -143,11 +143,11 @@ pub fn is_shown_at_once() -> bool {
 pub fn release(failed: bool) {
     let held = HELD.lock().ok().and_then(|mut held| held.take());
     if let (true, Some(held)) = (failed, held) {
-        let _ = io::stderr().lock().write_all(&held);
+        bounded::stderr(&held);
     }
 }
 
-/// Writes to stderr, or to the held lines if [`hold`] is active.
+/// Writes to stderr, or to the held lines if [`hold`] is active. Never an error: there is nowhere to report it.
 #[derive(Debug)]
 pub struct Stderr;
 
@@ -160,11 +160,12 @@ impl Write for Stderr {
             held.extend_from_slice(bytes);
             return Ok(bytes.len());
         }
-        io::stderr().lock().write(bytes)
+        bounded::stderr(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().lock().flush()
+        Ok(())
     }
 }
 
@@ -186,17 +187,14 @@ pub fn stderr(text: &str) {
         true => inert(&text),
         false => text,
     };
-    let mut err = Stderr;
     let end = if text.ends_with('\n') { "" } else { "\n" };
-    // If stderr fails there is nowhere to report it.
-    let _ = err.write_all(format!("{}{end}", colored(&text)).as_bytes());
+    let _ = Stderr.write_all(format!("{}{end}", colored(&text)).as_bytes());
 }
 
 /// Writes workflow commands to stderr, where the runner reads them as on stdout. They are not escaped again: untrusted
 /// text in them already is.
 pub fn workflow_commands(lines: &str) {
-    // If stderr fails there is nowhere to report it.
-    let _ = io::stderr().lock().write_all(lines.as_bytes());
+    bounded::stderr(lines.as_bytes());
 }
 
 /// Whether stderr is coloured; set once, before the first message.

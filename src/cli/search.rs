@@ -11,6 +11,7 @@ use crate::provider::grounding::{self, Grounded};
 use crate::provider::open::{OpenWith, service};
 use crate::tools::web::{Citation, Search, SearchAnswer, WebSource};
 use serde_json::Value;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -121,7 +122,7 @@ fn by_command(command: String) -> Search {
                 .saturating_duration_since(Instant::now());
             let printed = tokio::select! {
                 () = cancel.cancelled() => return Err("the run is ending".to_owned()),
-                printed = unsandboxed::own_command(&command, query.as_bytes(), time) => printed?,
+                printed = unsandboxed::own_command(Path::new("."), &command, query.as_bytes(), time) => printed?,
             };
             if !printed.ok {
                 return Err(format!("the command of {COMMAND} failed: {}", printed.stderr));

@@ -1,11 +1,14 @@
 //! Handles signals and the wall-clock limit: the first signal cancels what the command does, the second ends the
-//! process.
+//! process. A thread of its own does that, so that nothing that holds up the command holds up its end.
 
+use super::out::bounded;
 use super::refusal::Refusal;
 use crate::base::exit;
 use crate::engine::deps::Interrupt;
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -64,6 +67,8 @@ pub fn all(sender: UnboundedSender<i32>) -> Result<(), Refusal> {
 fn each(mut told: impl FnMut(i32) -> bool + Send + 'static) -> Result<(), Refusal> {
     let wanted =
         |kind| signal(kind).map_err(|error| Refusal::Environment(format!("signals cannot be watched: {error}")));
+    let runtime = runtime()?;
+    let _registered_there = runtime.enter();
     let ignored = ignored_signals();
     let unless_ignored = |kind: SignalKind| match ignored >> (kind.as_raw_value() - 1) & 1 {
         0 => wanted(kind).map(Some),
@@ -75,7 +80,7 @@ fn each(mut told: impl FnMut(i32) -> bool + Send + 'static) -> Result<(), Refusa
     // With a handler, exceeding the file size limit is a write error with its own exit code, instead of killing the
     // process.
     let file_size = wanted(SignalKind::from_raw(FILE_SIZE))?;
-    tokio::spawn(async move {
+    runtime.spawn(async move {
         let _kept = file_size;
         loop {
             let number = tokio::select! {
@@ -83,12 +88,24 @@ fn each(mut told: impl FnMut(i32) -> bool + Send + 'static) -> Result<(), Refusa
                 () = next(&mut int) => 2,
                 () = next(&mut hup) => 1,
             };
+            bounded::end_soon();
             if !told(number) {
                 return;
             }
         }
     });
     Ok(())
+}
+
+/// The runtime of the thread that waits for signals and time limits.
+fn runtime() -> Result<&'static Runtime, Refusal> {
+    static RUNTIME: OnceLock<io::Result<Runtime>> = OnceLock::new();
+    let made = RUNTIME.get_or_init(|| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all().build()
+    });
+    made.as_ref()
+        .map_err(|error| Refusal::Environment(format!("signals cannot be watched: {error}")))
 }
 
 /// Waits for the next of these signals; for ever if it is ignored.
@@ -101,7 +118,7 @@ async fn next(signal: &mut Option<Signal>) {
     }
 }
 
-/// The signals that this process ignores, as the kernel tells them: bit N is signal N + 1. None if it does not tell.
+/// The mask of the signals that this process ignores, from `/proc`: bit N is signal N + 1. 0 if it cannot be read.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();
@@ -113,10 +130,16 @@ fn ignored_signals() -> u64 {
 /// Starts watching the wall-clock limit, in the background. Of several calls the earliest deadline counts.
 pub fn limit(interrupt: &Arc<Interrupt>, deadline: Instant) {
     let interrupt = Arc::clone(interrupt);
-    tokio::spawn(async move {
+    let wait = async move {
         tokio::time::sleep_until(deadline.into()).await;
+        bounded::end_soon();
         interrupt.wall();
-    });
+    };
+    match runtime() {
+        Ok(runtime) => drop(runtime.spawn(wait)),
+        // Whoever watches for signals has been told so.
+        Err(_) => drop(tokio::spawn(wait)),
+    }
 }
 
 #[expect(

@@ -3,6 +3,7 @@
 
 use super::bootstrap;
 use super::environment;
+use super::git_credentials;
 use super::grants;
 use super::origin::{self, RecipeFile};
 use super::refusal::Refusal;
@@ -60,7 +61,7 @@ impl Toolset {
     /// The built-in tools alone, unfiltered: for a run that was interrupted before it began.
     pub fn bare(searches: bool) -> Result<Self, Refusal> {
         Ok(Self {
-            tools: bootstrap::registry(None, searches)?,
+            tools: bootstrap::registry(searches)?,
             ..Self::default()
         })
     }
@@ -82,15 +83,8 @@ pub fn starts_something(plan: &Plan) -> bool {
 ///
 /// # Errors
 /// The discovery failed or a required server did not start (both exit code 8); a tool name is unknown (exit code 3).
-pub async fn assemble(
-    plan: Option<&Plan>,
-    searches: bool,
-    ground: Option<&ServerContext<'_>>,
-) -> Result<Toolset, Refusal> {
+pub async fn assemble(plan: &Plan, searches: bool, ground: Option<&ServerContext<'_>>) -> Result<Toolset, Refusal> {
     let mut equipment = Toolset::bare(searches)?;
-    let Some(plan) = plan else {
-        return Ok(equipment);
-    };
     let Some(ground) = ground else {
         equipment.tools = bootstrap::filtered(&equipment.tools, plan, &[])?;
         return Ok(equipment);
@@ -121,12 +115,11 @@ pub async fn assemble(
 
 async fn discover(equipment: &mut Toolset, commands: &Commands, ground: &ServerContext<'_>) -> Result<(), Refusal> {
     let mut confinement = ground.confinement.of_side(Side::Servers);
-    for text in [&commands.list, &commands.call] {
-        let named = words::words(text).unwrap_or_default();
-        if !ground.trusted {
-            continue;
+    if ground.trusted {
+        for text in [&commands.list, &commands.call] {
+            let named = words::words(text).unwrap_or_default();
+            grants::readable(&mut confinement, &named, ground.workspace);
         }
-        grants::readable(&mut confinement, &named, ground.workspace);
     }
     let with = discovered::DiscoveryContext {
         workspace: ground.workspace,
@@ -381,7 +374,7 @@ pub async fn standalone(
 ) -> Result<Standalone, Refusal> {
     if !starts_something(plan) {
         return Ok(Standalone {
-            equipment: assemble(Some(plan), searches, None).await?,
+            equipment: assemble(plan, searches, None).await?,
             _own: None,
         });
     }
@@ -389,11 +382,11 @@ pub async fn standalone(
     origin::give(&mut own, beside, plan)?;
     let made = bootstrap::confinement(policies, workspace.root(), &own, &[]).await;
     let (confinement, _) = made.map_err(Refusal::Environment)?;
-    let tested = crate::process::self_test(&confinement).await;
-    tested.map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
+    bootstrap::self_test(&confinement).await?;
     let wall = plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
     let secrets = Secrets::of(environment::variables());
     environment::add_secrets(secrets::sent(plan, &secrets));
+    environment::add_secrets(git_credentials::of(workspace.root()));
     let redactor = environment::redactor();
     let ground = ServerContext {
         workspace: workspace.root(),
@@ -405,7 +398,7 @@ pub async fn standalone(
         trusted,
         secrets: &secrets,
     };
-    let equipment = assemble(Some(plan), searches, Some(&ground)).await?;
+    let equipment = assemble(plan, searches, Some(&ground)).await?;
     for notice in equipment.notices.take() {
         super::out::stderr(&format!("warning: {}", notice.message));
     }

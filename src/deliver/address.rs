@@ -120,7 +120,7 @@ impl RemoteAddress {
     }
 
     /// Whether the connection is unencrypted: `http` to another machine.
-    pub fn is_in_the_clear(&self) -> bool {
+    fn is_in_the_clear(&self) -> bool {
         let loopback = self.host.as_deref().is_some_and(is_loopback);
         self.origin
             .as_deref()
@@ -148,11 +148,44 @@ impl RemoteAddress {
         })
     }
 
-    /// The base URL of the forge's API. `given` comes from a flag or the CI system's variable.
+    /// Whether the server is the forge's public service.
+    fn is_public(&self, target: DeliverTarget) -> bool {
+        let host = self.host.as_deref();
+        host.is_some_and(|host| target.public_hosts().contains(&host))
+    }
+
+    /// The remote as the forge names its project, and the base URL of the forge's API, to which the token is sent.
+    /// `given` is that URL from a flag or the CI system's variable. `named_by_job`: only the target of a job names the
+    /// remote. Lists of targets may come from outside, so none of their lines decides which server gets the token.
     ///
     /// # Errors
-    /// A sentence that says what is wrong: not a base URL, or not derivable from the remote's address.
-    pub fn api(&self, target: DeliverTarget, given: Option<&str>) -> Result<String, String> {
+    /// A sentence that says what is wrong: the API's address is not a base URL or not derivable from the remote's, or
+    /// the token would be sent to a server that only a job names, or unencrypted.
+    pub fn of_forge(
+        mut self,
+        target: DeliverTarget,
+        given: Option<&str>,
+        named_by_job: bool,
+    ) -> Result<(Self, String), String> {
+        if given.is_none() && named_by_job && !self.is_public(target) {
+            return Err(
+                "the token is not sent to a server that only a job's target names: name the forge with --api-url"
+                    .to_owned(),
+            );
+        }
+        if !target.has_groups() {
+            self.project = self.project.map(|project| last_two(&project));
+        }
+        let api = self.api(target, given)?;
+        let is_clear = Self::of_url(&api).is_ok_and(|address| address.is_in_the_clear());
+        if is_clear || (self.is_in_the_clear() && self.belongs_to(&api)) {
+            return Err("the token would be sent unencrypted: the forge's address must begin with https://".to_owned());
+        }
+        Ok((self, api))
+    }
+
+    /// The base URL of the forge's API.
+    fn api(&self, target: DeliverTarget, given: Option<&str>) -> Result<String, String> {
         if let Some(given) = given {
             return checked_base(given);
         }
@@ -164,14 +197,16 @@ impl RemoteAddress {
             Some(origin) => origin.trim_end_matches('/').to_owned(),
             None => format!("https://{host}"),
         };
-        checked_base(&match target {
-            DeliverTarget::Github if host == "github.com" || host == "ssh.github.com" => {
-                "https://api.github.com".to_owned()
+        let path = match target {
+            DeliverTarget::Github if self.is_public(target) => return checked_base("https://api.github.com"),
+            DeliverTarget::Github => "api/v3",
+            DeliverTarget::Gitlab => "api/v4",
+            DeliverTarget::Forgejo => "api/v1",
+            DeliverTarget::Branch | DeliverTarget::Push | DeliverTarget::Mbox => {
+                return Err(format!("`{}` is not a forge", target.as_str()));
             }
-            DeliverTarget::Github => format!("{origin}/api/v3"),
-            DeliverTarget::Gitlab => format!("{origin}/api/v4"),
-            _ => format!("{origin}/api/v1"),
-        })
+        };
+        checked_base(&format!("{origin}/{path}"))
     }
 
     /// Whether the token of the forge at `api` may be sent to this git server: only if the hosts are equal, or are
@@ -198,7 +233,7 @@ fn project(path: &str) -> Option<String> {
 }
 
 /// `OWNER/NAME` of a project, for forges without nested groups: preceding segments are the forge's own path prefix.
-pub fn last_two(project: &str) -> String {
+fn last_two(project: &str) -> String {
     let names: Vec<&str> = project.rsplitn(3, '/').take(2).collect();
     names.into_iter().rev().collect::<Vec<_>>().join("/")
 }
@@ -311,5 +346,59 @@ mod tests {
             "https://h.org/up/n.git"
         );
         assert!(remote("https://h.org/o/n.git").sibling("../x").is_err());
+    }
+
+    #[test]
+    fn a_token_is_sent_to_no_server_of_a_job_and_never_unencrypted() {
+        let remote = |text: &str| RemoteAddress::parse(text, Path::new("/")).unwrap();
+        for (url, target, given, named_by_job, sent) in [
+            ("https://github.com/o/n", DeliverTarget::Github, None, true, true),
+            ("https://gitlab.com/g/s/n", DeliverTarget::Gitlab, None, true, true),
+            ("https://codeberg.org/o/n", DeliverTarget::Forgejo, None, true, true),
+            ("https://codeberg.org/o/n", DeliverTarget::Github, None, true, false),
+            ("https://h.org/o/n", DeliverTarget::Forgejo, None, true, false),
+            (
+                "https://h.org/o/n",
+                DeliverTarget::Forgejo,
+                Some("https://h.org/api/v1"),
+                true,
+                true,
+            ),
+            ("https://h.org/o/n", DeliverTarget::Forgejo, None, false, true),
+            ("http://h.org/o/n", DeliverTarget::Forgejo, None, false, false),
+            (
+                "http://h.org/o/n",
+                DeliverTarget::Forgejo,
+                Some("https://h.org/api/v1"),
+                false,
+                false,
+            ),
+            (
+                "http://h.org/o/n",
+                DeliverTarget::Forgejo,
+                Some("https://i.org/api/v1"),
+                false,
+                true,
+            ),
+            (
+                "https://h.org/o/n",
+                DeliverTarget::Forgejo,
+                Some("http://h.org/api/v1"),
+                false,
+                false,
+            ),
+        ] {
+            let found = remote(url).of_forge(target, given, named_by_job);
+            assert_eq!(found.is_ok(), sent, "{url} {given:?} {found:?}");
+        }
+        let project = |target| {
+            remote("https://h.org/a/o/n")
+                .of_forge(target, None, false)
+                .unwrap()
+                .0
+                .project
+        };
+        assert_eq!(project(DeliverTarget::Gitlab).as_deref(), Some("a/o/n"));
+        assert_eq!(project(DeliverTarget::Forgejo).as_deref(), Some("o/n"));
     }
 }

@@ -37,6 +37,7 @@ pub struct DeliverSettings<'a> {
     pub base: Option<String>,
     pub wording: Wording,
     pub rulers: Rulers,
+    /// Limit of open requests of the recipe in the project; `None`: no limit.
     pub max_open: Option<usize>,
     pub even_if: Vec<Verdict>,
     pub dry_run: bool,
@@ -69,7 +70,7 @@ pub async fn deliver(
         settings,
         log,
         interrupted: false,
-        undressed: false,
+        lacks_labels: false,
         done: Delivered {
             run: of.run.clone(),
             job: of.job.as_ref().map(|job| job.name.clone()),
@@ -96,7 +97,8 @@ pub async fn deliver(
         work.done.reason = settings.quiet.redact(&stop.to_string()).into_owned();
     }
     let mut last = json!({ "result": work.done.to_value() });
-    if let (true, Some(fields)) = (work.undressed, last.as_object_mut()) {
+    if let (true, Some(fields)) = (work.lacks_labels, last.as_object_mut()) {
+        // The key has this name in the records of earlier deliveries.
         fields.insert("dressed".to_owned(), false.into());
     }
     if let Err(stop) = work.note("ended", last)
@@ -120,7 +122,7 @@ struct Seen<'s> {
     merged: &'s MergeResult,
     /// The name of the base.
     base: &'s str,
-    /// Whether the merged tree equals the base's tree.
+    /// Whether the merged tree equals the base's tree. Read only where there is a merged tree.
     empty: bool,
     /// Newest first, each with the patch that it holds.
     requests: &'s [(ChangeRequest, HeldPatch)],
@@ -267,7 +269,7 @@ struct Work<'a, 'b> {
     interrupted: bool,
     /// Whether the request of the branch may lack labels and reviewers, because a delivery was interrupted or the
     /// service failed. It is recorded until they are set.
-    undressed: bool,
+    lacks_labels: bool,
     done: Delivered,
 }
 
@@ -275,8 +277,37 @@ struct Work<'a, 'b> {
 struct Rebased {
     onto: String,
     merged: MergeResult,
-    empty: bool,
+    /// The paths that differ between the newer base and the merged tree; empty after a conflict.
+    files: Vec<String>,
+    /// Lines that the merged tree adds to the newer base.
+    added: u64,
+    /// Lines that the merged tree removes from the newer base.
+    removed: u64,
     patch_id: String,
+}
+
+/// What a delivery to a remote works with in each round.
+struct RemoteDelivery<'a> {
+    remote: RemoteAddress,
+    /// The project of the request: the remote, or the project of which it is a fork.
+    upstream: RemoteAddress,
+    store: DeliveryStore<'a>,
+    /// The name of the base.
+    name: String,
+    route: Route,
+    /// `None` without requests: the target has none, or it is not asked.
+    forge: Option<Forge<'a>>,
+    facts: Vec<Value>,
+}
+
+/// What one round observed.
+struct Observed {
+    /// The commit of the branch; `None`: it does not exist.
+    branch: Option<String>,
+    rebased: Rebased,
+    state: BranchState,
+    /// Newest first, each with the patch that it holds.
+    requests: Vec<(ChangeRequest, HeldPatch)>,
 }
 
 impl<'a> Work<'a, '_> {
@@ -374,14 +405,14 @@ impl<'a> Work<'a, '_> {
             "ended" => Some(line.get("dressed") == Some(&Value::Bool(false))),
             _ => None,
         });
-        self.undressed = told.unwrap_or(false);
+        self.lacks_labels = told.unwrap_or(false);
     }
 
     /// Sets labels and reviewers of the request. Returns what could not be set, as one sentence or an empty text.
-    async fn dress(&mut self, forge: &Forge<'_>, route: &Route, number: u64, draft: &Draft) -> String {
-        let dressing = forge.dress(route, number, draft).await;
-        self.undressed = dressing.unfinished;
-        dressing.problems.join("; ")
+    async fn set_labels(&mut self, forge: &Forge<'_>, route: &Route, number: u64, draft: &Draft) -> String {
+        let set = forge.set_labels(route, number, draft).await;
+        self.lacks_labels = set.unfinished;
+        set.problems.join("; ")
     }
 
     async fn carry_out(&mut self, texts: &Texts) -> Result<(), DeliverStop> {
@@ -445,54 +476,33 @@ impl<'a> Work<'a, '_> {
         let prefix = reruled::prefix(&paths, &of.files)?;
         reruled::rule(&self.settings.rulers, &paths, &prefix)?;
         let merged = store.merge(base, &patched, &onto).await?;
-        let mut empty = false;
-        if let MergeResult::Tree(tree) = &merged {
-            // A file that was renamed on the base has another path there.
-            let onto_tree = store.tree_of(&onto).await?;
-            let paths = store.changed(&onto_tree, tree).await?;
-            reruled::rule(&self.settings.rulers, &paths, &prefix)?;
-            empty = paths.is_empty();
-            let (added, removed, uncounted) = store.lines(&onto_tree, tree).await?;
-            let files = u64::try_from(paths.len()).unwrap_or(u64::MAX);
-            reruled::countable(&self.settings.rulers, uncounted.as_deref())?;
-            let more = match reruled::limits_lines(&self.settings.rulers) {
-                true => store.cr_lines(&onto_tree, tree).await?,
-                false => 0,
-            };
-            let lines = added.saturating_add(removed).saturating_add(more);
-            reruled::measure(&self.settings.rulers, files, lines)?;
-        }
+        let (files, added, removed) = match &merged {
+            MergeResult::Conflict(_) => (Vec::new(), 0, 0),
+            MergeResult::Tree(tree) => {
+                // A file that was renamed on the base has another path there.
+                let onto_tree = store.tree_of(&onto).await?;
+                let files = store.changed(&onto_tree, tree).await?;
+                reruled::rule(&self.settings.rulers, &files, &prefix)?;
+                let (added, removed, uncounted) = store.lines(&onto_tree, tree).await?;
+                reruled::countable(&self.settings.rulers, uncounted.as_deref())?;
+                let more = match reruled::limits_lines(&self.settings.rulers) {
+                    true => store.cr_lines(&onto_tree, tree).await?,
+                    false => 0,
+                };
+                let lines = added.saturating_add(removed).saturating_add(more);
+                let count = u64::try_from(files.len()).unwrap_or(u64::MAX);
+                reruled::measure(&self.settings.rulers, count, lines)?;
+                (files, added, removed)
+            }
+        };
         Ok(Rebased {
             onto,
             merged,
-            empty,
+            files,
+            added,
+            removed,
             patch_id: store.patch_id(&of.patch).await?,
         })
-    }
-
-    async fn preview(
-        &self,
-        store: &DeliveryStore<'_>,
-        texts: &Texts,
-        base: &str,
-        rebased: &Rebased,
-    ) -> Result<Preview, DeliverStop> {
-        let mut preview = Preview {
-            base: base.to_owned(),
-            title: texts.title.clone(),
-            body: texts.body.clone(),
-            message: texts.message.clone(),
-            labels: texts.labels.clone(),
-            reviewers: texts.reviewers.clone(),
-            draft: texts.draft,
-            ..Preview::default()
-        };
-        if let MergeResult::Tree(tree) = &rebased.merged {
-            let onto = store.tree_of(&rebased.onto).await?;
-            preview.files = store.changed(&onto, tree).await?;
-            (preview.added, preview.removed, _) = store.lines(&onto, tree).await?;
-        }
-        Ok(preview)
     }
 
     /// Makes the commit, with a message that names run, recipe, policies and patch.
@@ -502,16 +512,12 @@ impl<'a> Work<'a, '_> {
         texts: &Texts,
         rebased: &Rebased,
         signed: bool,
-    ) -> Result<(String, String), DeliverStop> {
+    ) -> Result<String, DeliverStop> {
         let MergeResult::Tree(tree) = &rebased.merged else {
             return Err(DeliverStop::Conflict("there is nothing to commit".to_owned()));
         };
-        let trailers = ours::trailers(self.of, &texts.recipe, &rebased.patch_id, tree);
-        let message = format!("{}\n\n{trailers}\n", texts.message);
-        let commit = store
-            .commit(tree, &rebased.onto, &message, self.of.date, signed)
-            .await?;
-        Ok((commit, trailers))
+        let message = format!("{}\n\n{}\n", texts.message, self.trailers_of(texts, rebased));
+        store.commit(tree, &rebased.onto, &message, self.of.date, signed).await
     }
 
     async fn locally(&mut self, texts: &Texts, base: &str) -> Result<(), DeliverStop> {
@@ -550,11 +556,11 @@ impl<'a> Work<'a, '_> {
             let seen = local::branch(&repository, &texts.branch).await?;
             let state = store.state(seen.as_deref(), &rebased.onto).await?;
             let decision = decide(&self.seen(&state, &rebased, &name, &[]));
-            if self.ended(&store, texts, &name, &rebased, &decision).await? {
+            if self.ended(texts, &name, &rebased, &decision) {
                 return Ok(());
             }
             let signed = store.signs().await;
-            let (commit, _) = self
+            let commit = self
                 .commit(&store, texts, &rebased, signed && !self.settings.dry_run)
                 .await?;
             // A commit that would be signed has no id before signing.
@@ -565,7 +571,7 @@ impl<'a> Work<'a, '_> {
                 DeliverOutcome::Updated
             };
             if self.settings.dry_run {
-                self.done.preview = Some(self.preview(&store, texts, &name, &rebased).await?);
+                self.done.preview = Some(preview(texts, &name, &rebased));
                 self.end(outcome, "");
                 return Ok(());
             }
@@ -599,11 +605,11 @@ impl<'a> Work<'a, '_> {
     ) -> Result<(), DeliverStop> {
         let state = BranchState::Absent;
         let decision = decide(&self.seen(&state, rebased, base, &[]));
-        if self.ended(store, texts, base, rebased, &decision).await? {
+        if self.ended(texts, base, rebased, &decision) {
             return Ok(());
         }
         // A mail message for `git am` carries no signature.
-        let (commit, _) = self.commit(store, texts, rebased, false).await?;
+        let commit = self.commit(store, texts, rebased, false).await?;
         let mail = store.mail(&commit).await?;
         self.done.commit = Some(commit);
         self.done.branch = String::new();
@@ -618,7 +624,7 @@ impl<'a> Work<'a, '_> {
             None => DeliverOutcome::Opened,
         };
         if self.settings.dry_run {
-            self.done.preview = Some(self.preview(store, texts, base, rebased).await?);
+            self.done.preview = Some(preview(texts, base, rebased));
         } else if outcome != DeliverOutcome::Unchanged {
             let written = match self.settings.mbox_is_named {
                 true => artefacts::write(path, &mail),
@@ -641,7 +647,7 @@ impl<'a> Work<'a, '_> {
             state,
             merged: &rebased.merged,
             base,
-            empty: rebased.empty,
+            empty: rebased.files.is_empty(),
             requests,
             digest: &self.of.patch_digest,
             patch_id: &rebased.patch_id,
@@ -650,14 +656,7 @@ impl<'a> Work<'a, '_> {
     }
 
     /// Applies a decision that ends the delivery. Returns `false` when the delivery continues.
-    async fn ended(
-        &mut self,
-        store: &DeliveryStore<'_>,
-        texts: &Texts,
-        base: &str,
-        rebased: &Rebased,
-        decision: &Decision,
-    ) -> Result<bool, DeliverStop> {
+    fn ended(&mut self, texts: &Texts, base: &str, rebased: &Rebased, decision: &Decision) -> bool {
         let Decision::End {
             outcome,
             url,
@@ -665,7 +664,7 @@ impl<'a> Work<'a, '_> {
             reason,
         } = decision
         else {
-            return Ok(false);
+            return false;
         };
         self.done.url.clone_from(url);
         self.done.commit.clone_from(commit);
@@ -674,9 +673,9 @@ impl<'a> Work<'a, '_> {
         }
         self.end(*outcome, reason.clone());
         if self.settings.dry_run {
-            self.done.preview = Some(self.preview(store, texts, base, rebased).await?);
+            self.done.preview = Some(preview(texts, base, rebased));
         }
-        Ok(true)
+        true
     }
 
     /// Runs a request to a remote, with retries when waiting may help.
@@ -695,6 +694,97 @@ impl<'a> Work<'a, '_> {
     }
 
     async fn remotely(&mut self, texts: &Texts, base: &str) -> Result<(), DeliverStop> {
+        let settings = self.settings;
+        let on = self.reach(texts, base).await?;
+        // Branch or request may change concurrently at any step; then everything is observed again.
+        let mut tried_to_open = self.interrupted;
+        // Where the branch was when a push was refused as if it had moved.
+        let mut lost_at: Option<Option<String>> = None;
+        for round in 1..=ROUNDS {
+            let now = self.observe(&on, texts, base).await?;
+            let mut decision = decide(&self.seen(&now.state, &now.rebased, &on.name, &now.requests));
+            if let Decision::End { outcome, .. } = &mut decision
+                && *outcome == DeliverOutcome::Unchanged
+                && tried_to_open
+            {
+                // This is the request whose opening got no response.
+                *outcome = DeliverOutcome::Opened;
+            }
+            if self.ended(texts, &on.name, &now.rebased, &decision) {
+                self.repair(&on, texts, &now.requests).await;
+                return Ok(());
+            }
+            let Decision::Publish { push, update } = decision else {
+                return Ok(());
+            };
+            if round == 1 && update.is_some() && now.state == BranchState::Absent {
+                // An open request without its branch: both were created after the branch was looked up.
+                continue;
+            }
+            if update.is_none() && self.is_held_back(&on, texts).await? {
+                return Ok(());
+            }
+            let signed = push && on.store.signs().await;
+            let commit = match (push, now.state.commit()) {
+                (false, Some(commit)) => commit.to_owned(),
+                _ => {
+                    self.commit(&on.store, texts, &now.rebased, signed && !settings.dry_run)
+                        .await?
+                }
+            };
+            self.done.commit = (!signed || !settings.dry_run).then(|| commit.clone());
+            let opened = match (&update, settings.target.is_forge(), now.branch.is_some()) {
+                (Some(_), ..) | (None, false, true) => DeliverOutcome::Updated,
+                _ => DeliverOutcome::Opened,
+            };
+            if settings.dry_run {
+                self.done.url = update.as_ref().map(|request| request.url.clone());
+                self.done.preview = Some(preview(texts, &on.name, &now.rebased));
+                self.end(opened, "");
+                return Ok(());
+            }
+            if push {
+                let was = now.branch.as_deref();
+                self.note("pushing", json!({ "commit": commit, "was": was }))?;
+                match on.store.push(&on.remote, &texts.branch, &commit, was).await? {
+                    Pushed::Done => self.note("pushed", json!({ "commit": commit }))?,
+                    // The first time, another push may have held the branch for a moment without moving it.
+                    Pushed::Moved(why) if lost_at.as_ref() == Some(&now.branch) => {
+                        return Err(DeliverStop::Environment(why));
+                    }
+                    Pushed::Moved(_) => {
+                        lost_at = Some(now.branch);
+                        continue;
+                    }
+                    Pushed::Refused(why) => return Err(DeliverStop::Environment(why)),
+                    Pushed::Unreachable(why) => {
+                        settings.patience.before_retry(round, None, &why).await?;
+                        continue;
+                    }
+                }
+            }
+            let Some(forge) = &on.forge else {
+                self.end(opened, "");
+                return Ok(());
+            };
+            let draft = draft(texts, &self.trailers_of(texts, &now.rebased));
+            if let Some(request) = update {
+                return self.update(forge, &on.route, &request, &draft).await;
+            }
+            self.note("opening", json!({ "commit": commit }))?;
+            let Some(why) = self.open(forge, &on, &draft).await? else {
+                return Ok(());
+            };
+            tried_to_open = true;
+            settings.patience.before_retry(round, None, &why).await?;
+        }
+        Err(DeliverStop::Service(format!(
+            "branch and requests were changed by others {ROUNDS} times during the delivery"
+        )))
+    }
+
+    /// Reaches remote and forge for the first time, and determines the base.
+    async fn reach(&self, texts: &Texts, base: &str) -> Result<RemoteDelivery<'a>, DeliverStop> {
         let settings = self.settings;
         let missing = || DeliverStop::Environment("there is no remote: name one with --remote".to_owned());
         let remote = settings.remote.clone().ok_or_else(missing)?;
@@ -718,8 +808,7 @@ impl<'a> Work<'a, '_> {
         let no_base =
             || DeliverStop::Environment("the remote does not name its default branch: give --base".to_owned());
         let name = wanted.or_else(|| head.default.clone()).ok_or_else(no_base)?;
-        let is_own = settings.into.is_none();
-        if is_own && (texts.branch == name || Some(&texts.branch) == head.default.as_ref()) {
+        if settings.into.is_none() && (texts.branch == name || Some(&texts.branch) == head.default.as_ref()) {
             return Err(DeliverStop::Environment(format!(
                 "`{}` is the base or the default branch, which a delivery never moves: choose another --branch",
                 texts.branch
@@ -743,176 +832,147 @@ impl<'a> Work<'a, '_> {
             Some(forge) => forge.facts(&route).await?,
             None => Vec::new(),
         };
-        // Branch or request may change concurrently at any step; then everything is observed again.
-        let mut tried_to_open = self.interrupted;
-        // Where the branch was when a push was refused as if it had moved.
-        let mut lost_at: Option<Option<String>> = None;
-        for round in 1..=ROUNDS {
-            let listed = self
-                .patiently(async || store.list(&remote, &[&texts.branch]).await)
-                .await?;
-            let there = listed.commit(&texts.branch).is_some();
-            let mut own = Vec::new();
-            match is_own {
-                true => own.push((name.as_str(), FetchedRef::Base)),
-                false => {
-                    self.patiently(async || store.fetch(&upstream, &[(&name, FetchedRef::Base)]).await)
-                        .await?
-                }
-            }
-            if there {
-                own.push((texts.branch.as_str(), FetchedRef::Branch));
-            }
-            if !own.is_empty() {
-                self.patiently(async || store.fetch(&remote, &own).await).await?;
-            }
-            let onto = store.fetched(FetchedRef::Base).await?;
-            let branch = match there {
-                true => Some(store.fetched(FetchedRef::Branch).await?),
-                false => None,
-            };
-            store.need_base(base, Some(&upstream)).await?;
-            let rebased = self.rebased(&store, base, onto).await?;
-            let state = store.state(branch.as_deref(), &rebased.onto).await?;
-            let requests = match &forge {
-                Some(forge) => self.requests(forge, &route, &facts).await?,
-                None => Vec::new(),
-            };
-            let mut decision = decide(&self.seen(&state, &rebased, &name, &requests));
-            if let Decision::End { outcome, .. } = &mut decision
-                && *outcome == DeliverOutcome::Unchanged
-                && tried_to_open
-            {
-                // This is the request whose opening got no response.
-                *outcome = DeliverOutcome::Opened;
-            }
-            if self.ended(&store, texts, &name, &rebased, &decision).await? {
-                let names = !texts.labels.is_empty() || !texts.reviewers.is_empty();
-                let repairs = self.done.outcome == Some(DeliverOutcome::Unchanged) && self.undressed && names;
-                if let Some(forge) = &forge
-                    && (repairs || self.done.outcome == Some(DeliverOutcome::Opened))
-                    && let Some((request, _)) = open_request(&requests, &name)
-                    && !settings.dry_run
-                {
-                    let draft = draft(texts, "");
-                    self.done.reason = self.dress(forge, &route, request.number, &draft).await;
-                    if repairs && self.done.reason.is_empty() {
-                        self.done.reason =
-                            "labels and reviewers were set, which an earlier delivery could not set".to_owned();
-                    }
-                }
-                return Ok(());
-            }
-            let Decision::Publish { push, update } = decision else {
-                return Ok(());
-            };
-            if round == 1 && update.is_some() && state == BranchState::Absent {
-                // An open request without its branch: both were created after the branch was looked up.
-                continue;
-            }
-            if update.is_none()
-                && let (Some(forge), Some(most)) = (&forge, settings.max_open)
-            {
-                let recipe = message::in_comment(&format!("{}: {} ", ours::RECIPE, texts.recipe));
-                let counts = |request: &ChangeRequest| {
-                    message::unmarked(&request.body)
-                        .1
-                        .is_some_and(|lines| lines.contains(&recipe))
-                };
-                let open = forge.open_requests(&route, &facts, counts).await?;
-                if open >= most {
-                    let reason = format!("open requests of {}: {open}; --max-open is {most}", texts.recipe);
-                    self.end(DeliverOutcome::HeldBack, reason);
-                    return Ok(());
-                }
-            }
-            let signed = push && store.signs().await;
-            let (commit, trailers) = match (push, state.commit()) {
-                (false, Some(commit)) => (commit.to_owned(), self.trailers_of(texts, &rebased)),
-                _ => {
-                    self.commit(&store, texts, &rebased, signed && !settings.dry_run)
-                        .await?
-                }
-            };
-            self.done.commit = (!signed || !settings.dry_run).then(|| commit.clone());
-            let opened = match (&update, settings.target.is_forge(), there) {
-                (Some(_), ..) | (None, false, true) => DeliverOutcome::Updated,
-                _ => DeliverOutcome::Opened,
-            };
-            if settings.dry_run {
-                self.done.url = update.as_ref().map(|request| request.url.clone());
-                self.done.preview = Some(self.preview(&store, texts, &name, &rebased).await?);
-                self.end(opened, "");
-                return Ok(());
-            }
-            if push {
-                self.note("pushing", json!({ "commit": commit, "was": branch }))?;
-                match store.push(&remote, &texts.branch, &commit, branch.as_deref()).await? {
-                    Pushed::Done => self.note("pushed", json!({ "commit": commit }))?,
-                    // The first time, another push may have held the branch for a moment without moving it.
-                    Pushed::Moved(why) if lost_at.as_ref() == Some(&branch) => {
-                        return Err(DeliverStop::Environment(why));
-                    }
-                    Pushed::Moved(_) => {
-                        lost_at = Some(branch);
-                        continue;
-                    }
-                    Pushed::Refused(why) => return Err(DeliverStop::Environment(why)),
-                    Pushed::Unreachable(why) => {
-                        settings.patience.before_retry(round, None, &why).await?;
-                        continue;
-                    }
-                }
-            }
-            let Some(forge) = &forge else {
-                self.end(opened, "");
-                return Ok(());
-            };
-            let draft = draft(texts, &trailers);
-            if let Some(request) = update {
-                self.done.url = Some(request.url.clone());
-                let bare = forge.dialect.bare_title(&request.title);
-                let mut reason = match message::is_untouched(bare, &request.body) {
-                    true => {
-                        forge.update(&route, &request, &draft).await?;
-                        String::new()
-                    }
-                    false => "a person edited the title or description, so they are left unchanged".to_owned(),
-                };
-                if self.undressed {
-                    let problems = self.dress(forge, &route, request.number, &draft).await;
-                    reason = joined(&reason, &problems);
-                }
-                self.end(DeliverOutcome::Updated, reason);
-                return Ok(());
-            }
-            self.note("opening", json!({ "commit": commit }))?;
-            let opening = forge.open(&route, &facts, &draft).await;
-            // Where it is unknown whether there is a request now, the next delivery dresses the one that it finds.
-            self.undressed = !matches!(opening, Ok(Opening::Nothing) | Err(DeliverStop::Environment(_)));
-            match opening? {
-                Opening::Opened(request) => {
-                    self.done.url = Some(request.url.clone());
-                    self.note("opened", json!({ "url": request.url }))?;
-                    let problems = self.dress(forge, &route, request.number, &draft).await;
-                    self.end(DeliverOutcome::Opened, problems);
-                    return Ok(());
-                }
-                Opening::Nothing => {
-                    self.end(DeliverOutcome::Nothing, "the base has these changes already");
-                    return Ok(());
-                }
-                Opening::LookAgain(why) => {
-                    tried_to_open = true;
-                    settings.patience.before_retry(round, None, &why).await?;
-                }
-            }
-        }
-        Err(DeliverStop::Service(format!(
-            "branch and requests were changed by others {ROUNDS} times during the delivery"
-        )))
+        Ok(RemoteDelivery {
+            remote,
+            upstream,
+            store,
+            name,
+            route,
+            forge,
+            facts,
+        })
     }
 
+    /// Fetches base and branch, applies the patch, and lists the requests.
+    async fn observe(&self, on: &RemoteDelivery<'_>, texts: &Texts, base: &str) -> Result<Observed, DeliverStop> {
+        let store = &on.store;
+        let listed = self
+            .patiently(async || store.list(&on.remote, &[&texts.branch]).await)
+            .await?;
+        let there = listed.commit(&texts.branch).is_some();
+        let mut own = Vec::new();
+        match self.settings.into.is_none() {
+            true => own.push((on.name.as_str(), FetchedRef::Base)),
+            false => {
+                self.patiently(async || store.fetch(&on.upstream, &[(&on.name, FetchedRef::Base)]).await)
+                    .await?
+            }
+        }
+        if there {
+            own.push((texts.branch.as_str(), FetchedRef::Branch));
+        }
+        if !own.is_empty() {
+            self.patiently(async || store.fetch(&on.remote, &own).await).await?;
+        }
+        let onto = store.fetched(FetchedRef::Base).await?;
+        let branch = match there {
+            true => Some(store.fetched(FetchedRef::Branch).await?),
+            false => None,
+        };
+        store.need_base(base, Some(&on.upstream)).await?;
+        let rebased = self.rebased(store, base, onto).await?;
+        let state = store.state(branch.as_deref(), &rebased.onto).await?;
+        let requests = match &on.forge {
+            Some(forge) => self.requests(forge, &on.route, &on.facts).await?,
+            None => Vec::new(),
+        };
+        Ok(Observed {
+            branch,
+            rebased,
+            state,
+            requests,
+        })
+    }
+
+    /// Sets labels and reviewers of a request that has the patch already, if an earlier delivery could not.
+    async fn repair(&mut self, on: &RemoteDelivery<'_>, texts: &Texts, requests: &[(ChangeRequest, HeldPatch)]) {
+        let names = !texts.labels.is_empty() || !texts.reviewers.is_empty();
+        let repairs = self.done.outcome == Some(DeliverOutcome::Unchanged) && self.lacks_labels && names;
+        if let Some(forge) = &on.forge
+            && (repairs || self.done.outcome == Some(DeliverOutcome::Opened))
+            && let Some((request, _)) = open_request(requests, &on.name)
+            && !self.settings.dry_run
+        {
+            let draft = draft(texts, "");
+            self.done.reason = self.set_labels(forge, &on.route, request.number, &draft).await;
+            if repairs && self.done.reason.is_empty() {
+                self.done.reason = "labels and reviewers were set, which an earlier delivery could not set".to_owned();
+            }
+        }
+    }
+
+    /// Ends the delivery if the recipe has as many open requests as `--max-open` allows. Returns whether it has.
+    async fn is_held_back(&mut self, on: &RemoteDelivery<'_>, texts: &Texts) -> Result<bool, DeliverStop> {
+        let (Some(forge), Some(most)) = (&on.forge, self.settings.max_open) else {
+            return Ok(false);
+        };
+        let recipe = message::in_comment(&format!("{}: {} ", ours::RECIPE, texts.recipe));
+        let counts = |request: &ChangeRequest| {
+            message::unmarked(&request.body)
+                .1
+                .is_some_and(|lines| lines.contains(&recipe))
+        };
+        let open = forge.open_requests(&on.route, &on.facts, counts).await?;
+        if open < most {
+            return Ok(false);
+        }
+        let reason = format!("open requests of {}: {open}; --max-open is {most}", texts.recipe);
+        self.end(DeliverOutcome::HeldBack, reason);
+        Ok(true)
+    }
+
+    /// Gives an open request the texts of this patch, unless a person edited them.
+    async fn update(
+        &mut self,
+        forge: &Forge<'_>,
+        route: &Route,
+        request: &ChangeRequest,
+        draft: &Draft,
+    ) -> Result<(), DeliverStop> {
+        self.done.url = Some(request.url.clone());
+        let bare = forge.dialect.bare_title(&request.title);
+        let mut reason = match message::is_untouched(bare, &request.body) {
+            true => {
+                forge.update(route, request, draft).await?;
+                String::new()
+            }
+            false => "a person edited the title or description, so they are left unchanged".to_owned(),
+        };
+        if self.lacks_labels {
+            let problems = self.set_labels(forge, route, request.number, draft).await;
+            reason = joined(&reason, &problems);
+        }
+        self.end(DeliverOutcome::Updated, reason);
+        Ok(())
+    }
+
+    /// Opens a request. Returns why everything must be observed again; `None`: the delivery has ended.
+    async fn open(
+        &mut self,
+        forge: &Forge<'_>,
+        on: &RemoteDelivery<'_>,
+        draft: &Draft,
+    ) -> Result<Option<String>, DeliverStop> {
+        let opening = forge.open(&on.route, &on.facts, draft).await;
+        // Where it is unknown whether there is a request now, the next delivery sets the labels of the one it finds.
+        self.lacks_labels = !matches!(opening, Ok(Opening::Nothing) | Err(DeliverStop::Environment(_)));
+        match opening? {
+            Opening::Opened(request) => {
+                self.done.url = Some(request.url.clone());
+                self.note("opened", json!({ "url": request.url }))?;
+                let problems = self.set_labels(forge, &on.route, request.number, draft).await;
+                self.end(DeliverOutcome::Opened, problems);
+                Ok(None)
+            }
+            Opening::Nothing => {
+                self.end(DeliverOutcome::Nothing, "the base has these changes already");
+                Ok(None)
+            }
+            Opening::LookAgain(why) => Ok(Some(why)),
+        }
+    }
+
+    /// The trailers that say which run and patch a commit or request holds.
     fn trailers_of(&self, texts: &Texts, rebased: &Rebased) -> String {
         let tree = match &rebased.merged {
             MergeResult::Tree(tree) => tree.as_str(),
@@ -994,6 +1054,22 @@ fn draft(texts: &Texts, trailers: &str) -> Draft {
         draft: texts.draft,
         labels: texts.labels.clone(),
         reviewers: texts.reviewers.clone(),
+    }
+}
+
+/// The texts and changes that a dry run shows.
+fn preview(texts: &Texts, base: &str, rebased: &Rebased) -> Preview {
+    Preview {
+        base: base.to_owned(),
+        title: texts.title.clone(),
+        body: texts.body.clone(),
+        message: texts.message.clone(),
+        files: rebased.files.clone(),
+        added: rebased.added,
+        removed: rebased.removed,
+        labels: texts.labels.clone(),
+        reviewers: texts.reviewers.clone(),
+        draft: texts.draft,
     }
 }
 

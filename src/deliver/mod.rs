@@ -69,6 +69,30 @@ impl DeliverTarget {
             Self::Branch | Self::Push | Self::Mbox => &[],
         }
     }
+
+    /// The variable in which the CI system of the forge gives the base URL of the API.
+    pub const fn api_variable(self) -> Option<&'static str> {
+        match self {
+            Self::Github => Some("GITHUB_API_URL"),
+            Self::Gitlab => Some("CI_API_V4_URL"),
+            Self::Forgejo | Self::Branch | Self::Push | Self::Mbox => None,
+        }
+    }
+
+    /// The hosts of the forge's public service.
+    pub const fn public_hosts(self) -> &'static [&'static str] {
+        match self {
+            Self::Github => &["github.com", "ssh.github.com"],
+            Self::Gitlab => &["gitlab.com"],
+            Self::Forgejo => &["codeberg.org"],
+            Self::Branch | Self::Push | Self::Mbox => &[],
+        }
+    }
+
+    /// Whether the forge has nested groups, so that the name of a project may have more than two parts.
+    pub const fn has_groups(self) -> bool {
+        matches!(self, Self::Gitlab)
+    }
 }
 
 /// The outcome of a delivery.

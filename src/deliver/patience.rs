@@ -78,7 +78,7 @@ impl Patience {
         Ok(rest.min(most))
     }
 
-    /// Counts the time of an attempt or of a pause before the next one. `in_vain`: no answer came of it.
+    /// Counts the time of an attempt or of a pause before the next one. `in_vain`: the attempt got no answer.
     pub fn charge(&self, took: Duration, in_vain: bool) {
         if let Ok(mut clock) = self.clock.lock() {
             clock.of_run = clock.of_run.saturating_add(took);

@@ -308,6 +308,9 @@ impl<'a> DeliveryStore<'a> {
     }
 
     /// Creates a reference to `base` when it is borrowed, so that the server need not send its objects.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn know(&self, base: &str) -> Result<(), DeliverStop> {
         if self.borrowed.is_some() && is_object_id(base) && self.has(&format!("{base}^{{commit}}")).await? {
             self.text(&["update-ref", KNOWN, base], None).await?;
@@ -329,15 +332,10 @@ impl<'a> DeliveryStore<'a> {
 
     /// A submodule of the commit whose files the patch changes.
     async fn submodule_of(&self, base: &str, patch: &[u8]) -> Result<Option<String>, DeliverStop> {
+        let printed = self.git(&["apply", "--numstat", "-z", "-"], Some(patch)).await?;
         let mut above: BTreeSet<String> = BTreeSet::new();
-        for line in patch.split(|byte| *byte == b'\n') {
-            let Some(rest) = line.strip_prefix(b"diff --git ") else {
-                continue;
-            };
-            let rest = String::from_utf8_lossy(rest);
-            let Some((_, path)) = rest.rsplit_once(" b/") else {
-                continue;
-            };
+        for entry in String::from_utf8_lossy(&printed.stdout).split('\0') {
+            let path = entry.splitn(3, '\t').nth(2).unwrap_or_default();
             above.extend(
                 path.match_indices('/')
                     .filter_map(|(at, _)| path.get(..at))
@@ -360,18 +358,19 @@ impl<'a> DeliveryStore<'a> {
     /// The tree that results from applying the patch to a commit.
     ///
     /// # Errors
-    /// [`DeliverStop::Refused`] when the patch does not apply: the tree was dirty when the run began.
+    /// [`DeliverStop::Refused`] when the patch does not apply: the tree was dirty when the run began, or the changed files
+    /// are those of a submodule.
     pub async fn apply(&self, base: &str, patch: &[u8], dirty: bool) -> Result<String, DeliverStop> {
-        if let Some(submodule) = self.submodule_of(base, patch).await? {
-            return Err(DeliverStop::Refused(format!(
-                "the patch changes files of the submodule {submodule}, which is delivered in its own repository: make the change \
-                 in a run whose workspace is a clone of that repository"
-            )));
-        }
         self.text(&["read-tree", base], None).await?;
         let args = ["apply", "--cached", "--binary", "--whitespace=nowarn", "-"];
         let printed = self.git(&args, Some(patch)).await?;
         if !printed.ok {
+            if let Some(submodule) = self.submodule_of(base, patch).await? {
+                return Err(DeliverStop::Refused(format!(
+                    "the patch changes files of the submodule {submodule}, which is delivered in its own repository: make the change \
+                     in a run whose workspace is a clone of that repository"
+                )));
+            }
             let why = match dirty {
                 true => "the run began with uncommitted changes, and its patch does not apply without them",
                 false => "the patch does not apply to the run's base commit",
@@ -459,14 +458,17 @@ impl<'a> DeliveryStore<'a> {
     /// [`DeliverStop::Environment`] when git fails.
     pub async fn lines(&self, from: &str, to: &str) -> Result<(u64, u64, Option<String>), DeliverStop> {
         let args = ["diff-tree", "-r", "-z", "--no-renames", "--raw", "--numstat", from, to];
-        let files = changes(self.text(&args, None).await?.as_bytes(), "");
+        let unread = || {
+            DeliverStop::Environment("git diff-tree printed something other than a list of changed files".to_owned())
+        };
+        let files = changes(self.text(&args, None).await?.as_bytes(), "").ok_or_else(unread)?;
         let added: u64 = files.iter().filter_map(|file| file.added).sum();
         let removed: u64 = files.iter().filter_map(|file| file.removed).sum();
         let mut uncounted = files.into_iter().find(|file| file.added.is_none());
         if uncounted.is_some() {
             // A binary file that has only moved has no new content.
             let args = ["diff-tree", "-r", "-z", "-M100%", "--raw", "--numstat", from, to];
-            let files = changes(self.text(&args, None).await?.as_bytes(), "");
+            let files = changes(self.text(&args, None).await?.as_bytes(), "").ok_or_else(unread)?;
             uncounted = files.into_iter().find(|file| file.added.is_none());
         }
         Ok((added, removed, uncounted.map(|file| file.path)))

@@ -404,5 +404,18 @@ pub fn not_blank(text: Spanned<String>, key: &str, problems: &mut Problems) -> O
     Some(text)
 }
 
+/// The text of a command or of what a command gets, if a program can receive it: without NUL.
+pub fn without_nul(text: Spanned<String>, key: &str, problems: &mut Problems) -> Option<Spanned<String>> {
+    if text.value.contains('\0') {
+        let message = format!("`{key}` contains a NUL byte, which no program can receive");
+        let problem = Diagnostic::error("nul-byte", text.span, message);
+        problems.push(problem.help(
+            "remove it; a command that prints one is `printf '\\000'`, without the double quotes of YAML around it",
+        ));
+        return None;
+    }
+    Some(text)
+}
+
 #[cfg(test)]
 mod tests;

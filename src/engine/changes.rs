@@ -70,13 +70,13 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
             .iter()
             .map(|one| format!("{} ({})", one.path, one.why))
             .collect();
-        ledger.record(EventKind::Warned {
-            code: "unpatched".to_owned(),
-            message: format!(
+        ledger.warn(
+            "unpatched",
+            format!(
                 "changed, but a patch cannot contain it: {}",
                 first_names(told.iter().map(String::as_str))
             ),
-        })?;
+        )?;
     }
     let secret = deps.redactor.find(&delta.patch).map(str::to_owned);
     let blob = match (delta.patch.is_empty(), &secret) {
@@ -103,10 +103,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondition
         incomplete,
     }))?;
     for (code, message) in warnings {
-        ledger.record(EventKind::Warned {
-            code: code.to_owned(),
-            message,
-        })?;
+        ledger.warn(code, message)?;
     }
     Ok(())
 }
@@ -127,6 +124,9 @@ async fn flush(deps: &Deps) -> bool {
 
 /// Restores the files whose changes are not allowed, then verifies that they are restored.
 pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
+    if let Some(confinement) = deps.scope.confinement.get() {
+        confinement.masks.changes();
+    }
     let due: BTreeSet<String> = ledger.state.due().map(|unruled| unruled.path.clone()).collect();
     let Some(tree) = ledger.state.own_tree() else {
         return Ok(());
@@ -136,8 +136,7 @@ pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> 
     let mut failed: BTreeSet<String> = match deps.shadow.restore(&own, &due).await {
         Ok(restored) => restored.failed.into_keys().collect(),
         Err(message) => {
-            let code = "put_back".to_owned();
-            ledger.record(EventKind::Warned { code, message })?;
+            ledger.warn("put_back", message)?;
             due.clone()
         }
     };
@@ -276,10 +275,7 @@ pub async fn warn_left_out_of_patch(
             "files that only checks changed are left out of the patch: {}",
             first_names(left.iter().map(String::as_str))
         );
-        ledger.record(EventKind::Warned {
-            code: "left_by_checks".to_owned(),
-            message,
-        })?;
+        ledger.warn("left_by_checks", message)?;
     }
     let back = &ledger.state.put_back_after;
     if !back.is_empty() {
@@ -293,10 +289,7 @@ pub async fn warn_left_out_of_patch(
                 .map(|back| format!("{back}; "))
                 .unwrap_or_default()
         );
-        ledger.record(EventKind::Warned {
-            code: "left_by_checks".to_owned(),
-            message,
-        })?;
+        ledger.warn("left_by_checks", message)?;
     }
     // If git fails, this warning is omitted: the run has ended, and the patch does not depend on it.
     let ignored = deps.shadow.ignored(&ledger.state.edited).await.unwrap_or_default();
@@ -307,10 +300,7 @@ pub async fn warn_left_out_of_patch(
         );
         outcome.message.push_str("; ");
         outcome.message.push_str(&message);
-        ledger.record(EventKind::Warned {
-            code: "ignored".to_owned(),
-            message,
-        })?;
+        ledger.warn("ignored", message)?;
     }
     Ok(())
 }

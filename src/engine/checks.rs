@@ -33,6 +33,7 @@ const STRICT: &str = "set -euo pipefail; ";
 /// A command that the recipe's author wrote.
 pub struct AuthorCommand<'a> {
     pub text: &'a str,
+    /// Its time limit, cut to what is left of the run.
     pub time: Duration,
     /// What it gets on stdin; `None` for nothing.
     pub stdin: Option<String>,
@@ -42,11 +43,10 @@ pub struct AuthorCommand<'a> {
     pub is_check: bool,
 }
 
-/// Runs a command of the author: no policy rule applies to it, but the sandbox confines it, with a home of its own. That
-/// of steps is one for all of them, that of a check is a copy of it for this check alone. A command of several lines ends
-/// at the first line that fails.
+/// Runs a command of the author. No policy rule applies; the sandbox confines it. All `run` steps share one home; each
+/// check gets a copy of it. A command of several lines stops at the first line that fails.
 pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) -> Result<Finished, RunError> {
-    let AuthorCommand { text, time, .. } = what;
+    let text = what.text;
     let program = match text.trim().contains('\n') {
         // The prefix goes on the first line, so that line numbers in the shell's messages stay right.
         true => format!("{STRICT}{text}"),
@@ -61,7 +61,7 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) 
         dir: deps.workspace.root().to_owned(),
         env: Vec::new(),
         stdin: what.stdin.map(String::into_bytes),
-        timeout: time.min(left),
+        timeout: what.time.min(left),
         cancel: deps.interrupt.token.child_token(),
         on_output: None,
         keep: None,

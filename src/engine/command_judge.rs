@@ -6,7 +6,7 @@ use crate::base::grant::{Exec, ExecAnswer, ExecJudge};
 use crate::base::ruling::PolicyInput;
 use crate::policy::exec::{self, MachineProgram, MachinePrograms, SYSTEM_DIRS, Setting};
 use crate::policy::{PolicySet, ruled_commands};
-use crate::process::{Confinement, own_path};
+use crate::process::{Confinement, SandboxLevel, own_path};
 use crate::workspace::Workspace;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -68,6 +68,7 @@ impl CommandJudge {
                 read_only: confinement.readable.clone(),
                 ruled,
                 activates,
+                withholds: confinement.level == SandboxLevel::Full && confinement.masks.hide_files(),
             },
         }
     }

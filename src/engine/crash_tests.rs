@@ -221,6 +221,7 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
                 asked: String::new(),
                 took_ms: 0,
                 cost_micros: None,
+                secrets: Vec::new(),
             })
         }
         Next::Compact(how) => {

@@ -43,11 +43,12 @@ pub struct Deps {
     /// The system prompt, including context files.
     pub system: String,
     pub interrupt: Arc<Interrupt>,
-    /// The wall-clock limit of the run.
+    /// When the wall-clock limit of the run is reached.
     pub deadline: Instant,
     /// Time limit of one command.
     pub command_time: std::time::Duration,
-    /// A warning that can be known only at the end of the run. Nothing is recorded behind the end itself.
+    /// A warning that is only known at the end of the run. `None`: nothing to report. Called once, before `RunFinished` is
+    /// recorded.
     pub last_warning: Box<dyn Fn() -> Option<EventKind> + Send + Sync>,
 }
 

@@ -11,7 +11,6 @@ use super::prompt;
 use super::replayed_results;
 use super::response;
 use super::run_error::RunError;
-use super::state::RunState;
 use super::verdict;
 use crate::base::access::ResolvedPath;
 use crate::base::call::ToolKind;
@@ -57,16 +56,7 @@ fn step(deps: &Deps, index: usize) -> Result<&PlanStep, RunError> {
 
 /// A command's text with the outputs of earlier steps filled in, quoted for the shell.
 fn command_text(deps: &Deps, ledger: &Ledger, text: &str) -> Result<String, RunError> {
-    template::render_command(text, &scope(deps, &ledger.state)).map_err(unrendered)
-}
-
-/// The variables that a step's templates may use.
-fn scope<'a>(deps: &'a Deps, state: &'a RunState) -> template::TemplateScope<'a> {
-    template::TemplateScope {
-        values: &deps.plan.values,
-        input: deps.plan.input.as_ref(),
-        steps: &state.outputs,
-    }
+    template::render_command(text, &deps.plan.scope(&ledger.state.outputs)).map_err(unrendered)
 }
 
 fn unrendered(error: template::TemplateError) -> RunError {
@@ -99,9 +89,9 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondi
     ledger.state.wrote(Author::TrustedStep);
     let interrupted = deps.interrupted();
     if !finished.undone.is_empty() {
-        let code = codes(&finished.undone).first().copied().unwrap_or_default().to_owned();
+        let code = codes(&finished.undone).first().copied().unwrap_or_default();
         let message = format!("step {}: changed {}", step.id, described(&finished.undone));
-        ledger.record(EventKind::Warned { code, message })?;
+        ledger.warn(code, message)?;
         let mut undone = finished.undone.clone();
         // A resume runs a command again that was cut short, but it must not forget what could not be undone.
         undone.retain(|one| interrupted.is_none() || !one.restored);
@@ -171,9 +161,9 @@ pub fn record_prompt(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Res
             let StepWork::Prompt { template, mcp } = &step.work else {
                 return Err(RunError::Environment("a command step has no prompt".to_owned()));
             };
-            let mut text = template::render(template, &scope(deps, state)).map_err(unrendered)?;
+            let mut text = template::render(template, &deps.plan.scope(&state.outputs)).map_err(unrendered)?;
             text.push_str(&prompt::answer_schemas(step));
-            let author = template::render_author(template, &scope(deps, state)).map_err(unrendered)?;
+            let author = template::render_author(template, &deps.plan.scope(&state.outputs)).map_err(unrendered)?;
             let given = state.prompts.iter().find(|given| given.step == step.id);
             let parts = prompt::task(mcp.as_ref(), given, text).map_err(RunError::Environment)?;
             return task(deps, ledger, parts, &author);
@@ -230,10 +220,7 @@ fn task(deps: &Deps, ledger: &mut Ledger, mut parts: Vec<Part>, author: &str) ->
         |place: &ResolvedPath| place.inside && !deps.policies.unreadable("read_file", ToolKind::Read, &place.path);
     let attached = at_references::attach(&deps.workspace, author, &may_read);
     for message in attached.warnings {
-        ledger.record(EventKind::Warned {
-            code: "reference".to_owned(),
-            message,
-        })?;
+        ledger.warn("reference", message)?;
     }
     parts.extend(attached.parts);
     let role = Role::User;
@@ -246,14 +233,11 @@ fn task(deps: &Deps, ledger: &mut Ledger, mut parts: Vec<Part>, author: &str) ->
 /// Records a warning if the output in a replay differs from the recording.
 fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), RunError> {
     let Some(message) = differs else { return Ok(()) };
-    Ok(ledger.record(EventKind::Warned {
-        code: replayed_results::WARNING.to_owned(),
-        message,
-    })?)
+    Ok(ledger.warn(replayed_results::WARNING, message)?)
 }
 
 /// Measures the tree. Before checks, and at the end of the last step, background commands that may write the workspace are
-/// ended first, so that it does not depend on the moment what is put back by whom and how it is ruled.
+/// killed first, so that the result does not depend on timing.
 pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions) -> Result<(), RunError> {
     if next::ends_writers(&ledger.state, &deps.plan) {
         end_writers(deps, ledger).await?;
@@ -268,13 +252,13 @@ async fn end_writers(deps: &Deps, ledger: &mut Ledger) -> Result<bool, RunError>
     let has_checks = step(deps, ledger.state.step).is_ok_and(|step| !step.checks.is_empty());
     if !ended.is_empty() && has_checks {
         let names: Vec<String> = ended.iter().map(|number| format!("job{number}")).collect();
-        ledger.record(EventKind::Warned {
-            code: "jobs".to_owned(),
-            message: format!(
+        ledger.warn(
+            "jobs",
+            format!(
                 "background commands that may write were ended before the checks: {}",
                 names.join(", ")
             ),
-        })?;
+        )?;
     }
     let wrote = exec::record_ended_jobs(deps, ledger)?;
     Ok(wrote || !ended.is_empty())
@@ -379,10 +363,7 @@ pub fn interrupted(ledger: &mut Ledger, call: CallId) -> Result<(), RunError> {
 /// Records the notices that tools made in addition to their results, and what MCP servers changed without a grant.
 pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
     for notice in deps.scope.notices.take() {
-        ledger.record(EventKind::Warned {
-            code: notice.code.to_owned(),
-            message: notice.message,
-        })?;
+        ledger.warn(notice.code, notice.message)?;
     }
     for (server, undone) in deps.scope.notices.take_undone() {
         exec::record_undone(ledger, &ChangedBy::Server(&server), &undone)?;
@@ -414,10 +395,7 @@ pub async fn finish(
                 Some(_) => format!("{UNRECORDED}: {why}"),
                 None => why,
             };
-            ledger.record(EventKind::Warned {
-                code: "patch".to_owned(),
-                message: message.clone(),
-            })?;
+            ledger.warn("patch", message.clone())?;
             match cut_off {
                 Some(ended) => {
                     outcome = outcome.and(ended);

@@ -4,13 +4,16 @@ use super::command_judge::CommandJudge;
 use super::deps::Deps;
 use super::ledger::Ledger;
 use super::run_error::RunError;
+use crate::base::access::Access;
 use crate::base::call::{ToolOrigin, ToolOutput};
-use crate::base::event::{Decided, EventKind};
+use crate::base::event::EventKind;
 use crate::base::grant::{ExecJudge, JudgedPrograms, Undone, Writes};
 use crate::base::ids::{CallId, StepId};
-use crate::base::ruling::PolicyInput;
+use crate::base::ruling::{PolicyInput, Ruling};
 use crate::journal::JournalError;
-use crate::policy::{Author, WishedLevel};
+use crate::policy::{Author, PolicySet, WishedLevel};
+use crate::process::Confinement;
+use crate::workspace::Workspace;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -21,34 +24,38 @@ pub struct Bounds {
 }
 
 /// The limits for an allowed call: what the ruling granted, and a judge for its programs if programs can be judged in
-/// this run. Any call other than a command of the built-in shell is limited only by the check of the patch.
-pub fn bounds(deps: &Deps, decided: &Decided, asked: &PolicyInput<'_>) -> Bounds {
-    let commands = !decided.access.commands.is_empty() && *asked.origin == ToolOrigin::Builtin;
-    let confinement = deps.scope.confinement.get().filter(|_| commands);
-    let Some(confinement) = confinement else {
+/// this sandbox. Any call other than a command of the built-in shell is limited only by the check of the patch.
+pub fn bounds(
+    (policies, workspace): (&Arc<PolicySet>, &Arc<Workspace>),
+    confinement: Option<&Confinement>,
+    (asked, access): (&PolicyInput<'_>, &Access),
+    ruling: &Ruling,
+) -> Bounds {
+    let commands = !access.commands.is_empty() && *asked.origin == ToolOrigin::Builtin;
+    let Some(confinement) = confinement.filter(|_| commands) else {
         return Bounds {
             writes: match commands {
-                true => decided.ruling.writes.clone(),
+                true => ruling.writes.clone(),
                 false => Writes::Tree,
             },
             judge: None,
         };
     };
     let judge = || -> Arc<dyn ExecJudge> {
-        let judge = CommandJudge::new(&deps.policies, &deps.workspace, confinement, asked, &decided.access);
+        let judge = CommandJudge::new(policies, workspace, confinement, asked, access);
         Arc::new(judge)
     };
     Bounds {
-        writes: decided.ruling.writes.clone(),
+        writes: ruling.writes.clone(),
         judge: confinement.witness.then(judge),
     }
 }
 
-/// Whether programs are judged at their `execve` in this run, as far as known yet.
-pub fn is_witnessed(deps: &Deps) -> bool {
-    match deps.scope.confinement.get() {
+/// Whether programs are judged at their `execve`, as far as known yet. `None`: the sandbox is not built yet.
+pub fn is_witnessed(policies: &PolicySet, confinement: Option<&Confinement>) -> bool {
+    match confinement {
         Some(confinement) => confinement.witness,
-        None => deps.policies.sandbox().level != WishedLevel::None,
+        None => policies.sandbox().level != WishedLevel::None,
     }
 }
 
@@ -61,13 +68,12 @@ pub fn record(ledger: &mut Ledger, call: &CallId, output: &ToolOutput) -> Result
     Ok(record_undone(ledger, &ChangedBy::Call(call), &output.undone)?)
 }
 
-/// Records under their calls what the background commands did that have ended since the last time: as for a command that
-/// was waited for. What the model reads of them is no record. Returns whether one of them could write the workspace; then
-/// the tree must be measured again.
+/// Records, under the calls that started them, the results of background commands that have ended since the last call of
+/// this function. Returns whether one of them had write access; the tree must then be measured again.
 pub fn record_ended_jobs(deps: &Deps, ledger: &mut Ledger) -> Result<bool, JournalError> {
     let mut wrote = false;
     for mut job in deps.scope.jobs.take_ended() {
-        // How often a loop of it went round depends on when it was ended.
+        // A loop in the command may have run any number of times before it was killed, so equal execs are recorded once.
         let mut seen = HashSet::new();
         let execs = &mut job.judged.execs;
         execs.retain(|exec| {

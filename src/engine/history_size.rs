@@ -17,7 +17,12 @@ pub struct Reported {
 
 /// The size of a message in bytes, as counted for the context window.
 pub fn size(message: &Message) -> u64 {
-    let parts = message.parts.iter().map(|part| match part {
+    parts_size(&message.parts) + 20
+}
+
+/// The size of the parts of one message.
+pub fn parts_size(parts: &[Part]) -> u64 {
+    let said = parts.iter().map(|part| match part {
         Part::Text { text } => text.len() as u64,
         Part::Thought { .. } => 0,
         Part::Media(media) => media_size(media),
@@ -25,13 +30,13 @@ pub fn size(message: &Message) -> u64 {
         Part::Result(result) => result.content.iter().map(content_size).sum(),
         Part::Opaque { .. } => 0,
     });
-    let said: u64 = parts.sum();
+    let said: u64 = said.sum();
     // If a message is kept as received (opaque), that form replaces all other parts and contains them.
-    let opaque = message.parts.iter().map(|part| match part {
+    let opaque = parts.iter().map(|part| match part {
         Part::Opaque { json, .. } => json.to_string().len() as u64,
         _ => 0,
     });
-    said.max(opaque.max().unwrap_or(0)) + 20
+    said.max(opaque.max().unwrap_or(0))
 }
 
 fn content_size(content: &ToolContent) -> u64 {

@@ -33,6 +33,9 @@ pub struct Ledger {
 
 impl Ledger {
     /// Begins a journal with its first event.
+    ///
+    /// # Errors
+    /// The directory is taken, or the journal cannot be written.
     pub fn begin(
         dir: &Path,
         first: EventKind,
@@ -54,6 +57,9 @@ impl Ledger {
     }
 
     /// Continues an existing journal.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or another process continues it.
     pub fn reopen(dir: &Path, sinks: Vec<Box<dyn Sink>>, redactor: Arc<Redactor>) -> Result<Self, JournalError> {
         let (writer, events) = JournalWriter::reopen(dir)?;
         let mut ledger = Self::over(writer, sinks, redactor);
@@ -87,6 +93,9 @@ impl Ledger {
     }
 
     /// Records an event. It survives a crash of the process from here on, and a crash of the machine after `sync`.
+    ///
+    /// # Errors
+    /// The journal cannot take the event, which is kept for [`Ledger::unwritten`].
     pub fn record(&mut self, kind: EventKind) -> Result<(), JournalError> {
         let event = Event {
             seq: self.seq,
@@ -110,18 +119,35 @@ impl Ledger {
         Ok(())
     }
 
+    /// Records a warning.
+    ///
+    /// # Errors
+    /// As for [`Ledger::record`].
+    pub fn warn(&mut self, code: &str, message: String) -> Result<(), JournalError> {
+        self.record(EventKind::Warned {
+            code: code.to_owned(),
+            message,
+        })
+    }
+
     /// The event that the journal could not take: what it tells did happen, such as a reply that was paid for.
     pub fn unwritten(&mut self) -> Option<Event> {
         self.unwritten.take()
     }
 
     /// Returns once everything recorded is on disk.
+    ///
+    /// # Errors
+    /// The disk does not take it.
     pub fn sync(&mut self) -> Result<(), JournalError> {
         self.writer.sync()
     }
 
     /// Like `sync`, for events that count only once this machine has recorded them: a resume with a person's answers, and
     /// the end of the run.
+    ///
+    /// # Errors
+    /// As for [`Ledger::sync`], or the state directory cannot be written.
     pub fn sync_with_head(&mut self) -> Result<(), JournalError> {
         self.writer.sync_with_head()
     }
@@ -132,6 +158,9 @@ impl Ledger {
     }
 
     /// Continues in another directory; the files beside the journal are moved with it.
+    ///
+    /// # Errors
+    /// The files cannot be moved.
     pub fn move_to(&mut self, dir: &Path) -> Result<(), JournalError> {
         self.writer.move_to(dir)
     }
@@ -143,7 +172,7 @@ impl Ledger {
 
     /// Like `sync`, but does not wait: for events that are recorded after an effect.
     pub fn sync_behind(&mut self) -> Result<(), JournalError> {
-        self.writer.sync_behind()
+        self.writer.sync_in_background()
     }
 
     fn take(&mut self, event: &Event) {

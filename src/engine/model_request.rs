@@ -3,25 +3,29 @@
 use super::compact::{self, Compaction};
 use super::deps::Deps;
 use super::effects::since;
+use super::history_size::{parts_size, size};
 use super::ledger::Ledger;
 use super::prompt::Digests;
 use super::run_error::RunError;
 use crate::base::call::ToolSpec;
 use crate::base::event::{DiscardedReply, EventKind, Summarised};
 use crate::base::ids::CallId;
-use crate::base::message::{Message, Part, Reply, Usage};
+use crate::base::message::{Message, Part, Reply, StopReason, Usage};
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::journal::JournalError;
 use crate::provider::{AskContext, FailedAttempt, ModelRequest, ProviderClass, ProviderError};
 use crate::tools::results;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Instant;
 
 /// Code of the warning for a service that reports too few prompt tokens.
 const SHORT_COUNT: &str = "prompt_tokens";
+/// Code of the warning for a service that sends no usable counts of tokens.
+const NO_COUNT: &str = "usage";
+/// Code of the warning for a reply whose end the service gives a word that is not known.
+const UNKNOWN_END: &str = "finish_reason";
 /// Upper bound for bytes per token, averaged over a whole request. Code and prose have 3 to 4.5.
 const BYTES_A_TOKEN_AT_MOST: u64 = 8;
 
@@ -68,9 +72,11 @@ impl RequestContext {
         }
     }
 
-    /// Sends one request and records the reply. Returns the calls whose arguments contain a secret, or none when the
-    /// history had to be shortened instead.
-    pub async fn ask(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<BTreeSet<CallId>, RunError> {
+    /// Sends one request and records the reply, or shortens the history if the request is too long.
+    ///
+    /// # Errors
+    /// [`RunError::Ended`]: the model cannot be asked, the request stays too long, or the run was interrupted.
+    pub async fn ask(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
         // The ledger is borrowed mutably while the request is under way, to show progress events.
         let history = Arc::clone(&ledger.state.history);
         let digest = self.digests.of(&history, ledger.state.epoch);
@@ -99,31 +105,34 @@ impl RequestContext {
                             digest,
                             window: error.window,
                         };
-                        self.compact(deps, ledger, &how, Some(refused)).await?;
-                        Ok(BTreeSet::new())
+                        self.compact(deps, ledger, &how, Some(refused)).await
                     }
                     None if overflow => Err(failure(deps, self.too_long(ledger, error))),
                     None => Err(failure(deps, error)),
                 };
             }
         };
-        let short = self.counted_short(deps, ledger, &given.reply);
+        let warnings = [
+            (SHORT_COUNT, self.counted_short(deps, ledger, &given.reply)),
+            (NO_COUNT, not_counted(deps, ledger, &given.reply)),
+            (UNKNOWN_END, unknown_end(ledger, &given.reply)),
+        ];
         number_calls(&mut given.reply, ledger.state.calls_asked);
-        let secret = calls_with_secrets(deps, &given.reply);
+        let secrets = calls_with_secrets(deps, &given.reply);
         ledger.record(EventKind::Replied {
             turn,
             reply: given.reply,
             asked: digest,
             took_ms: given.took_ms,
             cost_micros: given.cost_micros,
+            secrets,
         })?;
-        if let Some(message) = short {
-            ledger.record(EventKind::Warned {
-                code: SHORT_COUNT.to_owned(),
-                message,
-            })?;
+        for (code, message) in warnings {
+            if let Some(message) = message {
+                ledger.warn(code, message)?;
+            }
         }
-        Ok(secret)
+        Ok(())
     }
 
     /// The warning, made once per run, when the service reported far fewer prompt tokens than the request can have.
@@ -253,6 +262,51 @@ async fn summarise(
     })
 }
 
+/// The warning, made once per run, when the tokens are estimated.
+fn not_counted(deps: &Deps, ledger: &Ledger, reply: &Reply) -> Option<String> {
+    if !reply.usage.estimated || deps.provider.info().recorded || ledger.state.warned.contains(NO_COUNT) {
+        return None;
+    }
+    Some(
+        "the service sends no usable count of tokens (`usage`): tokens and cost are estimated from the bytes of requests and \
+         replies, and limits of both hold for the estimate"
+            .to_owned(),
+    )
+}
+
+/// The warning, made once per run, when a reply counts as complete although the service says something unknown.
+fn unknown_end(ledger: &Ledger, reply: &Reply) -> Option<String> {
+    match &reply.stop {
+        StopReason::Unknown { reason } if !ledger.state.warned.contains(UNKNOWN_END) => Some(format!(
+            "the service ended a reply with the reason `{reason}`, which is not known here: it counts as a complete reply"
+        )),
+        _ => None,
+    }
+}
+
+/// Replaces the counts that the service did not send by estimates: every request and every reply with content has
+/// tokens.
+fn estimate_missing(request: &ModelRequest<'_>, reply: &mut Reply) {
+    let tokens = |bytes: u64| compact::estimate(bytes, None).max(1);
+    if reply.usage.input == 0 {
+        let declared = request.tools.iter();
+        let declared =
+            declared.map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len());
+        let said: u64 = request.messages.iter().map(size).sum();
+        reply.usage.input = tokens((request.system.len() + declared.sum::<usize>()) as u64 + said);
+        reply.usage.estimated = true;
+    }
+    let thoughts = reply.parts.iter().map(|part| match part {
+        Part::Thought { text } => text.len() as u64,
+        _ => 0,
+    });
+    let written = parts_size(&reply.parts) + thoughts.sum::<u64>();
+    if reply.usage.output == 0 && written > 0 {
+        reply.usage.output = tokens(written);
+        reply.usage.estimated = true;
+    }
+}
+
 /// A reply with its duration and cost.
 struct Given {
     reply: Reply,
@@ -305,7 +359,12 @@ async fn once(
         live: &show,
         retried: &retried,
     };
-    let answer = ledger.watch(deps.provider.ask(request, context)).await;
+    let mut answer = ledger.watch(deps.provider.ask(request, context)).await;
+    if let Ok(reply) = &mut answer
+        && !deps.provider.info().recorded
+    {
+        estimate_missing(request, reply);
+    }
     let retries = retries.into_inner().unwrap_or_default();
     let attempt = u32::try_from(retries.len()).unwrap_or(u32::MAX).saturating_add(1);
     for retry in retries {
@@ -344,14 +403,17 @@ fn number_calls(reply: &mut Reply, before: u64) {
     }
 }
 
-fn calls_with_secrets(deps: &Deps, reply: &Reply) -> BTreeSet<CallId> {
-    if deps.redactor.is_empty() {
-        return BTreeSet::new();
-    }
-    let holds = |args: &serde_json::Value| deps.redactor.find(args.to_string().as_bytes()).is_some();
+/// The calls whose arguments contain a secret, or did when the reply was recorded.
+fn calls_with_secrets(deps: &Deps, reply: &Reply) -> Vec<CallId> {
+    let known = |call: &CallId| {
+        let recorded = deps.provider.recorded();
+        recorded.is_some_and(|recorded| recorded.secrets.contains(call))
+    };
+    let empty = deps.redactor.is_empty();
+    let holds = |args: &serde_json::Value| !empty && deps.redactor.find(args.to_string().as_bytes()).is_some();
     reply
         .calls()
-        .filter(|call| holds(&call.args))
+        .filter(|call| known(&call.id) || holds(&call.args))
         .map(|call| call.id.clone())
         .collect()
 }

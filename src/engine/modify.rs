@@ -3,10 +3,12 @@
 use super::deps::Deps;
 use super::preconditions;
 use super::run_error::RunError;
+use crate::base::call::ToolKind;
 use crate::base::ruling::{Decision, Ruling};
 use crate::base::secret::Redactor;
 use crate::process::sides::Side;
 use crate::process::{self, Confinement, Invocation, Spawn};
+use crate::tools::registry::FoundTool;
 use crate::tools::{PreparedCall, Registry, Tool};
 use crate::workspace::Workspace;
 use serde_json::{Value, json};
@@ -42,7 +44,26 @@ impl<'a> Pipe<'a> {
     ///
     /// For a tool that writes a file, the program receives the whole proposed content and prints the new content; the
     /// call then writes the whole file. For any other tool, the program receives and prints the arguments as JSON.
+    ///
+    /// # Errors
+    /// The denial of the call: the program failed, or what it printed contains a secret, which could only be recorded
+    /// redacted.
     pub async fn rewrite(
+        &self,
+        tool: &Arc<dyn Tool>,
+        args: &Value,
+        prepared: &PreparedCall,
+        ruling: &Ruling,
+    ) -> Result<Value, Box<Ruling>> {
+        let rewritten = self.rewritten(tool, args, prepared, ruling).await;
+        let rewritten = rewritten.map_err(|why| Box::new(failed(ruling, &why)))?;
+        match self.redactor.find(rewritten.to_string().as_bytes()) {
+            None => Ok(rewritten),
+            Some(_) => Err(Box::new(secret(ruling))),
+        }
+    }
+
+    async fn rewritten(
         &self,
         tool: &Arc<dyn Tool>,
         args: &Value,
@@ -51,7 +72,7 @@ impl<'a> Pipe<'a> {
     ) -> Result<Value, String> {
         let program = ruling.pipe.as_deref().ok_or("the rule names no program")?;
         let proposed = prepared.preview.as_ref().and_then(|preview| preview.new.clone());
-        let is_edit = tool.spec().kind == crate::base::call::ToolKind::Edit;
+        let is_edit = tool.spec().kind == ToolKind::Edit;
         let input = match &proposed {
             Some(content) if is_edit => content.clone(),
             _ if is_edit => return Err("the proposed content cannot be shown to the program".to_owned()),
@@ -79,7 +100,8 @@ impl<'a> Pipe<'a> {
             on_output: None,
             keep: None,
             shown: SIZE,
-            redactor: Arc::clone(self.redactor),
+            // The text is written as the program printed it, or not at all.
+            redactor: Arc::new(Redactor::default()),
             writes: crate::base::grant::Writes::Tree,
             judge: None,
         };
@@ -101,21 +123,29 @@ fn ended(code: Option<i32>) -> String {
 }
 
 /// The tool that prepares a rewritten call: `write_file` for an edit that became a whole file.
-pub fn preparer(tools: &Registry, tool: &Arc<dyn Tool>, args: &Value) -> Arc<dyn Tool> {
-    let whole = args.get("content").is_some() && tool.spec().name != "write_file";
-    match tools.find("write_file") {
-        Some(found) if whole => Arc::clone(found.tool),
-        _ => Arc::clone(tool),
-    }
+pub fn preparer<'a>(tools: &'a Registry, found: FoundTool<'a>, args: &Value) -> FoundTool<'a> {
+    let is_edit = found.tool.spec().kind == ToolKind::Edit;
+    let whole = is_edit && args.get("content").is_some();
+    tools.find("write_file").filter(|_| whole).unwrap_or(found)
 }
 
 /// If the rewriting fails, the call is denied.
-pub fn failed(ruling: Ruling, why: &str) -> Ruling {
+fn failed(ruling: &Ruling, why: &str) -> Ruling {
     Ruling {
         decision: Decision::Deny,
         code: "modify_failed".to_owned(),
         reason: format!("the rewriting program failed: {why}"),
         fix: "change the content so that the program accepts it, or fix the rule".to_owned(),
-        ..ruling
+        ..ruling.clone()
+    }
+}
+
+fn secret(ruling: &Ruling) -> Ruling {
+    Ruling {
+        decision: Decision::Deny,
+        code: "secret_hit".to_owned(),
+        reason: "what the rewriting program printed contains a secret value of this run's environment".to_owned(),
+        fix: "change no file that holds a secret value, or fix the rule: its program must print none".to_owned(),
+        ..ruling.clone()
     }
 }

@@ -200,7 +200,8 @@ pub fn ends_writers(state: &RunState, plan: &Plan) -> bool {
         }
         Phase::Answered => {
             // The model is asked again, or the run ends without checks.
-            let goes_on = matches!(state.stop, Some(StopReason::Length { .. })) || asks_back(state, plan, step);
+            let is_cut = matches!(state.stop, Some(StopReason::Length { .. } | StopReason::Paused));
+            let goes_on = is_cut || asks_back(state, plan, step);
             !goes_on && (has_more || state.step + 1 == plan.steps.len())
         }
         Phase::Ran => has_more || state.step + 1 == plan.steps.len(),
@@ -326,7 +327,9 @@ fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
             let message = format!("the model service refused: {reason}");
             return Next::Finish(RunOutcome::new(Verdict::Provider, "blocked", message));
         }
-        Some(StopReason::End | StopReason::Calls) | None => {}
+        // The service documents that it goes on when its reply is sent back.
+        Some(StopReason::Paused) => return ask(state, plan, step),
+        Some(StopReason::End | StopReason::Calls | StopReason::Unknown { .. }) | None => {}
     }
     if asks_back(state, plan, step) {
         if state.touched {
@@ -360,7 +363,8 @@ fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
     checked(state, step)
 }
 
-/// Whether the answer is a question of a model that must change files, and that was not told yet that nobody answers.
+/// Whether the answer is a question, the step must change files, and the model has not been told yet that nobody will
+/// answer.
 fn asks_back(state: &RunState, plan: &Plan, step: &PlanStep) -> bool {
     must_change(state, plan, step) && !state.progress.nudged && is_question(&state.answer)
 }
@@ -525,7 +529,9 @@ mod tests {
         state.phase = Phase::Answered;
         state.stop = Some(StopReason::End);
         assert!(ends_writers(&state, &plan));
-        state.stop = Some(StopReason::Length { call: None });
-        assert!(!ends_writers(&state, &plan));
+        for stop in [StopReason::Length { call: None }, StopReason::Paused] {
+            state.stop = Some(stop);
+            assert!(!ends_writers(&state, &plan));
+        }
     }
 }

@@ -44,6 +44,9 @@ impl Preconditions {
     }
 
     /// Waits until the baseline is taken and recorded.
+    ///
+    /// # Errors
+    /// [`RunError::Environment`]: git could not take it.
     pub async fn prepare_for_effects(&mut self, ledger: &mut Ledger) -> Result<(), RunError> {
         let Some(pending) = self.pending.take() else {
             return Ok(());
@@ -63,6 +66,9 @@ impl Preconditions {
     }
 
     /// Waits until the sandbox of commands is chosen and recorded.
+    ///
+    /// # Errors
+    /// [`RunError::Environment`]: the wanted level is not available, or the journal cannot be moved out of its reach.
     pub async fn confine(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
         let Some(make) = self.sandbox.take() else {
             return Ok(());
@@ -87,6 +93,9 @@ impl Preconditions {
     }
 
     /// Waits for baseline and sandbox, and for the sandbox's self-test.
+    ///
+    /// # Errors
+    /// As for the two, or [`RunError::Environment`]: the self-test failed.
     pub async fn prepare_for_commands(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
         self.prepare_for_effects(ledger).await?;
         if self.tested {

@@ -71,6 +71,7 @@ impl Recording {
                     beside.window = beside.window.or(equipped.window);
                     beside.prompts.extend(equipped.prompts.iter().cloned());
                 }
+                EventKind::Replied { secrets, .. } => beside.secrets.extend(secrets.iter().cloned()),
                 EventKind::Compacted { overflow, window, .. } => {
                     beside
                         .overflows

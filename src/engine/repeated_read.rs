@@ -77,6 +77,7 @@ mod tests {
             asked: String::new(),
             took_ms: 0,
             cost_micros: None,
+            secrets: Vec::new(),
         });
     }
 

@@ -14,13 +14,11 @@ use crate::base::event::EventKind;
 use crate::base::ids::CallId;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::journal::JournalError;
-use std::collections::BTreeSet;
 
 /// Runs to the end, from the recorded state.
 pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Preconditions) -> Result<RunOutcome, JournalError> {
     let mut turn = Turn {
         asking: RequestContext::new(deps),
-        secret: BTreeSet::new(),
     };
     loop {
         if ledger.state.outcome.is_none() {
@@ -39,7 +37,7 @@ pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Preconditions) ->
             Err(RunError::Journal(error)) => return Err(error),
             Err(RunError::Ended(outcome)) => effects::finish(deps, ledger, &mut ground, outcome).await?,
             Err(RunError::Environment(why)) => {
-                // If the tree could not be read only because the run has ended, closing it tells what is missing.
+                // If the tree could not be read because the run's time is over, `finish` reports what is not recorded.
                 let environment = || RunOutcome::new(Verdict::Environment, "environment", why);
                 let outcome = deps.cut_off().unwrap_or_else(environment);
                 effects::finish(deps, ledger, &mut ground, outcome).await?;
@@ -51,8 +49,6 @@ pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Preconditions) ->
 /// Data that lasts from one turn to the next and is not recorded.
 struct Turn {
     asking: RequestContext,
-    /// Calls of the last reply whose arguments contain a secret. Kept here because the record has them redacted.
-    secret: BTreeSet<CallId>,
 }
 
 impl Turn {
@@ -76,11 +72,10 @@ impl Turn {
                 let asked = self.asking.ask(deps, ledger).await;
                 // Determined while the first request is under way; a run that cannot have its sandbox stops here.
                 ground.confine(deps, ledger).await?;
-                self.secret = asked?;
-                Ok(())
+                asked
             }
             Next::Compact(how) => self.asking.compact(deps, ledger, &how, None).await,
-            Next::Call(calls) => scheduler::settle(deps, ledger, ground, &calls, &self.secret).await,
+            Next::Call(calls) => scheduler::settle(deps, ledger, ground, &calls).await,
             Next::Interrupted(call) => effects::interrupted(ledger, call),
             Next::Check(index) => effects::check(deps, ledger, ground, index).await,
             Next::Judge => effects::judge(deps, ledger),

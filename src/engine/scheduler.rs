@@ -17,9 +17,9 @@ use crate::base::event::{Decided, EventKind};
 use crate::base::ids::CallId;
 use crate::base::ruling::{Decision, PolicyInput, Ruling};
 use crate::policy::{self, Uses};
+use crate::tools::registry::FoundTool;
 use crate::tools::{PreparedCall, Tool, ToolContext, ToolError, results};
 use futures_util::future::join_all;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -54,7 +54,6 @@ pub async fn settle(
     ledger: &mut Ledger,
     ground: &mut Preconditions,
     calls: &[CallId],
-    secret: &BTreeSet<CallId>,
 ) -> Result<(), RunError> {
     let mut wave: Vec<Ready> = Vec::new();
     for id in calls {
@@ -69,12 +68,11 @@ pub async fn settle(
             finish(ledger, id, Err(deps.tools.unknown(&record.call.tool)), 0)?;
             continue;
         };
-        let tool = Arc::clone(found.tool);
-        let joins = tool.spec().kind.is_read_only() && !asks_to_wait(&record);
+        let joins = found.tool.spec().kind.is_read_only() && !asks_to_wait(&record);
         if !wave.is_empty() && (!joins || wave.len() == WAVE) {
             break;
         }
-        match rule(deps, ledger, ground, &record, &tool, secret.contains(id), wave.len()).await? {
+        match rule(deps, ledger, ground, &record, found, wave.len()).await? {
             Ruled::Ready(ready) => {
                 wave.push(*ready);
                 if !joins {
@@ -97,39 +95,49 @@ fn asks_to_wait(record: &CallRecord) -> bool {
         == Some(true)
 }
 
+/// Rules on a call. A call that cannot be ruled on has its error as its result.
 async fn rule(
     deps: &Deps,
     ledger: &mut Ledger,
     ground: &mut Preconditions,
     record: &CallRecord,
-    tool: &Arc<dyn Tool>,
-    secret: bool,
+    found: FoundTool<'_>,
     in_wave: usize,
 ) -> Result<Ruled, RunError> {
-    let id = &record.call.id;
+    match ruled(deps, ledger, ground, record, found, in_wave).await? {
+        Ok(ruled) => Ok(ruled),
+        Err(error) => {
+            finish(ledger, &record.call.id, Err(error), 0)?;
+            Ok(Ruled::Settled)
+        }
+    }
+}
+
+/// The inner error is for the model.
+async fn ruled(
+    deps: &Deps,
+    ledger: &mut Ledger,
+    ground: &mut Preconditions,
+    record: &CallRecord,
+    found: FoundTool<'_>,
+    in_wave: usize,
+) -> Result<Result<Ruled, ToolError>, RunError> {
+    let (id, tool) = (&record.call.id, found.tool);
     let asked = record.modified.as_ref().unwrap_or(&record.call.args);
     // An edit that was rewritten before a person or a kill interrupted it is a whole file now.
     let preparer = match &record.modified {
-        Some(args) => modify::preparer(&deps.tools, tool, args),
-        None => Arc::clone(tool),
+        Some(args) => modify::preparer(&deps.tools, found, args),
+        None => found,
     };
-    let accepted = match deps.tools.find(&preparer.spec().name).map(|found| found.accept(asked)) {
-        Some(Ok(accepted)) => accepted,
-        Some(Err(error)) => {
-            finish(ledger, id, Err(error), 0)?;
-            return Ok(Ruled::Settled);
-        }
-        None => return Ok(Ruled::Settled),
+    let mut args = match preparer.accept(asked) {
+        Ok(accepted) => accepted.args,
+        Err(error) => return Ok(Err(error)),
     };
-    let mut args = accepted.args;
-    let mut prepared = match prepare(deps, preparer, &args).await? {
+    let mut prepared = match prepare(deps, preparer.tool, &args).await? {
         Ok(prepared) => prepared,
-        Err(error) => {
-            finish(ledger, id, Err(error), 0)?;
-            return Ok(Ruled::Settled);
-        }
+        Err(error) => return Ok(Err(error)),
     };
-    let mut ruling = if secret && tool.spec().effects.sends_arguments {
+    let mut ruling = if record.secret && tool.spec().effects.sends_arguments {
         denial::secret()
     } else {
         judge(deps, ledger, id, tool, &args, &prepared).await?
@@ -144,18 +152,18 @@ async fn rule(
         match modify::Pipe::of(deps)?.rewrite(tool, &args, &prepared, &ruling).await {
             Ok(rewritten) => {
                 record_ruling(ledger, record, tool, &prepared, ruling, Some(rewritten.clone()))?;
-                args = rewritten;
-                let preparer = modify::preparer(&deps.tools, tool, &args);
-                prepared = match prepare(deps, preparer, &args).await? {
+                let preparer = modify::preparer(&deps.tools, found, &rewritten);
+                args = match preparer.accept(&rewritten) {
+                    Ok(accepted) => accepted.args,
+                    Err(error) => return Ok(Err(error)),
+                };
+                prepared = match prepare(deps, preparer.tool, &args).await? {
                     Ok(prepared) => prepared,
-                    Err(error) => {
-                        finish(ledger, id, Err(error), 0)?;
-                        return Ok(Ruled::Settled);
-                    }
+                    Err(error) => return Ok(Err(error)),
                 };
                 ruling = judge(deps, ledger, id, tool, &args, &prepared).await?;
             }
-            Err(why) => ruling = modify::failed(ruling, &why),
+            Err(denial) => ruling = *denial,
         }
     }
     // `Modify` after the rewriting means allowed: a `modify` rule applies only to calls that an allow rule covers.
@@ -169,24 +177,29 @@ async fn rule(
         Decision::Deny => {
             finish(ledger, id, Ok(ToolOutput::failure("denied", told)), 0)?;
             match ends_the_run(&ledger.state, &deps.plan) {
-                true => Ok(Ruled::Barrier),
-                false => Ok(Ruled::Settled),
+                true => Ok(Ok(Ruled::Barrier)),
+                false => Ok(Ok(Ruled::Settled)),
             }
         }
-        Decision::Suspend => Ok(Ruled::Barrier),
+        Decision::Suspend => Ok(Ok(Ruled::Barrier)),
         Decision::Allow | Decision::Modify => {
             let name = &tool.spec().name;
             if call_limit(&ledger.state, &deps.plan, name, in_wave as u64).is_some() {
-                return Ok(Ruled::Barrier);
+                return Ok(Ok(Ruled::Barrier));
             }
             let recorded = deps.provider.recorded();
-            Ok(Ruled::Ready(Box::new(Ready {
+            Ok(Ok(Ruled::Ready(Box::new(Ready {
                 id: id.clone(),
                 prepared: replayed_results::prepared(recorded, id, tool.spec(), &args, prepared),
                 kind: tool.spec().kind,
                 builtin: tool.spec().origin == ToolOrigin::Builtin,
-                bounds: exec::bounds(deps, &decided, &PolicyInput::of(tool.spec(), &args)),
-            })))
+                bounds: exec::bounds(
+                    (&deps.policies, &deps.workspace),
+                    deps.scope.confinement.get(),
+                    (&PolicyInput::of(tool.spec(), &args), &decided.access),
+                    &decided.ruling,
+                ),
+            }))))
         }
     }
 }
@@ -231,10 +244,10 @@ async fn waited_for<T: Send + 'static>(
 /// What the tool says about a call; the error is for the model.
 async fn prepare(
     deps: &Deps,
-    tool: Arc<dyn Tool>,
+    tool: &Arc<dyn Tool>,
     args: &serde_json::Value,
 ) -> Result<Result<PreparedCall, ToolError>, RunError> {
-    let (workspace, args) = (Arc::clone(&deps.workspace), args.clone());
+    let (workspace, tool, args) = (Arc::clone(&deps.workspace), Arc::clone(tool), args.clone());
     let prepared = aside(deps, move || tool.prepare(&args, &workspace)).await?;
     Ok(prepared.unwrap_or_else(|| {
         let message = format!(
@@ -262,7 +275,7 @@ async fn judge(
     let uses = Uses {
         counts: ledger.state.uses_by_others(call),
     };
-    let witness = exec::is_witnessed(deps);
+    let witness = exec::is_witnessed(&deps.policies, deps.scope.confinement.get());
     let ruling = aside(deps, move || {
         let asked = PolicyInput::of(tool.spec(), &args);
         workspace.with_terrain(|terrain| policy::decide_with(&policies, &asked, &access, terrain, &uses, witness))

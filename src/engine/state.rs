@@ -1,4 +1,7 @@
-//! The state of a run, folded from its events. Pure; only `apply` changes it, and `next` (in `next.rs`) reads it.
+//! The state of a run, folded from its events by `apply`; `next` (in `next.rs`) reads it.
+//!
+//! The effects change it directly in two cases, before the event is recorded: that a command may have written (`wrote`),
+//! and what the undo of a check put back (`note_put_back`). If the command is cut short, that event is missing.
 
 mod calls;
 mod changes;
@@ -47,6 +50,8 @@ pub enum Phase {
 #[derive(Clone, Debug)]
 pub struct CallRecord {
     pub call: ToolCall,
+    /// Whether the arguments contained a secret; `call` has them redacted.
+    pub secret: bool,
     pub state: CallState,
     /// The canonical tool name, known once ruled.
     pub tool: Option<String>,
@@ -228,7 +233,12 @@ impl RunState {
                 }
             }
             EventKind::Prompted { message, why } => self.prompted(message, *why),
-            EventKind::Replied { reply, cost_micros, .. } => self.replied(reply, *cost_micros),
+            EventKind::Replied {
+                reply,
+                cost_micros,
+                secrets,
+                ..
+            } => self.replied(reply, *cost_micros, secrets),
             EventKind::Decided(decided) => self.decided(decided),
             EventKind::Approved { call, allow, .. } => self.approved(call, *allow),
             EventKind::CallStarted { call } => self.call_started(call),
@@ -404,7 +414,7 @@ impl RunState {
         self.phase = Phase::Asking;
     }
 
-    fn replied(&mut self, reply: &Reply, cost_micros: Option<u64>) {
+    fn replied(&mut self, reply: &Reply, cost_micros: Option<u64>, secrets: &[CallId]) {
         self.charge(1, reply.usage, cost_micros);
         self.progress.idle += 1;
         self.overflows = 0;
@@ -425,6 +435,7 @@ impl RunState {
             .map(|call| {
                 let record = CallRecord {
                     call: call.clone(),
+                    secret: secrets.contains(&call.id),
                     state: CallState::Validating,
                     tool: None,
                     read_only: false,

@@ -2,11 +2,11 @@
 //! temporary name and renamed.
 
 use super::error::JournalError;
-use super::place::settled;
+use super::place::{self, settled};
 use crate::base::ids::BlobId;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +24,9 @@ const LINKS: usize = 40;
 
 /// Stores bytes under their SHA-256 in `blobs/`; equal bytes are stored once. They are on disk before an event can name
 /// them, so that a crash of the machine leaves no journal whose blob is empty.
+///
+/// # Errors
+/// [`JournalError::Write`]: it cannot be written.
 pub fn keep_blob(dir: &Path, bytes: &[u8]) -> Result<BlobId, JournalError> {
     let id = BlobId::of(bytes);
     let path = blob_path(dir, &id);
@@ -58,10 +61,8 @@ pub fn keep_put_back(dir: &Path, patch: &[u8]) -> Result<String, JournalError> {
             _ => {}
         }
     }
-    Err(JournalError::Write {
-        path: dir.join(PUT_BACK).display().to_string(),
-        source: io::Error::other(format!("it has {MOST_PUT_BACK} patches, the most that a run keeps")),
-    })
+    let full = io::Error::other(format!("it has {MOST_PUT_BACK} patches, the most that a run keeps"));
+    Err(JournalError::write(&dir.join(PUT_BACK))(full))
 }
 
 /// The path of a blob.
@@ -69,13 +70,13 @@ pub fn blob_path(dir: &Path, id: &BlobId) -> PathBuf {
     dir.join("blobs").join(id.as_str())
 }
 
-/// The bytes of a blob; an error when they do not match the name's hash.
+/// The bytes of a blob.
+///
+/// # Errors
+/// [`JournalError::Read`]: it cannot be read. [`JournalError::Damaged`]: its bytes do not have the hash that names it.
 pub fn read_blob(dir: &Path, id: &BlobId) -> Result<Vec<u8>, JournalError> {
     let path = blob_path(dir, id);
-    let bytes = std::fs::read(&path).map_err(|source| JournalError::Read {
-        path: path.display().to_string(),
-        source,
-    })?;
+    let bytes = std::fs::read(&path).map_err(JournalError::read(&path))?;
     if BlobId::of(&bytes) == *id {
         Ok(bytes)
     } else {
@@ -97,16 +98,68 @@ enum Destination {
 
 /// Writes a file that the user named, atomically, and creates its directories. A device or a pipe is written to
 /// directly. A link stays: the file that it leads to is written.
+///
+/// # Errors
+/// [`JournalError::Write`]: its directories cannot be made, it cannot be written, or too many links lead to it.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
-    let wrap = |source| JournalError::Write {
-        path: path.display().to_string(),
-        source,
-    };
+    let wrap = JournalError::write(path);
     match destination(path).map_err(wrap)? {
         (_, Destination::Open) => write_open(path, bytes).map_err(wrap),
-        (links, Destination::File(_)) if links.is_empty() => replace(path, bytes),
-        (_, Destination::File(file)) => replace(&file, bytes),
+        (_, Destination::File(file)) => write_at(&file, bytes).map_err(|error| match error {
+            JournalError::Write { source, .. } => wrap(source),
+            other => other,
+        }),
     }
+}
+
+/// The file that a path leads to, by an absolute path without links. `None` for what is not a file: a device, a pipe.
+pub fn file_of(path: &Path) -> Option<PathBuf> {
+    match destination(path) {
+        Ok((_, Destination::File(file))) => Some(file),
+        _ => None,
+    }
+}
+
+/// As [`write`], of a path from [`file_of`]. No link is followed, even if one has appeared in the path since.
+///
+/// # Errors
+/// [`JournalError::Write`].
+pub fn write_at(file: &Path, bytes: &[u8]) -> Result<(), JournalError> {
+    let wrap = |source| JournalError::Write {
+        path: file.display().to_string(),
+        source,
+    };
+    let (_held, place) = held(file).map_err(wrap)?;
+    replace(&place, bytes).map_err(|error| match error {
+        // Under its own name.
+        JournalError::Write { source, .. } => wrap(source),
+        other => other,
+    })
+}
+
+/// As [`remove`], of a path from [`file_of`]. No link is followed, even if one has appeared in the path since.
+///
+/// # Errors
+/// Errors of the system.
+pub fn remove_at(file: &Path) -> io::Result<()> {
+    // Nothing is made where there is nothing to remove.
+    if std::fs::symlink_metadata(file).is_err() {
+        return Ok(());
+    }
+    let (_held, place) = held(file)?;
+    match std::fs::symlink_metadata(&place).is_ok_and(|found| found.is_file()) {
+        true => std::fs::remove_file(place),
+        false => Ok(()),
+    }
+}
+
+/// The directory of a file, opened without links, and the path of the file in it, which holds while it is open.
+fn held(file: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+    let none = || io::Error::from(io::ErrorKind::InvalidInput);
+    let dir = place::open_without_links(file.parent().ok_or_else(none)?)?;
+    let place = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
+    let place = place.join(file.file_name().ok_or_else(none)?);
+    Ok((dir, place))
 }
 
 /// Removes a file that the user named, if it exists. A link stays: the file that it leads to is removed. Devices, pipes
@@ -116,9 +169,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
 /// Errors of the system.
 pub fn remove(path: &Path) -> io::Result<()> {
     match destination(path)? {
-        (_, Destination::File(file)) if std::fs::symlink_metadata(&file).is_ok_and(|found| found.is_file()) => {
-            std::fs::remove_file(file)
-        }
+        (_, Destination::File(file)) => remove_at(&file),
         _ => Ok(()),
     }
 }
@@ -237,16 +288,16 @@ pub fn remove_drafts(dir: &Path) {
 }
 
 /// Writes a file atomically, replacing whatever has its name, and creates its directories.
+///
+/// # Errors
+/// [`JournalError::Write`]: its directories cannot be made, or it cannot be written.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     place_file(path, bytes, (OWN, false))
 }
 
 /// `synced`: the bytes are on disk before the file gets its name.
 fn place_file(path: &Path, bytes: &[u8], (mode, synced): (u32, bool)) -> Result<(), JournalError> {
-    let wrap = |source| JournalError::Write {
-        path: path.display().to_string(),
-        source,
-    };
+    let wrap = JournalError::write(path);
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -7,14 +7,14 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 /// A thread that syncs one file. It ends when this value is dropped.
 #[derive(Debug)]
-pub struct Behind {
+pub struct BackgroundSync {
     ask: SyncSender<Vec<u8>>,
     done: Receiver<io::Result<()>>,
     /// Syncs that were requested and have not finished.
     open: usize,
 }
 
-impl Behind {
+impl BackgroundSync {
     /// Starts the thread. `head` is the file that records how much of the journal is on disk.
     pub fn start(file: &File, head: Option<File>) -> io::Result<Self> {
         let file = file.try_clone()?;
@@ -83,22 +83,22 @@ mod tests {
     #[test]
     fn many_syncs_are_all_answered() {
         let file = tempfile::tempfile().unwrap();
-        let mut behind = Behind::start(&file, None).unwrap();
+        let mut background = BackgroundSync::start(&file, None).unwrap();
         for _ in 0..20 {
-            behind.sync(Vec::new()).unwrap();
+            background.sync(Vec::new()).unwrap();
         }
-        behind.settle().unwrap();
-        assert_eq!(behind.open, 0);
+        background.settle().unwrap();
+        assert_eq!(background.open, 0);
     }
 
     #[test]
     fn the_head_is_told_when_the_journal_is_on_the_disk() {
         let (file, head) = (tempfile::tempfile().unwrap(), tempfile::NamedTempFile::new().unwrap());
-        let mut behind = Behind::start(&file, Some(head.reopen().unwrap())).unwrap();
+        let mut background = BackgroundSync::start(&file, Some(head.reopen().unwrap())).unwrap();
         for n in 0..5 {
-            behind.sync(format!("{n}\n").into_bytes()).unwrap();
+            background.sync(format!("{n}\n").into_bytes()).unwrap();
         }
-        behind.settle().unwrap();
+        background.settle().unwrap();
         assert_eq!(std::fs::read_to_string(head.path()).unwrap(), "4\n");
     }
 
@@ -107,8 +107,8 @@ mod tests {
         // A pipe cannot be synced.
         let (_reader, writer) = std::io::pipe().unwrap();
         let file = File::from(std::os::fd::OwnedFd::from(writer));
-        let mut behind = Behind::start(&file, None).unwrap();
-        behind.sync(Vec::new()).unwrap();
-        assert!(behind.settle().is_err());
+        let mut background = BackgroundSync::start(&file, None).unwrap();
+        background.sync(Vec::new()).unwrap();
+        assert!(background.settle().is_err());
     }
 }

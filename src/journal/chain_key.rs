@@ -19,7 +19,7 @@ pub struct JournalKey(Hmac<Sha256>);
 
 impl fmt::Debug for JournalKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key")
+        f.write_str("JournalKey")
     }
 }
 

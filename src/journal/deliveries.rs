@@ -35,10 +35,7 @@ impl DeliveryLog {
             .filter(|dir| dir.is_dir())
             .unwrap_or_else(|| home.to_owned());
         let path = dir.join(FILE);
-        let wrap = |source| JournalError::Write {
-            path: path.display().to_string(),
-            source,
-        };
+        let wrap = JournalError::write(&path);
         let mut file = OpenOptions::new()
             .create(true)
             .read(true)
@@ -76,10 +73,7 @@ impl DeliveryLog {
             .file
             .write_all(text.as_bytes())
             .and_then(|()| self.file.sync_data());
-        written.map_err(|source| JournalError::Write {
-            path: self.path.display().to_string(),
-            source,
-        })
+        written.map_err(JournalError::write(&self.path))
     }
 }
 

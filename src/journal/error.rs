@@ -1,5 +1,8 @@
 //! Why a run directory cannot be used.
 
+use std::io;
+use std::path::Path;
+
 /// Why a run directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
@@ -43,8 +46,26 @@ pub enum JournalError {
     Damaged { path: String, line: usize, why: String },
     /// An I/O error while writing: exit code 9.
     #[error("cannot write {path}: {source}")]
-    Write { path: String, source: std::io::Error },
+    Write { path: String, source: io::Error },
     /// An I/O error while reading: exit code 8.
     #[error("cannot read {path}: {source}")]
-    Read { path: String, source: std::io::Error },
+    Read { path: String, source: io::Error },
+}
+
+impl JournalError {
+    /// Makes an error of writing this path out of the system's.
+    pub fn write(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+        move |source| Self::Write {
+            path: path.display().to_string(),
+            source,
+        }
+    }
+
+    /// Makes an error of reading this path out of the system's.
+    pub fn read(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+        move |source| Self::Read {
+            path: path.display().to_string(),
+            source,
+        }
+    }
 }

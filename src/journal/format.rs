@@ -50,7 +50,8 @@ fn link(previous: &str, entry: &str, key: Option<&JournalKey>) -> String {
     key.map_or_else(|| sha256_hex(&pieces), |key| key.mac(&pieces))
 }
 
-/// The line for a serialized event, without the newline, and its hash in the chain.
+/// The line for a serialized event, without the newline, and its hash in the chain. `previous`: the hash of the line
+/// before, 64 hex digits; empty for the first line.
 pub fn encode(previous: &str, entry: &str, key: Option<&JournalKey>) -> (String, String) {
     let chain = link(previous, entry, key);
     let name = if key.is_some() { "mac" } else { "chain" };

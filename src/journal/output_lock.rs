@@ -22,20 +22,16 @@ const TRIES: usize = 16;
 /// # Errors
 /// [`JournalError::Held`] when another run writes it; [`JournalError::Write`] when no lock can be made.
 pub fn hold(output: &Path) -> Result<File, JournalError> {
-    let failed = |path: &Path| {
-        let path = path.display().to_string();
-        move |source| JournalError::Write { path, source }
-    };
-    let dir = directory().map_err(failed(Path::new(LOCKS)))?;
+    let dir = directory().map_err(JournalError::write(Path::new(LOCKS)))?;
     forget_unheld(&dir);
     let name = sha256_hex(&[place::settled(output).as_os_str().as_bytes()]);
     let path = dir.join(name);
     for _ in 0..TRIES {
-        let file = place::open_private(&path).map_err(failed(&path))?;
+        let file = place::open_private(&path).map_err(JournalError::write(&path))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(JournalError::Held(output.display().to_string())),
-            Err(TryLockError::Error(source)) => return Err(failed(&path)(source)),
+            Err(TryLockError::Error(source)) => return Err(JournalError::write(&path)(source)),
         }
         // The file may have been removed between opening and locking; the lock then excludes nobody.
         let is_same = |found: std::fs::Metadata| file.metadata().is_ok_and(|own| own.ino() == found.ino());

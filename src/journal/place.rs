@@ -2,6 +2,8 @@
 
 pub use crate::process::own_path::settled;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2};
+use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -56,17 +58,44 @@ pub fn make_dirs(workspace: &Path, dir: &Path) -> io::Result<()> {
             _ => {}
         }
     }
+    made_below(&root, names).map(drop)
+}
+
+/// Opens a directory by an absolute path without links, and creates what is missing of it.
+///
+/// # Errors
+/// Errors of the system; `ELOOP` or `ENOTDIR` for a link in the path.
+pub fn open_without_links(dir: &Path) -> io::Result<OwnedFd> {
+    let mut names = Vec::new();
+    for part in dir.components() {
+        match part {
+            Component::Normal(name) => names.push(name),
+            // No link is followed, so it can be resolved textually.
+            Component::ParentDir => drop(names.pop()),
+            _ => {}
+        }
+    }
+    made_below(Path::new("/"), names)
+}
+
+/// Opens the last of these directories, each in the one before it. A missing one is created, and no link is followed.
+fn made_below(root: &Path, names: Vec<&OsStr>) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let mut at: OwnedFd = rustix::fs::openat(CWD, &root, flags, Mode::empty())?;
+    let mut at: OwnedFd = rustix::fs::openat(CWD, root, flags, Mode::empty())?;
     for name in names {
-        match mkdirat(&at, name, Mode::from_raw_mode(0o777)) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-        at = openat2(&at, name, flags, Mode::empty(), beneath)?;
+        at = match openat2(&at, name, flags, Mode::empty(), beneath) {
+            Err(Errno::NOENT) => {
+                match mkdirat(&at, name, Mode::from_raw_mode(0o777)) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                openat2(&at, name, flags, Mode::empty(), beneath)?
+            }
+            opened => opened?,
+        };
     }
-    Ok(())
+    Ok(at)
 }
 
 /// Writes a file that does not exist yet; an existing file stays, and a link is not followed.

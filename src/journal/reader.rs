@@ -117,8 +117,11 @@ fn needs_record(kind: &EventKind) -> bool {
     )
 }
 
-/// Reads the journal of a run directory. An error when the chain is broken, when it needs a key that this process does
-/// not have, or when this user's state directory records that the journal was longer or different, or had ended.
+/// Reads the journal of a run directory.
+///
+/// # Errors
+/// As [`read_alone`]; [`JournalError::Damaged`] also if this user's state directory records that the journal was longer
+/// or different, or had ended.
 pub fn read(dir: &Path) -> Result<Journal, JournalError> {
     let mut journal = read_alone(dir, chain_key::key()?)?;
     let Some(head) = journal.run().and_then(state::head) else {
@@ -143,6 +146,9 @@ pub fn read(dir: &Path) -> Result<Journal, JournalError> {
 }
 
 /// Like [`read`], but when a key is set, the journal must have been written with it. For commands that verify.
+///
+/// # Errors
+/// As [`read`]; [`JournalError::Key`] also if it was written without a key.
 pub fn read_strictly(dir: &Path) -> Result<Journal, JournalError> {
     let journal = read(dir)?;
     match chain_key::key()? {
@@ -157,16 +163,17 @@ pub fn read_strictly(dir: &Path) -> Result<Journal, JournalError> {
 }
 
 /// Reads a journal without comparing it with the state directory.
+///
+/// # Errors
+/// [`JournalError::Missing`]: there is no journal. [`JournalError::Read`]: it cannot be read.
+/// [`JournalError::Damaged`]: the chain is broken. [`JournalError::Key`]: it needs a key that this process does not have.
 pub fn read_alone(dir: &Path, key: Option<&JournalKey>) -> Result<Journal, JournalError> {
     let path = dir.join(format::FILE);
     let bytes = std::fs::read(&path).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
             JournalError::Missing(dir.display().to_string())
         }
-        _ => JournalError::Read {
-            path: path.display().to_string(),
-            source,
-        },
+        _ => JournalError::read(&path)(source),
     })?;
     let mut journal = Journal {
         events: Vec::new(),

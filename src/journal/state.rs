@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! heads/RUN   {"run":ID,"events":N,"head":HEX,"dir":PATH,"adopted":true,"open":true,"copies":{"patch":PATH}}
+//! contents/RUN/   what the store of the run must not hold; removed when the run can no longer be resumed
 //! runs/RUN/   journal.jsonl, blobs/, results/, git/, and `place`: the run directory for the outputs
 //! ```
 
@@ -25,6 +26,7 @@ use std::path::{Path, PathBuf};
 pub const NOTE: &str = "journal.moved";
 const HEADS: &str = "heads";
 const MOVED: &str = "runs";
+const CONTENTS: &str = "contents";
 /// In `runs/RUN`: the path of the run directory.
 pub const PLACE: &str = "place";
 /// Limit of heads that are kept; beyond it, the oldest are removed.
@@ -179,7 +181,10 @@ pub(super) fn tidy() {
     let surplus = names.len() - HEADS_KEPT;
     for name in names.into_iter().take(surplus) {
         // The next run removes what remains.
-        let _ = std::fs::remove_file(dir.join(name));
+        let _ = std::fs::remove_file(dir.join(&name));
+        if let Some(run) = name.into_string().ok().map(RunId) {
+            forget_contents(&run);
+        }
     }
 }
 
@@ -189,6 +194,31 @@ pub(super) fn forget(run: &RunId) {
         // A file that remains does no harm.
         let _ = std::fs::remove_file(state.join(HEADS).join(run.as_str()));
         let _ = std::fs::remove_dir_all(state.join(MOVED).join(run.as_str()));
+    }
+    forget_contents(run);
+}
+
+/// The directory for contents that the store in the run directory must not hold. It is made for the first of them.
+///
+/// # Errors
+/// A sentence: there is no state directory, or nothing can be made in it.
+pub fn contents_of(run: &RunId) -> Result<PathBuf, String> {
+    if !is_plain(run.as_str()) {
+        return Err(format!("{run} cannot be the name of a directory"));
+    }
+    let state = chain_key::state()?;
+    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    place::private_dir(state)
+        .and_then(|()| Ok(rustix::fs::access(state, access)?))
+        .map_err(|error| format!("the state directory {}: {error}", state.display()))?;
+    Ok(state.join(CONTENTS).join(run.as_str()))
+}
+
+/// Removes these contents of a run that goes no further.
+pub fn forget_contents(run: &RunId) {
+    if let (true, Ok(state)) = (is_plain(run.as_str()), chain_key::state()) {
+        // Mostly there are none. What remains is removed with the run.
+        let _ = std::fs::remove_dir_all(state.join(CONTENTS).join(run.as_str()));
     }
 }
 
@@ -272,10 +302,7 @@ pub(super) fn move_entries(from: &Path, to: &Path) -> Result<(), JournalError> {
     for name in ENTRIES {
         let (old, new) = (from.join(name), to.join(name));
         if std::fs::symlink_metadata(&old).is_ok() {
-            move_entry(&old, &new).map_err(|source| JournalError::Write {
-                path: new.display().to_string(),
-                source,
-            })?;
+            move_entry(&old, &new).map_err(JournalError::write(&new))?;
         }
     }
     Ok(())

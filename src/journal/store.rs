@@ -1,6 +1,6 @@
 //! Names, creates, finds, lists and prunes run directories, and locks workspaces.
 
-use super::{JournalError, artefacts, format, place, reader, state, writer};
+use super::{JournalError, format, place, reader, state, writer};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
 use crate::base::outcome::{RunOutcome, Verdict};
@@ -47,19 +47,22 @@ pub fn default_dir(workspace: &Path, run: &RunId) -> PathBuf {
 }
 
 /// Creates `.overnight` with a `.gitignore`, so that git ignores it.
+///
+/// # Errors
+/// [`JournalError::Link`]: a link of the tree is in the way. [`JournalError::Write`]: it cannot be written.
 pub fn ignore_runs(workspace: &Path) -> Result<(), JournalError> {
     let dir = workspace.join(".overnight");
     let file = dir.join(".gitignore");
     refuse_link(workspace, &file)?;
     place::make_dirs(workspace, &dir)
         .and_then(|()| place::write_new(&file, b"*\n"))
-        .map_err(|source| JournalError::Write {
-            path: file.display().to_string(),
-            source,
-        })
+        .map_err(JournalError::write(&file))
 }
 
 /// Refuses a path with a symbolic link of the tree in it.
+///
+/// # Errors
+/// [`JournalError::Link`] with that link.
 pub fn refuse_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
     match place::link_inside(workspace, path) {
         Some(link) => Err(JournalError::Link(link.display().to_string())),
@@ -67,18 +70,12 @@ pub fn refuse_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
     }
 }
 
-/// Refuses a file that the user named if it is a link of the tree, or leads to one. A link outside the tree is the
-/// user's own.
-pub fn refuse_named_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
-    let of_tree = |link: &PathBuf| place::is_inside(workspace, link);
-    match artefacts::links(path).into_iter().find(of_tree) {
-        Some(link) => Err(JournalError::Link(link.display().to_string())),
-        None => Ok(()),
-    }
-}
-
 /// The journal directory of a run, given by its directory or by its id in `workspace`. The state directory takes
 /// precedence over the tree, where commands may have written.
+///
+/// # Errors
+/// [`JournalError::Link`]: a link of the tree leads there. [`JournalError::NeverBegan`], [`JournalError::Batch`],
+/// [`JournalError::Unknown`]: there is no journal.
 pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
     if let Some(moved) = state::moved_run(run) {
         return Ok(moved);
@@ -132,6 +129,10 @@ pub fn newest(workspace: &Path) -> Result<String, JournalError> {
 }
 
 /// Moves the journal of a run that is not active, and the private files beside it.
+///
+/// # Errors
+/// [`JournalError::Missing`]: it has no journal. [`JournalError::Held`]: the run is active. [`JournalError::Write`]: it
+/// cannot be moved.
 pub fn move_run(from: &Path, to: &Path) -> Result<(), JournalError> {
     let path = from.join(format::FILE);
     let file = File::open(&path).map_err(|_| JournalError::Missing(from.display().to_string()))?;
@@ -145,13 +146,60 @@ pub fn is_taken(dir: &Path) -> bool {
 }
 
 /// Locks a workspace for one run. The lock is on the directory itself, so that nothing is written into it.
+///
+/// # Errors
+/// [`JournalError::Read`]: it cannot be opened. [`JournalError::Held`]: another run has it. [`JournalError::Write`]: it
+/// cannot be locked.
 pub fn hold_workspace(workspace: &Path) -> Result<File, JournalError> {
-    let dir = File::open(workspace).map_err(|source| JournalError::Read {
-        path: workspace.display().to_string(),
-        source,
-    })?;
+    let dir = File::open(workspace).map_err(JournalError::read(workspace))?;
     writer::lock(&dir, workspace)?;
     Ok(dir)
+}
+
+/// How far a run has come, as far as its journal or its result says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunProgress {
+    Ended(Verdict),
+    /// It has no verdict yet, or was resumed since.
+    Unfinished,
+    /// The journal cannot be read.
+    Damaged,
+    /// The journal needs a key that is not set.
+    Keyed,
+}
+
+impl RunProgress {
+    /// The verdict's word, or `unfinished`, `damaged` or `keyed`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RunProgress::Ended(verdict) => verdict.as_str(),
+            RunProgress::Unfinished => "unfinished",
+            RunProgress::Damaged => "damaged",
+            RunProgress::Keyed => "keyed",
+        }
+    }
+
+    fn is_open(self) -> bool {
+        match self {
+            RunProgress::Unfinished | RunProgress::Keyed => true,
+            RunProgress::Damaged => false,
+            RunProgress::Ended(verdict) => match verdict {
+                Verdict::Suspended | Verdict::Cancelled => true,
+                Verdict::Passed
+                | Verdict::NoChange
+                | Verdict::Failed
+                | Verdict::Denied
+                | Verdict::Budget
+                | Verdict::Provider
+                | Verdict::Environment
+                | Verdict::Output
+                | Verdict::Invalid
+                | Verdict::Usage
+                | Verdict::Incomplete
+                | Verdict::Bug => false,
+            },
+        }
+    }
 }
 
 /// A run in a listing.
@@ -161,9 +209,7 @@ pub struct RunListing {
     pub run: RunId,
     pub started: Option<Timestamp>,
     pub recipe: String,
-    /// The verdict's word; `unfinished` without one, `damaged` when the journal cannot be read, `keyed` when it needs a
-    /// key that is not set.
-    pub verdict: String,
+    pub progress: RunProgress,
     /// Whether it is a run of a recipe's sample.
     pub is_sample: bool,
     /// Whether it has a journal. Without one it was refused before it began.
@@ -174,15 +220,21 @@ impl RunListing {
     /// Whether the run has not come to its end: it waits for a person, was interrupted or killed, or is active. One that
     /// cannot be read without a key counts too.
     pub fn is_open(&self) -> bool {
-        let is_open = matches!(
-            self.verdict.as_str(),
-            "suspended" | "cancelled" | "unfinished" | "keyed"
-        );
-        self.began && is_open
+        self.began && self.progress.is_open()
     }
 }
 
+/// Whether a run of this machine was killed or is active: its journal is there and has no end.
+pub fn is_unfinished(run: &RunId) -> bool {
+    let dir = state::head(run).map(|head| PathBuf::from(head.dir));
+    dir.is_some_and(|dir| matches!(describe(&dir).progress, RunProgress::Unfinished | RunProgress::Keyed))
+}
+
 /// The runs of a workspace, oldest first.
+///
+/// # Errors
+/// [`JournalError::NoDirectory`]: there is no such workspace. [`JournalError::Link`]: a link of the tree leads to them.
+/// [`JournalError::Read`]: they cannot be listed.
 pub fn list(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
     if !workspace.is_dir() {
         return Err(JournalError::NoDirectory(workspace.display().to_string()));
@@ -193,10 +245,7 @@ pub fn list(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(source) => {
-            return Err(JournalError::Read {
-                path: root.display().to_string(),
-                source,
-            });
+            return Err(JournalError::read(&root)(source));
         }
     };
     let here = place::settled(&root);
@@ -224,16 +273,16 @@ fn describe(dir: &Path) -> RunListing {
         run: RunId(name.unwrap_or_default()),
         started: None,
         recipe: String::new(),
-        verdict: "damaged".to_owned(),
+        progress: RunProgress::Damaged,
         is_sample: false,
         began: true,
     };
     let read = reader::read(dir);
     if let Err(JournalError::Key(_)) = read {
-        "keyed".clone_into(&mut listed.verdict);
+        listed.progress = RunProgress::Keyed;
     }
     if let Ok(journal) = read {
-        "unfinished".clone_into(&mut listed.verdict);
+        listed.progress = RunProgress::Unfinished;
         listed.started = journal.events.first().map(|event| event.at);
         for event in &journal.events {
             note(&mut listed, event);
@@ -293,7 +342,7 @@ fn describe_refused(dir: &Path, refused: RefusedRun) -> RunListing {
         run: RunId(name),
         started: started.map(|started| started.timestamp()),
         recipe: refused.recipe,
-        verdict: refused.verdict.as_str().to_owned(),
+        progress: RunProgress::Ended(refused.verdict),
         is_sample: false,
         began: false,
     }
@@ -305,8 +354,8 @@ fn note(listed: &mut RunListing, event: &Event) {
             listed.recipe.clone_from(&started.recipe);
             listed.is_sample = started.sample;
         }
-        EventKind::RunFinished { outcome, .. } => outcome.verdict.as_str().clone_into(&mut listed.verdict),
-        EventKind::Resumed { .. } => "unfinished".clone_into(&mut listed.verdict),
+        EventKind::RunFinished { outcome, .. } => listed.progress = RunProgress::Ended(outcome.verdict),
+        EventKind::Resumed { .. } => listed.progress = RunProgress::Unfinished,
         _ => {}
     }
 }
@@ -321,6 +370,9 @@ pub struct Pruned {
 
 /// Removes all but the newest `keep` runs. Keeps those that have not come to their end, unless `all` is set, and those
 /// that a process has locked.
+///
+/// # Errors
+/// As [`list`]. [`JournalError::Write`]: a run cannot be removed; those before it are.
 pub fn prune(workspace: &Path, keep: usize, all: bool) -> Result<Pruned, JournalError> {
     let runs = list(workspace)?;
     let surplus = runs.len().saturating_sub(keep);
@@ -340,10 +392,7 @@ pub fn prune(workspace: &Path, keep: usize, all: bool) -> Result<Pruned, Journal
         if free {
             let place = state::outputs_of(&run.dir);
             let gone = |dir: &Path| match std::fs::remove_dir_all(dir) {
-                Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(JournalError::Write {
-                    path: dir.display().to_string(),
-                    source,
-                }),
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(JournalError::write(dir)(source)),
                 _ => Ok(()),
             };
             gone(&run.dir)?;

@@ -1,6 +1,6 @@
 //! Appends events to `journal.jsonl`. The only writer of that file.
 
-use super::background_sync::Behind;
+use super::background_sync::BackgroundSync;
 use super::chain_key::{self, JournalKey};
 use super::error::JournalError;
 use super::state::{self, HeadFile};
@@ -35,17 +35,19 @@ pub struct JournalWriter {
     /// Whether something was appended since the last sync.
     dirty: bool,
     /// Started on first use.
-    behind: Option<Behind>,
+    background: Option<BackgroundSync>,
 }
 
 impl JournalWriter {
     /// Creates the run directory and its journal with `first`; the journal appears complete or not at all.
+    ///
+    /// # Errors
+    /// [`JournalError::Taken`]: there is a journal. [`JournalError::Link`]: a link has the name of one of its files.
+    /// [`JournalError::Held`]: another process has it. [`JournalError::Key`]: the key is not valid.
+    /// [`JournalError::Write`]: it cannot be written.
     pub fn create(dir: &Path, first: &Event) -> Result<Self, JournalError> {
         let path = dir.join(format::FILE);
-        let wrap = |source| JournalError::Write {
-            path: path.display().to_string(),
-            source,
-        };
+        let wrap = JournalError::write(&path);
         std::fs::create_dir_all(dir).map_err(wrap)?;
         if path.exists() {
             return Err(JournalError::Taken(dir.display().to_string()));
@@ -105,7 +107,7 @@ impl JournalWriter {
             headless,
             opened_at: None,
             dirty: true,
-            behind: None,
+            background: None,
         }
     }
 
@@ -116,6 +118,10 @@ impl JournalWriter {
 
     /// Opens a journal to append to it. A torn last line (a crash during a write) is truncated; the events are
     /// returned.
+    ///
+    /// # Errors
+    /// [`JournalError::Missing`]: there is no journal. [`JournalError::Held`]: another process has it.
+    /// [`JournalError::Write`]: it cannot be written. Otherwise as [`reader::read_strictly`].
     pub fn reopen(dir: &Path) -> Result<(Self, Vec<Event>), JournalError> {
         let path = dir.join(format::FILE);
         let file = OpenOptions::new()
@@ -126,11 +132,7 @@ impl JournalWriter {
         lock(&file, dir)?;
         let journal = reader::read_strictly(dir)?;
         let key = chain_key::key()?.filter(|_| journal.keyed);
-        file.set_len(journal.whole_bytes)
-            .map_err(|source| JournalError::Write {
-                path: path.display().to_string(),
-                source,
-            })?;
+        file.set_len(journal.whole_bytes).map_err(JournalError::write(&path))?;
         let end = (journal.chain.clone(), journal.events.len() as u64);
         let adopted = !journal.keyed && !journal.run().is_some_and(state::began);
         let mut writer = Self::over(path, file, end, key, (journal.run(), adopted));
@@ -139,7 +141,7 @@ impl JournalWriter {
             && journal.run().and_then(state::head).is_some()
         {
             // The lines of this session would lie behind the recorded end, where nobody could believe them.
-            return Err(writer.write_error(std::io::Error::other(format!(
+            return Err(JournalError::write(&writer.path)(std::io::Error::other(format!(
                 "its recorded end cannot be moved: {why}"
             ))));
         }
@@ -150,10 +152,14 @@ impl JournalWriter {
     }
 
     /// Moves the journal and the run's private files beside it to another directory, and continues there.
+    ///
+    /// # Errors
+    /// [`JournalError::Write`]: the events cannot be synced, or a file cannot be moved or opened.
+    /// [`JournalError::Held`]: another process has the copy.
     pub fn move_to(&mut self, dir: &Path) -> Result<(), JournalError> {
         self.sync()?;
         // A new thread is started for the file that is written from here on.
-        self.behind = None;
+        self.background = None;
         let from = self.path.parent().unwrap_or_else(|| Path::new(".")).to_owned();
         state::move_entries(&from, dir)?;
         self.path = dir.join(format::FILE);
@@ -165,7 +171,7 @@ impl JournalWriter {
             .append(true)
             .custom_flags(libc::O_NOFOLLOW)
             .open(&self.path);
-        let file = file.map_err(|source| self.write_error(source))?;
+        let file = file.map_err(JournalError::write(&self.path))?;
         // The lock belongs to the open file: a renamed file is still locked, and nobody else can have locked a copy
         // yet.
         let same = rustix::fs::fstat(&file).is_ok_and(|new| {
@@ -178,13 +184,17 @@ impl JournalWriter {
         self.sync()
     }
 
-    /// Appends a serialized event. The line survives the process; after `sync` it survives a power loss.
+    /// Appends an event: a JSON object without a line break, which would end the line and break the chain. The line
+    /// survives the process; after `sync` it survives a power loss.
+    ///
+    /// # Errors
+    /// [`JournalError::Write`]: it cannot be written.
     pub fn append(&mut self, entry: &str) -> Result<(), JournalError> {
         let (mut line, chain) = format::encode(&self.chain, entry, self.key);
         line.push('\n');
         self.file
             .write_all(line.as_bytes())
-            .map_err(|source| self.write_error(source))?;
+            .map_err(JournalError::write(&self.path))?;
         self.chain = chain;
         self.events += 1;
         self.dirty = true;
@@ -192,22 +202,28 @@ impl JournalWriter {
     }
 
     /// Returns when everything appended is on the disk and the head is in the state directory.
+    ///
+    /// # Errors
+    /// [`JournalError::Write`]: this sync failed, or an earlier one in the background.
     pub fn sync(&mut self) -> Result<(), JournalError> {
-        let settled = self.behind.as_mut().map_or(Ok(()), Behind::settle);
-        settled.map_err(|source| self.write_error(source))?;
+        let settled = self.background.as_mut().map_or(Ok(()), BackgroundSync::settle);
+        settled.map_err(JournalError::write(&self.path))?;
         if self.dirty {
-            self.file.sync_data().map_err(|source| self.write_error(source))?;
-            self.write_head().map_err(|source| self.write_error(source))?;
+            self.file.sync_data().map_err(JournalError::write(&self.path))?;
+            self.write_head().map_err(JournalError::write(&self.path))?;
             self.dirty = false;
         }
         Ok(())
     }
 
     /// Like `sync`, and the head survives a power loss, too. Called for events that count only once they are recorded.
+    ///
+    /// # Errors
+    /// [`JournalError::Write`], as [`JournalWriter::sync`].
     pub fn sync_with_head(&mut self) -> Result<(), JournalError> {
         self.sync()?;
         let told = self.head.as_ref().map_or(Ok(()), HeadFile::sync);
-        told.map_err(|source| self.write_error(source))
+        told.map_err(JournalError::write(&self.path))
     }
 
     /// Records where the outputs are that flags named, by the names of [`state::Head::copies`], with the next sync.
@@ -239,33 +255,29 @@ impl JournalWriter {
 
     /// Requests a sync without waiting for it, for events after an effect: if one is lost, the effect counts as
     /// interrupted. The next call of either sync function reports a failure.
-    pub fn sync_behind(&mut self) -> Result<(), JournalError> {
+    ///
+    /// # Errors
+    /// [`JournalError::Write`]: an earlier sync failed, or no thread can be started.
+    pub fn sync_in_background(&mut self) -> Result<(), JournalError> {
         if !self.dirty {
             return Ok(());
         }
         let line = self.head_line();
-        let asked = match &mut self.behind {
-            Some(behind) => behind.sync(line),
+        let asked = match &mut self.background {
+            Some(background) => background.sync(line),
             None => {
                 let head = self.head.as_ref().map(HeadFile::try_clone).transpose();
-                head.and_then(|head| Behind::start(&self.file, head))
-                    .and_then(|mut behind| {
-                        behind.sync(line)?;
-                        self.behind = Some(behind);
+                head.and_then(|head| BackgroundSync::start(&self.file, head))
+                    .and_then(|mut background| {
+                        background.sync(line)?;
+                        self.background = Some(background);
                         Ok(())
                     })
             }
         };
-        asked.map_err(|source| self.write_error(source))?;
+        asked.map_err(JournalError::write(&self.path))?;
         self.dirty = false;
         Ok(())
-    }
-
-    fn write_error(&self, source: std::io::Error) -> JournalError {
-        JournalError::Write {
-            path: self.path.display().to_string(),
-            source,
-        }
     }
 }
 
@@ -280,16 +292,16 @@ fn refuse_links(dir: &Path) -> Result<(), JournalError> {
 ///
 /// If a process is killed while forking, the child holds the lock until it executes its program, so taking a held lock
 /// is retried for a tenth of a second.
+///
+/// # Errors
+/// [`JournalError::Held`]: another process has it. [`JournalError::Write`]: the file system has no locks.
 pub fn lock(file: &File, dir: &Path) -> Result<(), JournalError> {
     for _ in 0..LOCK_TRIES {
         match file.try_lock() {
             Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
             Err(TryLockError::Error(source)) => {
-                return Err(JournalError::Write {
-                    path: dir.display().to_string(),
-                    source,
-                });
+                return Err(JournalError::write(dir)(source));
             }
         }
     }

@@ -22,7 +22,10 @@ pub async fn pause(length: Duration, deadline: Instant, cancel: &CancellationTok
     }
 }
 
-/// Runs `work`, but at most until `deadline`. Never returns [`Pause::Over`].
+/// Runs `work`, but at most until `deadline`.
+///
+/// # Errors
+/// [`Pause::Deadline`] or [`Pause::Cancelled`], never [`Pause::Over`].
 pub async fn bounded<T>(
     work: impl Future<Output = T>,
     deadline: Instant,

@@ -3,12 +3,13 @@
 
 use super::files::PathPattern;
 use super::hosts;
-use super::model::{Policy, PolicySet, Rule, RuleEffect};
+use super::model::{Policy, PolicySet, Rule};
 use super::names::{fold, fold_path, is_deceptive, is_invisible};
-use super::needs::{Need, prefix_of};
+use super::needs::{Need, ShellReader, prefix_of};
 use super::protected::{self, Below, ProtectedName};
 use super::rule_match::opens_repository;
 use super::secrets_like::{secret_like, secret_like_dir};
+use super::set::intersection;
 use super::shell::CommandRefusal;
 use crate::base::access::{FsView, PathStatus, ResolvedPath};
 use crate::base::ruling::PolicyInput;
@@ -32,10 +33,10 @@ pub fn refuse(
             "where `{}` is written is not known before the command runs, and no rule allows writing anywhere",
             used.asked
         );
-        return Some(stop(
+        return Some(CommandRefusal::new(
             "opaque_write",
             reason,
-            "add a rule that allows write_file there".to_owned(),
+            "add a rule that allows write_file there",
         ));
     }
     if let Need::Url(url) = need {
@@ -50,21 +51,17 @@ pub fn refuse(
                 None
             }
         })
-        .or_else(|| secret(place, writing, need, policy, asked))
-}
-
-fn stop(code: &str, reason: String, fix: String) -> CommandRefusal {
-    CommandRefusal {
-        code: code.to_owned(),
-        reason,
-        fix,
-    }
+        .or_else(|| secret(place, writing, need, policy, set, asked))
 }
 
 fn refuse_url(url: &str) -> Option<CommandRefusal> {
     let why = hosts::target(url).err()?;
-    let fix = "ask for a plain https URL with a host name and without a user part".to_owned();
-    Some(stop(&format!("url_refused:{}", why.as_str()), why.to_string(), fix))
+    let fix = "ask for a plain https URL with a host name and without a user part";
+    Some(CommandRefusal::new(
+        format!("url_refused:{}", why.as_str()),
+        why.to_string(),
+        fix,
+    ))
 }
 
 fn plain_bounds(place: &ResolvedPath, writing: bool, set: &PolicySet) -> Option<CommandRefusal> {
@@ -74,32 +71,32 @@ fn plain_bounds(place: &ResolvedPath, writing: bool, set: &PolicySet) -> Option<
             "the name {:?} contains control or bidirectional characters",
             place.asked
         );
-        return Some(stop("deceptive_name", reason, "use a plain name".to_owned()));
+        return Some(CommandRefusal::new("deceptive_name", reason, "use a plain name"));
     }
     if !place.inside {
         let reason = format!("{path} lies outside the workspace");
-        return Some(stop(
+        return Some(CommandRefusal::new(
             "outside_path",
             reason,
-            "use a path inside the workspace".to_owned(),
+            "use a path inside the workspace",
         ));
     }
     if set.is_hidden(&place.path) {
         let reason = format!("{path} belongs to a run directory");
-        return Some(stop(
+        return Some(CommandRefusal::new(
             "hidden_path",
             reason,
-            "read results as `overnight:result/ID`".to_owned(),
+            "read results as `overnight:result/ID`",
         ));
     }
     if place.found == PathStatus::Special {
         let reason = format!("{path} is a device, socket or pipe");
-        return Some(stop("special_file", reason, "use a regular file".to_owned()));
+        return Some(CommandRefusal::new("special_file", reason, "use a regular file"));
     }
     if writing && place.found == PathStatus::HardLinked {
         let reason = format!("{path} has another hard link, which may be outside the workspace");
         let fix = format!("delete {path} and create it again");
-        return Some(stop("hard_link", reason, fix));
+        return Some(CommandRefusal::new("hard_link", reason, fix));
     }
     None
 }
@@ -109,8 +106,13 @@ fn secret(
     writing: bool,
     need: &Need<'_>,
     policy: &Policy,
+    set: &PolicySet,
     asked: &PolicyInput<'_>,
 ) -> Option<CommandRefusal> {
+    if set.withheld && !writing && matches!(need, Need::ShellRead(_, ShellReader::Command)) && is_withheld(&place.path)
+    {
+        return None;
+    }
     let why = if matches!(place.found, PathStatus::Dir | PathStatus::NewDir) {
         secret_like_dir(&place.path)?
     } else {
@@ -127,7 +129,24 @@ fn secret(
     let path = place.shown();
     let reason = format!("{path} looks like a secret: {why}");
     let fix = format!("only a rule that names {path} itself in `paths` opens it");
-    Some(stop("secret_like_path", reason, fix))
+    let fix = match in_git(&place.path) {
+        true => format!("leave `.git` out (`find . -not -path './.git/*'`), or list files with `git ls-files`; {fix}"),
+        false => fix,
+    };
+    Some(CommandRefusal::new("secret_like_path", reason, fix))
+}
+
+/// Whether the sandbox shows commands nothing of a secret-like path: of git's own files it withholds only those that hold
+/// credentials by their purpose, since git must read the others.
+fn is_withheld(path: &str) -> bool {
+    const OF_GIT: [&str; 4] = ["config", "config.worktree", "credentials", ".git-credentials"];
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let named = secret_like(path).is_some() || secret_like_dir(path).is_some();
+    named && (!in_git(path) || OF_GIT.contains(&name))
+}
+
+fn in_git(path: &str) -> bool {
+    path.split('/').any(|part| part == ".git")
 }
 
 fn written(
@@ -142,11 +161,11 @@ fn written(
     let last = place.path.rsplit('/').next().unwrap_or_default();
     if place.path.chars().any(|c| is_invisible(c) || c == '\u{fffd}') {
         let reason = format!("the name {:?} contains invisible characters", place.asked);
-        return Some(stop("deceptive_name", reason, "use a plain name".to_owned()));
+        return Some(CommandRefusal::new("deceptive_name", reason, "use a plain name"));
     }
     if last.starts_with('-') {
         let reason = format!("the name {path} begins with a dash and could be taken for an option");
-        return Some(stop("leading_dash", reason, "use another name".to_owned()));
+        return Some(CommandRefusal::new("leading_dash", reason, "use another name"));
     }
     if let Some(refusal) = protects(place, need, policy, set, asked) {
         return Some(refusal);
@@ -160,10 +179,10 @@ fn written(
         None
     }?;
     let reason = format!("{path} contains {below}, which is protected");
-    Some(stop(
+    Some(CommandRefusal::new(
         "protected_path",
         reason,
-        "name the files to be changed instead of the directory".to_owned(),
+        "name the files to be changed instead of the directory",
     ))
 }
 
@@ -188,7 +207,7 @@ pub(super) fn protects(
             }
             _ => fix(path),
         };
-        return Some(stop("protected_path", reason, fix));
+        return Some(CommandRefusal::new("protected_path", reason, fix));
     }
     if let Some(entry) = protected::entry_above(&set.above, &place.path) {
         let reason = format!(
@@ -196,7 +215,7 @@ pub(super) fn protects(
             entry.what
         );
         let how = "run at the top of the repository, with a rule that names the path from there in `paths`";
-        return Some(stop("protected_path", reason, how.to_owned()));
+        return Some(CommandRefusal::new("protected_path", reason, how));
     }
     let is_hook = |path: &str| fold_path(path).last().is_some_and(|name| name == TEST_HOOK);
     if is_hook(&place.path)
@@ -206,13 +225,17 @@ pub(super) fn protects(
         })
     {
         let reason = format!("{path} is loaded by every test beside and below it, and a rule denies writing tests");
-        return Some(stop("protected_path", reason, fix(path)));
+        return Some(CommandRefusal::new("protected_path", reason, fix(path)));
     }
     if set.is_run_file(&place.path) {
         let reason = format!(
             "{path} is the policy or recipe of this run, or is in its PATH, where checks find programs by name"
         );
-        return Some(stop("protected_path", reason, "change it outside the run".to_owned()));
+        return Some(CommandRefusal::new(
+            "protected_path",
+            reason,
+            "change it outside the run",
+        ));
     }
     None
 }
@@ -229,8 +252,7 @@ fn opened(
     if let Need::ShellWrite(_, Some(simple)) = need
         && need.is_git_repository()
     {
-        let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
-        return allow.any(|rule| opens_repository(rule, simple, asked));
+        return policy.allowing().any(|rule| opens_repository(rule, simple, asked));
     }
     names(policy, need, asked, |pattern| {
         pattern.names_protected(entry) && pattern.covers(place, true)
@@ -270,9 +292,8 @@ fn below(place: &ResolvedPath, set: &PolicySet, terrain: &FsView<'_>) -> Option<
 fn names(policy: &Policy, need: &Need<'_>, asked: &PolicyInput<'_>, has: impl Fn(&PathPattern) -> bool) -> bool {
     let writing = matches!(need, Need::Write(_) | Need::ShellWrite(..));
     policy
-        .rules
-        .iter()
-        .filter(|rule| rule.effect == RuleEffect::Allow && concerns(rule, need, asked, writing))
+        .allowing()
+        .filter(|rule| concerns(rule, need, asked, writing))
         .any(|rule| rule.paths.iter().flatten().any(&has))
 }
 
@@ -288,12 +309,10 @@ impl Policy {
     pub(super) fn writable_dirs(&self, asked: &PolicyInput<'_>) -> Vec<String> {
         let about = |rule: &&Rule| {
             let by_command = rule.is_about(asked.tool, asked.kind, asked.origin) && rule.paths.is_some();
-            rule.effect == RuleEffect::Allow
-                && (by_command
-                    || (rule.is_about_builtin("write_file") && rule.with.is_empty() && rule.commands.is_none()))
+            by_command || (rule.is_about_builtin("write_file") && rule.with.is_empty() && rule.commands.is_none())
         };
         let mut dirs: Vec<String> = Vec::new();
-        for rule in self.rules.iter().filter(about) {
+        for rule in self.allowing().filter(about) {
             let leads: Vec<String> = match &rule.paths {
                 Some(patterns) => patterns.iter().map(|pattern| pattern.directory()).collect(),
                 None => vec![String::new()],
@@ -310,22 +329,8 @@ impl PolicySet {
     /// The directories in which every file lets something be written, from the literal prefixes of the rules' paths.
     pub(super) fn writable_dirs(&self, asked: &PolicyInput<'_>) -> Vec<String> {
         let inside = |path: &str, dir: &str| dir.is_empty() || path == dir || path.starts_with(&format!("{dir}/"));
-        let mut lists = self.files.iter().map(|file| file.writable_dirs(asked));
-        let first = lists.next().unwrap_or_default();
-        lists.fold(first, |ours, theirs| {
-            let mut both: Vec<String> = Vec::new();
-            for (one, other) in ours.iter().flat_map(|one| theirs.iter().map(move |other| (one, other))) {
-                let narrower = if inside(one, other) {
-                    Some(one)
-                } else if inside(other, one) {
-                    Some(other)
-                } else {
-                    None
-                };
-                both.extend(narrower.filter(|dir| !both.contains(dir)).cloned());
-            }
-            both
-        })
+        let lists = self.files.iter().map(|file| file.writable_dirs(asked));
+        intersection(lists, |one, other| inside(one, other))
     }
 
     /// Whether a workspace path belongs to a run directory.

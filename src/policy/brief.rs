@@ -7,6 +7,7 @@
 
 use super::files::PathPattern;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, SHELL, needs_no_rule};
+use super::set::intersection;
 use crate::base::call::{ToolKind, ToolOrigin, Touches};
 use crate::base::ruling::Decision;
 use crate::base::secret;
@@ -167,26 +168,20 @@ impl PolicySet {
         )
     }
 
-    /// What all files grant: the entries of one file for which `within` finds an entry in each of the others.
+    /// What all files grant, as by [`intersection`]; a file that grants anything narrows nothing.
     fn agreed_on(&self, of: impl Fn(&Policy) -> Granted, within: impl Fn(&str, &str) -> bool) -> Granted {
-        let narrower = |ours: &[String], theirs: &[String]| -> Vec<String> {
-            let kept = ours.iter().filter(|one| theirs.iter().any(|other| within(one, other)));
-            kept.cloned().collect()
-        };
-        let mut all = self.files.iter().map(of);
-        let first = all.next().unwrap_or(Granted::Some(Vec::new()));
-        all.fold(first, |ours, theirs| match (ours, theirs) {
-            (Granted::Any, other) | (other, Granted::Any) => other,
-            (Granted::Some(ours), Granted::Some(theirs)) => {
-                let mut both = narrower(&ours, &theirs);
-                for one in narrower(&theirs, &ours) {
-                    if !both.contains(&one) {
-                        both.push(one);
-                    }
-                }
-                Granted::Some(both)
-            }
-        })
+        let lists: Vec<Vec<String>> = self
+            .files
+            .iter()
+            .filter_map(|file| match of(file) {
+                Granted::Any => None,
+                Granted::Some(list) => Some(list),
+            })
+            .collect();
+        match lists.is_empty() && !self.files.is_empty() {
+            true => Granted::Any,
+            false => Granted::Some(intersection(lists, |one, other| within(one, other))),
+        }
     }
 
     /// Allowed programs, prefixes or places that are most similar to the request, for the answer to a denied call.
@@ -273,10 +268,7 @@ fn could_fit(rule: &Rule, tool: &str, origin: &ToolOrigin) -> bool {
 /// What the allow rules of a file grant for a built-in tool; `None` from `entries` means anything.
 fn of_rules(policy: &Policy, tool: &str, entries: impl Fn(&Rule) -> Option<Vec<String>>) -> Granted {
     let mut all = Vec::new();
-    let allows = policy
-        .rules
-        .iter()
-        .filter(|rule| rule.effect == RuleEffect::Allow && rule.is_about_builtin(tool));
+    let allows = policy.allowing().filter(|rule| rule.is_about_builtin(tool));
     for rule in allows.filter(|rule| could_fit(rule, tool, &ToolOrigin::Builtin)) {
         match entries(rule) {
             None => return Granted::Any,

@@ -1,11 +1,12 @@
 //! Rules on a changed path as if a tool had written it.
 
 use super::bounds::{protects, refuse};
+use super::calls::without_tree;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, SHELL};
 use super::needs::Need;
 use super::rule_match::{file_fits, forbids, path_fits};
 use super::shell::{CommandRefusal, FileUse};
-use crate::base::access::{FsView, PathStatus, ResolvedPath};
+use crate::base::access::ResolvedPath;
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::ruling::PolicyInput;
 use crate::tools::builtin_spec;
@@ -112,21 +113,12 @@ struct Writer<'a> {
 impl Writer<'_> {
     /// Why the bounds refuse the write under some policy file, whatever the rules say.
     fn refused(&self, set: &PolicySet) -> Option<CommandRefusal> {
-        let locate = |path: &str| ResolvedPath {
-            asked: path.to_owned(),
-            path: path.to_owned(),
-            inside: true,
-            found: PathStatus::Nothing,
-        };
-        let terrain = FsView {
-            locate: &locate,
-            expand: &|_| Vec::new(),
-            over_limit: &|| false,
-            below: &|_| None,
-        };
-        set.files
-            .iter()
-            .find_map(|policy| refuse(&self.need, policy, set, &self.asked, &terrain))
+        // The tree is looked up only for what lies below a directory, and this is a file.
+        without_tree(|terrain| {
+            set.files
+                .iter()
+                .find_map(|policy| refuse(&self.need, policy, set, &self.asked, terrain))
+        })
     }
 
     /// Whether some file protects the path from the tool.
@@ -145,14 +137,10 @@ impl Writer<'_> {
 
     /// Whether a file allows the tool to make the write.
     fn is_allowed(&self, policy: &Policy) -> bool {
-        let strict = |rule: &&Rule| matches!(rule.effect, RuleEffect::Deny | RuleEffect::Suspend);
         let held = policy
-            .rules
-            .iter()
-            .filter(strict)
+            .restricting()
             .any(|rule| forbids(rule, &self.need, &self.asked).is_ok());
-        let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
-        !held && allow.any(|rule| self.is_covered(rule))
+        !held && policy.allowing().any(|rule| self.is_covered(rule))
     }
 
     fn is_covered(&self, rule: &Rule) -> bool {

@@ -161,11 +161,9 @@ impl Closed {
         };
         let opened = || {
             self.set.files.iter().all(|policy| {
-                let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
-                allow.any(|rule| {
-                    let writes = rule.is_about_builtin("write_file") || rule.is_about_builtin(SHELL);
-                    writes && rule.paths.iter().flatten().any(named)
-                })
+                policy
+                    .allowing()
+                    .any(|rule| rule.is_about_writing() && rule.paths.iter().flatten().any(named))
             })
         };
         self.freezes_tests && folded.rsplit('/').next() == Some(TEST_HOOK) && !opened()
@@ -176,9 +174,7 @@ impl Closed {
     fn opens(&self, entry: &ProtectedName, path: &str, is_dir: bool) -> bool {
         let place = ResolvedPath::of_tree(path);
         self.set.files.iter().all(|policy| {
-            let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
-            allow.any(|rule| {
-                let writes = rule.is_about_builtin("write_file") || rule.is_about_builtin(SHELL);
+            policy.allowing().any(|rule| {
                 let mut patterns = rule.paths.iter().flatten();
                 if entry.path == ".git"
                     && rule.is_about_builtin(SHELL)
@@ -186,7 +182,7 @@ impl Closed {
                 {
                     return opens_below_git(path);
                 }
-                writes
+                rule.is_about_writing()
                     && patterns
                         .any(|pattern| pattern.names_protected(entry) && (is_dir || pattern.covers(&place, true)))
             })

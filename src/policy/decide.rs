@@ -12,7 +12,7 @@ use super::nearest;
 use super::needs::{MAX_NEEDS, Need, gather, prefix_of};
 use super::profiles::SideEffects;
 use super::rule_match::{OTHER_TOOL, allows, forbids, modifies};
-use super::shell::{self, CommandReading, CommandRefusal, FileUse, Grants, Simple};
+use super::shell::{self, CommandReading, CommandRefusal, FileUse, Simple};
 use crate::base::access::{Access, FsView, PathStatus};
 use crate::base::grant::{Starts, WriteKind, WritePath, Writes};
 use crate::base::ruling::{Considered, Decision, Deferred, PolicyInput, Ruling};
@@ -115,7 +115,7 @@ pub fn ruled_commands(
                 .iter()
                 .find(|other| other.program == mine.program && other.rest == mine.rest && other.dirs == mine.dirs)?;
             Some(RuledCommand {
-                starts: narrower(mine.starts.clone(), other.starts.clone()),
+                starts: mine.starts.stricter(&other.starts),
                 launched: mine.launched || other.launched,
                 ..mine
             })
@@ -211,11 +211,11 @@ pub(super) fn rule_on(context: &Context<'_>, access: &Access, readings: &[Comman
         needs.retain(|need| !matches!(need, Need::Tool));
     }
     if needs.len() > MAX_NEEDS {
-        return denied(CommandRefusal {
-            code: "limit:accesses".to_owned(),
-            reason: format!("the call touches {} places; {MAX_NEEDS} are judged", needs.len()),
-            fix: "do it in several calls".to_owned(),
-        });
+        return denied(CommandRefusal::new(
+            "limit:accesses",
+            format!("the call touches {} places; {MAX_NEEDS} are judged", needs.len()),
+            "do it in several calls",
+        ));
     }
     let judge = Judge {
         set: context.set,
@@ -291,7 +291,7 @@ fn places(context: &Context<'_>, uses: &[FileUse]) -> Writes {
     Writes::Paths { paths, maybe }
 }
 
-/// What `patch` keeps beside a file when a part of its input does not fit, where a rule lets it be written.
+/// The `.orig` and `.rej` files that `patch` writes next to its targets, where a rule allows writing them.
 fn beside(context: &Context<'_>, simple: &Simple) -> Writes {
     if simple.program != "patch" {
         return Writes::Nothing;
@@ -321,8 +321,9 @@ fn deferred(context: &Context<'_>, readings: &[CommandReading]) -> Vec<Deferred>
     for simple in readings.iter().flat_map(|reading| &reading.commands) {
         let Some(refusal) = &simple.deferred else { continue };
         let rule = context.set.files.iter().find_map(|policy| {
-            let mut rules = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
-            rules.find(|rule| allows(rule, &Need::Command(simple), context.asked).is_ok())
+            policy
+                .allowing()
+                .find(|rule| allows(rule, &Need::Command(simple), context.asked).is_ok())
         });
         found.push(Deferred {
             program: simple.program.clone(),
@@ -340,9 +341,8 @@ pub(super) fn effect_by_rules(set: &PolicySet, asked: &PolicyInput<'_>, simple: 
     for policy in &set.files {
         let mut here = simple.effect.clone();
         let covering = policy
-            .rules
-            .iter()
-            .filter(|rule| rule.effect == RuleEffect::Allow && allows(rule, &Need::Command(simple), asked).is_ok());
+            .allowing()
+            .filter(|rule| allows(rule, &Need::Command(simple), asked).is_ok());
         for rule in covering {
             let launched = launched_as(rule, simple);
             if launched && !simple.profiled {
@@ -369,7 +369,7 @@ pub(super) fn effect_by_rules(set: &PolicySet, asked: &PolicyInput<'_>, simple: 
             None => here,
             Some(before) => SideEffects {
                 tree: before.tree && here.tree,
-                starts: narrower(before.starts, here.starts),
+                starts: before.starts.stricter(&here.starts),
             },
         });
     }
@@ -393,33 +393,18 @@ fn spells_script(rule: &Rule, simple: &Simple) -> bool {
     script.is_some_and(|script| !script.text.starts_with('-')) && spelled.any(|words| words >= 2)
 }
 
-/// Whichever of the two may start less.
-pub(super) fn narrower(first: Starts, second: Starts) -> Starts {
-    let rank = |starts: &Starts| match starts {
-        Starts::Nothing => 0,
-        Starts::Helpers(_) => 1,
-        Starts::Judged => 2,
-        Starts::Anything => 3,
-    };
-    if rank(&second) < rank(&first) { second } else { first }
-}
-
 fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandReading>, CommandRefusal> {
     let granted = context.set.env_pass();
-    let grants = Grants {
-        witness: context.witness,
-        assignments: &granted,
-        profiles: context.set.profiles(),
-    };
+    let grants = context.set.grants(&granted, context.witness);
     let mut readings = Vec::new();
     for command in &access.commands {
         let mut reading = shell::read(&command.text, &command.dir, context.terrain, &grants)?;
         if reading.commands.is_empty() && reading.writes.is_empty() {
-            return Err(CommandRefusal {
-                code: "empty_command".to_owned(),
-                reason: "the command contains no program".to_owned(),
-                fix: "write a command".to_owned(),
-            });
+            return Err(CommandRefusal::new(
+                "empty_command",
+                "the command contains no program",
+                "write a command",
+            ));
         }
         shell::look_below(&mut reading, &exceptions(context.set, context.asked), context.terrain);
         readings.push(reading);
@@ -460,16 +445,16 @@ fn strictest(rulings: Vec<Ruling>) -> Ruling {
     pipes.sort();
     pipes.dedup();
     let mut ruling = found.unwrap_or_else(|| {
-        denied(CommandRefusal {
-            code: "no_rule".to_owned(),
-            reason: "there is no policy".to_owned(),
-            fix: "name one with --policy".to_owned(),
-        })
+        denied(CommandRefusal::new(
+            "no_rule",
+            "there is no policy",
+            "name one with --policy",
+        ))
     });
     if ruling.decision == Decision::Modify && pipes.len() > 1 {
         ruling = conflict(&pipes);
     }
-    let runs = matches!(ruling.decision, Decision::Allow | Decision::Modify);
+    let runs = ruling.decision.runs();
     Ruling {
         considered,
         uses: if runs { uses } else { Vec::new() },
@@ -478,11 +463,11 @@ fn strictest(rulings: Vec<Ruling>) -> Ruling {
 }
 
 fn conflict(pipes: &[String]) -> Ruling {
-    denied(CommandRefusal {
-        code: "modify_conflict".to_owned(),
-        reason: format!("modify rules with different programs match: `{}`", pipes.join("`, `")),
-        fix: "narrow the modify rules so that one matches".to_owned(),
-    })
+    denied(CommandRefusal::new(
+        "modify_conflict",
+        format!("modify rules with different programs match: `{}`", pipes.join("`, `")),
+        "narrow the modify rules so that one matches",
+    ))
 }
 
 /// The inputs for judging one file's rules.
@@ -572,11 +557,11 @@ impl Judge<'_> {
         Ruling {
             decision: rule.effect.decision(),
             rule: Some(rule.name.clone()),
-            ..denied(CommandRefusal {
-                code: if suspends { "suspend_rule" } else { "deny_rule" }.to_owned(),
+            ..denied(CommandRefusal::new(
+                if suspends { "suspend_rule" } else { "deny_rule" },
                 reason,
                 fix,
-            })
+            ))
         }
     }
 
@@ -590,10 +575,12 @@ impl Judge<'_> {
             Some(_) => nearest::known(self.set, need),
             None => nearest::instead(self.set, need),
         };
-        let refusal = near.unwrap_or_else(|| CommandRefusal {
-            code: uncovered_code(need).to_owned(),
-            reason: format!("no rule of {file} allows: {what}"),
-            fix: self.missing_rule(need),
+        let refusal = near.unwrap_or_else(|| {
+            CommandRefusal::new(
+                uncovered_code(need),
+                format!("no rule of {file} allows: {what}"),
+                self.missing_rule(need),
+            )
         });
         let refusal = with_instead(refusal, instead.filter(|_| policy.default == Decision::Deny));
         Ruling {
@@ -651,11 +638,7 @@ impl Judge<'_> {
             decision: Decision::Allow,
             rule: by,
             uses: coverage.counted.clone(),
-            ..denied(CommandRefusal {
-                code: "allowed".to_owned(),
-                reason,
-                fix: String::new(),
-            })
+            ..denied(CommandRefusal::new("allowed", reason, String::new()))
         };
         match pipes.first() {
             None => base,

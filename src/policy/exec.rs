@@ -3,12 +3,12 @@
 
 mod shadow;
 
-use super::decide::{Context, exceptions, narrower, rule_on};
+use super::decide::{Context, exceptions, rule_on};
 use super::helpers;
 use super::model::{PolicySet, Rule, RuleEffect, RuledCommand};
 use super::needs::Need;
 use super::rule_match::forbids;
-use super::shell::{self, CommandReading, Grants, Simple};
+use super::shell::{self, CommandReading, Simple};
 use crate::base::access::FsView;
 use crate::base::grant::{Exec, ExecAnswer, ExecDenial, Interpreter, Starts, WritePath, Writes};
 use crate::base::ruling::{Decision, PolicyInput};
@@ -45,6 +45,8 @@ pub struct Setting {
     pub ruled: Vec<RuledCommand>,
     /// Whether the command sources a virtual environment's `activate`, which runs `uname`.
     pub activates: bool,
+    /// Whether the sandbox shows the command nothing of secret-like files: level `full`.
+    pub withholds: bool,
 }
 
 impl Setting {
@@ -67,13 +69,20 @@ pub fn judge(
     exec: &Exec,
     terrain: &FsView<'_>,
 ) -> ExecAnswer {
-    match judge_by_all(set, asked, setting, exec, terrain) {
-        ExecAnswer::Allow { .. } if (terrain.over_limit)() => ExecAnswer::Deny(ExecDenial {
-            rule: None,
-            code: "exec_denied".to_owned(),
-            reason: format!("`{}` needs more names of the tree than are looked up", shown(exec)),
-            fix: "name fewer files".to_owned(),
-        }),
+    let answer = match judge_by_all(set, asked, setting, exec, terrain) {
+        ExecAnswer::Deny(denial) if setting.withholds => {
+            match judge_by_all(&set.withholding(), asked, setting, exec, terrain) {
+                ExecAnswer::Deny(_) => ExecAnswer::Deny(denial),
+                answer => answer,
+            }
+        }
+        answer => answer,
+    };
+    match answer {
+        ExecAnswer::Allow { .. } if (terrain.over_limit)() => ExecAnswer::Deny(ExecDenial::denied(
+            format!("`{}` needs more names of the tree than are looked up", shown(exec)),
+            "name fewer files",
+        )),
         answer => answer,
     }
 }
@@ -97,7 +106,7 @@ fn judge_by_all(
                 writes: also,
             },
         ) => ExecAnswer::Allow {
-            starts: narrower(starts, other),
+            starts: starts.stricter(&other),
             writes: writes.into_iter().filter(|path| also.contains(path)).collect(),
         },
         (ExecAnswer::Deny(denial), _) | (_, ExecAnswer::Deny(denial)) => ExecAnswer::Deny(denial),
@@ -117,10 +126,7 @@ fn judge_by(
         return ExecAnswer::Deny(denial);
     }
     match &exec.caller {
-        Starts::Anything => ExecAnswer::Allow {
-            starts: Starts::Anything,
-            writes: Vec::new(),
-        },
+        Starts::Anything => ExecAnswer::allow(Starts::Anything),
         Starts::Nothing => ExecAnswer::Deny(not_granted(exec)),
         Starts::Helpers(name) => helper(set, setting, exec, terrain, name),
         Starts::Judged => judged(set, asked, setting, exec, terrain, &names),
@@ -213,12 +219,7 @@ fn read(
     terrain: &FsView<'_>,
 ) -> Result<CommandReading, shell::CommandRefusal> {
     let granted = set.env_pass();
-    let grants = Grants {
-        witness: true,
-        assignments: &granted,
-        profiles: set.profiles(),
-    };
-    shell::read_argv(&exec.argv, program, dir, terrain, &grants)
+    shell::read_argv(&exec.argv, program, dir, terrain, &set.grants(&granted, true))
 }
 
 /// Applies deny rules on commands that name the program, or one that runs in its place, whoever starts it.
@@ -240,15 +241,13 @@ fn denied_by_rule(
         return None;
     }
     if exec.is_unread {
-        return Some(ExecDenial {
-            rule: None,
-            code: "exec_denied".to_owned(),
-            reason: format!(
+        return Some(ExecDenial::denied(
+            format!(
                 "run `{}`: the file cannot be read, so it may be a script of a program that the policy denies",
                 shown(exec)
             ),
-            fix: "make the file readable for its owner (`chmod u+r`)".to_owned(),
-        });
+            "make the file readable for its owner (`chmod u+r`)",
+        ));
     }
     let dir = dir_of(setting, exec).unwrap_or_default();
     let denied = |exec: &Exec, names: &[String]| denied_as(set, asked, &rules, exec, names, terrain, &dir);
@@ -363,39 +362,29 @@ fn parts(exec: &Exec) -> Vec<(String, Vec<String>)> {
 /// The most words of the loader that are examined; it has few options of its own.
 const MOST_LOADED: usize = 16;
 
-/// A program that another one starts as its helper: it must be on that program's list and have harmless arguments.
+/// A program that another one starts as its helper: it must be on that program's list, and have harmless arguments
+/// if the list has them judged.
 fn helper(set: &PolicySet, setting: &Setting, exec: &Exec, terrain: &FsView<'_>, list: &str) -> ExecAnswer {
-    let known = helpers::of(list).is_some_and(|helpers| helpers.include(&exec.real));
-    if !known {
+    let Some(helpers) = helpers::of(list).filter(|helpers| helpers.include(&exec.real)) else {
         return ExecAnswer::Deny(not_granted(exec));
-    }
+    };
     let name = exec.real.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let starts = Starts::Helpers(list.to_owned());
     // A shell here only starts further helpers, each of which is judged again.
-    if list == "scripts" || list == "man" || list == "cc" || (list == "tar" && name == "sh") {
-        return ExecAnswer::Allow {
-            starts,
-            writes: Vec::new(),
-        };
+    if !helpers.judged || name == "sh" {
+        return ExecAnswer::allow(starts);
     }
     let dir = dir_of(setting, exec).unwrap_or_default();
     let refusal = match read(set, exec, &name, &dir, terrain) {
-        // Git runs its own commands with internal options: these come from git, not from the command's words.
-        Ok(_) if list == "git" => None,
         Ok(reading) => reading.commands.iter().find_map(|simple| simple.concern.clone()),
         Err(refusal) => Some(refusal),
     };
-    match refusal.filter(|_| list != "git") {
-        Some(refusal) => ExecAnswer::Deny(ExecDenial {
-            rule: None,
-            code: "exec_denied".to_owned(),
-            reason: format!("run `{}`: {}", shown(exec), refusal.reason),
-            fix: refusal.fix,
-        }),
-        None => ExecAnswer::Allow {
-            starts,
-            writes: Vec::new(),
-        },
+    match refusal {
+        Some(refusal) => ExecAnswer::Deny(ExecDenial::denied(
+            format!("run `{}`: {}", shown(exec), refusal.reason),
+            refusal.fix,
+        )),
+        None => ExecAnswer::allow(starts),
     }
 }
 
@@ -423,24 +412,16 @@ fn judged(
                     .is_some_and(|dir| is_vouched(set, exec, &ruled.program, dir, terrain)))
     };
     if setting.activates && asks_of_system(exec, &names) {
-        return ExecAnswer::Allow {
-            starts: Starts::Nothing,
-            writes: Vec::new(),
-        };
+        return ExecAnswer::allow(Starts::Nothing);
     }
     if let Some(ruled) = setting.ruled.iter().find(same) {
-        return ExecAnswer::Allow {
-            starts: ruled.starts.clone(),
-            writes: Vec::new(),
-        };
+        return ExecAnswer::allow(ruled.starts.clone());
     }
     let Some(dir) = dir else {
-        return ExecAnswer::Deny(ExecDenial {
-            rule: None,
-            code: "exec_denied".to_owned(),
-            reason: format!("run `{}` outside the workspace", shown(exec)),
-            fix: "stay inside the workspace".to_owned(),
-        });
+        return ExecAnswer::Deny(ExecDenial::denied(
+            format!("run `{}` outside the workspace", shown(exec)),
+            "stay inside the workspace",
+        ));
     };
     let mut first: Option<ExecDenial> = None;
     for name in &names {

@@ -2,7 +2,7 @@
 
 use crate::base::grant::{WriteKind, Writes};
 use crate::base::quote::shell_word;
-use crate::base::ruling::{Decision, Deferred, PolicyInput, Ruling};
+use crate::base::ruling::{Deferred, PolicyInput, Ruling};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -36,9 +36,7 @@ pub fn call_line(line: &str) -> Result<CallLine, String> {
 
 /// For a call that may start: the first of its commands that is ruled on at its exec.
 fn at_exec(ruling: &Ruling) -> Option<&Deferred> {
-    matches!(ruling.decision, Decision::Allow | Decision::Modify)
-        .then(|| ruling.deferred.first())
-        .flatten()
+    ruling.decision.runs().then(|| ruling.deferred.first()).flatten()
 }
 
 /// The word for a ruling in listings: its decision, or `at_exec` if one of its commands is ruled on at its exec.
@@ -76,7 +74,7 @@ fn short(ruling: &Ruling) -> Value {
 /// `runs` and `considered`.
 pub fn json_object(title: &str, ruling: &Ruling) -> Value {
     let mut object = short(ruling);
-    let may_start = matches!(ruling.decision, Decision::Allow | Decision::Modify) && !ruling.words.is_empty();
+    let may_start = ruling.decision.runs() && !ruling.words.is_empty();
     object["call"] = json!(title);
     object["fix"] = json!(ruling.fix);
     object["writes"] = json!(may_start.then(|| writes(&ruling.writes)));
@@ -111,7 +109,7 @@ pub fn render(title: &str, ruling: &Ruling) -> String {
     if let Some(pipe) = &ruling.pipe {
         let _ = writeln!(out, "  pipe:   {}", plain(pipe));
     }
-    if matches!(ruling.decision, Decision::Allow | Decision::Modify) && !ruling.words.is_empty() {
+    if ruling.decision.runs() && !ruling.words.is_empty() {
         let _ = writeln!(out, "  writes: {}", plain(&writes(&ruling.writes)));
     }
     for deferred in &ruling.deferred {
@@ -220,6 +218,7 @@ pub fn render_differences(differences: &[RulingDifference]) -> String {
 mod tests {
     use super::*;
     use crate::base::ruling::Considered;
+    use crate::base::ruling::Decision;
 
     fn ruling(decision: Decision, code: &str) -> Ruling {
         Ruling {

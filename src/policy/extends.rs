@@ -167,7 +167,7 @@ impl Body {
     /// Adds rules, except rules of a preset that are present already.
     fn take_rules(&mut self, rules: Vec<Rule>) {
         for rule in rules {
-            let known = rule.name.starts_with("builtin:") && self.rules.iter().any(|other| other.name == rule.name);
+            let known = rule.is_of_preset() && self.rules.iter().any(|other| other.name == rule.name);
             if !known {
                 self.rules.push(rule);
             }

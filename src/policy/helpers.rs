@@ -7,6 +7,10 @@ pub struct Helpers {
     pub programs: &'static [&'static str],
     /// Whether every program in git's exec path counts.
     pub git: bool,
+    /// Whether they count in any directory, not only in those of the system.
+    pub any_dir: bool,
+    /// Whether the arguments with which they are started are judged.
+    pub judged: bool,
 }
 
 const ALL: &[Helpers] = &[
@@ -17,6 +21,9 @@ const ALL: &[Helpers] = &[
             "git", "basename", "dirname", "sed", "uname", "expr", "cat", "tr", "printf", "gettext", "envsubst",
         ],
         git: true,
+        any_dir: false,
+        // Git starts its own commands with internal options: these come from git, not from the words of a command.
+        judged: false,
     },
     Helpers {
         name: "tar",
@@ -39,6 +46,8 @@ const ALL: &[Helpers] = &[
             "rm",
         ],
         git: false,
+        any_dir: false,
+        judged: true,
     },
     Helpers {
         name: "cc",
@@ -71,6 +80,8 @@ const ALL: &[Helpers] = &[
             "objcopy",
         ],
         git: false,
+        any_dir: true,
+        judged: false,
     },
     // `zcat`, `zgrep`, `egrep`, `which` and similar programs are shell scripts.
     Helpers {
@@ -81,6 +92,8 @@ const ALL: &[Helpers] = &[
             "readlink", "less",
         ],
         git: false,
+        any_dir: false,
+        judged: false,
     },
     Helpers {
         name: "man",
@@ -89,12 +102,16 @@ const ALL: &[Helpers] = &[
             "locale", "iconv", "gzip", "bzip2", "xz", "zstd", "col", "manconv", "lexgrog", "zsoelim", "cat",
         ],
         git: false,
+        any_dir: false,
+        judged: false,
     },
     // One of the two programs called `yq` is a front end of jq.
     Helpers {
         name: "yq",
         programs: &["jq"],
         git: false,
+        any_dir: false,
+        judged: true,
     },
 ];
 
@@ -120,7 +137,7 @@ impl Helpers {
         let listed = self.programs.contains(&name)
             // `x86_64-linux-gnu-gcc-12`, `python3.11`: a target prefix, a version suffix.
             || self.programs.iter().any(|program| has_affixes(name, program));
-        in_git && own || listed && (own || self.name == "cc")
+        in_git && own || listed && (own || self.any_dir)
     }
 }
 

@@ -77,6 +77,7 @@ impl fmt::Display for UrlRefused {
     }
 }
 
+/// The longest accepted URL, in bytes.
 const MAX_URL: usize = 2048;
 
 /// Parses the target of `url` by a strict grammar: ASCII host names only, no IP address, no user info, http or https.

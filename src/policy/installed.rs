@@ -1,10 +1,14 @@
 //! Programs that package managers install into the workspace. Nothing else may write their directories, so that a rule
 //! for `eslint` can cover `node_modules/.bin/eslint`.
 
+use super::files::PathPattern;
 use super::model::{Policy, Rule, RuleEffect, SHELL};
 use super::needs::Need;
+use super::rule_match::{file_fits, path_fits};
 use super::shell::{CommandRefusal, INSTALLED_DIRS, Simple};
-use crate::base::access::{PathStatus, ResolvedPath};
+use crate::base::access::ResolvedPath;
+use crate::base::call::Touches;
+use crate::tools::builtin_specs;
 
 /// The package managers' directory that is, or contains, a path. Caches below `node_modules` contain no programs.
 fn is_installed(path: &str) -> Option<&'static str> {
@@ -25,23 +29,20 @@ pub(super) fn refuse(need: &Need<'_>, policy: &Policy) -> Option<CommandRefusal>
         return None;
     }
     let dir = is_installed(&place.path)?;
-    if policy.rules.iter().any(|rule| opens(rule, dir, place)) {
+    if policy.allowing().any(|rule| opens(rule, dir, place)) {
         return None;
     }
     let path = place.shown();
-    Some(CommandRefusal {
-        code: "installed_path".to_owned(),
-        reason: format!(
-            "{path} is in {dir}, which package managers fill: programs there run under the rules for their names"
-        ),
-        fix: format!("let the package manager install it; only a rule that spells `{dir}` out in `paths` opens {path}"),
-    })
+    Some(CommandRefusal::new(
+        "installed_path",
+        format!("{path} is in {dir}, which package managers fill: programs there run under the rules for their names"),
+        format!("let the package manager install it; only a rule that spells `{dir}` out in `paths` opens {path}"),
+    ))
 }
 
 fn opens(rule: &Rule, dir: &str, place: &ResolvedPath) -> bool {
     let spells = |text: &str| text.split('/').any(|part| part.eq_ignore_ascii_case(dir));
-    rule.effect == RuleEffect::Allow
-        && (rule.is_about_builtin("write_file") || rule.is_about_builtin(SHELL))
+    rule.is_about_writing()
         && rule
             .paths
             .iter()
@@ -60,47 +61,69 @@ pub(super) fn replaceable(policy: &Policy, simple: &Simple) -> Option<CommandRef
     let (path, rule) = paths.filter_map(|path| Some((path, writer(policy, path)?))).next()?;
     let started = simple.launches.first().map_or("", |launch| launch.program.as_str());
     let name = &simple.program;
-    Some(CommandRefusal {
-        code: "program_argument".to_owned(),
-        reason: format!("`{path}` decides what `{started}` starts as `{name}`, and rule {rule} allows writing it"),
-        fix: format!("run `{name}` itself, or name the command in the rule exactly as typed"),
-    })
+    Some(CommandRefusal::new(
+        "program_argument",
+        format!("`{path}` decides what `{started}` starts as `{name}`, and rule {rule} allows writing it"),
+        format!("run `{name}` itself, or name the command in the rule exactly as typed"),
+    ))
 }
 
-/// The rule that allows a tool or a command to write a path.
+/// The rule that lets the model write a path, with a tool or with a command.
 fn writer<'p>(policy: &'p Policy, path: &str) -> Option<&'p str> {
-    let place = ResolvedPath {
-        asked: path.to_owned(),
-        path: path.to_owned(),
-        inside: true,
-        found: PathStatus::File,
-    };
+    let place = ResolvedPath::of_tree(path);
     let dir = is_installed(path);
-    let writes = |rule: &&Rule| {
-        let about = rule.is_about_builtin("write_file") || rule.is_about_builtin("replace");
-        let by_command = rule.is_about_builtin(SHELL) && rule.paths.is_some();
-        rule.effect == RuleEffect::Allow
-            && (about && rule.commands.is_none() && rule.hosts.is_none() || by_command)
-            && !rule.except.paths.iter().any(|pattern| pattern.touches(&place, true))
-            && match (&rule.paths, dir) {
-                (_, Some(dir)) => opens(rule, dir, &place),
-                (Some(patterns), None) => patterns.iter().any(|pattern| pattern.covers(&place, true)),
-                (None, None) => true,
-            }
+    let is_open = |rule: &Rule| dir.is_none_or(|dir| opens(rule, dir, &place));
+    writer_by_tool(policy, &place, &[RuleEffect::Deny], is_open).or_else(|| writer_by_command(policy, &place, is_open))
+}
+
+/// The rule for which `is_open` holds that lets a built-in tool write a path, unless a rule with one of the effects
+/// `closing` closes the path to that tool: a denial of one tool leaves the others as they are.
+pub(super) fn writer_by_tool<'p>(
+    policy: &'p Policy,
+    place: &ResolvedPath,
+    closing: &[RuleEffect],
+    is_open: impl Fn(&Rule) -> bool,
+) -> Option<&'p str> {
+    let allows =
+        |rule: &Rule| rule.effect == RuleEffect::Allow && file_fits(rule, place, true).is_ok() && is_open(rule);
+    // A rule about arguments may leave other calls of the same tool as they are.
+    let closes = |rule: &Rule| {
+        let is_narrowed = rule.commands.is_some() || rule.hosts.is_some() || !rule.with.is_empty();
+        closing.contains(&rule.effect) && !is_narrowed && touches(rule, place)
     };
-    let denied = policy.rules.iter().any(|rule| {
-        rule.effect == RuleEffect::Deny
-            && rule.is_about_builtin("write_file")
-            && rule.with.is_empty()
-            && rule.commands.is_none()
-            && rule
-                .paths
-                .as_ref()
-                .is_some_and(|patterns| patterns.iter().any(|pattern| pattern.touches(&place, true)))
-            && rule.except.paths.is_empty()
-    });
-    if denied {
+    let writers = builtin_specs()
+        .iter()
+        .filter(|spec| spec.effects.touches == Touches::WrittenFile);
+    for spec in writers {
+        let of_tool: Vec<&Rule> = policy
+            .rules
+            .iter()
+            .filter(|rule| rule.is_about_builtin(&spec.name))
+            .collect();
+        if of_tool.iter().any(|rule| closes(rule)) {
+            continue;
+        }
+        if let Some(rule) = of_tool.into_iter().find(|rule| allows(rule)) {
+            return Some(&rule.name);
+        }
+    }
+    None
+}
+
+/// The rule about commands for which `is_open` holds that lets one write a path, unless the path is denied to commands.
+fn writer_by_command<'p>(policy: &'p Policy, place: &ResolvedPath, is_open: impl Fn(&Rule) -> bool) -> Option<&'p str> {
+    let closes = |rule: &Rule| rule.effect == RuleEffect::Deny && rule.closes_paths() && touches(rule, place);
+    if policy.rules.iter().any(closes) {
         return None;
     }
-    policy.rules.iter().find(writes).map(|rule| rule.name.as_str())
+    let writes = |rule: &&Rule| {
+        rule.is_about_builtin(SHELL) && rule.paths.is_some() && path_fits(rule, place, true).is_ok() && is_open(rule)
+    };
+    policy.allowing().find(writes).map(|rule| rule.name.as_str())
+}
+
+/// Whether a restricting rule is about writing this path.
+fn touches(rule: &Rule, place: &ResolvedPath) -> bool {
+    let named = |patterns: &Vec<PathPattern>| patterns.iter().any(|pattern| pattern.touches(place, true));
+    rule.paths.as_ref().is_none_or(named) && !rule.except.paths.iter().any(|pattern| pattern.covers(place, true))
 }

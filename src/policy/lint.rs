@@ -3,16 +3,16 @@
 mod shadow;
 
 use super::files::PathPattern;
+use super::installed::writer_by_tool;
 use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, RuleRuns, SHELL, ToolPattern, WishedLevel};
 use super::profiles::ValueClass;
+use super::rule::is_later;
 use super::rule_match::{file_fits, path_fits};
 use super::secrets_like::secret_like;
 use super::shell::{self, PrefixWord};
 use crate::base::access::{PathStatus, ResolvedPath};
-use crate::base::call::Touches;
 use crate::diag::Diagnostic;
 use crate::diag::diagnostic::{list, sort};
-use crate::tools::builtin_specs;
 use shadow::shadowed;
 
 /// Programs that run whatever code or file they are given.
@@ -132,7 +132,7 @@ fn warnings(set: &PolicySet, whole: bool) -> Vec<Diagnostic> {
     for policy in &set.files {
         let own = || {
             let rules = policy.rules.iter().filter(|rule| rule.sound);
-            rules.filter(|rule| !rule.name.starts_with("builtin:"))
+            rules.filter(|rule| !rule.is_of_preset())
         };
         for rule in own() {
             code_execution(rule, &mut found);
@@ -166,7 +166,7 @@ pub fn notes(set: &PolicySet) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for rule in set.files.iter().flat_map(|policy| &policy.rules) {
         let free = rule.effect == RuleEffect::Allow && rule.any_args && rule.is_about_builtin(SHELL);
-        if !free || !rule.name.starts_with("builtin:") {
+        if !free || !rule.is_of_preset() {
             continue;
         }
         let runs_code = |prefix: &&CommandPrefix| {
@@ -361,10 +361,11 @@ fn never(rule: &Rule, found: &mut Vec<Diagnostic>) {
         "replace",
         SHELL,
     ];
-    let later = rule
-        .tools
-        .iter()
-        .all(|tool| matches!(tool, ToolPattern::Glob(_) | ToolPattern::Origin("mcp" | "discovered")) || is_mcp(tool));
+    let later = rule.tools.iter().all(|tool| match tool {
+        ToolPattern::Glob(_) | ToolPattern::Origin("mcp" | "discovered") => true,
+        ToolPattern::Name(name) => is_later(name),
+        _ => false,
+    });
     if rule.commands.is_some() && !rule.is_about_builtin(SHELL) {
         warn(
             found,
@@ -496,7 +497,7 @@ fn writes_repository(prefix: &CommandPrefix, with_names: bool) -> bool {
 fn is_repository_open(policy: &Policy, prefix: &CommandPrefix) -> bool {
     let related =
         |other: &CommandPrefix| prefix.words.starts_with(&other.words) || other.words.starts_with(&prefix.words);
-    let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
+    let mut allow = policy.allowing();
     allow.any(|rule| {
         rule.is_about_builtin(SHELL)
             && rule.paths.iter().flatten().any(PathPattern::opens_repository)
@@ -505,10 +506,6 @@ fn is_repository_open(policy: &Policy, prefix: &CommandPrefix) -> bool {
                 .as_ref()
                 .is_none_or(|prefixes| prefixes.iter().any(related))
     })
-}
-
-fn is_mcp(tool: &ToolPattern) -> bool {
-    matches!(tool, ToolPattern::Name(name) if name.contains("__") || name.starts_with("discovered_tool_"))
 }
 
 fn profile(rule: &Rule, found: &mut Vec<Diagnostic>) {
@@ -537,7 +534,8 @@ fn programs(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
         };
         if program.contains('/') && !program.starts_with('/') {
             let path = super::files::tidy(program);
-            if let Some(writer) = writes_to(policy, &path) {
+            let closing = [RuleEffect::Deny, RuleEffect::Suspend];
+            if let Some(writer) = writer_by_tool(policy, &ResolvedPath::of_tree(&path), &closing, |_| true) {
                 let message =
                     format!("`{path}` may start and write anything, and rule {writer} lets the model write it");
                 let help =
@@ -567,40 +565,6 @@ fn programs(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
 /// Whether it is a shell builtin and not a program.
 fn is_builtin(program: &str) -> bool {
     ["cd", "wait", "type", "read", "set", "exit", "return", "[["].contains(&program)
-}
-
-/// The rule that lets a built-in tool write a path, unless another one denies or suspends that.
-fn writes_to<'p>(policy: &'p Policy, path: &str) -> Option<&'p str> {
-    let place = ResolvedPath::of_tree(path);
-    let allows = |rule: &Rule| rule.effect == RuleEffect::Allow && file_fits(rule, &place, true).is_ok();
-    // A rule about arguments may leave other calls of the same tool as they are.
-    let closes = |rule: &Rule| {
-        let is_narrowed = rule.commands.is_some() || rule.hosts.is_some() || !rule.with.is_empty();
-        matches!(rule.effect, RuleEffect::Deny | RuleEffect::Suspend)
-            && !is_narrowed
-            && !rule.except.paths.iter().any(|pattern| pattern.covers(&place, true))
-            && rule
-                .paths
-                .as_ref()
-                .is_none_or(|patterns| patterns.iter().any(|pattern| pattern.touches(&place, true)))
-    };
-    let writers = builtin_specs()
-        .iter()
-        .filter(|spec| spec.effects.touches == Touches::WrittenFile);
-    for spec in writers {
-        let of_tool: Vec<&Rule> = policy
-            .rules
-            .iter()
-            .filter(|rule| rule.is_about_builtin(&spec.name))
-            .collect();
-        if of_tool.iter().any(|rule| closes(rule)) {
-            continue;
-        }
-        if let Some(rule) = of_tool.into_iter().find(|rule| allows(rule)) {
-            return Some(&rule.name);
-        }
-    }
-    None
 }
 
 /// The tools that show the content of files.
@@ -642,9 +606,7 @@ fn reads(policy: &Policy, tool: &str, pattern: &PathPattern) -> bool {
     };
     let closes = |rule: &Rule| {
         let is_narrowed = rule.commands.is_some() || rule.hosts.is_some() || !rule.with.is_empty();
-        matches!(rule.effect, RuleEffect::Deny | RuleEffect::Suspend)
-            && !is_narrowed
-            && (is_same(rule) || path_fits(rule, &place, false).is_ok())
+        rule.is_restricting() && !is_narrowed && (is_same(rule) || path_fits(rule, &place, false).is_ok())
     };
     let allows =
         |rule: &Rule| rule.effect == RuleEffect::Allow && (is_same(rule) || file_fits(rule, &place, false).is_ok());
@@ -656,7 +618,7 @@ fn unused_modify(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
     if !matches!(rule.effect, RuleEffect::Modify { .. }) {
         return;
     }
-    let allows = policy.rules.iter().filter(|other| other.effect == RuleEffect::Allow);
+    let allows = policy.allowing();
     let mut useful = allows.filter(|other| {
         let mine = |tool: &ToolPattern| match tool {
             ToolPattern::Name(name) => other.tools.contains(tool) || other.is_about_builtin(name),
@@ -685,7 +647,7 @@ fn profiles(policy: &Policy, found: &mut Vec<Diagnostic>) {
             matches!(first, Some(PrefixWord::Text(program)) if program.rsplit('/').next() == Some(name))
         };
         let starts_it = |prefix: &CommandPrefix| prefix.text.split_whitespace().any(|word| word == name);
-        let mut allows = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
+        let mut allows = policy.allowing();
         let used = allows.any(|rule| match &rule.commands {
             Some(prefixes) => prefixes.iter().any(|prefix| names(prefix) || starts_it(prefix)),
             None => rule.is_about_builtin(SHELL),

@@ -85,12 +85,7 @@ pub fn check_with(
         policies.extend(policy);
     }
     duplicate_ids(files, &policies, &mut problems);
-    let set = PolicySet {
-        files: policies,
-        protect: Vec::new(),
-        hidden: Vec::new(),
-        above: Vec::new(),
-    };
+    let set = PolicySet::of(policies);
     for policy in &set.files {
         // The examples of a rule with an error would only repeat it.
         let sound = policy.rules.iter().filter(|rule| rule.sound);
@@ -120,7 +115,7 @@ fn without_toolchain(span: Span, policy: &Policy) -> Option<Diagnostic> {
 fn duplicate_ids(files: &SourceFiles, policies: &[Policy], problems: &mut Vec<Diagnostic>) {
     let mut seen: Vec<(&str, Span)> = Vec::new();
     for rule in policies.iter().flat_map(|policy| &policy.rules) {
-        if rule.name.starts_with("builtin:") {
+        if rule.is_of_preset() {
             continue;
         }
         match seen.iter().find(|(name, _)| *name == rule.name) {
@@ -143,7 +138,7 @@ fn duplicate_ids(files: &SourceFiles, policies: &[Policy], problems: &mut Vec<Di
     }
 }
 
-/// Warns about names of MCP and discovered tools that do not exist. Call it when all tools are known, before the first
+/// Errors for names of MCP and discovered tools that no tool has. Call it when all tools are known, before the first
 /// request. Tools of the servers in `absent` cannot be checked.
 pub fn check_names(set: &PolicySet, tools: &[(String, ToolKind, ToolOrigin)], absent: &[String]) -> Vec<Diagnostic> {
     let mut problems = Vec::new();
@@ -219,19 +214,14 @@ fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &FsView<'_>) ->
         args: &args,
     };
     if rule.effect == RuleEffect::Allow {
-        let alone = PolicySet {
-            files: vec![Policy {
-                rules: vec![Rule {
-                    times: None,
-                    ..rule.clone()
-                }],
-                default: Decision::Deny,
-                ..policy.clone()
+        let alone = PolicySet::of(vec![Policy {
+            rules: vec![Rule {
+                times: None,
+                ..rule.clone()
             }],
-            protect: Vec::new(),
-            hidden: Vec::new(),
-            above: Vec::new(),
-        };
+            default: Decision::Deny,
+            ..policy.clone()
+        }]);
         let ruling = super::decide::decide(&alone, &asked, &access, terrain, &Uses::default());
         return if ruling.decision == Decision::Allow {
             Ok(())

@@ -40,4 +40,3 @@ pub use decide::{decide, decide_with, ruled_commands};
 pub use extends::Extended;
 pub use load::{PolicySource, check_names, check_with, load, load_with};
 pub use model::{KnownTool, KnownTools, PolicySet, SandboxWish, Uses, WishedLevel};
-pub use set::Protected;

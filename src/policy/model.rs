@@ -26,6 +26,9 @@ pub struct PolicySet {
     pub(super) hidden: Vec<String>,
     /// Folded components of the workspace's path from the top of its repository; empty at the top.
     pub(super) above: Vec<String>,
+    /// Whether the sandbox shows commands nothing of secret-like files, so that one among the operands of a program, which
+    /// the model did not write out, does no harm.
+    pub(super) withheld: bool,
 }
 
 /// One policy file with the rules of the presets that it extends.
@@ -47,9 +50,22 @@ pub struct Policy {
     pub(super) narrows: bool,
 }
 
+impl Policy {
+    /// The rules that allow.
+    pub(super) fn allowing(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow)
+    }
+
+    /// The rules that deny or suspend.
+    pub(super) fn restricting(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(|rule| rule.is_restricting())
+    }
+}
+
 /// The `deliver` block: limits on the size of a change that `overnight deliver` accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryLimits {
+    /// Changed files.
     pub max_files: Option<u64>,
     /// Added and removed lines together.
     pub max_lines: Option<u64>,
@@ -150,7 +166,9 @@ pub struct Rule {
     pub hosts: Option<Vec<HostPattern>>,
     pub with: Vec<(String, ValuePattern)>,
     pub except: Except,
+    /// How often it may match in one run; `None`: any number of times.
     pub times: Option<u64>,
+    /// The reason that a denial gives.
     pub because: Option<String>,
     /// `args: any`: the argument profile is not applied.
     pub any_args: bool,
@@ -194,7 +212,9 @@ pub struct Except {
 /// Example calls that are checked when the file is loaded.
 #[derive(Clone, Debug, Default)]
 pub struct Examples {
+    /// Calls that the rule must match: a command line, URL or path, and its position in the file.
     pub matching: Vec<(String, Span)>,
+    /// Calls that it must not match, likewise.
     pub not_matching: Vec<(String, Span)>,
 }
 
@@ -258,7 +278,7 @@ fn discovered(name: &str) -> &str {
 }
 
 /// The name of an origin in policies.
-pub fn origin_word(origin: &ToolOrigin) -> &'static str {
+fn origin_word(origin: &ToolOrigin) -> &'static str {
     match origin {
         ToolOrigin::Builtin => "builtin",
         ToolOrigin::Discovered => "discovered",
@@ -275,7 +295,7 @@ impl Rule {
     /// Whether commands must not write the paths that it names, because it denies or suspends writing them.
     pub(super) fn closes_paths(&self) -> bool {
         let writes = ["write_file", "replace", SHELL];
-        matches!(self.effect, RuleEffect::Deny | RuleEffect::Suspend)
+        self.is_restricting()
             && self.paths.is_some()
             && self.commands.is_none()
             && self.with.is_empty()
@@ -285,6 +305,21 @@ impl Rule {
     /// Whether the rule applies to one of the built-in tools.
     pub fn is_about_builtin(&self, name: &str) -> bool {
         builtin_kind(name).is_some_and(|kind| self.is_about(name, kind, &ToolOrigin::Builtin))
+    }
+
+    /// Whether the rule denies or suspends.
+    pub(super) fn is_restricting(&self) -> bool {
+        matches!(self.effect, RuleEffect::Deny | RuleEffect::Suspend)
+    }
+
+    /// Whether the rule is about writing files with a tool, or about commands, which write files too.
+    pub(super) fn is_about_writing(&self) -> bool {
+        self.is_about_builtin("write_file") || self.is_about_builtin(SHELL)
+    }
+
+    /// Whether the rule comes from a built-in policy (`builtin:edit`).
+    pub(super) fn is_of_preset(&self) -> bool {
+        self.name.starts_with("builtin:")
     }
 
     /// Whether the rule is narrowed by what a call touches.

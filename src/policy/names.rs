@@ -12,7 +12,7 @@ pub fn is_invisible(character: char) -> bool {
 }
 
 /// Characters that change the direction of displayed text.
-pub fn is_bidi(character: char) -> bool {
+fn is_bidi(character: char) -> bool {
     matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

@@ -7,7 +7,7 @@ use super::presets;
 use super::profiles::OwnProfiles;
 use super::rule::{self, Home};
 use super::text_values::strings;
-use crate::base::budget::Budget;
+use crate::base::budget::{Budget, micros};
 use crate::base::event::PolicyPart;
 use crate::base::ruling::Decision;
 use crate::base::secret::is_model_key;
@@ -368,15 +368,6 @@ fn delivery(mut block: Reader<'_>, problems: &mut Problems) -> DeliveryLimits {
     };
     block.finish(problems);
     limits
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the amount is finite and not negative; a cast saturates"
-)]
-fn micros(dollars: f64) -> u64 {
-    (dollars * 1_000_000.0).round() as u64
 }
 
 fn env(mut block: Reader<'_>, problems: &mut Problems) -> Option<Vec<Spanned<String>>> {

@@ -24,6 +24,24 @@ pub struct Mismatch {
     pub near: Option<CommandRefusal>,
 }
 
+impl Mismatch {
+    /// The rule would match except for this, and `why` says so in short.
+    fn near(why: &'static str, refusal: CommandRefusal) -> Self {
+        Self {
+            why: Cow::Borrowed(why),
+            near: Some(refusal),
+        }
+    }
+
+    /// The rule would match except for this.
+    pub(super) fn of(refusal: CommandRefusal) -> Self {
+        Self {
+            why: Cow::Owned(refusal.reason.clone()),
+            near: Some(refusal),
+        }
+    }
+}
+
 /// Why a rule does not match calls of other tools than its own.
 pub(super) const OTHER_TOOL: &str = "another tool";
 /// Why a rule does not match a call with other arguments.
@@ -183,10 +201,7 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     if !found.iter().any(|(_, by)| by.launch)
         && let Some(refusal) = may_not_start(rule, simple)
     {
-        return Err(Mismatch {
-            why: Cow::Owned(refusal.reason.clone()),
-            near: Some(refusal),
-        });
+        return Err(Mismatch::of(refusal));
     }
     if let Some(concern) = &simple.concern
         && !rule.any_args
@@ -205,14 +220,11 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     {
         let target = simple.words.get(at).map_or("", |word| word.text.as_str());
         let reason = format!("the rule names a target, and `{target}` is a different one");
-        return Err(Mismatch {
-            why: Cow::Owned(reason.clone()),
-            near: Some(CommandRefusal {
-                code: "program_argument".to_owned(),
-                reason,
-                fix: "run one target at a time, each in a separate command".to_owned(),
-            }),
-        });
+        return Err(Mismatch::of(CommandRefusal::new(
+            "program_argument",
+            reason,
+            "run one target at a time, each in a separate command",
+        )));
     }
     places_fit(rule, simple)?;
     match &rule.hosts {
@@ -262,10 +274,7 @@ fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
         .as_ref()
         .filter(|concern| concern.code == "opaque_argument")
     {
-        return Err(Mismatch {
-            why: Cow::Owned(concern.reason.clone()),
-            near: Some(concern.clone()),
-        });
+        return Err(Mismatch::of(concern.clone()));
     }
     let held = |dir: &&str| rule.except.paths.iter().any(|pattern| may_hold(simple, dir, pattern));
     match searched(simple).into_iter().find(held) {
@@ -305,37 +314,37 @@ fn not_known(rule: &Rule, simple: &Simple) -> Mismatch {
         "patch" => "name the file that it changes, as in `patch FILE CHANGES.patch`",
         _ => "write the paths out",
     };
-    Mismatch {
-        why: Cow::Borrowed("a path is not known before the command runs"),
-        near: Some(CommandRefusal {
-            code: NO_RULE.to_owned(),
-            reason: format!(
+    Mismatch::near(
+        "a path is not known before the command runs",
+        CommandRefusal::new(
+            NO_RULE,
+            format!(
                 "rule {name} allows `{program}` only on {}; which files `{}` touches is not known before it runs",
                 limits(rule),
                 line(simple)
             ),
-            fix: format!("{instead}, or leave `paths` and `except` out of rule {name}"),
-        }),
-    }
+            format!("{instead}, or leave `paths` and `except` out of rule {name}"),
+        ),
+    )
 }
 
 /// A rule that is narrowed to paths, while the program of the command may open files that are not among its words.
 fn opens_unnamed(rule: &Rule, simple: &Simple, reason: &str) -> Mismatch {
     let (name, program) = (shown_rule(&rule.name), &simple.program);
-    Mismatch {
-        why: Cow::Borrowed("its program may open other files than its words name"),
-        near: Some(CommandRefusal {
-            code: NO_RULE.to_owned(),
-            reason: format!(
+    Mismatch::near(
+        "its program may open other files than its words name",
+        CommandRefusal::new(
+            NO_RULE,
+            format!(
                 "rule {name} allows `{program}` only on {}, and `{}` may open other files: {reason}",
                 limits(rule),
                 line(simple)
             ),
-            fix: format!(
+            format!(
                 "name the files as operands and leave them out of the program, or leave `paths` and `except` out of rule {name}"
             ),
-        }),
-    }
+        ),
+    )
 }
 
 /// The paths that a rule is narrowed to, for messages.
@@ -356,18 +365,18 @@ fn limits(rule: &Rule) -> String {
 fn off_limits(rule: &Rule, simple: &Simple, place: &str, why: Mismatch) -> Mismatch {
     let (bounds, program) = (limits(rule), &simple.program);
     Mismatch {
-        near: Some(CommandRefusal {
-            code: NO_RULE.to_owned(),
-            reason: format!(
+        near: Some(CommandRefusal::new(
+            NO_RULE,
+            format!(
                 "rule {} allows `{program}` only on {bounds}; `{}` touches {place}",
                 shown_rule(&rule.name),
                 line(simple)
             ),
-            fix: format!(
+            format!(
                 "name other paths, or change `paths` or `except` of rule {}",
                 shown_rule(&rule.name)
             ),
-        }),
+        )),
         ..why
     }
 }
@@ -379,22 +388,22 @@ fn other_argument(rule: &Rule, simple: &Simple) -> Mismatch {
         .iter()
         .map(|(name, pattern)| format!("{name}: {}", pattern.text))
         .collect();
-    Mismatch {
-        why: Cow::Borrowed(OTHER_ARGUMENT),
-        near: Some(CommandRefusal {
-            code: NO_RULE.to_owned(),
-            reason: format!(
+    Mismatch::near(
+        OTHER_ARGUMENT,
+        CommandRefusal::new(
+            NO_RULE,
+            format!(
                 "rule {} allows `{}` only with the arguments `{}`",
                 shown_rule(&rule.name),
                 line(simple),
                 wanted.join("`, `")
             ),
-            fix: format!(
+            format!(
                 "call it with these arguments, or change `with` of rule {}",
                 shown_rule(&rule.name)
             ),
-        }),
-    }
+        ),
+    )
 }
 
 /// A further build target that the matching rule does not name (`make test evil` under `make test`).
@@ -419,13 +428,15 @@ fn may_not_start(rule: &Rule, simple: &Simple) -> Option<CommandRefusal> {
         None => simple.effect.starts == Starts::Anything,
     };
     let name = &simple.program;
-    (!granted).then(|| CommandRefusal {
-        code: "program_argument".to_owned(),
-        reason: format!(
-            "`{}` would start `{name}`, and the rule for `{name}` does not let it start programs",
-            runner.program
-        ),
-        fix: format!("run `{name}` by its name or its path, or set `runs: anything` on the rule"),
+    (!granted).then(|| {
+        CommandRefusal::new(
+            "program_argument",
+            format!(
+                "`{}` would start `{name}`, and the rule for `{name}` does not let it start programs",
+                runner.program
+            ),
+            format!("run `{name}` by its name or its path, or set `runs: anything` on the rule"),
+        )
     })
 }
 
@@ -446,14 +457,11 @@ fn unspelled_option(rule: &Rule, prefixes: &[CommandPrefix], simple: &Simple) ->
         "`{}` has no profile, and the rule does not spell out `{option}`",
         simple.program
     );
-    Some(Mismatch {
-        why: Cow::Owned(reason.clone()),
-        near: Some(CommandRefusal {
-            code: format!("unknown_option:{option}"),
-            reason,
-            fix: "spell the option out under `commands`, or set `args: any` on the rule".to_owned(),
-        }),
-    })
+    Some(Mismatch::of(CommandRefusal::new(
+        format!("unknown_option:{option}"),
+        reason,
+        "spell the option out under `commands`, or set `args: any` on the rule",
+    )))
 }
 
 fn excepted(except: &Except, simple: &Simple) -> bool {
@@ -689,12 +697,11 @@ fn arguments(rule: &Rule, asked: &PolicyInput<'_>, generous: bool) -> Result<(),
     Ok(())
 }
 
-/// Whether a modify rule rewrites the call: it must apply to the tool, and some access must match.
+/// Whether a rule that modifies rewrites the call: it must apply to the tool, and some access must match.
 pub fn modifies(rule: &Rule, needs: &[Need<'_>], asked: &PolicyInput<'_>) -> bool {
-    matches!(rule.effect, RuleEffect::Modify { .. })
-        && needs
-            .iter()
-            .any(|need| !need.is_side() && allows(rule, need, asked).is_ok())
+    needs
+        .iter()
+        .any(|need| !need.is_side() && allows(rule, need, asked).is_ok())
 }
 
 impl Need<'_> {

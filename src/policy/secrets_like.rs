@@ -17,6 +17,7 @@ const DIRS: &[(&str, &str)] = &[
     (".terraform.d", "a service's token"),
     (".oci", "access keys"),
     (".local/share/keyrings", "passwords"),
+    ("uv/credentials", "passwords of package indexes"),
 ];
 
 /// Complete names, and what such files hold.
@@ -25,6 +26,8 @@ const NAMES: &[(&str, &str)] = &[
     (".netrc", "passwords of hosts"),
     ("_netrc", "passwords of hosts"),
     (".npmrc", "a registry's token"),
+    ("npmrc", "a registry's token, for all projects of an installation"),
+    (".condarc", "tokens of package channels"),
     (".pypirc", "a registry's password"),
     (".git-credentials", "passwords of remotes"),
     (".dockercfg", "a registry's password"),
@@ -60,6 +63,19 @@ const NAMES: &[(&str, &str)] = &[
     ("gshadow", "password hashes"),
     ("auth.json", "tokens of package managers and agents"),
     ("local.settings.json", "keys of a function's services"),
+    ("serviceaccountkey.json", "a private key of a service account"),
+];
+
+/// Beginnings of names of JSON files, and what such files hold.
+const JSON_STARTS: &[(&str, &str)] = &[
+    (
+        "gha-creds-",
+        "a token or private key of a workflow that logs in to Google; only `*.json`",
+    ),
+    (
+        "firebase-adminsdk",
+        "a private key of a service account; only `*.json`, also after a project's name and `-`",
+    ),
 ];
 
 /// Suffixes of names, and what such files hold.
@@ -135,7 +151,13 @@ pub fn table() -> Vec<(String, String)> {
     let keys = KEYS
         .iter()
         .map(|key| (format!("{key}*"), "a private key; not `*.pub`".to_owned()));
-    let mut all = [one("", DIRS, "/"), one("", NAMES, ""), one("*", ENDS, "")].concat();
+    let mut all = [
+        one("", DIRS, "/"),
+        one("", NAMES, ""),
+        one("", JSON_STARTS, "*"),
+        one("*", ENDS, ""),
+    ]
+    .concat();
     all.extend(stems.chain(keys));
     all
 }
@@ -149,14 +171,25 @@ pub fn secret_like(path: &str) -> Option<&'static str> {
     if in_dir(&parts) {
         return Some("it is in a directory of keys or credentials");
     }
-    let git = above.iter().any(|part| part == ".git");
-    if git && matches!(name.as_str(), "config" | "config.worktree" | "credentials") {
-        return Some("git keeps credentials in it");
-    }
-    if name == ".gitconfig" {
+    if is_of_git(name, above) {
         return Some("git keeps credentials in it");
     }
     by_name(&parts, name).then_some("files of this name hold secrets")
+}
+
+/// Whether a file among programs and libraries of the machine holds credentials: as [`secret_like`], by complete names
+/// and directories only, because certificates and examples (`*.pem`, `secrets.*`) belong to what is installed.
+pub fn holds_credentials(path: &str) -> bool {
+    let parts = fold_path(path);
+    let Some((name, above)) = parts.split_last() else {
+        return false;
+    };
+    in_dir(&parts) || is_of_git(name, above) || is_named(&parts, name)
+}
+
+fn is_of_git(name: &str, above: &[String]) -> bool {
+    let git = above.iter().any(|part| part == ".git");
+    name == ".gitconfig" || (git && matches!(name, "config" | "config.worktree" | "credentials"))
 }
 
 /// Whether a directory holds keys or credentials, or is inside one that does.
@@ -170,23 +203,60 @@ fn in_dir(parts: &[String]) -> bool {
         parts
             .windows(depth)
             .any(|window| window.iter().map(String::as_str).eq(dir.split('/')))
+    }) || parts
+        .windows(2)
+        .any(|pair| matches!(pair, [dir, name] if is_env(dir) && !ENVIRONMENT.contains(&name.as_str())))
+}
+
+/// What a virtual environment of Python contains: it may lie in `.env`, where other people keep files of variables.
+const ENVIRONMENT: &[&str] = &[
+    "bin",
+    "conda-meta",
+    "etc",
+    "include",
+    "lib",
+    "lib64",
+    "pyvenv.cfg",
+    "scripts",
+    "share",
+    "src",
+];
+
+/// Whether it is a name of a file of variables, or of a directory of such files.
+fn is_env(name: &str) -> bool {
+    name.strip_prefix(".env").is_some_and(|rest| {
+        let shared = rest.rsplit('.').next().is_some_and(|last| SHARED.contains(&last));
+        !(rest.starts_with('.') && shared) && (rest.is_empty() || rest.starts_with(['.', '-', '_', 'r', '~', '1', '2']))
     })
 }
 
 fn by_name(parts: &[String], name: &str) -> bool {
-    if let Some(rest) = name.strip_prefix(".env") {
-        let shared = rest.rsplit('.').next().is_some_and(|last| SHARED.contains(&last));
-        return !(rest.starts_with('.') && shared)
-            && (rest.is_empty() || rest.starts_with(['.', '-', '_', 'r', '~', '1', '2']));
+    if name.starts_with(".env") {
+        return is_env(name);
     }
+    is_named(parts, name)
+        || ENDS.iter().any(|(end, _)| name.ends_with(end))
+        || is_key(name)
+        || is_data(name)
+        || is_json(name)
+}
+
+/// Whether it is one of the complete names.
+fn is_named(parts: &[String], name: &str) -> bool {
     let tail = |wanted: &str| match wanted.split_once('/') {
         None => name == wanted,
         Some((dir, file)) => name == file && parts.iter().rev().nth(1).is_some_and(|above| above == dir),
     };
     NAMES.iter().any(|(wanted, _)| tail(wanted))
-        || ENDS.iter().any(|(end, _)| name.ends_with(end))
-        || is_key(name)
-        || is_data(name)
+}
+
+/// Whether it is a JSON file whose name tells by its beginning, or as part of it where a project's name comes first
+/// (`shop-firebase-adminsdk-x1.json`).
+fn is_json(name: &str) -> bool {
+    let Some(stem) = name.strip_suffix(".json") else {
+        return false;
+    };
+    JSON_STARTS.iter().any(|(start, _)| stem.starts_with(start)) || stem.contains("-firebase-adminsdk")
 }
 
 fn is_key(name: &str) -> bool {
@@ -240,11 +310,22 @@ mod tests {
             "terraform.tfvars",
             "x.auto.tfvars",
             "local.settings.json",
+            "gha-creds-0123456789abcdef.json",
+            "keys/firebase-adminsdk.json",
+            "shop-firebase-adminsdk-x1.json",
+            "serviceAccountKey.json",
+            "etc/npmrc",
+            ".condarc",
+            ".local/share/uv/credentials/credentials.toml",
+            ".env/production",
+            "a/.env/b/c.txt",
         ] {
             assert!(secret_like(path).is_some(), "{path}");
         }
         for path in [
             "src/main.rs",
+            ".env/bin/python",
+            ".env/lib/python3/site-packages/a.py",
             ".env.example",
             "a/.env.sample",
             "id_rsa.pub",
@@ -258,8 +339,26 @@ mod tests {
             "Cargo.toml",
             "keys.ts",
             ".git/HEAD",
+            "gha-creds.md",
+            "src/firebase-adminsdk.ts",
+            "uv/python/bin/python3",
         ] {
             assert!(secret_like(path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_installed_holds_credentials_by_complete_names_only() {
+        for path in [
+            "v22/etc/npmrc",
+            "miniconda3/.condarc",
+            "uv/credentials/x",
+            ".pyenv/.git/config",
+        ] {
+            assert!(holds_credentials(path), "{path}");
+        }
+        for path in ["ssl/cacert.pem", "etc/secrets.txt", "v22/bin/node", ""] {
+            assert!(!holds_credentials(path), "{path}");
         }
     }
 }

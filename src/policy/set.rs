@@ -1,15 +1,15 @@
-//! Combines several policy files: sandbox, limits, environment, protected and unreadable paths.
+//! Combines several policy files: sandbox, limits, environment, unreadable paths and those of the run itself.
 
 use super::bounds::refuse;
+use super::calls::without_tree;
 use super::hosts::HostPattern;
-use super::model::{DeliveryLimits, Policy, PolicySet, Rule, RuleEffect, SHELL, SandboxWish};
+use super::model::{DeliveryLimits, Policy, PolicySet, Rule, SHELL, SandboxWish};
 use super::names::fold_path;
 use super::needs::{Need, ShellReader};
 use super::profiles::OwnProfiles;
-use super::protected;
 use super::rule_match::{allows, file_fits, forbids};
-use super::shell::FileUse;
-use crate::base::access::{FsView, ResolvedPath};
+use super::shell::{FileUse, Grants};
+use crate::base::access::ResolvedPath;
 use crate::base::budget::Budget;
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::PolicyText;
@@ -18,23 +18,18 @@ use crate::diag::SourceFiles;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The paths that commands must not write, for the sandbox.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Protected {
-    /// Workspace paths, including everything below them.
-    pub paths: Vec<String>,
-    /// Paths relative to any directory.
-    pub anywhere: Vec<String>,
-    /// Like `paths` and `anywhere`, but the last component is only a prefix.
-    pub beginnings: Vec<String>,
-    pub beginnings_anywhere: Vec<String>,
-    /// Like `anywhere`, but the last component is only a suffix.
-    pub endings_anywhere: Vec<String>,
-    /// Literal paths that every file opens by name.
-    pub opened: Vec<String>,
-}
-
 impl PolicySet {
+    /// These files for a workspace at the top of its repository, without paths of a run.
+    pub(super) fn of(files: Vec<Policy>) -> Self {
+        Self {
+            files,
+            protect: Vec::new(),
+            hidden: Vec::new(),
+            above: Vec::new(),
+            withheld: false,
+        }
+    }
+
     /// The combined sandbox requirements: the strictest level, and only hosts and toolchains that all files agree on.
     ///
     /// A file without `network` grants no hosts; one without `toolchains` accepts those of the others. Caches are kept
@@ -46,12 +41,10 @@ impl PolicySet {
             .filter(|file| !file.narrows || file.sandbox.level.is_some());
         let level = spoken.map(|file| file.sandbox.level.unwrap_or_default()).max();
         let toolchains = self.files.iter().filter_map(|file| file.sandbox.toolchains.clone());
-        let toolchains =
-            toolchains.reduce(|ours, theirs| ours.into_iter().filter(|name| theirs.contains(name)).collect());
         SandboxWish {
             level: level.unwrap_or_default(),
             network: self.network().iter().map(ToString::to_string).collect(),
-            toolchains: toolchains.unwrap_or_default(),
+            toolchains: intersection(toolchains, |one, other| one == other),
             keep_caches: self
                 .files
                 .iter()
@@ -72,32 +65,17 @@ impl PolicySet {
 
     /// Hosts that every file lets commands reach.
     pub fn network(&self) -> Vec<HostPattern> {
-        self.agreed(|file| file.sandbox.network.clone())
-            .into_iter()
-            .reduce(|ours, theirs| {
-                let narrower = |a: &[HostPattern], b: &[HostPattern]| -> Vec<HostPattern> {
-                    a.iter()
-                        .filter(|one| b.iter().any(|other| other.includes(one)))
-                        .cloned()
-                        .collect()
-                };
-                let mut both = narrower(&ours, &theirs);
-                both.extend(narrower(&theirs, &ours).into_iter().filter(|one| !ours.contains(one)));
-                both
-            })
-            .unwrap_or_default()
+        let lists = self.granted(|file| file.sandbox.network.clone());
+        intersection(lists, |one, other| other.includes(one))
     }
 
     /// Names of environment variables that every file passes to commands.
     pub fn env_pass(&self) -> Vec<String> {
-        self.agreed(|file| file.env_pass.clone())
-            .into_iter()
-            .reduce(|ours, theirs| ours.into_iter().filter(|name| theirs.contains(name)).collect())
-            .unwrap_or_default()
+        intersection(self.granted(|file| file.env_pass.clone()), |one, other| one == other)
     }
 
     /// What each file grants. A file that does not say grants nothing, or is left out if it can only restrict.
-    fn agreed<T>(&self, grant: impl Fn(&Policy) -> Option<Vec<T>>) -> Vec<Vec<T>> {
+    fn granted<T>(&self, grant: impl Fn(&Policy) -> Option<Vec<T>>) -> Vec<Vec<T>> {
         self.files
             .iter()
             .filter_map(|file| match grant(file) {
@@ -105,6 +83,15 @@ impl PolicySet {
                 granted => Some(granted.unwrap_or_default()),
             })
             .collect()
+    }
+
+    /// What these files grant beyond the built-in lists; `assignments` are the names of [`PolicySet::env_pass`].
+    pub(super) fn grants<'a>(&'a self, assignments: &'a [String], witness: bool) -> Grants<'a> {
+        Grants {
+            witness,
+            assignments,
+            profiles: self.profiles(),
+        }
     }
 
     /// The profiles with which these files read commands: those of the first file. See [`PolicySet::by_profiles`].
@@ -147,10 +134,19 @@ impl PolicySet {
                     protect: self.protect.clone(),
                     hidden: self.hidden.clone(),
                     above: self.above.clone(),
+                    withheld: self.withheld,
                 }),
             }
         }
         Some(groups)
+    }
+
+    /// The same policies for a program that the sandbox shows nothing of secret-like files.
+    pub(super) fn withholding(&self) -> Self {
+        Self {
+            withheld: true,
+            ..self.clone()
+        }
     }
 
     /// The lowest value of each limit.
@@ -243,52 +239,6 @@ impl PolicySet {
         self.above = fold_path(dir);
     }
 
-    /// What commands must not write, except what every file opens by name.
-    pub fn protected(&self) -> Protected {
-        let mut all = Protected {
-            paths: self.protect.clone(),
-            ..Protected::default()
-        };
-        for entry in protected::LIST {
-            if entry.ending {
-                all.endings_anywhere.push(entry.path.to_owned());
-                continue;
-            }
-            let list = match (entry.anywhere, entry.prefix) {
-                (false, false) => &mut all.paths,
-                (true, false) => &mut all.anywhere,
-                (false, true) => &mut all.beginnings,
-                (true, true) => &mut all.beginnings_anywhere,
-            };
-            list.push(entry.path.to_owned());
-        }
-        if self.freezes_tests() {
-            all.anywhere.push(super::bounds::TEST_HOOK.to_owned());
-        }
-        all.opened = self.opened();
-        all
-    }
-
-    /// Protected paths that every file names literally in an allow rule for writing or for commands.
-    fn opened(&self) -> Vec<String> {
-        let named = |policy: &Policy| -> Vec<String> {
-            let allows = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
-            let writing = allows.filter(|rule| rule.is_about_builtin("write_file") || rule.is_about_builtin(SHELL));
-            let spelled = writing
-                .flat_map(|rule| rule.paths.iter().flatten())
-                .filter_map(|pattern| pattern.spelled());
-            spelled
-                .filter(|path| protected::entry_of(path).is_some())
-                .map(ToOwned::to_owned)
-                .collect()
-        };
-        let mut lists = self.files.iter().map(named);
-        let first = lists.next().unwrap_or_default();
-        lists.fold(first, |ours, theirs| {
-            ours.into_iter().filter(|path| theirs.contains(path)).collect()
-        })
-    }
-
     /// Whether a search tool or, for `run_shell_command`, a command must not read a file: it is secret-like, hidden,
     /// denied, or (for tools other than the shell) not covered. No call was ruled on, so a rule with conditions on
     /// arguments covers nothing.
@@ -317,29 +267,40 @@ impl PolicySet {
         } else {
             Need::Read(&place)
         };
-        let locate = |_: &str| place.clone();
-        let expand = |_: &str| Vec::new();
-        let terrain = FsView {
-            locate: &locate,
-            expand: &expand,
-            over_limit: &|| false,
-            below: &|_| None,
-        };
         let covers = |rule: &Rule| match ruled {
             true => rule.is_about(tool, kind, asked.origin) && file_fits(rule, &place, false).is_ok(),
             false => allows(rule, &need, &asked).is_ok(),
         };
-        self.files.iter().any(|policy| {
-            let strict = policy
-                .rules
-                .iter()
-                .filter(|rule| matches!(rule.effect, RuleEffect::Deny | RuleEffect::Suspend));
-            let mut allow = policy.rules.iter().filter(|rule| rule.effect == RuleEffect::Allow);
-            refuse(&need, policy, self, &asked, &terrain).is_some()
-                || strict
-                    .into_iter()
-                    .any(|rule| rule.is_narrowed() && forbids(rule, &need, &asked).is_ok())
-                || (!shell && !allow.any(covers))
+        without_tree(|terrain| {
+            self.files.iter().any(|policy| {
+                refuse(&need, policy, self, &asked, terrain).is_some()
+                    || policy
+                        .restricting()
+                        .any(|rule| rule.is_narrowed() && forbids(rule, &need, &asked).is_ok())
+                    || (!shell && !policy.allowing().any(covers))
+            })
         })
     }
+}
+
+/// What lists have in common: of each two lists, the entries of one that are within an entry of the other. Empty if there
+/// is no list.
+pub(super) fn intersection<T: Clone + PartialEq>(
+    lists: impl IntoIterator<Item = Vec<T>>,
+    within: impl Fn(&T, &T) -> bool,
+) -> Vec<T> {
+    let kept = |ours: &[T], theirs: &[T]| -> Vec<T> {
+        let kept = ours.iter().filter(|one| theirs.iter().any(|other| within(one, other)));
+        kept.cloned().collect()
+    };
+    let both = |ours: Vec<T>, theirs: Vec<T>| {
+        let mut both = kept(&ours, &theirs);
+        for one in kept(&theirs, &ours) {
+            if !both.contains(&one) {
+                both.push(one);
+            }
+        }
+        both
+    };
+    lists.into_iter().reduce(both).unwrap_or_default()
 }

@@ -113,7 +113,7 @@ fn note_run(run: &RunToCover, terrain: &FsView<'_>, used: &mut Used) {
 /// Whether the run's own policies, to which the rules are added, allowed the call and still do. An earlier version may
 /// have allowed what this one denies.
 fn is_allowed(policies: &PolicySet, call: &RecordedCall, terrain: &FsView<'_>) -> bool {
-    let runs = |ruling: &Ruling| matches!(ruling.decision, Decision::Allow | Decision::Modify);
+    let runs = |ruling: &Ruling| ruling.decision.runs();
     let asked = PolicyInput {
         tool: &call.tool,
         kind: call.kind,
@@ -149,14 +149,14 @@ fn leave_unnameable(used: &mut Used) {
     used.writes.retain(|_, paths| !paths.is_empty());
 }
 
+/// The rule that decided, for the end of a text in brackets.
+fn of_rule(rule: Option<&str>) -> String {
+    rule.map(|rule| format!(", rule {rule}")).unwrap_or_default()
+}
+
 fn note(call: &RecordedCall, terrain: &FsView<'_>, grants: &Grants<'_>, used: &mut Used) {
     if call.ruling.decision != Decision::Allow && !OPEN.contains(&call.ruling.code.as_str()) {
-        let rule = call
-            .ruling
-            .rule
-            .as_ref()
-            .map(|rule| format!(", rule {rule}"))
-            .unwrap_or_default();
+        let rule = of_rule(call.ruling.rule.as_deref());
         used.left.insert(format!(
             "{}: {} ({}{rule})",
             call.tool, call.ruling.reason, call.ruling.code
@@ -192,11 +192,7 @@ fn note(call: &RecordedCall, terrain: &FsView<'_>, grants: &Grants<'_>, used: &m
 fn note_exec(exec: &JudgedExec, terrain: &FsView<'_>, grants: &Grants<'_>, used: &mut Used) {
     let Some(denial) = &exec.denied else { return };
     if denial.code != "exec_not_granted" {
-        let rule = denial
-            .rule
-            .as_ref()
-            .map(|rule| format!(", rule {rule}"))
-            .unwrap_or_default();
+        let rule = of_rule(denial.rule.as_deref());
         let words = exec.argv.join(" ");
         used.left
             .insert(format!("{SHELL}: `{words}`: {} ({}{rule})", denial.reason, denial.code));
@@ -226,11 +222,7 @@ fn note_change(unruled: &Unruled, used: &mut Used) {
         true => "was left out of the patch; allow `write_file` on it, or let git ignore it",
         false => "was put back",
     };
-    let rule = unruled
-        .rule
-        .as_ref()
-        .map(|rule| format!(", rule {rule}"))
-        .unwrap_or_default();
+    let rule = of_rule(unruled.rule.as_deref());
     used.left
         .insert(format!("{}: {what} ({}{rule})", unruled.path, unruled.code));
 }

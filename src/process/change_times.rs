@@ -1,13 +1,14 @@
 //! Whether the change time of a file shows every write to it. That is so on disk file systems, but not on tmpfs, where a
 //! write through a shared mapping changes no time once its page was read. So it is tried, once for each file system.
 
+use crate::base::sync::lock;
 use std::collections::HashMap;
 use std::fs::{File, FileTimes};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::SystemTime;
 
 /// Bytes of the file of the trial: one page of every supported machine.
@@ -22,7 +23,7 @@ static TRIED: Mutex<Option<HashMap<u64, bool>>> = Mutex::new(None);
 /// devices, and if the trial is not possible, only the content tells whether a file has changed.
 pub fn exact_device(dir: &Path) -> Option<u64> {
     let device = std::fs::metadata(dir).ok()?.dev();
-    let mut tried = TRIED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut tried = lock(&TRIED);
     let known = tried.get_or_insert_default();
     let is_exact = match known.get(&device) {
         Some(is_exact) => *is_exact,

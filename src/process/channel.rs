@@ -3,14 +3,13 @@
 
 use super::confine::order::{self, Streams};
 use super::confine::spec::{ChildMessage, Spec};
+use super::descriptor_socket;
 use super::exec_witness::{ExecRecord, Order, Witness};
 use super::proxy::{self, ProxyRules};
 use super::spawn_error::SpawnError;
 use crate::base::call::ExitInfo;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::collections::VecDeque;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -115,9 +114,9 @@ impl Channel {
             if self.ours.readable().await.is_err() {
                 return;
             }
-            let taken = self
-                .ours
-                .try_io(Interest::READABLE, || receive(&self.ours, &mut buffer));
+            let taken = self.ours.try_io(Interest::READABLE, || {
+                Ok(descriptor_socket::receive(&self.ours, &mut buffer)?)
+            });
             match taken {
                 Ok((0, _)) => return,
                 Ok((count, came)) => {
@@ -167,24 +166,6 @@ impl Channel {
         }
     }
 
-    /// How the command ended, as the child reported it; the helper's own exit status matters only if it was killed.
-    ///
-    /// # Errors
-    /// [`SpawnError`], if the sandbox could not be built, the program could not be executed, or no witness could judge
-    /// it.
-    pub fn judge(mut self, program: &str, exit: &mut ExitInfo) -> Result<(), SpawnError> {
-        self.judged(exit).map_err(|error| match error {
-            SpawnError::NotFound { .. } => SpawnError::NotFound {
-                program: program.to_owned(),
-            },
-            SpawnError::Start { source, .. } => SpawnError::Start {
-                program: program.to_owned(),
-                source,
-            },
-            error => error,
-        })
-    }
-
     /// Whether execs should be judged but no witness is running: then nothing was run.
     fn waits_for_listener(&self) -> bool {
         matches!(
@@ -193,8 +174,13 @@ impl Channel {
         )
     }
 
-    /// Like [`Channel::judge`], without the name of the program in errors. Sets how the command ended in `exit`.
-    pub fn judged(&mut self, exit: &mut ExitInfo) -> Result<(), SpawnError> {
+    /// Sets how the command ended in `exit`, as the child reported it; the helper's own exit status matters only if it
+    /// was killed. `program`: its name in errors.
+    ///
+    /// # Errors
+    /// [`SpawnError`], if the sandbox could not be built, the program could not be executed, or no witness could judge
+    /// it.
+    pub fn judge(&self, program: &str, exit: &mut ExitInfo) -> Result<(), SpawnError> {
         let mut ended = false;
         if let Watching::Failed(why) = &self.witness {
             return Err(SpawnError::Sandbox(format!("programs cannot be judged at exec: {why}")));
@@ -203,7 +189,7 @@ impl Channel {
             match message {
                 ChildMessage::Failed(why) => return Err(SpawnError::Sandbox(why.clone())),
                 ChildMessage::NotExecuted(number) if !self.waits_for_listener() => {
-                    return Err(SpawnError::of_start("", io::Error::from_raw_os_error(*number)));
+                    return Err(SpawnError::of_start(program, io::Error::from_raw_os_error(*number)));
                 }
                 ChildMessage::Ended {
                     status,
@@ -238,21 +224,4 @@ impl Channel {
             ))
         }
     }
-}
-
-/// Receives one piece of text, and a descriptor if one came with it.
-fn receive(from: &UnixStream, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = recvmsg(
-        from,
-        &mut [IoSliceMut::new(buffer)],
-        &mut control,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
-    let listener = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
-    Ok((got.bytes, listener))
 }

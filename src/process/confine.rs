@@ -13,6 +13,7 @@
 //! What does not depend on the command (starting this program, namespaces, entering control groups, for which the
 //! kernel waits up to 10 ms) is done before the order arrives, so that a child can be started ahead of its command.
 
+mod bpf;
 pub(crate) mod cgroup;
 mod filter;
 mod init;

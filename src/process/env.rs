@@ -47,15 +47,10 @@ pub fn base_env(
     for (name, value) in parent.iter().filter(|(name, value)| passes(pass, name, value)) {
         set(&mut env, name, value);
     }
-    for (name, value) in git_env() {
+    for (name, value) in super::unsandboxed::neutral() {
         set(&mut env, &name, &value);
     }
     env
-}
-
-/// Variables that make git ignore the machine's settings and run nothing that the repository's configuration names.
-pub fn git_env() -> Vec<(String, String)> {
-    super::unsandboxed::neutral()
 }
 
 /// Sets a variable, replacing an earlier value.

@@ -15,6 +15,7 @@ mod wanted;
 use super::confine::mediate::{self, Places};
 use super::confine::notify;
 use crate::base::grant::{Exec, ExecAnswer, ExecDenial, ExecJudge, Starts};
+use crate::base::sync::lock;
 use image::{AskerClass, Caller, Images};
 use listener::{ExecListener, ExecNotification, ListenerEvent};
 use memory::{ProcessMemory, Unread};
@@ -24,7 +25,7 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use wanted::{ExecRequest, Nothing, wanted};
@@ -89,11 +90,6 @@ impl Witness {
     pub fn take(&self) -> ExecRecord {
         std::mem::take(&mut lock(&self.record))
     }
-}
-
-/// Ignores a poisoned lock: the guard reports a panic of the thread.
-fn lock(record: &Mutex<ExecRecord>) -> MutexGuard<'_, ExecRecord> {
-    record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reports if the thread ends in an unexpected way.
@@ -202,7 +198,7 @@ impl Work<'_> {
             AskerClass::Unreadable(None) => return self.unreadable(asked, Starts::Judged, Unread::Memory),
         };
         if starts == Starts::Anything && !self.judge.asks_below_anything() {
-            self.images.let_go(&caller, None, starts);
+            self.images.record_allowed(&caller, None, starts);
             self.images.bound()?;
             return self.go_on(asked);
         }
@@ -231,7 +227,7 @@ impl Work<'_> {
             ExecAnswer::Allow { starts: given, writes } => (given, writes),
         };
         if starts == Starts::Anything {
-            self.images.let_go(caller, Some(image), Starts::Anything);
+            self.images.record_allowed(caller, Some(image), Starts::Anything);
         } else {
             if !is_program {
                 return Ok(self.deny(&exec, without_interpreter(&exec.path)));
@@ -240,7 +236,7 @@ impl Work<'_> {
                 return Ok(self.deny(&exec, limit("its programs write more places than can be recorded")));
             }
             lock(&self.guard.record).push(judged(&exec, self.workspace, None));
-            self.images.let_go(caller, Some(image), given);
+            self.images.record_allowed(caller, Some(image), given);
         }
         self.images.bound()?;
         self.go_on(asked)

@@ -7,7 +7,8 @@ use super::{Confinement, Frozen, Spawn};
 use crate::base::call::ExitInfo;
 use crate::base::grant::{ExecDenial, JudgedExec, JudgedPrograms, Undone, Writes};
 use crate::base::ids::CallId;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::base::sync::lock;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -332,9 +333,4 @@ fn state(number: usize, job: &Job) -> JobState {
         output: shared.output[from..].to_owned(),
         dropped: shared.dropped + from as u64,
     }
-}
-
-/// Ignores a poisoned lock: if another thread panicked while holding it, the output is at worst shorter.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

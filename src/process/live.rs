@@ -4,10 +4,11 @@
 use super::stat::{StatFields, read_stat};
 use super::tree::{Signs, living_of, send};
 use crate::base::grant::Writes;
+use crate::base::sync::lock;
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// The time that processes get to stop once each has the signal: one that waits for a disk or a network file system
@@ -43,7 +44,7 @@ pub(super) struct Lived(u64);
 
 /// Registers a command that may write.
 pub(super) fn begin(workspace: &Path, writes: &Writes) -> Lived {
-    let mut registry = lock();
+    let mut registry = registry();
     registry.next += 1;
     let number = registry.next;
     let mut seen = Vec::new();
@@ -79,37 +80,37 @@ fn add(seen: &mut Vec<Writes>, writes: &Writes) {
 
 impl Lived {
     /// Sets its processes. Helper processes are never stopped: they must be able to kill the tree if this process dies.
-    pub fn is(&self, root: i32, mark: u64, helpers: u8) {
-        if let Some(command) = lock().commands.get_mut(&self.0) {
+    pub fn set_processes(&self, root: i32, mark: u64, helpers: u8) {
+        if let Some(command) = registry().commands.get_mut(&self.0) {
             command.tree = Some(Signs { root, mark, helpers });
         }
     }
 
     /// Whether it was started, and its end was not recorded.
     pub fn has_processes(&self) -> bool {
-        lock()
+        registry()
             .commands
             .get(&self.0)
             .is_some_and(|command| command.tree.is_some())
     }
 
     /// Records that its processes have ended.
-    pub fn is_gone(&self) {
-        if let Some(command) = lock().commands.get_mut(&self.0) {
+    pub fn set_ended(&self) {
+        if let Some(command) = registry().commands.get_mut(&self.0) {
             command.tree = None;
         }
     }
 
     /// Write grants of other commands that lived at some time together with it in the same workspace.
     pub fn seen(&self) -> Vec<Writes> {
-        let registry = lock();
+        let registry = registry();
         let command = registry.commands.get(&self.0);
         command.map(|command| command.seen.clone()).unwrap_or_default()
     }
 
     /// Stops other commands that may write in the same workspace.
     pub fn freeze_others(&self) -> Frozen {
-        let workspace = lock()
+        let workspace = registry()
             .commands
             .get(&self.0)
             .map(|command| command.workspace.clone())
@@ -120,8 +121,15 @@ impl Lived {
 
 impl Drop for Lived {
     fn drop(&mut self) {
-        lock().commands.remove(&self.0);
+        registry().commands.remove(&self.0);
     }
+}
+
+/// Whether a command that may write in the workspace has been started, and its changes were not yet compared.
+pub(super) fn may_write(workspace: &Path) -> bool {
+    let registry = registry();
+    let mut commands = registry.commands.values();
+    commands.any(|command| command.writes != Writes::Nothing && overlap(&command.workspace, workspace))
 }
 
 /// Keeps processes stopped while it lives. Holds are counted; dropping the last one lets a process continue.
@@ -141,7 +149,7 @@ impl Frozen {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        let mut registry = lock();
+        let mut registry = registry();
         for pid in &self.held {
             let left = registry.stopped.get(pid).map_or(0, |holds| holds.saturating_sub(1));
             if left > 0 {
@@ -161,7 +169,7 @@ pub fn freeze() -> Frozen {
 }
 
 fn hold(which: impl Fn(&Command) -> bool) -> Frozen {
-    let mut registry = lock();
+    let mut registry = registry();
     let trees: Vec<Signs> = registry
         .commands
         .values()
@@ -222,6 +230,6 @@ fn stands_still(pid: i32) -> bool {
     })
 }
 
-fn lock() -> MutexGuard<'static, Registry> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+fn registry() -> MutexGuard<'static, Registry> {
+    lock(&REGISTRY)
 }

@@ -10,8 +10,10 @@ pub mod change_times;
 mod channel;
 pub mod confine;
 mod confined_command;
+mod descriptor_socket;
 pub mod env;
 mod exec_witness;
+mod granted_parts;
 pub mod jobs;
 mod live;
 pub mod own_git;
@@ -42,12 +44,12 @@ pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test};
 pub use self_protection::close_to_others;
 pub use spawn::run;
 pub use spawn_error::SpawnError;
-pub use write_guard::names::NameSet;
-pub use write_guard::{KeptObjects, NOT_KEPT, SeparatedLinks, within_reach};
+pub use write_guard::{KeptObjects, Masks, NOT_KEPT, SecretPaths, SeparatedLinks, within_reach};
 
 use crate::base::call::ExitInfo;
 use crate::base::grant::{ClosedPaths, ExecDenial, ExecJudge, JudgedExec, NothingClosed, Undone, WritePath, Writes};
 use crate::base::secret::Redactor;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +71,8 @@ pub struct Confinement {
     /// Never readable: run directories. Landlock cannot exclude a path below a granted directory, so at that level this
     /// works only for places outside `workspace`, `readable` and `writable`.
     pub hidden: Vec<PathBuf>,
+    /// Files that commands cannot read at level `full`, wherever they are in the tree when a command starts.
+    pub masks: Arc<Masks>,
     /// Paths of the workspace that no command may write, whatever its grant.
     pub closed: Arc<dyn ClosedPaths>,
     /// Bytes of memory that the processes of one command may use together; `None` means three quarters of the memory of
@@ -100,6 +104,7 @@ impl Confinement {
             writable: Vec::new(),
             placed: Arc::default(),
             hidden: Vec::new(),
+            masks: Arc::default(),
             closed: Arc::new(NothingClosed),
             memory: None,
             network: Network::Open,
@@ -114,7 +119,8 @@ impl Confinement {
 }
 
 /// The strength of the sandbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SandboxLevel {
     /// Namespaces, Landlock and seccomp.
     Full,

@@ -2,12 +2,13 @@
 //! `sh`): in the directories of `PATH` in which neither a command of a run nor the author of a tree can put a program.
 
 use crate::base::access::package_dir;
+use crate::base::sync::lock;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 /// A directory that has no files.
 const NOWHERE: &str = "/dev/null";
@@ -40,7 +41,7 @@ struct Entry {
 pub fn keep_out(tree: &Path) {
     let home = home();
     let declared = declared(tree, &exempt(home.as_deref()));
-    let mut trees = TREES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut trees = lock(&TREES);
     for tree in declared {
         if !trees.contains(&tree) {
             trees.push(tree);
@@ -138,7 +139,7 @@ pub fn is_program(file: &Path) -> bool {
 /// The trees of [`keep_out`], canonical.
 #[must_use]
 pub fn trees() -> Vec<PathBuf> {
-    TREES.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    lock(&TREES).clone()
 }
 
 fn entries() -> &'static [Entry] {

@@ -2,6 +2,7 @@
 //! from a policy's wishes.
 
 use super::env::{SYSTEM_PATH, base_env, set};
+use super::granted_parts;
 use super::placed::{Layer, Placed};
 use super::sides::{OwnSide, Side, Sides};
 use super::toolchains::{GRADLE_OFFLINE, HomePaths, ToolchainGrant, grant, offline};
@@ -274,6 +275,8 @@ pub struct Wishes<'a> {
     pub witness: bool,
     /// Names of `toolchains::NAMES`.
     pub toolchains: &'a [String],
+    /// Whether a file with this path in a toolchain holds credentials; commands cannot read it.
+    pub credentials: fn(&str) -> bool,
     /// Whether additions to caches stay for the next run in this repository.
     pub keep_caches: bool,
     /// Names of variables that the policy passes to commands.
@@ -303,7 +306,12 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         false => private.tmp(),
     };
     let mut env = environment(wishes, &granted, (&home, &tmp), &active);
-    let mut readable = granted.readable;
+    // A file can be covered only where commands see mounts of their own.
+    let sorted = granted_parts::sorted(&granted.readable, wishes.credentials);
+    let (mut readable, covered) = match full {
+        true => (granted.readable, sorted.credentials),
+        false => (sorted.without, Vec::new()),
+    };
     readable.extend(private.brought.iter().map(|brought| brought.from.clone()));
     readable.extend(private.git_dir.clone());
     if !private.given.is_empty() {
@@ -333,7 +341,8 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
             vec![private.home(), private.tmp()]
         },
         placed: Arc::new(placed),
-        hidden: wishes.hidden.to_vec(),
+        hidden: wishes.hidden.iter().cloned().chain(covered).collect(),
+        masks: Arc::default(),
         closed: Arc::clone(wishes.closed),
         memory: None,
         network: wishes.network.clone(),

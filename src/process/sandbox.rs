@@ -190,7 +190,7 @@ async fn ask(confinement: &Confinement, task: Task) -> Result<Vec<ChildMessage>,
     let halt = channel.halt();
     let exit = spawn::watch(&mut child, &mut tree, (BUILD_TIME, &cancel, &halt), channel.listen()).await;
     let mut judged = exit.clone();
-    channel.judged(&mut judged).map_err(|error| match error {
+    channel.judge("", &mut judged).map_err(|error| match error {
         SpawnError::Sandbox(why) => why,
         error => error.to_string(),
     })?;

@@ -112,7 +112,7 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
     };
     let (guard, reach) = Guarded::take(confinement, &spawn.writes).map_err(SpawnError::Limit)?;
     let running = start(&spawn, confinement, reach)?;
-    running.tell(&guard, confinement);
+    running.register(&guard, confinement);
     let Running {
         child,
         tree,

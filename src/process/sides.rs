@@ -13,12 +13,13 @@ mod one_check;
 pub use one_check::OneCheck;
 
 use super::Confinement;
+use crate::base::sync::lock;
 use copying::{Copying, LIMIT};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 
 /// The directories that each side has of its own.
@@ -79,10 +80,12 @@ impl Sides {
         self.dir.join(side.name())
     }
 
+    /// The home of a side's commands, as an absolute path of the machine; the sandbox may show it at another.
     pub fn home(&self, side: Side) -> PathBuf {
         self.of(side).join("home")
     }
 
+    /// The directory for temporary files of a side's commands, as an absolute path of the machine.
     pub fn tmp(&self, side: Side) -> PathBuf {
         self.of(side).join("tmp")
     }
@@ -95,7 +98,7 @@ impl Sides {
     /// What the author's commands have left so far is there for the model's commands too. Does something once, before
     /// the first of these starts, so that nobody else writes there.
     fn copy_to_model(&self, stop: &CancellationToken) -> Result<(), String> {
-        let mut copied = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut copied = lock(&self.copied);
         if *copied {
             return Ok(());
         }

@@ -75,9 +75,9 @@ pub(super) async fn run_telling(
     }
     // Declared first, so dropped last: an abandoned tree must be dead before its changes are compared.
     let (mut guard, reach) = guarded(confinement, &spawn.writes, &spawn.cancel).await?;
-    guard.tells_on_drop(unfinished);
+    guard.report_on_drop(unfinished);
     let mut running = start(&spawn, confinement, reach)?;
-    running.tell(&guard, confinement);
+    running.register(&guard, confinement);
     let program = argv(&spawn.program).swap_remove(0);
     let mut finished = supervise(spawn, &mut running).await;
     if let Some(seen) = running.channel.as_ref().and_then(Channel::witnessed) {
@@ -104,7 +104,7 @@ pub(super) struct Running {
 
 impl Running {
     /// Registers the command's processes, so that comparisons for other commands can stop them.
-    pub fn tell(&self, guard: &Guarded, confinement: &Confinement) {
+    pub fn register(&self, guard: &Guarded, confinement: &Confinement) {
         let helpers = match (&self.channel, confinement.level) {
             (None, _) => 0,
             (Some(_), SandboxLevel::Full | SandboxLevel::Landlock) => 2,
@@ -328,7 +328,7 @@ pub(super) async fn watch(
             () = cancel.cancelled() => break kill(child, tree, pump.as_mut(), &mut pumped).await,
         }
     };
-    tree.root_is_reaped();
+    tree.set_root_reaped();
     if !pumped {
         pumped = tokio::time::timeout(PIPE_GRACE, pump.as_mut()).await.is_ok();
     }

@@ -71,9 +71,27 @@ impl Temporary {
         Ok(Self { dir, _lock: lock })
     }
 
+    /// Takes over a directory whose process is dead, with its content. `None` if it is in use, belongs to another user or
+    /// has no lock.
+    pub fn take_over(dir: &Path) -> Option<Self> {
+        if !is_own(dir) {
+            return None;
+        }
+        let lock = take(&dir.join(LOCK))?;
+        Some(Self {
+            dir: dir.to_owned(),
+            _lock: lock,
+        })
+    }
+
     /// Its path.
     pub fn path(&self) -> &Path {
         &self.dir
+    }
+
+    /// Leaves the directory to a later process, as if this one had been killed. The lock ends with the process.
+    pub fn leave(self) {
+        std::mem::forget(self);
     }
 }
 
@@ -136,18 +154,15 @@ pub fn all() -> Vec<PathBuf> {
 /// Removes a directory of [`Temporary`] whose process is dead. Returns whether it is gone. One that is in use or belongs
 /// to another user stays; so does one without a lock, unless it is empty and has the name and mode of such a directory.
 pub fn remove_if_left(dir: &Path) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    let Ok(found) = std::fs::symlink_metadata(dir) else {
-        return false;
-    };
-    if !found.is_dir() || found.uid() != own {
+    if !is_own(dir) {
         return false;
     }
     if let Some(_held) = take(&dir.join(LOCK)) {
         return remove(dir).is_ok();
     }
     // Its process ended after it had created the directory, or while it removed it.
-    if !has_random_name(dir) || found.mode() & 0o777 != 0o700 {
+    let is_private = std::fs::symlink_metadata(dir).is_ok_and(|found| found.mode() & 0o777 == 0o700);
+    if !has_random_name(dir) || !is_private {
         return false;
     }
     let draft = dir.join(DRAFT);
@@ -155,6 +170,12 @@ pub fn remove_if_left(dir: &Path) -> bool {
         let _ = std::fs::remove_file(&draft);
     }
     std::fs::remove_dir(dir).is_ok()
+}
+
+/// Whether this is a directory, not a link to one, that belongs to this user.
+fn is_own(dir: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    std::fs::symlink_metadata(dir).is_ok_and(|found| found.is_dir() && found.uid() == own)
 }
 
 /// Opens and locks the lock of a dead process.

@@ -13,6 +13,9 @@
 //! | `go` | toolchain, programs | modules and builds | modules as a file proxy, builds private |
 //! | `java` | sdkman | Maven's repository, Gradle's home | Maven's repository tail, Gradle's read-only cache |
 //!
+//! Of a version manager only the directories of programs and libraries are granted. Settings that lie among them can hold
+//! passwords too (`etc/npmrc` of a version of node): [`super::granted_parts`] keeps these out of what is granted.
+//!
 //! Cargo settings that name a token or a password are not shown to commands: at `full` the file is missing, elsewhere
 //! commands get a private `CARGO_HOME`. Level `none` uses a private one too, because commands could write and fetch
 //! anything there.
@@ -156,6 +159,18 @@ fn pair(name: &str, value: impl Into<String>) -> (String, String) {
     (name.to_owned(), value.into())
 }
 
+/// Places in a directory that a manager of versions keeps.
+fn parts(root: &Path, names: &[&str]) -> Vec<PathBuf> {
+    names.iter().map(|name| root.join(name)).collect()
+}
+
+/// What asdf and mise keep of programs. Their plugins are programs too, which the shims start.
+fn managed(ground: &HomePaths<'_>) -> Vec<PathBuf> {
+    let names = ["bin", "installs", "lib", "libexec", "plugins", "shims", "asdf.sh"];
+    let roots = [ground.home.join(".asdf"), ground.home.join(".local/share/mise")];
+    roots.iter().flat_map(|root| parts(root, &names)).collect()
+}
+
 fn shown(path: &Path) -> String {
     path.display().to_string()
 }
@@ -231,16 +246,28 @@ fn names_no_secret(path: &Path) -> bool {
 }
 
 fn node(ground: &HomePaths<'_>) -> ToolchainGrant {
-    let roots = vec![
-        ground.place("NVM_DIR", ".nvm"),
-        ground.place("VOLTA_HOME", ".volta"),
-        ground.place("FNM_DIR", ".local/share/fnm"),
-        ground.place("N_PREFIX", "n"),
-        ground.place("PNPM_HOME", ".local/share/pnpm"),
-        ground.place("BUN_INSTALL", ".bun"),
-        ground.home.join(".asdf"),
-        ground.home.join(".local/share/mise"),
+    let managers: [(PathBuf, &[&str]); 5] = [
+        (
+            ground.place("NVM_DIR", ".nvm"),
+            &["versions", "alias", "nvm.sh", "nvm-exec"],
+        ),
+        (
+            ground.place("VOLTA_HOME", ".volta"),
+            &["bin", "tools", "layout.v3", "layout.v4"],
+        ),
+        (
+            ground.place("FNM_DIR", ".local/share/fnm"),
+            &["node-versions", "aliases"],
+        ),
+        (
+            ground.place("N_PREFIX", "n"),
+            &["bin", "include", "lib", "libexec", "n", "share"],
+        ),
+        (ground.place("BUN_INSTALL", ".bun"), &["bin", "install"]),
     ];
+    let mut roots: Vec<PathBuf> = managers.iter().flat_map(|(root, names)| parts(root, names)).collect();
+    roots.push(ground.place("PNPM_HOME", ".local/share/pnpm"));
+    roots.extend(managed(ground));
     let npm = ground.place("npm_config_cache", ".npm");
     let layers: Vec<Layer> = [
         ("npm", npm.clone()),
@@ -275,12 +302,21 @@ fn node(ground: &HomePaths<'_>) -> ToolchainGrant {
 fn python(ground: &HomePaths<'_>) -> ToolchainGrant {
     let pyenv = ground.place("PYENV_ROOT", ".pyenv");
     let user = ground.place("PYTHONUSERBASE", ".local");
-    let roots = vec![
-        pyenv.clone(),
-        ground.home.join(".local/share/uv"),
-        ground.home.join("miniconda3"),
-        ground.home.join(".local/share/mise"),
+    let names = [
+        "bin",
+        "completions",
+        "libexec",
+        "plugins",
+        "pyenv.d",
+        "shims",
+        "version",
+        "versions",
     ];
+    let mut roots = parts(&pyenv, &names);
+    // Beside them, `uv auth login` keeps passwords in clear text.
+    roots.extend(parts(&ground.home.join(".local/share/uv"), &["python", "tools"]));
+    roots.push(ground.home.join("miniconda3"));
+    roots.extend(managed(ground));
     let mut path = ground.programs_below(&roots);
     path.push(shown(&user.join("bin")));
     let mut readable = roots;
@@ -519,6 +555,40 @@ mod tests {
             granted(&["node"], &path, AT_HOME).unwrap().path,
             ["/home/u/.nvm/versions/node/v22/bin"]
         );
+    }
+
+    #[test]
+    fn of_version_managers_only_programs_and_libraries_are_granted() {
+        let settings = [
+            ".local/share/uv/credentials/credentials.toml",
+            ".nvm/.npmrc",
+            ".volta/hooks.json",
+            "n/etc/npmrc",
+            ".pyenv/.git/config",
+            ".asdf/.git/config",
+        ];
+        let programs = [
+            ".local/share/uv/python/cpython-3.13/bin/python3",
+            ".nvm/versions/node/v22/bin/node",
+            ".volta/tools/image/node/22.0.0/bin/node",
+            "n/bin/node",
+            ".pyenv/shims/python3",
+            ".local/share/mise/shims/node",
+        ];
+        for at in [AT_HOME, ELSEWHERE] {
+            let granted = granted(&["node", "python"], &[], at).unwrap().readable;
+            let is_granted = |path: &str| {
+                granted
+                    .iter()
+                    .any(|root| Path::new("/home/u").join(path).starts_with(root))
+            };
+            for path in settings {
+                assert!(!is_granted(path), "{path}");
+            }
+            for path in programs {
+                assert!(is_granted(path), "{path}");
+            }
+        }
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl ProcessTree {
     }
 
     /// Records that the first process was reaped: its PID may now belong to another process.
-    pub fn root_is_reaped(&mut self) {
+    pub fn set_root_reaped(&mut self) {
         self.root_reaped = true;
     }
 

@@ -101,23 +101,30 @@ pub(super) async fn run_git(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(!leads);
-    let mut child = command.spawn().map_err(|error| not_started(&error))?;
+    let child = command.spawn().map_err(|error| not_started(&error))?;
     let mut group = match leads {
         true => OwnGroup::of(&child),
         false => OwnGroup(None),
     };
-    let pipe = child.stdin.take();
+    let what = format!("git {}", args.join(" "));
+    let printed = finished(child, stdin.unwrap_or_default(), GIT_TIME, &what).await?;
+    group.0 = None;
+    Ok(printed)
+}
+
+/// Feeds a child that was started with pipes, and waits for its end. `what`: what it is in errors.
+async fn finished(mut child: Child, input: &[u8], time: Duration, what: &str) -> Result<Printed, String> {
+    let mut pipe = child.stdin.take();
     let feed = async {
-        if let (Some(bytes), Some(mut pipe)) = (stdin, pipe) {
-            // If git needed the input, its exit code reports the failure.
-            let _ = pipe.write_all(bytes).await;
+        if let Some(mut pipe) = pipe.take() {
+            // If the program needed the input, its exit code reports the failure.
+            let _ = pipe.write_all(input).await;
         }
     };
-    let ended = tokio::time::timeout(GIT_TIME, async { tokio::join!(feed, child.wait_with_output()).1 }).await;
-    let output = ended
-        .map_err(|_| format!("git {} took longer than {} s", args.join(" "), GIT_TIME.as_secs()))?
-        .map_err(|error| format!("waiting for git failed: {error}"))?;
-    group.0 = None;
+    let output = tokio::time::timeout(time, async { tokio::join!(feed, child.wait_with_output()).1 })
+        .await
+        .map_err(|_| format!("{what} took longer than {} s", time.as_secs()))?
+        .map_err(|error| format!("waiting for {what} failed: {error}"))?;
     Ok(output.into())
 }
 
@@ -157,13 +164,21 @@ pub fn neutral() -> Vec<(String, String)> {
         ("GIT_CONFIG_GLOBAL".to_owned(), "/dev/null".to_owned()),
         ("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned()),
         ("GIT_OPTIONAL_LOCKS".to_owned(), "0".to_owned()),
-        ("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string()),
     ];
-    for (index, (name, value)) in settings.iter().enumerate() {
-        env.push((format!("GIT_CONFIG_KEY_{index}"), (*name).to_owned()));
-        env.push((format!("GIT_CONFIG_VALUE_{index}"), (*value).to_owned()));
-    }
+    add_settings(
+        &mut env,
+        &settings.map(|(name, value)| (name.to_owned(), value.to_owned())),
+    );
     env
+}
+
+/// Adds the variables that give git these settings.
+pub(super) fn add_settings(env: &mut Vec<(String, String)>, settings: &[(String, String)]) {
+    env.push(("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string()));
+    for (index, (name, value)) in settings.iter().enumerate() {
+        env.push((format!("GIT_CONFIG_KEY_{index}"), name.clone()));
+        env.push((format!("GIT_CONFIG_VALUE_{index}"), value.clone()));
+    }
 }
 
 /// The settings of [`neutral`], and these variables.
@@ -271,28 +286,18 @@ pub async fn git_as_user(args: &[&str], time: Duration, lock: &File) -> Result<P
         .stderr(Stdio::piped());
     let child = command.spawn().map_err(|error| format!("cannot start git: {error}"))?;
     let mut group = OwnGroup::of(&child);
-    let output = tokio::time::timeout(time, child.wait_with_output())
-        .await
-        .map_err(|_| format!("git took longer than {} s", time.as_secs()))?
-        .map_err(|error| format!("waiting for git failed: {error}"))?;
+    let printed = finished(child, b"", time, "git").await?;
     group.0 = None;
-    Ok(output.into())
+    Ok(printed)
 }
 
-/// Runs a shell command that the user's own environment names (a search), with that environment and `input` on stdin.
+/// Runs a shell command that the user names (a search, the list of a batch) in this directory, with the user's
+/// environment and `input` on stdin.
 ///
 /// # Errors
 /// One sentence, if it cannot be started or takes longer than `time`; it is killed then.
-pub async fn own_command(text: &str, input: &[u8], time: Duration) -> Result<Printed, String> {
-    own_command_in(Path::new("."), text, input, time).await
-}
-
-/// Like [`own_command`], in this directory.
-///
-/// # Errors
-/// As [`own_command`].
-pub async fn own_command_in(dir: &Path, text: &str, input: &[u8], time: Duration) -> Result<Printed, String> {
-    let mut child = Command::from(own_path::command("sh"))
+pub async fn own_command(dir: &Path, text: &str, input: &[u8], time: Duration) -> Result<Printed, String> {
+    let child = Command::from(own_path::command("sh"))
         .args(["-c", text])
         .current_dir(dir)
         .stdin(Stdio::piped())
@@ -304,16 +309,5 @@ pub async fn own_command_in(dir: &Path, text: &str, input: &[u8], time: Duration
             true => format!("cannot start sh: {error}"),
             false => missing("sh"),
         })?;
-    let mut pipe = child.stdin.take();
-    let feed = async {
-        if let Some(mut pipe) = pipe.take() {
-            // It is no error if a command does not read its input.
-            let _ = pipe.write_all(input).await;
-        }
-    };
-    let ended = tokio::time::timeout(time, async { tokio::join!(feed, child.wait_with_output()).1 }).await;
-    let output = ended
-        .map_err(|_| format!("the command took longer than {} s", time.as_secs()))?
-        .map_err(|error| format!("waiting for the command failed: {error}"))?;
-    Ok(output.into())
+    finished(child, input, time, "the command").await
 }

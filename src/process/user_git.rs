@@ -3,7 +3,7 @@
 
 use super::own_git::{May, hold};
 use super::own_path;
-use super::unsandboxed::{Printed, has_terminal, led_git, run_git};
+use super::unsandboxed::{Printed, add_settings, has_terminal, led_git, run_git};
 use std::path::Path;
 use tokio::process::Command;
 
@@ -78,11 +78,7 @@ pub fn environment(
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let all: Vec<(String, String)> = theirs.chain(ours).chain(settings.iter().cloned()).collect();
-    env.push(("GIT_CONFIG_COUNT".to_owned(), all.len().to_string()));
-    for (index, (name, value)) in all.into_iter().enumerate() {
-        env.push((format!("GIT_CONFIG_KEY_{index}"), name));
-        env.push((format!("GIT_CONFIG_VALUE_{index}"), value));
-    }
+    add_settings(&mut env, &all);
     env
 }
 

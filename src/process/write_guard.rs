@@ -15,8 +15,10 @@
 pub(crate) mod at;
 mod compare;
 mod links;
+mod masks;
 mod moved;
-pub mod names;
+#[cfg(test)]
+mod names;
 mod node;
 mod object;
 mod objects;
@@ -27,13 +29,15 @@ use super::confine::spec::WorkspaceReach;
 use super::live::Lived;
 use super::{Confinement, SandboxLevel};
 use crate::base::grant::{ClosedPaths, Undone, WriteKind, WritePath, Writes};
+use crate::base::sync::lock;
 pub use links::SeparatedLinks;
+pub use masks::{Masks, SecretPaths};
 use node::{HeldContents, TreeNode};
 pub use objects::{KeptObjects, NOT_KEPT};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 use walk::{Over, TreeWalk};
 
@@ -88,11 +92,11 @@ struct Allowed {
 }
 
 /// How a path relates to a grant.
-enum Word {
+enum GrantMatch {
     /// The path is granted, and for a directory everything below it that is not closed.
     Granted,
     /// A directory above a granted path.
-    OnTheWay,
+    Ancestor,
     Not(String, Option<String>),
 }
 
@@ -112,21 +116,21 @@ impl Allowed {
         }
     }
 
-    fn word(&self, path: &Path, is_dir: bool, closed: &dyn ClosedPaths) -> Option<Word> {
+    fn grant_match(&self, path: &Path, is_dir: bool, closed: &dyn ClosedPaths) -> Option<GrantMatch> {
         if self.tree {
-            return Some(Word::Granted);
+            return Some(GrantMatch::Granted);
         }
-        let mut way = false;
+        let mut is_ancestor = false;
         for granted in &self.paths {
             let target = Path::new(&granted.path);
             let is_ruled = granted.kind == WriteKind::Ruled;
             // Of a directory under rules each file is asked for.
             if !(is_ruled && is_dir) && (path == target && !is_ruled || holds(granted, path, closed)) {
-                return Some(Word::Granted);
+                return Some(GrantMatch::Granted);
             }
-            way |= is_dir && (target.starts_with(path) || is_ruled && path.starts_with(target));
+            is_ancestor |= is_dir && (target.starts_with(path) || is_ruled && path.starts_with(target));
         }
-        way.then_some(Word::OnTheWay)
+        is_ancestor.then_some(GrantMatch::Ancestor)
     }
 }
 
@@ -152,29 +156,37 @@ impl Guarded {
     /// # Errors
     /// The name of a limit that was reached, and what to do. The command must not be started.
     pub fn take(confinement: &Confinement, writes: &Writes) -> Result<(Self, WorkspaceReach), String> {
+        let masks = confinement.masks.current(confinement)?;
+        let run = &confinement.masks;
+        let within = masks.within(confinement);
+        let confinement: &Confinement = &within;
         let mut kept = Vec::new();
         if confinement.level != SandboxLevel::None {
             if *writes == Writes::Nothing {
-                return Ok((Self(None, None), WorkspaceReach::default()));
+                let mut reach = WorkspaceReach::default();
+                masks.add_to(&mut reach, writes);
+                return Ok((Self(None, None), reach));
             }
             kept = confinement.links.separate(confinement)?;
         }
         let (guard, mut reach) = WriteGuard::take(confinement, writes)?;
+        run.changes();
         // Also where it is granted: it would be written outside too.
         reach.writable.retain(|path| !kept.contains(path));
         reach.read_only.extend(kept);
+        masks.add_to(&mut reach, writes);
         Ok((Self(guard, None), reach))
     }
 
     /// Registers the processes of the command, so that comparisons for other commands can stop them.
     pub fn lives_as(&self, root: i32, mark: u64, helpers: u8) {
         if let Some(guard) = &self.0 {
-            guard.lived.is(root, mark, helpers);
+            guard.lived.set_processes(root, mark, helpers);
         }
     }
 
     /// Names the place for what is found if this is dropped before it is compared.
-    pub fn tells_on_drop(&mut self, found: FoundOnDrop) {
+    pub fn report_on_drop(&mut self, found: FoundOnDrop) {
         self.1 = Some(found);
     }
 
@@ -191,7 +203,7 @@ impl Drop for Guarded {
         if self.0.as_ref().is_some_and(|guard| guard.lived.has_processes()) {
             let undone = self.compare(&[]);
             if let Some(found) = &self.1 {
-                found.lock().unwrap_or_else(PoisonError::into_inner).extend(undone);
+                lock(found).extend(undone);
             }
         }
     }
@@ -228,15 +240,15 @@ impl WriteGuard {
     }
 
     /// Whether a path is closed, granted, or neither.
-    fn word(&self, path: &Path, is_dir: bool) -> Word {
+    fn grant_match(&self, path: &Path, is_dir: bool) -> GrantMatch {
         let text = path.to_string_lossy();
         if self.closed.closed(&text, is_dir) {
             let (code, rule) = self.closed.why(&text);
-            return Word::Not(code.to_owned(), rule);
+            return GrantMatch::Not(code.to_owned(), rule);
         }
         self.allowed
-            .word(path, is_dir, &*self.closed)
-            .unwrap_or_else(|| Word::Not("not_granted".to_owned(), None))
+            .grant_match(path, is_dir, &*self.closed)
+            .unwrap_or_else(|| GrantMatch::Not("not_granted".to_owned(), None))
     }
 
     fn is_own(&self, path: &Path) -> bool {

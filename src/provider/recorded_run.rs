@@ -4,7 +4,7 @@ use crate::base::call::ToolOutput;
 use crate::base::event::GivenPrompt;
 use crate::base::ids::{CallId, StepId};
 use crate::base::outcome::CheckResult;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// The recorded data besides the replies.
@@ -26,6 +26,8 @@ pub struct RecordedRun {
     pub strict: bool,
     /// The directory of full results.
     pub kept: PathBuf,
+    /// Calls whose arguments contained a secret; the recorded arguments have it redacted.
+    pub secrets: BTreeSet<CallId>,
     /// Prompts that MCP servers gave for steps.
     pub prompts: Vec<GivenPrompt>,
 }

@@ -10,7 +10,7 @@ use super::goose::recipe_name;
 use super::model::{
     BudgetSpec, DeliverSpec, Parameter, ParameterType, Recipe, ServerSpec, Step, StepSource, ToolsSpec,
 };
-use super::plan::{Expect, ModelSettings, OnDeny};
+use super::plan::Expect;
 use crate::base::server_name::is_server_name;
 use crate::diag::reader::{self, Problems};
 use crate::diag::{
@@ -191,7 +191,7 @@ fn recipe(
         own_steps(&mut reader, key, &mut steps, &mut expressions, problems);
     }
     let prompt = expressions.prompt(files, body, body_span, problems);
-    steps.push(step(
+    steps.push(Step::plain(
         at(head, "task".to_owned()),
         StepSource::Prompt(at(body_span, prompt)),
     ));
@@ -226,49 +226,20 @@ fn recipe(
         ));
     }
     Some(Recipe {
-        name,
         description: description.unwrap_or_default(),
         parameters,
-        input: None,
-        files: Vec::new(),
         models,
-        policy: None,
-        on_deny: OnDeny::default(),
         expect,
-        expect_at: None,
-        skip_if_green: false,
         budget: BudgetSpec {
             turns,
             wall_ms: Some(minutes.saturating_mul(60_000)),
             ..BudgetSpec::default()
         },
-        context: Vec::new(),
-        required_context: Vec::new(),
-        isolate_keep: Vec::new(),
-        model_settings: ModelSettings::default(),
-        skills: Vec::new(),
         memory,
         tools,
-        steps,
-        response: None,
         deliver,
-        head,
+        ..Recipe::foreign(name, steps, head)
     })
-}
-
-fn step(id: Spanned<String>, work: StepSource) -> Step {
-    Step {
-        id,
-        work,
-        when: None,
-        findings: false,
-        checks: Vec::new(),
-        retries: 0,
-        fresh: false,
-        expect: None,
-        skip_if_green: None,
-        budget: None,
-    }
 }
 
 fn is_empty(node: &YamlNode) -> bool {
@@ -662,7 +633,7 @@ fn own_steps(
         let span = command.span;
         let text = expressions.command(&command, problems);
         let id = format!("step_{}", steps.len() + 1);
-        steps.push(step(
+        steps.push(Step::plain(
             at(head, id),
             StepSource::Run {
                 command: at(span, text),

@@ -4,8 +4,7 @@
 //! becomes a step before the prompt, which gets its output in that position; `@{path}` becomes a file reference.
 //! Everything else that looks like a template is plain text.
 
-use super::model::{BudgetSpec, Parameter, ParameterType, Recipe, Step, StepSource, ToolsSpec};
-use super::plan::{Expect, OnDeny};
+use super::model::{Parameter, ParameterType, Recipe, Step, StepSource};
 use crate::diag::{Diagnostic, SourceFiles, SourceId, Span, Spanned};
 use serde::Deserialize;
 use serde_json::Value;
@@ -58,7 +57,7 @@ pub(super) fn read(files: &SourceFiles, file: SourceId) -> Result<Recipe, Vec<Di
             Piece::Shell(command) => {
                 let id = format!("shell_{}", steps.len() + 1);
                 prompt.push_str(&format!("{{{{ steps.{id}.output }}}}"));
-                steps.push(step(
+                steps.push(Step::plain(
                     at(id),
                     StepSource::Run {
                         command: at(shell(&command)),
@@ -73,7 +72,7 @@ pub(super) fn read(files: &SourceFiles, file: SourceId) -> Result<Recipe, Vec<Di
     if !written.contains(ARGS) {
         prompt.push_str("{% if args %}{{ \"\\n\\n\" }}{{ args }}{% endif %}");
     }
-    steps.push(step(at("task".to_owned()), StepSource::Prompt(at(prompt))));
+    steps.push(Step::plain(at("task".to_owned()), StepSource::Prompt(at(prompt))));
     let args = Parameter {
         name: at("args".to_owned()),
         kind: ParameterType::String,
@@ -81,49 +80,15 @@ pub(super) fn read(files: &SourceFiles, file: SourceId) -> Result<Recipe, Vec<Di
         default: Some(Value::String(String::new())),
         choices: Vec::new(),
     };
+    let name = Spanned {
+        value: name(files.name(file)),
+        span: head,
+    };
     Ok(Recipe {
-        files: Vec::new(),
-        name: Spanned {
-            value: name(files.name(file)),
-            span: head,
-        },
         description: parsed.description,
         parameters: vec![args],
-        input: None,
-        models: Vec::new(),
-        policy: None,
-        on_deny: OnDeny::default(),
-        expect: Expect::Any,
-        expect_at: None,
-        skip_if_green: false,
-        budget: BudgetSpec::default(),
-        context: Vec::new(),
-        required_context: Vec::new(),
-        isolate_keep: Vec::new(),
-        model_settings: super::plan::ModelSettings::default(),
-        skills: Vec::new(),
-        memory: false,
-        tools: ToolsSpec::default(),
-        steps,
-        response: None,
-        deliver: None,
-        head,
+        ..Recipe::foreign(name, steps, head)
     })
-}
-
-fn step(id: Spanned<String>, work: StepSource) -> Step {
-    Step {
-        when: None,
-        findings: false,
-        id,
-        work,
-        checks: Vec::new(),
-        retries: 0,
-        expect: None,
-        skip_if_green: None,
-        budget: None,
-        fresh: false,
-    }
 }
 
 /// The file name without its extension, with only the characters of a recipe name.

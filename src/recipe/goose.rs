@@ -9,7 +9,6 @@ use super::model::{
     ServerSpec, Step, StepSource, SubRecipe, ToolsSpec,
 };
 use super::params;
-use super::plan::{Expect, OnDeny};
 use crate::diag::reader::{self, Problems};
 use crate::diag::{Diagnostic, Reader, Shape, SourceFiles, Span, Spanned, YamlNode};
 use serde_json::Value;
@@ -89,44 +88,23 @@ pub(super) fn read(root: &YamlNode, file: &str, problems: &mut Problems) -> Opti
     let text = with_files(with_directory(text, file, problems), &parameters, problems);
     let title = title?;
     let step = Step {
-        when: None,
-        findings: false,
-        id: at(head, "task".to_owned()),
-        work: StepSource::Prompt(text),
         checks,
         retries,
-        expect: None,
-        skip_if_green: None,
-        budget: None,
-        fresh: false,
+        ..Step::plain(at(head, "task".to_owned()), StepSource::Prompt(text))
     };
+    let name = at(title.span, recipe_name(&title.value));
     Some(Recipe {
-        files: Vec::new(),
-        name: at(title.span, recipe_name(&title.value)),
         description,
         parameters,
-        input: None,
         models,
-        policy: None,
-        on_deny: OnDeny::default(),
-        expect: Expect::Any,
-        expect_at: None,
-        skip_if_green: false,
         budget: BudgetSpec {
             turns,
             ..BudgetSpec::default()
         },
-        context: Vec::new(),
-        required_context: Vec::new(),
-        isolate_keep: Vec::new(),
-        model_settings: super::plan::ModelSettings::default(),
-        skills: Vec::new(),
         memory,
         tools,
-        steps: vec![step],
         response,
-        deliver: None,
-        head,
+        ..Recipe::foreign(name, vec![step], head)
     })
 }
 

@@ -108,7 +108,7 @@ pub fn lower(
             .iter()
             .map(|step| plan_step(recipe, step, &mut schemas, &mut render))
             .collect(),
-        budget: overridden(run_budget(&recipe.budget), &given.overrides.budget),
+        budget: run_budget(&recipe.budget).overridden_by(&given.overrides.budget),
         on_deny: recipe.on_deny,
         expect: recipe.expect_of_run(),
         skills: recipe.skills.iter().map(|path| render.path(path)).collect(),
@@ -208,7 +208,7 @@ impl Plan {
                 skip_if_green: false,
                 budget: None,
             }],
-            budget: overridden(run_budget(&BudgetSpec::default()), &overrides.budget),
+            budget: run_budget(&BudgetSpec::default()).overridden_by(&overrides.budget),
             on_deny: OnDeny::Tell,
             expect: Expect::Any,
             skills: Vec::new(),
@@ -265,18 +265,6 @@ fn run_budget(spec: &BudgetSpec) -> Budget {
         tokens: written.tokens.or(Some(TOKENS)),
         wall_ms: written.wall_ms.or(Some(WALL_MS)),
         ..written
-    }
-}
-
-fn overridden(budget: Budget, flags: &Budget) -> Budget {
-    let mut calls = budget.calls;
-    calls.extend(flags.calls.clone());
-    Budget {
-        turns: flags.turns.or(budget.turns),
-        tokens: flags.tokens.or(budget.tokens),
-        cost_micros: flags.cost_micros.or(budget.cost_micros),
-        wall_ms: flags.wall_ms.or(budget.wall_ms),
-        calls,
     }
 }
 

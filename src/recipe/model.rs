@@ -197,7 +197,56 @@ pub struct Step {
     pub budget: Option<BudgetSpec>,
 }
 
+impl Step {
+    /// A step with only its work. A field that is added to `Step` stays at its default in recipes of other programs until
+    /// a converter sets it.
+    pub(super) fn plain(id: Spanned<String>, work: StepSource) -> Self {
+        Self {
+            id,
+            when: None,
+            work,
+            findings: false,
+            checks: Vec::new(),
+            retries: 0,
+            fresh: false,
+            expect: None,
+            skip_if_green: None,
+            budget: None,
+        }
+    }
+}
+
 impl Recipe {
+    /// A recipe of another program, with what that program's format has no word for left at its default. A field that is
+    /// added to `Recipe` stays at its default there too, until a converter sets it.
+    pub(super) fn foreign(name: Spanned<String>, steps: Vec<Step>, head: Span) -> Self {
+        Self {
+            name,
+            description: String::new(),
+            parameters: Vec::new(),
+            input: None,
+            files: Vec::new(),
+            models: Vec::new(),
+            model_settings: super::plan::ModelSettings::default(),
+            policy: None,
+            on_deny: OnDeny::default(),
+            expect: Expect::Any,
+            expect_at: None,
+            skip_if_green: false,
+            budget: BudgetSpec::default(),
+            context: Vec::new(),
+            required_context: Vec::new(),
+            skills: Vec::new(),
+            memory: false,
+            isolate_keep: Vec::new(),
+            tools: ToolsSpec::default(),
+            steps,
+            response: None,
+            deliver: None,
+            head,
+        }
+    }
+
     /// What the changes of the whole run are judged by: `expect` of the recipe, unless every step has one of its own. A
     /// `run` step without one counts only for `no_change`: it is not asked for the change that a recipe expects.
     pub fn expect_of_run(&self) -> Expect {

@@ -10,6 +10,7 @@ use super::model::{
 };
 use super::params;
 use super::plan::{Expect, InputFormat, ModelSettings, OnDeny};
+use crate::base::budget::micros;
 use crate::diag::reader::{self, Problems};
 use crate::diag::{self, Diagnostic, FileKind, Reader, Shape, SourceFiles, SourceId, Span, Spanned, YamlNode};
 
@@ -468,12 +469,6 @@ fn budget(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<BudgetSpec
         wall_ms,
         calls,
     })
-}
-
-/// Millionths of a US dollar.
-pub fn micros(dollars: f64) -> u64 {
-    // A cost below 0 or beyond `u64` saturates in the cast.
-    (dollars * 1_000_000.0).round() as u64
 }
 
 #[cfg(test)]

@@ -315,7 +315,10 @@ impl<'a> RunSummary<'a> {
             _ => None,
         });
         let said = turns.map(|turn| turn.reply).filter(|reply| !reply.text().is_empty());
-        let ended = |reply: &&Reply| reply.stop == StopReason::End && reply.calls().next().is_none();
+        let ended = |reply: &&Reply| {
+            let is_end = matches!(reply.stop, StopReason::End | StopReason::Unknown { .. });
+            is_end && reply.calls().next().is_none()
+        };
         let last = said.clone().find(ended).or_else(|| said.clone().next());
         last.map(Reply::text).unwrap_or_else(|| {
             let last = self.steps.iter().rev().find_map(|step| step.result);

@@ -48,8 +48,6 @@ fn origin(origin: &ToolOrigin) -> String {
 #[derive(Clone, Copy)]
 pub struct FoundTool<'a> {
     pub tool: &'a Arc<dyn Tool>,
-    /// The current name, even if an alias was looked up.
-    pub canonical: &'a str,
     entry: &'a Entry,
 }
 
@@ -100,7 +98,6 @@ impl Registry {
         let entry = self.names.get(name).and_then(|n| self.tools.get(*n))?;
         Some(FoundTool {
             tool: &entry.tool,
-            canonical: &entry.tool.spec().name,
             entry,
         })
     }

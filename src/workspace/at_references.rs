@@ -2,7 +2,7 @@
 
 use super::collect::{FileQuery, Item};
 use super::content::{FileContent, MAX_MEDIA, classify, media};
-use super::context_file::{ContextFile, MayRead, head};
+use super::context_file::{ContextFile, ContextLimits, MayRead, head};
 use super::pattern::WorkspacePattern;
 use super::root::{UNASKED, Workspace};
 use super::walk::Filter;
@@ -10,17 +10,8 @@ use crate::base::access::PathStatus;
 use crate::base::content::Media;
 use crate::base::message::Part;
 
-/// Upper limit for the files of one prompt.
-const MAX_FILES: usize = 200;
-
-/// Upper limit in bytes for the text of one file.
-const MAX_FILE: usize = 64 << 10;
-
-/// Upper limit in bytes for a file to be read at all.
-const MAX_READ: u64 = 20 << 20;
-
-/// Upper limit in bytes for all texts.
-const MAX_TOTAL: usize = 256 << 10;
+/// The limits for the files of one prompt, which may also be media.
+const LIMITS: ContextLimits = ContextLimits::reading(20 << 20);
 
 /// Upper limit for the references in one prompt.
 const MAX_REFS: usize = 100;
@@ -158,7 +149,7 @@ pub fn attach(workspace: &Workspace, prompt: &str, may_read: MayRead<'_>) -> Att
             exclude: &[],
             filter: Filter::all(),
             tool: UNASKED,
-            cap: MAX_FILES,
+            cap: LIMITS.files,
         },
         &|| false,
     );
@@ -166,7 +157,7 @@ pub fn attach(workspace: &Workspace, prompt: &str, may_read: MayRead<'_>) -> Att
         out.warnings.push(format!("`@{missing}` matches no file"));
     }
     if collection.cut {
-        out.warnings.push(format!("only {MAX_FILES} files are attached"));
+        out.warnings.push(format!("only {} files are attached", LIMITS.files));
     }
     let mut blocks = Blocks::default();
     for item in &collection.files {
@@ -205,15 +196,16 @@ struct Blocks {
 impl Blocks {
     fn add(&mut self, workspace: &Workspace, item: &Item, out: &mut Attached) {
         let path = &item.place.path;
-        let bytes = match workspace.read(&item.place, MAX_READ) {
+        let bytes = match workspace.read(&item.place, LIMITS.read) {
             Ok(bytes) => bytes,
             Err(error) => return out.warnings.push(format!("`@{path}`: {error}")),
         };
-        let room = MAX_FILE.min(MAX_TOTAL.saturating_sub(self.text.len()));
+        let room = LIMITS.file_text.min(LIMITS.all_text.saturating_sub(self.text.len()));
         match classify(path, &bytes) {
             FileContent::Text(_) if room < 1_000 => {
                 return out.warnings.push(format!(
-                    "`@{path}`: not attached, because the limit is {MAX_TOTAL} bytes"
+                    "`@{path}`: not attached, because the limit is {} bytes",
+                    LIMITS.all_text
                 ));
             }
             FileContent::Text(text) => {

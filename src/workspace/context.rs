@@ -3,7 +3,7 @@
 
 use super::at_references;
 use super::content::{FileContent, classify};
-use super::context_file::{ContextFile, MayRead, head};
+use super::context_file::{ContextFile, ContextLimits, MayRead, head};
 use super::pattern::WorkspacePattern;
 use super::root::{UNASKED, Workspace, join};
 use super::walk::Filter;
@@ -13,17 +13,8 @@ use std::collections::BTreeSet;
 /// File names that are also searched below the root if a recipe names them without a directory.
 const NESTED: [&str; 4] = ["AGENTS.md", "GEMINI.md", "CLAUDE.md", "SKILL.md"];
 
-/// Upper limit for the files, including imports.
-const MAX_FILES: usize = 200;
-
-/// Upper limit in bytes for the text of one file.
-const MAX_FILE: usize = 64 << 10;
-
-/// Upper limit in bytes for a file to be read at all.
-const MAX_READ: u64 = 4 << 20;
-
-/// Upper limit in bytes for all files.
-const MAX_TOTAL: usize = 256 << 10;
+/// The limits for the files of a recipe; imports count.
+const LIMITS: ContextLimits = ContextLimits::reading(4 << 20);
 
 /// Upper limit for nested imports.
 const MAX_DEPTH: usize = 5;
@@ -97,9 +88,10 @@ impl Gather<'_> {
         if self.seen.contains(&path) {
             return;
         }
-        if self.seen.len() >= MAX_FILES || self.total >= MAX_TOTAL {
+        if self.seen.len() >= LIMITS.files || self.total >= LIMITS.all_text {
             return self.warn(format!(
-                "context `{path}`: left out, because the limit is {MAX_FILES} files and {MAX_TOTAL} bytes"
+                "context `{path}`: left out, because the limit is {} files and {} bytes",
+                LIMITS.files, LIMITS.all_text
             ));
         }
         if !self.workspace.may_search(UNASKED, &path) || !(self.may_read)(place) {
@@ -108,14 +100,14 @@ impl Gather<'_> {
         self.seen.insert(path.clone());
         let text = match self
             .workspace
-            .read(place, MAX_READ)
+            .read(place, LIMITS.read)
             .map(|bytes| classify(&path, &bytes))
         {
             Ok(FileContent::Text(text)) => text.as_str().to_owned(),
             Ok(_) => return self.warn(format!("context `{path}`: not a text file")),
             Err(error) => return self.warn(format!("context `{path}`: {error}")),
         };
-        let room = MAX_FILE.min(MAX_TOTAL - self.total);
+        let room = LIMITS.file_text.min(LIMITS.all_text - self.total);
         let shown = head(&text, room);
         self.total += shown.len();
         self.out.blocks.push(ContextFile {

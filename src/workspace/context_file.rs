@@ -1,10 +1,34 @@
-//! A file as the model receives it.
+//! A file as the model receives it, and how much the model receives of files.
 
 use crate::base::access::ResolvedPath;
 use crate::base::secret::start;
 
 /// Whether a place may be read; called for every file, including imports.
 pub type MayRead<'a> = &'a dyn Fn(&ResolvedPath) -> bool;
+
+/// Upper limits for the files that a recipe or a prompt gives to the model.
+pub(super) struct ContextLimits {
+    /// Number of files.
+    pub files: usize,
+    /// Bytes of the text of one file.
+    pub file_text: usize,
+    /// Bytes of the texts of all files.
+    pub all_text: usize,
+    /// Bytes of a file; a longer one is not read at all.
+    pub read: u64,
+}
+
+impl ContextLimits {
+    /// The limits where files of so many bytes are read.
+    pub const fn reading(read: u64) -> Self {
+        Self {
+            files: 200,
+            file_text: 64 << 10,
+            all_text: 256 << 10,
+            read,
+        }
+    }
+}
 
 /// One file as the model receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use super::fs::{DirHandle, FsError};
 use super::root::join;
 use super::walk::Filter;
 use crate::base::glob;
+use crate::base::sync::lock;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::collections::{BTreeSet, HashMap};
@@ -78,7 +79,7 @@ impl IgnoreFiles {
 
     /// The number of ignore files so far that could not be read, or not completely.
     pub(super) fn failed(&self) -> usize {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).len()
+        lock(&self.failed).len()
     }
 
     fn rules(&self, dir: &str) -> Arc<DirRules> {
@@ -138,7 +139,7 @@ impl IgnoreFiles {
             Err(_) => (Gitignore::empty(), false),
         };
         if !complete {
-            self.failed.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+            lock(&self.failed).insert(path);
         }
         rules
     }

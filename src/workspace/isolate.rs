@@ -1,14 +1,16 @@
 //! Creates a temporary git worktree, so that the user's tree is not changed; removes it at the end. Also removes those of
-//! processes that were killed.
+//! processes that were killed, once their runs are finished; until then a resume takes them over.
 
 mod keep;
 mod left;
 
-pub use keep::{Standing, Told, bring};
+pub use keep::{KeepMessage, Standing, bring};
 
 use super::patch::{self, STOP_TIME, STOPPED};
+use crate::base::ids::RunId;
 use crate::base::quote::{counted, first_names};
 use crate::process::own_git::{self, May};
+use crate::process::private;
 use crate::process::temporary::{self, Temporary};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,15 +36,20 @@ const NAMED: usize = 8;
 const MOST_GIT_TIME: Duration = Duration::from_secs(10);
 
 /// Creates a worktree of `HEAD` for the repository of `workspace`. When `stop` is cancelled, removes what it has made.
+/// `is_unfinished`: whether the worktree that a killed process of a run left may still be needed.
 ///
 /// # Errors
 /// A sentence: there is no repository or no commit, git fails, a file cannot be written, or it was interrupted.
-pub async fn make(workspace: &Path, stop: &CancellationToken) -> Result<Isolated, String> {
+pub async fn make(
+    workspace: &Path,
+    is_unfinished: fn(&RunId) -> bool,
+    stop: &CancellationToken,
+) -> Result<Isolated, String> {
     let root = std::fs::canonicalize(workspace).map_err(|error| format!("{}: {error}", workspace.display()))?;
     let repository =
         patch::repository(&root).ok_or("--isolate needs a git repository, and the workspace is not in one")?;
     let common = std::fs::canonicalize(&repository.common_dir).unwrap_or_else(|_| repository.common_dir.clone());
-    left::remove(&common, stop).await;
+    left::remove(&common, is_unfinished, stop).await;
     let dir = Temporary::make(temporary::WORKTREE).map_err(|error| temporary::why_not(&error))?;
     let tree = dir.path().join("tree");
     let name = tree.to_string_lossy();
@@ -105,7 +112,84 @@ pub async fn make(workspace: &Path, stop: &CancellationToken) -> Result<Isolated
     }
 }
 
+/// Takes over the worktree of the repository of `workspace` that a killed process of this run left, with all that the
+/// run changed there. `None` if there is none, or a living process has it.
+pub fn take_over(workspace: &Path, run: &RunId) -> Option<Isolated> {
+    let root = std::fs::canonicalize(workspace).ok()?;
+    let repository = patch::repository(&root)?;
+    let common = std::fs::canonicalize(&repository.common_dir).ok()?;
+    let dir = left::take_over(&common, run)?;
+    let tree = dir.path().join("tree");
+    let below = root.strip_prefix(&repository.top).unwrap_or_else(|_| Path::new(""));
+    let isolated = Isolated {
+        workspace: tree.join(below),
+        places: [common, dir.path().to_owned()],
+        dir,
+        repository,
+        pointers: 0,
+        warnings: Vec::new(),
+    };
+    if isolated.is_inside(&tree).is_ok() {
+        return Some(isolated);
+    }
+    isolated.leave();
+    None
+}
+
+/// The run for which the worktree was made that contains `path`. `None` outside of all worktrees of isolated runs.
+pub fn run_of(path: &Path) -> Option<RunId> {
+    let path = std::fs::canonicalize(path).ok()?;
+    let mut trees = path.ancestors().filter(|above| above.ends_with("tree"));
+    trees.find_map(|tree| left::run_of(tree.parent()?))
+}
+
 impl Isolated {
+    /// Records that `run` works in the worktree: if its process is killed, the worktree stays until the run is finished.
+    /// To be called only when the worktree has all that the run has changed.
+    ///
+    /// # Errors
+    /// A sentence: the file cannot be written.
+    pub fn record(&self, run: &RunId) -> Result<(), String> {
+        let dir = self.dir.path();
+        left::record(dir, run).map_err(|error| format!("{}: {error}", dir.display()))
+    }
+
+    /// Whether it was recorded that this run works in the worktree.
+    pub fn is_of(&self, run: &RunId) -> bool {
+        left::run_of(self.dir.path()).is_some_and(|recorded| recorded == *run)
+    }
+
+    /// Removes the directories that an earlier process brought into the worktree, so that they are brought again. What
+    /// the commit has stays.
+    pub async fn remove_brought(&self, keep: &[String]) {
+        let tree = self.dir.path().join("tree");
+        let git_dir = self.repository.git_dir.to_string_lossy();
+        let Ok(root) = std::fs::canonicalize(&self.workspace) else {
+            return;
+        };
+        for path in keep.iter().filter_map(|path| keep::relative(path).ok()) {
+            let place = root.join(&path);
+            let below = self.workspace.strip_prefix(&tree).unwrap_or_else(|_| Path::new(""));
+            let below = below.join(&path);
+            let below = below.to_string_lossy();
+            let args = [
+                "--git-dir",
+                git_dir.as_ref(),
+                "ls-tree",
+                "--full-tree",
+                "HEAD",
+                "--",
+                below.as_ref(),
+            ];
+            let listed = own_git::git(&args, Path::new("/"), &[], None, May::Read).await;
+            let is_brought = listed.is_ok_and(|listed| listed.ok && listed.stdout.is_empty());
+            // A link on the way would lead out of the worktree.
+            if is_brought && std::fs::canonicalize(&place).is_ok_and(|real| real == place) {
+                let _ = private::remove(&place);
+            }
+        }
+    }
+
     /// Writes the files of the commit. Returns the number of Git LFS pointers, and the submodules.
     async fn fill(
         &self,
@@ -171,6 +255,11 @@ impl Isolated {
     /// Warnings about changes and submodules of the user's tree that the worktree does not have.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// Leaves the worktree to a later process of its run, as if this one had been killed.
+    pub fn leave(self) {
+        self.dir.leave();
     }
 
     /// Removes the worktree and its registration in the repository.

@@ -14,7 +14,6 @@ pub mod isolate;
 pub mod patch;
 pub mod pattern;
 pub mod root;
-mod secret_files;
 pub mod skills;
 pub mod text;
 pub mod toolchains;

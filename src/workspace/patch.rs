@@ -18,16 +18,20 @@ mod packer;
 mod patch_lines;
 mod patch_names;
 mod paths;
+mod private_contents;
+mod raw_diff;
 mod repository;
 mod restore;
 mod scan;
 mod scan_state;
 mod store;
 mod trees;
+mod unknown;
 
 pub(super) use checkout::{STOPPED, checkout};
 pub use delta::{Delta, Unpatched, changes};
 pub use patch_lines::cr_lines;
+pub use private_contents::PrivateContents;
 pub use repository::text as regular_text;
 pub use repository::{
     Repository, borrowed_text, head, is_in_a_checkout, outer_git_dir, owners, repository, repository_at,
@@ -35,6 +39,7 @@ pub use repository::{
 pub use restore::{Restored, Reversal};
 pub use scan_state::MOST_FILE;
 
+use crate::base::sync::lock;
 use crate::process::change_times::exact_device;
 use crate::process::own_git;
 use bound::{Bound, RunEnd, WorkTimes};
@@ -45,7 +50,7 @@ use names::open_dir;
 use object::{Id, ObjectFormat, ObjectKind};
 use pack::{trouble, write_synced};
 use scan::STACK;
-use scan_state::{Before, Scan, WalkedDirectory};
+use scan_state::{Before, PrivateScan, Scan, WalkedDirectory};
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -69,6 +74,8 @@ pub struct Shadow {
     format: ObjectFormat,
     /// Paths relative to `top` that are never part of a snapshot.
     hidden: Vec<Vec<u8>>,
+    /// Contents that are not kept in `dir`.
+    private: Option<PrivateContents>,
     /// The end of the run, after which no work on the tree goes on for long.
     end: RunEnd,
     state: Arc<Mutex<State>>,
@@ -76,8 +83,6 @@ pub struct Shadow {
 
 #[derive(Debug)]
 struct State {
-    /// Whether the next snapshot may go by the times of files.
-    exact: bool,
     store: Store,
     /// The first snapshot of the workspace, and the last.
     base: Option<Arc<CachedDir>>,
@@ -132,15 +137,30 @@ impl Shadow {
             prefix,
             repository,
             format,
+            private: None,
             end: RunEnd::default(),
             state: Arc::new(Mutex::new(State {
-                exact: true,
                 store,
                 base: None,
                 last: None,
                 ignore_files: None,
                 times: WorkTimes::default(),
             })),
+        })
+    }
+
+    /// Keeps these contents apart from the others. To be called before the first snapshot.
+    ///
+    /// # Errors
+    /// What an earlier process kept of them cannot be read.
+    pub fn keeping(self, private: PrivateContents) -> std::io::Result<Self> {
+        let mut state = lock(&self.state);
+        let added = state.store.add_private(private.dir());
+        drop(state);
+        added.map_err(std::io::Error::other)?;
+        Ok(Self {
+            private: Some(private),
+            ..self
         })
     }
 
@@ -171,7 +191,7 @@ impl Shadow {
     /// Continues in the directory that the store was moved to. No operation may be in progress.
     pub fn moved_to(&mut self, dir: &Path) {
         self.dir = dir.to_owned();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.store.moved_to(dir);
     }
 
@@ -210,7 +230,7 @@ impl Shadow {
         let shadow = self.clone();
         let done = tokio::task::spawn_blocking(move || {
             let state = Arc::clone(&shadow.state);
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&state);
             shadow.end.unless_closed()?;
             let state: &mut State = &mut state;
             // Recursion over deep directories needs a larger stack.
@@ -242,7 +262,7 @@ impl Shadow {
     pub async fn baseline(&self) -> Result<Snapshot, String> {
         self.beside(|shadow, state| {
             let index = shadow.index()?;
-            let snapshot = shadow.walk(state, index.as_ref(), None)?;
+            let snapshot = shadow.walk(state, index.as_ref(), None, true)?;
             let path = shadow.dir.join(BASELINE);
             let temporary = path.with_extension("new");
             write_synced(&temporary, snapshot.tree.as_bytes())
@@ -258,7 +278,7 @@ impl Shadow {
     /// # Errors
     /// As [`Shadow::baseline`].
     pub async fn snapshot(&self) -> Result<Snapshot, String> {
-        self.beside(Self::now).await
+        self.beside(|shadow, state| shadow.current(state, None, true)).await
     }
 
     /// Takes a snapshot of the current tree, and rules on the ignore files that were made or changed since the first
@@ -273,22 +293,14 @@ impl Shadow {
         exact: bool,
         may: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Result<Snapshot, String> {
-        self.beside(move |shadow, state| {
-            state.exact = exact;
-            let snapshot = shadow.current(state, Some(&may));
-            state.exact = true;
-            snapshot
-        })
-        .await
+        self.beside(move |shadow, state| shadow.current(state, Some(&may), exact))
+            .await
     }
 
-    fn now(&self, state: &mut State) -> Result<Snapshot, String> {
-        self.current(state, None)
-    }
-
-    fn current(&self, state: &mut State, may: Option<IgnoreJudge<'_>>) -> Result<Snapshot, String> {
+    /// `exact`: whether the snapshot may go by the times of files.
+    fn current(&self, state: &mut State, may: Option<IgnoreJudge<'_>>, exact: bool) -> Result<Snapshot, String> {
         if state.base.is_some() {
-            return self.walk(state, None, may);
+            return self.walk(state, None, may, exact);
         }
         // An earlier process took the baseline; its tree gives the known names.
         if let Ok(tree) = std::fs::read_to_string(self.dir.join(BASELINE)) {
@@ -307,14 +319,14 @@ impl Shadow {
             state.base = Some(Arc::new(dir.unwrap_or_default()));
             state.last.clone_from(&state.base);
             state.ignore_files = ignore_files;
-            return self.walk(state, None, may);
+            return self.walk(state, None, may, exact);
         }
         // The index may be newer than the run, so only its names are used.
         let mut index = self.index()?;
         if let Some(index) = &mut index {
             index.trusted = false;
         }
-        self.walk(state, index.as_ref(), may)
+        self.walk(state, index.as_ref(), may, exact)
     }
 
     fn index(&self) -> Result<Option<GitIndex>, String> {
@@ -333,9 +345,10 @@ impl Shadow {
         state: &mut State,
         index: Option<&GitIndex>,
         may: Option<IgnoreJudge<'_>>,
+        exact: bool,
     ) -> Result<Snapshot, String> {
         let bound = state.times.begin(&self.end);
-        let taken = self.walk_within(&bound, state, index, may);
+        let taken = self.walk_within(&bound, state, index, may, exact);
         state.times.finish(&bound);
         taken
     }
@@ -346,6 +359,7 @@ impl Shadow {
         state: &mut State,
         index: Option<&GitIndex>,
         may: Option<IgnoreJudge<'_>>,
+        exact: bool,
     ) -> Result<Snapshot, String> {
         let counting = match (&state.ignore_files, may) {
             (None, _) => Counting::First,
@@ -358,6 +372,10 @@ impl Shadow {
             format: self.format,
             store: &state.store,
             packer: Mutex::new(state.store.packer()),
+            private: self.private.as_ref().and_then(|contents| {
+                let packer = Mutex::new(state.store.private_packer()?);
+                Some(PrivateScan { contents, packer })
+            }),
             encoders: Mutex::default(),
             index,
             hidden: &self.hidden,
@@ -368,10 +386,7 @@ impl Shadow {
             own: &[own],
             bound,
             now: now.map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)),
-            exact: state
-                .exact
-                .then(|| exact_device(&self.top.join(&self.prefix)))
-                .flatten(),
+            exact: exact.then(|| exact_device(&self.top.join(&self.prefix))).flatten(),
             seen: AtomicUsize::new(0),
             free: AtomicBool::new(true),
             large: Mutex::new(()),
@@ -406,7 +421,14 @@ impl Shadow {
             id = scan.object(ObjectKind::Tree, &tree, None)?;
         }
         let packer = scan.packer.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let private = scan.private.map(|private| private.packer.into_inner());
         let mut ignore_files = scan.ignore_files.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // First, because a tree that names them is in the other pack.
+        if let Some(private) = private {
+            state
+                .store
+                .keep_private(private.unwrap_or_else(PoisonError::into_inner))?;
+        }
         state.store.keep(packer)?;
         ignore_files.end_walk();
         if ignore_files.is_new || state.ignore_files.is_none() {

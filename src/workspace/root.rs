@@ -3,6 +3,7 @@
 
 use super::fs::{DirEntry, DirHandle, FsError};
 use crate::base::access::{PathStatus, ResolvedPath};
+use crate::base::sync::lock;
 use crate::process::own_path;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -14,7 +15,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Upper limit for links in one path, as in Linux (path_resolution(7)).
 const MAX_LINKS: usize = 40;
@@ -70,8 +71,10 @@ impl fmt::Debug for Workspace {
 }
 
 impl Workspace {
-    /// Opens an existing directory. Errors reveal neither its path nor anything above it. From then on this program
-    /// starts no program of its own from there.
+    /// Opens an existing directory. From then on this program starts no program of its own from there.
+    ///
+    /// # Errors
+    /// As the system reports them for the directory; they reveal neither its path nor anything above it.
     pub fn open(path: &Path) -> Result<Self, FsError> {
         let root = path.canonicalize()?;
         own_path::keep_out(&root);
@@ -169,16 +172,25 @@ impl Workspace {
     }
 
     /// Opens a regular file for reading.
+    ///
+    /// # Errors
+    /// [`FsError::Outside`], [`FsError::Missing`] (also for what is hidden), or what keeps it from being opened.
     pub fn open_file(&self, place: &ResolvedPath) -> Result<File, FsError> {
         self.dir.file(self.visible(place)?)
     }
 
     /// Reads a regular file of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// As [`Workspace::open_file`]; [`FsError::TooLarge`].
     pub fn read(&self, place: &ResolvedPath, limit: u64) -> Result<Vec<u8>, FsError> {
         self.dir.read(self.visible(place)?, limit)
     }
 
     /// The entries of a directory, sorted by bytes, at most `cap`; the second value is the number of further ones.
+    ///
+    /// # Errors
+    /// As [`Workspace::open_file`]; [`FsError::NotADirectory`].
     pub fn list(&self, place: &ResolvedPath, cap: usize) -> Result<(Vec<DirEntry>, usize), FsError> {
         let path = self.visible(place)?;
         let (mut entries, rest) = self.dir.list(path, cap)?;
@@ -187,6 +199,9 @@ impl Workspace {
     }
 
     /// Writes `bytes` atomically, see `DirHandle::write`. Returns whether the file is new.
+    ///
+    /// # Errors
+    /// [`FsError::Outside`]; [`FsError::Denied`], also for what is hidden; or what keeps it from being written.
     pub fn write(&self, place: &ResolvedPath, bytes: &[u8]) -> Result<bool, FsError> {
         let path = match self.visible(place) {
             Err(FsError::Missing) => return Err(FsError::Denied),
@@ -216,10 +231,7 @@ impl Workspace {
             digest: Sha256::digest(bytes).into(),
             commands: self.commands.load(Ordering::SeqCst),
         };
-        self.seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(path.to_owned(), seen);
+        lock(&self.seen).insert(path.to_owned(), seen);
     }
 
     /// Notes that a command of the model that could write has started in the background, or has ended.
@@ -232,7 +244,7 @@ impl Workspace {
     /// that no tool has touched counts as unchanged.
     pub fn changed_since(&self, path: &str, bytes: &[u8]) -> Changed {
         let digest: [u8; 32] = Sha256::digest(bytes).into();
-        let all = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.seen);
         match all.get(path).filter(|seen| seen.digest != digest) {
             None => Changed::No,
             Some(seen)

@@ -4,6 +4,7 @@ use super::fs::TEMP_PREFIX;
 use super::ignore_files::{IgnoreFiles, add_pattern};
 use super::pattern::WorkspacePattern;
 use super::root::{Workspace, beneath, join};
+use crate::base::sync::lock;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::{DirEntry, WalkBuilder, WalkState};
 use std::borrow::Cow;
@@ -88,7 +89,7 @@ impl Workspace {
                 if !fits(path) {
                     return true;
                 }
-                let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut all = lock(all);
                 if all.len() >= cap {
                     return full();
                 }

@@ -51,6 +51,7 @@ fn execs(bench: &mut Criterion) {
             network: &Network::None,
             witness: true,
             toolchains: &[],
+            credentials: |_| false,
             keep_caches: false,
             pass: &[],
             parent: &[],

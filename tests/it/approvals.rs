@@ -1,7 +1,7 @@
 //! What an approval is about, what a resume believes, and whose tree it works on.
 
 use super::forged::{appended, elsewhere, forged_journal};
-use super::harness::{Done, World, git_in, project, says, script, shell};
+use super::harness::{Done, World, git_in, hindered, project, says, script, shell};
 use serde_json::{Value, json};
 use std::process::Command;
 
@@ -394,4 +394,25 @@ fn a_resume_writes_the_outputs_again_that_the_run_was_told_to_write() {
     let done = resume(&world, &["--approve", "c1"]).exits(0);
     assert!(done.stderr.contains("leaves alone"), "{}", done.stderr);
     assert_eq!(std::fs::read_to_string(patch).unwrap(), "of another run\n");
+}
+
+#[test]
+fn an_earlier_output_that_cannot_be_written_now_fails_no_resume() {
+    let world = World::repo(&[("a.txt", "one\n"), ("x.sh", "echo x > x.txt\n")]);
+    let dir = world.path().join("closed");
+    std::fs::create_dir(&dir).unwrap();
+    let replies = script(&[shell("bash x.sh"), says("done")]);
+    world
+        .run(&replies, &policy("none"), &["-p", "x", "--junit", "../closed/j.xml"])
+        .exits(5);
+    std::fs::remove_file(dir.join("j.xml")).unwrap();
+    let mode = |mode| std::fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    mode(0o555);
+    let out = world.out().to_string_lossy().into_owned();
+    let done = hindered(&world.command(&["resume", &out, "--approve", "c1"]));
+    mode(0o755);
+    let Some(done) = done else { return };
+    let done = done.exits(0);
+    assert!(done.stderr.contains("because it cannot be written"), "{}", done.stderr);
+    assert_eq!(world.read("x.txt"), "x\n");
 }

@@ -1070,6 +1070,29 @@ fn a_job_that_has_no_patch_any_more_has_none_in_a_merge_into_the_same_place() {
     assert!(!patch.exists());
 }
 
+/// A job is up to date only with its patch: a lost one comes back from the run directory, or the job runs again.
+#[test]
+fn a_lost_patch_is_restored_or_made_again() {
+    let world = fleet(1);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n\
+                    targets: [{ path: r0, id: a }]\n";
+    batch(&world, manifest, &[]).exits(0);
+    let patch = world.path().join("out/patches/a.patch");
+    let whole = std::fs::read(&patch).unwrap();
+    let again = |said: &str, run: u64| {
+        let done = batch(&world, manifest, &["--format", "json"]).exits(0);
+        assert!(done.stderr.contains(said), "{}", done.stderr);
+        let jobs = &done.json()["jobs"];
+        assert_eq!((&jobs["run"], &jobs["up_to_date"]), (&json!(run), &json!(1 - run)));
+        assert_eq!(std::fs::read(&patch).unwrap(), whole);
+    };
+    std::fs::remove_file(&patch).unwrap();
+    again("patches/a.patch was missing or altered: it was restored", 0);
+    std::fs::write(&patch, "altered").unwrap();
+    std::fs::remove_dir_all(world.path().join("out/jobs")).unwrap();
+    again("a runs again: patches/a.patch is missing or altered", 1);
+}
+
 /// The next night one job goes and one comes: the shards accept it with `--changed`, and so does the merge.
 #[test]
 fn shards_of_a_changed_manifest_merge_into_the_same_place() {

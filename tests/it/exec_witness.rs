@@ -135,6 +135,7 @@ fn house(level: SandboxLevel) -> House {
         writable: vec![at("home"), at("tmp")],
         placed: Arc::default(),
         hidden: Vec::new(),
+        masks: std::sync::Arc::default(),
         closed: std::sync::Arc::new(overnight::base::grant::NothingClosed),
         memory: None,
         network: Network::None,

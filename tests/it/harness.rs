@@ -1,8 +1,12 @@
 //! The hermetic ground of every test that runs the binary: its own home, an empty environment, its own tree.
 
+use overnight::base::grant::ClosedPaths;
+use overnight::diag::SourceFiles;
+use overnight::policy::{self, KnownTools, PolicySource};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -13,6 +17,16 @@ pub const BIN: &str = env!("CARGO_BIN_EXE_overnight");
 /// The top of the project.
 pub fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What a policy without rules closes to commands: the protected names.
+pub fn closed_paths() -> Arc<dyn ClosedPaths> {
+    let source = PolicySource {
+        name: "p.yaml".to_owned(),
+        text: "version: 1\n".to_owned(),
+    };
+    let loaded = policy::load(&mut SourceFiles::new(), &[source], &KnownTools::builtin());
+    loaded.unwrap().0.closed()
 }
 
 /// A tree, a home and the flags of one run.

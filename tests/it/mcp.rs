@@ -489,14 +489,18 @@ fn resources(servers: &[(&str, Value)]) -> (World, Done) {
 
 #[test]
 fn one_server_that_cannot_list_its_resources_hides_no_others() {
-    let (Some(good), Some(broken)) = (small("resources"), small("broken")) else {
+    let (Some(good), Some(broken), Some(dying)) = (small("resources"), small("broken"), small("dying")) else {
         return;
     };
-    let (_world, done) = resources(&[("a", broken.clone()), ("b", good)]);
+    let (_world, done) = resources(&[("a", broken.clone()), ("b", good), ("c", dying)]);
     let told = text(&done.exits(0));
     assert!(told.contains("b: mem:a (a)"), "{told}");
     assert!(
         told.contains("[a: its resources cannot be listed: ") && told.contains("out of paper"),
+        "{told}"
+    );
+    assert!(
+        told.contains("c: the server was lost in the middle of the call") && told.contains("exit code 7"),
         "{told}"
     );
     let (_world, done) = resources(&[("a", broken)]);

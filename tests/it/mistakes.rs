@@ -535,3 +535,40 @@ fn a_temporary_directory_that_is_not_there_is_named_before_a_model_is_asked() {
         done.stdout
     );
 }
+
+#[test]
+fn a_nul_byte_in_a_command_is_told_at_its_place_before_anything_runs() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let head = "version: 1\nname: r\n";
+    for (text, place) in [
+        ("steps:\n  - id: a\n    run: \"printf a\\0b\"\n", ":5:10"),
+        (
+            "steps:\n  - id: a\n    prompt: go\n    checks:\n      - run: \"echo \\0\"\n",
+            ":7:14",
+        ),
+        (
+            "steps:\n  - id: a\n    prompt: go\n    checks:\n      - answer: { run: \"echo \\0\" }\n",
+            ":7:24",
+        ),
+        (
+            "tools:\n  mcp_servers:\n    s:\n      command: cat\n      args: [\"a\\0\"]\nsteps:\n  - { id: a, prompt: go }\n",
+            ":7:14",
+        ),
+    ] {
+        let recipe = world.beside("nul.yaml", format!("{head}{text}"));
+        let done = world.call(&["recipe", "check", &recipe]).exits(3);
+        let told = format!("{}{}", done.stdout, done.stderr);
+        assert!(
+            told.contains("NUL byte") && told.contains(&format!("nul.yaml{place}")),
+            "{told}"
+        );
+        let model = model(&world, &[says("done")]);
+        world.call(&["run", &recipe, "--model", &model]).exits(3);
+    }
+    // The control: what prints one.
+    let recipe = world.beside(
+        "nul.yaml",
+        format!("{head}steps:\n  - id: a\n    run: \"printf 'a\\\\000b'\"\n"),
+    );
+    world.call(&["recipe", "check", &recipe]).exits(0);
+}

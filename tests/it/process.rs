@@ -48,9 +48,8 @@ fn house(level: SandboxLevel) -> House {
         writable: vec![at("home"), at("tmp")],
         placed: Arc::default(),
         hidden: vec![at("ws/.overnight")],
-        closed: Arc::new(process::NameSet::new(
-            &[".git", ".github", ".envrc", "**/.npmrc"].map(str::to_owned),
-        )),
+        masks: Arc::default(),
+        closed: super::harness::closed_paths(),
         memory: None,
         network: Network::None,
         witness: true,

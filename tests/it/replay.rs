@@ -219,6 +219,20 @@ fn a_run_that_was_resumed_after_its_budget_is_played_again_at_once() {
 }
 
 #[test]
+fn a_call_that_was_denied_for_its_secret_is_denied_again() {
+    let secret = "hunter2-hunter2-hunter2";
+    let recorded = tree().env("DEPLOY_TOKEN", secret);
+    let script = format!(
+        "replies:\n  - calls:\n      - {{ tool: write_file, args: {{ file_path: b.txt, content: \"key={secret}\" }} }}\n  - text: done\n"
+    );
+    recorded.run(&script, POLICY, &["-p", "write", "--quiet"]).exits(4);
+    let there = tree();
+    replay(&there, &recorded.out(), &["-p", "write"]).exits(4);
+    assert_eq!(there.result()["denied"][0]["code"], "secret_hit");
+    assert!(!there.ws().join("b.txt").exists(), "no redacted text is written");
+}
+
+#[test]
 fn recordings_hold_no_secret() {
     let secret = "hunter2-hunter2-hunter2";
     let recorded = tree().env("DEPLOY_TOKEN", secret);

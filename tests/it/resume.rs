@@ -373,6 +373,9 @@ fn changes_that_a_killed_run_could_not_store_are_not_taken_for_granted() {
     let own = isolated.path().join("home").to_string_lossy().into_owned();
     let isolated = isolated.env("TMPDIR", own);
     let out = killed(&isolated, shell("echo b > b.txt"), &["--isolate"]);
+    for left in worktrees(&isolated) {
+        std::fs::remove_dir_all(left).unwrap();
+    }
     let done = isolated.call(&["resume", &out]).exits(8);
     assert!(
         done.stderr.contains("before its changes were stored"),
@@ -385,6 +388,54 @@ fn changes_that_a_killed_run_could_not_store_are_not_taken_for_granted() {
     let out = killed(&reverted, writes("b.txt", "b\n"), &[]);
     std::fs::remove_file(reverted.ws().join("b.txt")).unwrap();
     reverted.call(&["resume", &out]).exits(8);
+}
+
+/// The temporary worktrees of a world whose `TMPDIR` is its home.
+fn worktrees(world: &World) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(world.path().join("home")).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let is_worktree = |path: &PathBuf| path.to_string_lossy().contains("/overnight-worktree-");
+    paths.filter(is_worktree).collect()
+}
+
+#[test]
+fn a_killed_isolated_run_goes_on_in_the_worktree_that_it_left() {
+    for is_named in [false, true] {
+        let world = tree();
+        let own = world.path().join("home").to_string_lossy().into_owned();
+        let world = world.env("TMPDIR", own);
+        let out = killed(&world, shell("echo b > b.txt"), &["--isolate"]);
+        let left = worktrees(&world);
+        assert!(left[0].join("tree/b.txt").is_file());
+        // Another run of the repository does not take it for litter, and neither does a resume that is refused.
+        let beside = |name: &str| world.path().join(name).to_string_lossy().into_owned();
+        let model = format!("script:{}", beside("script.yaml"));
+        let (policy, other) = (beside("policy.yaml"), beside("other"));
+        world
+            .call(&[
+                "run",
+                "-p",
+                "y",
+                "--model",
+                &model,
+                "--policy",
+                &policy,
+                "--isolate",
+                "--out",
+                &other,
+            ])
+            .exits(0);
+        world.call(&["resume", &out, "--model", "script:none.yaml"]).exits(3);
+        assert_eq!(worktrees(&world), left);
+        let tree = left[0].join("tree").to_string_lossy().into_owned();
+        let mut args = vec!["resume", out.as_str()];
+        if is_named {
+            args.extend(["--workspace", tree.as_str()]);
+        }
+        world.call(&args).exits(0);
+        assert!(patch(&world).contains("+b\n"));
+        assert!(worktrees(&world).is_empty());
+    }
 }
 
 #[test]

@@ -303,6 +303,51 @@ sandbox: { level: none }
 }
 
 #[test]
+fn a_file_that_holds_a_secret_is_not_rewritten() {
+    let secret = "sentinel-0123456789abcdef";
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { modify: replace, paths: ['**'], pipe: sed s/bad/good/ }\n\
+                  sandbox: { level: none }\n";
+    let before = format!("key={secret}\none\n");
+    let world = World::repo(&[("a.txt", &before)]).env("OVER_TOKEN", secret);
+    let edit = calls(
+        "replace",
+        json!({"file_path": "a.txt", "old_string": "one", "new_string": "a bad one", "instruction": "x"}),
+    );
+    world.run(&script(&[edit, says("done")]), policy, &["-p", "x"]).exits(4);
+    let denied = &world.result()["denied"][0];
+    assert_eq!(denied["code"], "secret_hit", "{denied}");
+    assert!(
+        denied["rule"]
+            .as_str()
+            .is_some_and(|rule| rule.contains("policy.yaml:4")),
+        "{denied}"
+    );
+    assert_eq!(world.read("a.txt"), before, "no redacted text is written in its place");
+    no_file_has(&world.out(), secret);
+}
+
+#[test]
+fn a_call_with_a_secret_behind_one_that_waits_is_denied_after_the_resume() {
+    let secret = "sentinel-0123456789abcdef";
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file, paths: [held.txt] }\n\
+                  sandbox: { level: none }\n";
+    let world = World::repo(&[("a.txt", "one\n")]).env("OVER_TOKEN", secret);
+    let both = json!({"calls": [
+        {"tool": "write_file", "args": {"file_path": "held.txt", "content": "x\n"}},
+        {"tool": "write_file", "args": {"file_path": "b.txt", "content": format!("key={secret}\n")}},
+    ]});
+    world.run(&script(&[both, says("done")]), policy, &["-p", "x"]).exits(5);
+    resumed(&world, &["--approve", "c1"]).exits(4);
+    assert_eq!(world.read("held.txt"), "x\n");
+    assert!(
+        !world.ws().join("b.txt").exists(),
+        "no redacted text is written in its place"
+    );
+    assert_eq!(world.result()["denied"][0]["code"], "secret_hit");
+    no_file_has(&world.out(), secret);
+}
+
+#[test]
 fn an_unknown_tool_and_bad_arguments_are_errors_not_denials() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let mut after = calls("read_file", json!({"path": 7}));

@@ -1,12 +1,14 @@
 //! Secrets of the environment that turn up in what a run reads: none may be found in anything that the run puts out.
 
 use super::gemini::{self, Gemini};
-use super::harness::World;
+use super::harness::{World, calls, git_in, have, open_policy, says, script, shell};
 use super::service::{Answer, Service};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE};
 use serde_json::{Value, json};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::Command;
 
 const CANARIES: usize = 20;
 
@@ -261,4 +263,190 @@ fn a_key_across_the_cut_of_an_error_is_not_put_out() {
         assert!(told.contains("yyyy") && told.contains("HTTP 400"), "{told}");
         assert!(!told.contains(&key[..8]), "{told}");
     }
+}
+
+/// Everything in the store of a run.
+fn stored(world: &World) -> String {
+    let mut git = Command::new("git");
+    git.arg("--git-dir").arg(world.out().join("git"));
+    git.args(["cat-file", "--batch-all-objects", "--batch"]);
+    let printed = git.output().unwrap();
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    String::from_utf8_lossy(&printed.stdout).into_owned()
+}
+
+/// Untracked files with secrets are put back and compared like others, but the run directory, which is handed on, has only
+/// their ids.
+#[test]
+fn the_store_of_a_run_holds_no_file_with_a_secret() {
+    let token = "tok_Zb83kQ0vNm51xT";
+    let world = World::repo(&[("a.txt", "one\n")]).env("NPM_TOKEN", token);
+    world.file(".npmrc", format!("//registry/:_authToken={token}\n"));
+    world.file("notes.txt", format!("the token is {token}\n"));
+    world.file("sa.pem", "-----BEGIN the private key\n");
+    world.file("gha-creds-0123456789abcdef.json", "{\"token\": \"of the cloud\"}\n");
+    world.file("plain.txt", "nothing secret\n");
+    let recipe = "version: 1\nname: r\nsteps:\n  - id: one\n    prompt: do it\n    checks:\n      - { name: spoils, run: \"echo \
+                  spoilt > sa.pem; echo spoilt > notes.txt.new; test -e a.txt\" }\n";
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file, paths: [b.txt] }\nsandbox: { level: none }\n";
+    let write = |path: &str| json!({"tool": "write_file", "args": {"file_path": path, "content": "two\n"}});
+    let replies = script(&[json!({"calls": [write("a.txt"), write("b.txt")]}), says("done")]);
+    world.recipe(recipe, &replies, policy, &[]).exits(5);
+    let secrets = [token, "the private key", "of the cloud"];
+    let free_of_secrets = |when: &str| {
+        let all = stored(&world);
+        assert!(all.contains("nothing secret"), "{when}: the control is there");
+        for secret in secrets {
+            assert!(!all.contains(secret), "{when}: {secret}");
+        }
+    };
+    free_of_secrets("suspended");
+    let kept = world.path().join("home/.local/state/overnight/contents");
+    assert_eq!(std::fs::read_dir(&kept).unwrap().count(), 1, "for the resume");
+
+    let out = world.out().to_string_lossy().into_owned();
+    world.call(&["resume", &out, "--approve", "c2"]).exits(0);
+    assert_eq!(world.read("sa.pem"), "-----BEGIN the private key\n", "put back");
+    assert_eq!(world.read("b.txt"), "two\n");
+    free_of_secrets("ended");
+    assert_eq!(std::fs::read_dir(&kept).unwrap().count(), 0, "no longer needed");
+    let patch = std::fs::read_to_string(world.out().join("changes.patch")).unwrap();
+    assert!(patch.contains("b/a.txt") && !patch.contains("sa.pem"), "{patch}");
+}
+
+/// Where the contents are gone, as on another machine, they are taken from the tree; what is missing there is named.
+#[test]
+fn a_resume_without_the_contents_of_secret_files_takes_them_from_the_tree() {
+    let recipe = "version: 1\nname: r\nsteps:\n  - id: one\n    prompt: do it\n    checks:\n      - { name: spoils, run: \"echo \
+                  spoilt > sa.pem\" }\n";
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file, paths: [b.txt] }\nsandbox: { level: none }\n";
+    for there in [true, false] {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        world.file("sa.pem", "-----BEGIN the private key\n");
+        let write = calls("write_file", json!({"file_path": "b.txt", "content": "two\n"}));
+        world
+            .recipe(recipe, &script(&[write, says("done")]), policy, &[])
+            .exits(5);
+        std::fs::remove_dir_all(world.path().join("home/.local/state/overnight/contents")).unwrap();
+        let out = world.out().to_string_lossy().into_owned();
+        let resume = ["resume", &out, "--approve", "c1"];
+        if there {
+            world.call(&resume).exits(0);
+            assert_eq!(world.read("sa.pem"), "-----BEGIN the private key\n", "put back");
+        } else {
+            std::fs::write(world.ws().join("sa.pem"), "of this machine\n").unwrap();
+            let told = world.call(&resume).exits(8).stderr;
+            assert!(
+                told.contains("neither as the run left it") && told.contains("sa.pem"),
+                "{told}"
+            );
+        }
+    }
+}
+
+/// What a run of these commands at level `full` recorded; `None` if that level is not available here.
+fn recorded_at_full(world: &World, recipe: &str, commands: &[&str], more: &[&str]) -> Option<String> {
+    let replies: Vec<_> = commands
+        .iter()
+        .map(|command| shell(command))
+        .chain([says("done")])
+        .collect();
+    let policy = "version: 1\nextends: [builtin:edit, builtin:look]\nrules:\n  - { allow: run_shell_command, commands: [python3], \
+                  args: any }\nsandbox: { level: full }\n";
+    let done = world.recipe(recipe, &script(&replies), policy, more);
+    if !have("sandbox level full", !done.stderr.contains("is not available here")) {
+        return None;
+    }
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    Some(format!("{}{}{journal}", done.stdout, done.stderr))
+}
+
+#[test]
+fn hidden_files_stay_hidden_when_the_tree_changes() {
+    let tricks = "import os\nfor name in ['other', 'conf']:\n    try:\n        os.rename(name, name + '2')\n    \
+                  except OSError as error:\n        print(name, 'is fixed:', error.errno)\n";
+    let world = World::repo(&[
+        (".gitignore", ".env\nsub/\n*.pem\n"),
+        ("conf/a.txt", "needle a\n"),
+        ("other/b.txt", "honest b\n"),
+        ("trick.py", tricks),
+    ]);
+    world
+        .file("conf/.env", "PLAINSECRETVALUE\n")
+        .file("sub/x.txt", "in sub\n");
+    git_in(&world.ws().join("sub"), &["init", "-q", "."]);
+    let header = [
+        "config",
+        "http.https://h.example/.extraheader",
+        "AUTHORIZATION: basic NESTEDTOKENVALUE",
+    ];
+    git_in(&world.ws().join("sub"), &header);
+    let odd = std::ffi::OsStr::from_bytes(b"\xff.pem");
+    std::fs::write(world.ws().join(odd), "ODDSECRETVALUE\n").unwrap();
+    // The text of the file is in no record but what a command prints.
+    let recipe = "version: 1\nname: r\nsteps:\n  - { id: made, run: 'mkdir late && echo TEFURVNFQ1JFVFZBTFVF | base64 -d > \
+                  late/.env' }\n  - { id: look, prompt: go }\n";
+    let commands = [
+        "grep -r . late",
+        "python3 trick.py",
+        "grep -r . conf conf2 other2",
+        "find . -type f -not -name '*.pem' | xargs grep -l needle",
+        "for f in $(find conf late sub/.git -type f); do wc -c \"$f\"; done",
+        "grep -r -e version -e Credentials -e extraheader -e 'in sub' sub",
+        "cat conf/.env",
+    ];
+    let Some(recorded) = recorded_at_full(&world, recipe, &commands, &[]) else {
+        return;
+    };
+    for secret in [
+        "LATESECRETVALUE",
+        "PLAINSECRETVALUE",
+        "NESTEDTOKENVALUE",
+        "ODDSECRETVALUE",
+    ] {
+        assert!(!recorded.contains(secret), "{secret}: {recorded}");
+    }
+    // The honest use: another directory is renamed, files beside the hidden ones are read, git's other settings are seen.
+    for shown in [
+        "conf is fixed: 16",
+        "other2/b.txt:honest b",
+        "conf/a.txt:needle a",
+        "0 late/.env",
+        "repositoryformatversion",
+        "Credentials were removed from this copy",
+        "in sub",
+        "secret_like_path",
+    ] {
+        assert!(recorded.contains(shown), "{shown}: {recorded}");
+    }
+    assert!(!recorded.contains("exec_denied"), "{recorded}");
+    assert_eq!(world.read("conf/.env"), "PLAINSECRETVALUE\n");
+}
+
+#[test]
+fn hidden_files_of_kept_directories_stay_hidden() {
+    let world = World::repo(&[(".gitignore", "kept/\n"), ("a.txt", "one\n")]);
+    world
+        .file("kept/p/.env", "KEPTSECRETVALUE\n")
+        .file("kept/p/x.txt", "honest x\n");
+    let recipe = "version: 1\nname: r\nisolate: { keep: [kept] }\nsteps:\n  - { id: look, prompt: go }\n";
+    let tricks = "python3 -c \"import os, glob; print([open(f).read() for f in glob.glob('kept/p/.*') + glob.glob('kept/p/*')])\"";
+    let Some(recorded) = recorded_at_full(&world, recipe, &["grep -r . kept", tricks], &["--isolate"]) else {
+        return;
+    };
+    assert!(!recorded.contains("KEPTSECRETVALUE"), "{recorded}");
+    assert!(recorded.contains("kept/p/x.txt:honest x"), "{recorded}");
+}
+
+#[test]
+fn credentials_in_the_configuration_of_git_are_redacted() {
+    let world = World::repo(&[("a.txt", "the token is ghs_0123456789abcdefghij\n")]);
+    let url = "https://x-access-token:ghs_0123456789abcdefghij@h.example/r.git";
+    world.git(&["remote", "add", "origin", url]);
+    let replies = script(&[shell("cat a.txt"), says("done")]);
+    let policy = open_policy(&["cat"]);
+    let done = world.run(&replies, &policy, &["-p", "x"]);
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    assert!(journal.contains("the token is "), "{journal}");
+    assert!(!journal.contains("ghs_0123"), "{}{journal}", done.stderr);
 }

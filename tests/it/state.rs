@@ -226,13 +226,46 @@ fn a_copy_is_not_written_through_a_link_that_appeared_meanwhile() {
     let more = ["-p", "x", "--junit", "reports/junit.xml"];
     world.run(&replies, &open_policy(&["bash"]), &more).exits(9);
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
-    // A link that was there before is the user's own.
-    let world = World::repo(&[("a.txt", "one\n")]);
+}
+
+#[test]
+fn outputs_are_not_written_through_links_that_the_repository_brings() {
+    let world = World::repo(&[("a.txt", "one\n"), ("sub/b.txt", "two\n")]);
+    let precious = world.beside("outside/f", "precious\n");
     let outside = world.path().join("outside");
-    std::fs::create_dir(&outside).unwrap();
-    std::os::unix::fs::symlink("../outside", world.ws().join("reports")).unwrap();
-    world.run(&script(&[says("done")]), &open_policy(&[]), &more).exits(0);
-    assert!(outside.join("junit.xml").is_file());
+    std::os::unix::fs::symlink("../outside", world.ws().join("o")).unwrap();
+    world.commit("a link");
+    let model = format!("script:{}", world.beside("script.yaml", script(&[says("done")])));
+    let run = ["run", "-p", "x", "--model", &model];
+    let cases: [&[&str]; 6] = [
+        &["--patch", "o/f"],
+        &["--junit", "o/f"],
+        &["--transcript", "o/deep/f"],
+        &["--workspace", "sub", "--patch", "o/f"],
+        &["--workspace", "sub", "--out", "o/run"],
+        &["--workspace", "sub", "--out", "o"],
+    ];
+    let merge = ["merge", "bundle", "--out", "o"];
+    let calls = cases.iter().map(|more| [&run[..], *more].concat());
+    for args in calls.chain([merge.to_vec()]) {
+        let done = world.call(&args).exits(8);
+        assert!(
+            done.stderr.contains("symbolic link inside the workspace"),
+            "{args:?}: {}",
+            done.stderr
+        );
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious\n", "{args:?}");
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1, "{args:?}");
+    }
+    // A link beside the repository is the user's own.
+    std::os::unix::fs::symlink("outside", world.path().join("mine")).unwrap();
+    let more = ["--patch", "../mine/f", "--junit", "../mine/new/junit.xml"];
+    world.call(&[&run[..], &more].concat()).exits(0);
+    assert!(outside.join("new/junit.xml").is_file());
+    assert!(
+        !outside.join("f").exists(),
+        "a run without changes leaves no earlier patch"
+    );
 }
 
 #[test]

@@ -156,6 +156,57 @@ fn arguments_that_do_not_fit_are_told_with_what_would_fit() {
 }
 
 #[test]
+fn a_rewritten_call_is_ruled_on_again_as_in_a_run() {
+    let world = World::repo(&[("open.txt", "open\n"), ("also.txt", "also\n"), ("closed.txt", "hush\n")]);
+    for (path, code, word) in [("also.txt", 0, "also"), ("closed.txt", 4, "no_rule")] {
+        let policy = world.beside(
+            "policy.yaml",
+            format!(
+                "version: 1\nrules:\n  - {{ allow: read_file, paths: [open.txt, also.txt] }}\n  - modify: read_file\n    \
+                 pipe: \"echo '{{\\\"path\\\": \\\"{path}\\\"}}'\"\nsandbox: {{ level: none }}\n"
+            ),
+        );
+        let done = call(&world, &policy, "read_file", &json!({ "file_path": "open.txt" })).exits(code);
+        assert!(done.stdout.contains(word), "{path}: {}", done.stdout);
+        assert!(!done.stdout.contains("hush"), "{}", done.stdout);
+    }
+    let policy = world.beside(
+        "policy.yaml",
+        "version: 1\nextends: [builtin:edit]\nrules:\n  - { modify: write_file, paths: ['**'], pipe: 'false' }\nsandbox: { level: none }\n",
+    );
+    let args = json!({ "file_path": "open.txt", "content": "new\n" });
+    let done = call(&world, &policy, "write_file", &args).exits(4).json();
+    assert_eq!(done["code"], "modify_failed", "{done}");
+    assert_eq!(world.read("open.txt"), "open\n");
+}
+
+#[test]
+fn a_discovered_tool_that_takes_content_is_rewritten_as_itself() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    world.beside(
+        "tools.sh",
+        "case $1 in\n  list) echo '[{\"name\":\"note\"}]';;\n  call) cat;;\nesac\n",
+    );
+    let recipe = world.beside(
+        "recipe.yaml",
+        "version: 1\nname: r\nfiles: [tools.sh]\ntools:\n  discovery:\n    command: bash \"$OVERNIGHT_RECIPE_DIR/tools.sh\" list\n    \
+         call: bash \"$OVERNIGHT_RECIPE_DIR/tools.sh\" call\nsteps: [{ id: a, prompt: go }]\n",
+    );
+    let policy = world.beside(
+        "policy.yaml",
+        "version: 1\nrules:\n  - { allow: note }\n  - { modify: note, pipe: sed s/bad/good/ }\nsandbox: { level: none }\n",
+    );
+    let args = json!({ "content": "bad", "file_path": "a.txt" }).to_string();
+    let done = world
+        .call(&[
+            "tools", "call", "note", "--args", &args, "--recipe", &recipe, "--policy", &policy,
+        ])
+        .exits(0);
+    assert!(done.stdout.contains("good"), "{}", done.stdout);
+    assert_eq!(world.read("a.txt"), "one\n");
+}
+
+#[test]
 fn what_a_tool_finds_is_judged_by_the_rules_of_that_tool() {
     let world = World::repo(&[("private/p.txt", "hush\n"), ("docs/d.txt", "open\n")]);
     let all = json!({ "include": ["**/*.txt"] });

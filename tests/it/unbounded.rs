@@ -4,6 +4,7 @@
 
 use super::harness::{Done, World, calls, open_policy, says, script, shell};
 use serde_json::{Value, json};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// A pattern with so many braces inside each other that its compiler overflowed the stack.
@@ -145,4 +146,79 @@ fn a_command_of_many_globs_is_denied() {
     assert_eq!(done.code, 4, "{}", done.stderr);
     assert!(text.contains("limit:globs"));
     assert!(text.contains("text 39 1"), "the control");
+}
+
+/// A run whose stdout or stderr is a pipe that stays open and is never read, and how long it took.
+fn unread(stream: &str, format: &str, wall: &str, replies: &[Value], signals: u32) -> (World, Option<i32>, Duration) {
+    let world = World::repo(&[("a.txt", "hi\n")]);
+    let script = world.beside("script.json", script(replies));
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let out = world.out();
+    let mut command = world.command(&[
+        "run",
+        "-p",
+        "x",
+        "--model",
+        &format!("script:{script}"),
+        "--policy",
+        &policy,
+    ]);
+    command
+        .args(["--max-wall", wall, "--format", format, "--out"])
+        .arg(&out);
+    let (reader, writer) = std::io::pipe().unwrap();
+    match stream {
+        "stdout" => command.stdout(writer).stderr(Stdio::null()),
+        _ => command.stdout(Stdio::null()).stderr(writer),
+    };
+    let begun = Instant::now();
+    let mut child = command.stdin(Stdio::null()).spawn().unwrap();
+    drop(command);
+    for _ in 0..signals {
+        std::thread::sleep(Duration::from_secs(1));
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+    let mut ended = None;
+    super::harness::until("the run has ended", || {
+        ended = child.try_wait().unwrap();
+        ended.is_some()
+    });
+    drop(reader);
+    (world, ended.and_then(|status| status.code()), begun.elapsed())
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_does_not_hold_up_the_run() {
+    let long = "z".repeat(200_000);
+    let look = |turn: usize| {
+        let path = |number| format!("{}{turn}-{number}", "q".repeat(80));
+        let calls = (0..60).map(|number| json!({"tool": "glob", "args": {"pattern": path(number)}}));
+        json!({ "calls": calls.collect::<Vec<Value>>() })
+    };
+    let many: Vec<Value> = (0..15).map(look).chain([says("done")]).collect();
+    for (stream, format, wall, replies, code) in [
+        // What the caller asked for could not be given: the code says so, and the files of the run are whole.
+        ("stdout", "text", "3s", vec![says(&long)], 9),
+        ("stdout", "json", "3s", vec![says(&long)], 9),
+        // Progress is not the result.
+        ("stderr", "json", "60s", many.clone(), 0),
+        ("stderr", "json", "3s", many, 6),
+    ] {
+        let (world, ended, took) = unread(stream, format, wall, &replies, 0);
+        assert_eq!(ended, Some(code), "{stream} {format}");
+        assert!(took < Duration::from_secs(20), "{stream} {format}: {took:?}");
+        assert_eq!(
+            world.result()["exit_code"],
+            json!(if code == 6 { 6 } else { 0 }),
+            "{stream} {format}"
+        );
+    }
+}
+
+#[test]
+fn a_second_signal_ends_a_run_whose_output_nobody_reads() {
+    let (_world, ended, took) = unread("stdout", "text", "60s", &[says(&"z".repeat(200_000))], 2);
+    assert_eq!(ended, Some(143));
+    assert!(took < Duration::from_secs(4), "{took:?}");
 }

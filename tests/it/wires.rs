@@ -1,7 +1,7 @@
 //! Runs over each of the four wires, on real sockets with streams as the services send them: recorded, then played again in
 //! another place without key and network.
 
-use super::harness::{World, open_policy};
+use super::harness::{World, open_policy, project};
 use super::replay::{same, tree};
 use super::service::{Answer, Seen, Service};
 use serde_json::{Value, json};
@@ -422,4 +422,68 @@ fn a_miss_of_any_wires_recording_names_the_turn_and_the_lines() {
         }
         assert_eq!(replayed.result()["reason"], "replay_miss", "{wire:?}");
     }
+}
+
+/// Runs with the answers of these fixtures, the last one again and again. The exit code, and what was asked.
+fn played(wire: Wire, names: &[&str], more: &[&str]) -> (World, i32, Vec<Seen>) {
+    let dir = project()
+        .join("fixtures/wire")
+        .join(wire.model.split('/').next().unwrap());
+    let answer = |name: &&str| {
+        let path = dir.join(format!("{name}.response.sse"));
+        Answer::Text(std::fs::read_to_string(path).unwrap())
+    };
+    let service = Service::new(names.iter().map(answer).collect());
+    let world = wire.world(&service, tree());
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let out = world.out().to_string_lossy().into_owned();
+    let flags = [
+        "run", "-p", "do it", "--model", wire.model, "--policy", &policy, "--out", &out,
+    ];
+    let done = world.call(&[&flags[..], more].concat());
+    let seen = service.seen();
+    (world, done.code, seen)
+}
+
+/// The codes of the warnings about what the service sent.
+fn warned(result: &Value) -> Vec<&str> {
+    let warnings = result["warnings"].as_array().unwrap().iter();
+    let codes = warnings.map(|warning| warning["code"].as_str().unwrap());
+    codes
+        .filter(|code| matches!(*code, "usage" | "finish_reason"))
+        .collect()
+}
+
+#[test]
+fn limits_hold_where_the_service_counts_nothing() {
+    for more in [["--max-tokens", "300"], ["--max-cost", "0.0001"]] {
+        let (world, code, seen) = played(WIRES[1], &["no-id"], &more);
+        let result = world.result();
+        assert_eq!(
+            (code, seen.len(), &result["verdict"]),
+            (6, 1, &json!("budget")),
+            "{more:?}"
+        );
+        assert_eq!(result["usage"]["estimated"], json!(true), "{more:?}");
+        assert!(result["usage"]["total"].as_u64().unwrap() > 300, "{more:?}");
+        assert_eq!(warned(&result), ["usage"], "{more:?}");
+    }
+    // Counts as floating-point numbers and as text are counts.
+    let (world, code, _) = played(WIRES[1], &["unknown-end"], &[]);
+    let result = world.result();
+    assert_eq!((code, &result["usage"]["total"]), (0, &json!(110)));
+    assert_eq!(result["usage"].get("estimated"), None);
+    assert_eq!(warned(&result), ["finish_reason"]);
+}
+
+#[test]
+fn a_paused_reply_is_sent_back_and_goes_on() {
+    let (world, code, seen) = played(WIRES[3], &["paused", "text"], &[]);
+    assert_eq!((code, seen.len()), (0, 2));
+    let last = seen[1].body["messages"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&last["role"], &last["content"][0]["text"]),
+        (&json!("assistant"), &json!("half"))
+    );
+    assert_eq!(world.result()["response"], "Hello, wörld");
 }

@@ -264,6 +264,43 @@ fn homes_and_caches_lie_at_the_same_place_in_every_run() {
 }
 
 #[test]
+fn credentials_among_the_programs_of_a_toolchain_are_not_readable() {
+    for level in LEVELS {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let uv = ".local/share/uv";
+        for path in [
+            format!("{uv}/credentials/credentials.toml"),
+            format!("{uv}/python/cpython/bin/tool"),
+            ".nvm/versions/node/v22/etc/npmrc".to_owned(),
+            ".nvm/versions/node/v22/lib/tool".to_owned(),
+            "miniconda3/.condarc".to_owned(),
+            "miniconda3/ssl/cacert.pem".to_owned(),
+        ] {
+            world.beside(&format!("home/{path}"), format!("content of {path}\n"));
+        }
+        let home = world.path().canonicalize().unwrap().join("home").display().to_string();
+        let list = "miniconda3/.condarc miniconda3/ssl/cacert.pem .nvm/versions/node/v22/etc/npmrc .nvm/versions/node/v22/lib/tool \
+                    .local/share/uv/credentials/credentials.toml .local/share/uv/python/cpython/bin/tool";
+        let command = format!("for f in {list}; do cat {home}/$f 2>&1 || true; done");
+        let Some(printed) = build(&world, level, "python, node", &command) else {
+            continue;
+        };
+        for secret in ["credentials.toml", "etc/npmrc", ".condarc"] {
+            let shown = printed
+                .lines()
+                .any(|line| line.starts_with("content of") && line.ends_with(secret));
+            assert!(!shown, "{level}: {secret}: {printed}");
+        }
+        for tool in ["cpython/bin/tool", "v22/lib/tool", "ssl/cacert.pem"] {
+            let shown = printed
+                .lines()
+                .any(|line| line.starts_with("content of") && line.ends_with(tool));
+            assert!(shown, "{level}: {tool}: {printed}");
+        }
+    }
+}
+
+#[test]
 fn what_a_run_adds_to_a_cache_is_kept_on_request_and_never_in_the_users_own() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let at = |name: &str| world.path().join("home/.npm").join(name);

@@ -46,9 +46,7 @@ fn ground(level: SandboxLevel) -> Ground {
         level,
         readable: vec![at("toolchain")],
         writable: vec![at("home"), at("tmp")],
-        closed: Arc::new(process::NameSet::new(
-            &[".git", "**/.npmrc", ".github/workflows"].map(str::to_owned),
-        )),
+        closed: super::harness::closed_paths(),
         network: Network::None,
         env: vec![
             env("PATH", Path::new("/usr/local/bin:/usr/bin:/bin")),

@@ -12,7 +12,7 @@ use crate::cli::inputs;
 use crate::cli::outputs;
 use crate::cli::policy_sources::{self, Policies};
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, kept_out, out, signals, verify};
+use crate::cli::{exit, kept_out, named_outputs, out, signals, verify};
 use crate::deliver::address::RemoteAddress;
 use crate::deliver::batch::{self, BatchRun};
 use crate::deliver::deliverable::Deliverable;
@@ -74,7 +74,24 @@ struct Call<'a> {
     current: Mutex<String>,
 }
 
-/// Delivers one run or the runs of a batch, and prints a line for each.
+/// Why a delivery did not begin.
+enum NotBegun {
+    /// It concerns one run; the others are delivered.
+    Run(DeliverStop),
+    /// It concerns all runs: the command ends.
+    All(Refusal),
+}
+
+impl From<DeliverStop> for NotBegun {
+    fn from(stop: DeliverStop) -> Self {
+        Self::Run(stop)
+    }
+}
+
+/// Delivers one run or the runs of a batch, and prints a line for each. Returns the exit code.
+///
+/// # Errors
+/// [`Refusal`] of what concerns all runs; what concerns one is in its line.
 pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     if args.quiet {
         out::hold();
@@ -93,6 +110,9 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         return Err(Refusal::Usage(
             "--out -: write /dev/stdout for the standard output, or ./- for a file of this name".to_owned(),
         ));
+    }
+    if let Some(out) = &args.out {
+        named_outputs::refuse_link(args.repo.as_deref().unwrap_or(Path::new(".")), out)?;
     }
     warn_of_unused(args, target);
     let token = target
@@ -158,7 +178,7 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
                 let delivery = call.one(&asked, log.as_mut());
                 tokio::select! {
                     done = delivery => done?,
-                    // What is half done in the local repository comes to its end.
+                    // A local delivery is not interrupted: it finishes its update of the repository.
                     Some(number) = caught.recv(), if !target.is_local() => {
                         ended_by = Some(number);
                         call.cancelled(&asked, number)
@@ -358,7 +378,7 @@ impl Call<'_> {
     fn cancelled(&self, asked: &Asked, number: i32) -> Delivered {
         let name = exit::signal_name(number);
         Delivered {
-            run: self.current.lock().map(|run| run.clone()).unwrap_or_default(),
+            run: self.current(),
             reason: format!("{name} ended the command during this delivery; the next one goes on from what is there"),
             ..not_begun(asked, number)
         }
@@ -369,57 +389,35 @@ impl Call<'_> {
         if let Ok(mut current) = self.current.lock() {
             current.clear();
         }
-        let job = asked.of_batch.as_ref().map(|run| run.job.name.clone());
-        let stopped = |run: &str, stop: &DeliverStop| {
-            let (outcome, fault) = stop.ends();
-            Delivered {
-                run: run.to_owned(),
-                job: job.clone(),
-                outcome: Some(outcome),
-                fault,
-                reason: stop.to_string(),
-                ..Delivered::default()
-            }
-        };
-        let verified = match verify::run(&asked.home) {
-            Ok(verified) => verified,
-            Err(error @ JournalError::Damaged { .. }) => {
-                return Ok(stopped("", &DeliverStop::Refused(error.to_string())));
-            }
-            Err(error) if asked.of_batch.is_some() => {
-                return Ok(stopped("", &DeliverStop::Environment(error.to_string())));
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let journal = verified.journal;
+        match self.attempt(asked, log).await {
+            Ok(done) => Ok(done),
+            Err(NotBegun::Run(stop)) => Ok(self.stopped(asked, &stop)),
+            Err(NotBegun::All(refusal)) => Err(refusal),
+        }
+    }
+
+    /// The id of the run that is being delivered; empty before its journal is read.
+    fn current(&self) -> String {
+        self.current.lock().map(|run| run.clone()).unwrap_or_default()
+    }
+
+    /// The outcome of a run whose delivery did not begin.
+    fn stopped(&self, asked: &Asked, stop: &DeliverStop) -> Delivered {
+        let (outcome, fault) = stop.ends();
+        Delivered {
+            run: self.current(),
+            job: asked.of_batch.as_ref().map(|run| run.job.name.clone()),
+            outcome: Some(outcome),
+            fault,
+            reason: stop.to_string(),
+            ..Delivered::default()
+        }
+    }
+
+    async fn attempt(&self, asked: &Asked, log: Option<&mut (DeliveryLog, Vec<Value>)>) -> Result<Delivered, NotBegun> {
+        let journal = self.verified(asked)?;
         let run = journal.run().map(ToString::to_string).unwrap_or_default();
-        if let Ok(mut current) = self.current.lock() {
-            current.clone_from(&run);
-        }
-        if !verified.problems.is_empty() {
-            let why = format!(
-                "the run directory is not as the run left it: {}",
-                verified.problems.join("; ")
-            );
-            return Ok(stopped(&run, &DeliverStop::Refused(why)));
-        }
-        if !journal.keyed && !journal.is_ours() {
-            // A tree from elsewhere may bring a run that is newer than the user's own.
-            if self.args.last {
-                return Err(Refusal::Environment(format!(
-                    "the newest run here, {}, was not written by this machine: look at it first, and name it to deliver it",
-                    asked.home.display()
-                )));
-            }
-            out::stderr(&format!(
-                "warning[unkeyed_journal]: run {run} was recorded elsewhere and without {}: it cannot be verified that it is what ran",
-                chain_key::KEY_VARIABLE
-            ));
-        }
-        let mut of = match self.deliverable(&journal, asked) {
-            Ok(of) => of,
-            Err(stop) => return Ok(stopped(&run, &stop)),
-        };
+        let mut of = self.deliverable(&journal, asked)?;
         of.job = asked.of_batch.as_ref().map(|run| run.job.clone());
         if asked
             .of_batch
@@ -427,7 +425,7 @@ impl Call<'_> {
             .is_some_and(|row| !row.is_of(&of.patch, &of.patch_digest))
         {
             let why = "its patch is not the one that the batch recorded for this job: the run directory was replaced or changed";
-            return Ok(stopped(&run, &DeliverStop::Refused(why.to_owned())));
+            return Err(DeliverStop::Refused(why.to_owned()).into());
         }
         let left_out = message::left_out(&of);
         if !left_out.is_empty() {
@@ -437,22 +435,13 @@ impl Call<'_> {
                 left_out.join(", ")
             ));
         }
-        let rulers = match self.rulers(&of) {
-            Ok(rulers) => rulers,
-            Err(stop) => return Ok(stopped(&run, &stop)),
-        };
+        let rulers = self.rulers(&of)?;
         let repository = self.repository(&of, asked);
         if let Some(Err(why)) = repository.as_ref().map(Repository::check) {
-            return Ok(stopped(&run, &DeliverStop::Environment(why)));
+            return Err(DeliverStop::Environment(why).into());
         }
-        let (remote, access) = match self.remote(repository.as_ref(), asked).await {
-            Ok(found) => found,
-            Err(stop) => return Ok(stopped(&run, &stop)),
-        };
-        let password = remote.as_ref().and_then(|remote| remote.credentials.as_ref());
-        let password = password.and_then(|pair| pair.expose_secret().split_once(':').map(|(_, word)| word.to_owned()));
-        let more = password.map(|word| ("REMOTE_PASSWORD".to_owned(), word));
-        let quiet = Redactor::from_env(self.vars.iter().cloned().chain(more));
+        let (remote, access) = self.remote(repository.as_ref(), asked).await?;
+        let quiet = self.redactor(remote.as_ref());
         let own_dir = state::outputs_of(&asked.home).unwrap_or_else(|| asked.home.clone());
         let settings = DeliverSettings {
             target: self.target,
@@ -483,13 +472,55 @@ impl Call<'_> {
             Some(log) => Some(log),
             None if self.args.dry_run => None,
             None => {
-                own = DeliveryLog::open(&asked.home)?;
+                own = DeliveryLog::open(&asked.home).map_err(|error| NotBegun::All(error.into()))?;
                 Some(&mut own)
             }
         };
         let log = log.map(|(log, earlier)| (log, earlier.as_slice()));
         self.patience.begin();
         Ok(flow::deliver(&of, &settings, log).await)
+    }
+
+    /// The journal of the run, if its directory is as the run left it. Its run becomes the current one.
+    fn verified(&self, asked: &Asked) -> Result<journal::Journal, NotBegun> {
+        let verified = verify::run(&asked.home).map_err(|error| match error {
+            JournalError::Damaged { .. } => NotBegun::Run(DeliverStop::Refused(error.to_string())),
+            _ if asked.of_batch.is_some() => NotBegun::Run(DeliverStop::Environment(error.to_string())),
+            _ => NotBegun::All(error.into()),
+        })?;
+        let journal = verified.journal;
+        let run = journal.run().map(ToString::to_string).unwrap_or_default();
+        if let Ok(mut current) = self.current.lock() {
+            current.clone_from(&run);
+        }
+        if !verified.problems.is_empty() {
+            return Err(NotBegun::Run(DeliverStop::Refused(format!(
+                "the run directory is not as the run left it: {}",
+                verified.problems.join("; ")
+            ))));
+        }
+        if !journal.keyed && !journal.is_ours() {
+            // A tree from elsewhere may bring a run that is newer than the user's own.
+            if self.args.last {
+                return Err(NotBegun::All(Refusal::Environment(format!(
+                    "the newest run here, {}, was not written by this machine: look at it first, and name it to deliver it",
+                    asked.home.display()
+                ))));
+            }
+            out::stderr(&format!(
+                "warning[unkeyed_journal]: run {run} was recorded elsewhere and without {}: it cannot be verified that it is what ran",
+                chain_key::KEY_VARIABLE
+            ));
+        }
+        Ok(journal)
+    }
+
+    /// Masks the secrets of the environment and the password in the remote's address.
+    fn redactor(&self, remote: Option<&RemoteAddress>) -> Redactor {
+        let pair = remote.and_then(|remote| remote.credentials.as_ref());
+        let password = pair.and_then(|pair| pair.expose_secret().split_once(':').map(|(_, word)| word.to_owned()));
+        let more = password.map(|word| ("REMOTE_PASSWORD".to_owned(), word));
+        Redactor::from_env(self.vars.iter().cloned().chain(more))
     }
 
     fn deliverable(&self, journal: &journal::Journal, asked: &Asked) -> Result<Deliverable, DeliverStop> {
@@ -599,43 +630,11 @@ impl Call<'_> {
         if !self.target.is_forge() {
             return Ok((Some(remote), None));
         }
-        let variable = match self.target {
-            DeliverTarget::Github => environment::variable("GITHUB_API_URL"),
-            DeliverTarget::Gitlab => environment::variable("CI_API_V4_URL"),
-            _ => None,
-        };
+        let variable = self.target.api_variable().and_then(environment::variable);
         let given = self.args.api_url.clone().or(variable);
-        // Lists of targets may come from outside, so none of their lines may decide which server gets the token.
-        let public: &[&str] = match self.target {
-            DeliverTarget::Github => &["github.com", "ssh.github.com"],
-            DeliverTarget::Gitlab => &["gitlab.com"],
-            _ => &["codeberg.org"],
-        };
-        let is_public = remote.host.as_deref().is_some_and(|host| public.contains(&host));
-        if given.is_none() && what == "the job's target" && !is_public {
-            return Err(DeliverStop::Environment(
-                "the token is not sent to a server that only a job's target names: name the forge with --api-url"
-                    .to_owned(),
-            ));
-        }
-        let mut remote = remote;
-        if self.target != DeliverTarget::Gitlab {
-            remote.project = remote
-                .project
-                .map(|project| crate::deliver::address::last_two(&project));
-        }
-        let api = remote
-            .api(self.target, given.as_deref())
+        let (remote, api) = remote
+            .of_forge(self.target, given.as_deref(), what == "the job's target")
             .map_err(DeliverStop::Environment)?;
-        let clear = |url: &str| {
-            let parsed = RemoteAddress::parse(&format!("{url}/o/n"), Path::new("/"));
-            parsed.is_ok_and(|address| address.is_in_the_clear())
-        };
-        if clear(&api) || (remote.is_in_the_clear() && remote.belongs_to(&api)) {
-            return Err(DeliverStop::Environment(
-                "the token would be sent unencrypted: the forge's address must begin with https://".to_owned(),
-            ));
-        }
         Ok((Some(remote), self.token.clone().map(|token| (api, token))))
     }
 }

@@ -172,7 +172,7 @@ impl Judge {
         settings::guard(&mut policies, &workspace, dir);
         Ok(Self {
             policies,
-            tools: bootstrap::registry(None, true)?,
+            tools: bootstrap::registry(true)?,
             workspace: Arc::new(workspace),
         })
     }
@@ -398,7 +398,7 @@ fn recorded_run(events: &[Event], tools: &Registry) -> suggest::RunToCover {
 }
 
 fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
-    let tools = bootstrap::registry(None, true)?;
+    let tools = bootstrap::registry(true)?;
     let (mut seen, mut policies) = (Vec::new(), BTreeSet::new());
     for dir in run_dirs(runs, workspace)? {
         let events = journal::read(&dir)?.events;

@@ -5,7 +5,7 @@ mod trust;
 
 use super::session::{self, Beginning, RunSession};
 use crate::base::event::{Event, EventKind, RunStarted};
-use crate::base::outcome::{RunOutcome, Verdict};
+use crate::base::outcome::Verdict;
 use crate::base::source::KeptFile;
 use crate::cli::args::ResumeArgs;
 use crate::cli::environment;
@@ -13,14 +13,14 @@ use crate::cli::origin::{RecipeFile, Trust};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::recipe_requests::{self, Look};
 use crate::cli::refusal::Refusal;
-use crate::cli::secrets::Secrets;
+use crate::cli::secrets::{self, Secrets};
 use crate::cli::settings::{self, Typed};
 use crate::cli::{bootstrap, github, kept_out, limits, out, signals, variables, verify};
 use crate::diag::SourceFiles;
 use crate::engine::deps::Interrupt;
 use crate::engine::state::RunState;
 use crate::journal::place::settled;
-use crate::journal::{self, store};
+use crate::journal::{self, artefacts, store};
 use crate::recipe::Plan;
 use crate::recipe::plan::{PlanStep, StepWork, ToolPlan};
 use crate::workspace::isolate;
@@ -69,30 +69,28 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
 fn recall(args: &mut ResumeArgs, name: &str, here: &Path) -> Option<PathBuf> {
     let dir = store::locate(name, here).ok()?;
     let journal = journal::read(&dir).ok()?;
-    let ended = journal
-        .events
-        .last()
-        .is_some_and(|last| matches!(&last.kind, EventKind::RunFinished { outcome, .. } if is_final(outcome)));
+    let ended = journal.events.last().is_some_and(|last| match &last.kind {
+        EventKind::RunFinished { outcome, .. } => is_final(outcome.verdict, &outcome.reason),
+        _ => false,
+    });
     let head = journal.run().and_then(journal::state::head).filter(|_| !ended);
     if let Some(head) = head {
-        let shared = &mut args.shared;
-        for (name, file, path) in [
-            ("patch", "changes.patch", &mut shared.patch),
-            ("junit", "junit.xml", &mut shared.junit),
-            ("transcript", "transcript.json", &mut shared.transcript),
-        ] {
+        for (output, path) in args.shared.copies_mut() {
+            let name = output.as_str();
             let earlier = head.copies.get(name).map(PathBuf::from).filter(|_| path.is_none());
             let Some(earlier) = earlier else { continue };
-            let is_ours = is_still_ours(&earlier, &dir.join(file));
-            let what = match is_ours {
-                true => "writes",
-                false => "leaves alone, because it is no longer as this run wrote it,",
+            let is_ours = output.file().is_some_and(|own| is_still_ours(&earlier, &dir.join(own)));
+            let writable = artefacts::unwritable(&earlier).is_none();
+            let what = match (is_ours, writable) {
+                (true, true) => "writes",
+                (true, false) => "leaves alone, because it cannot be written,",
+                (false, _) => "leaves alone, because it is no longer as this run wrote it,",
             };
             out::stderr(&format!(
                 "overnight: {what} {}, the file of the earlier --{name}",
                 earlier.display()
             ));
-            if is_ours {
+            if is_ours && writable {
                 *path = Some(earlier);
             }
         }
@@ -123,7 +121,7 @@ fn is_still_ours(path: &Path, own: &Path) -> bool {
 
 /// `name`: the run, and `here` the workspace in which it is looked for.
 async fn attempt(
-    args: ResumeArgs,
+    mut args: ResumeArgs,
     (name, here): (&str, &Path),
     (started, interrupt): (Instant, &Arc<Interrupt>),
 ) -> Result<u8, Refusal> {
@@ -139,7 +137,7 @@ async fn attempt(
     // truncated.
     verify::against_result(&dir, &journal).map_err(|why| Refusal::Environment(format!("{}: {why}", dir.display())))?;
     if let Some(outcome) = &state.outcome
-        && is_final(outcome)
+        && is_final(outcome.verdict, &outcome.reason)
     {
         if !args.approve.is_empty() || !args.deny.is_empty() {
             return Err(Refusal::Usage(
@@ -173,25 +171,35 @@ async fn attempt(
     let approvals = trust::approvals(&args, events, known, withdrawn.as_ref())?;
     let answers = withdrawn.into_iter().chain(approvals).collect();
     let plan = trust::plan(&first, vouched)?;
+    let named = args.shared.workspace.as_deref();
+    if first.isolated_from.is_some() && named.and_then(isolate::run_of).is_some_and(|run| run == first.run) {
+        // The worktree of the run itself is found by the tree from which it was made.
+        args.shared.workspace = None;
+    }
     let flags = settings::flags_budget(&args.shared);
     let wall = flags.wall().unwrap_or_else(|| session::wall(&plan));
     signals::limit(interrupt, started + wall);
+    let run = first.run.clone();
     let tree = Tree::find(&args, &first, interrupt).await;
     let tree = tree.map_err(|refusal| session::or_interrupted(refusal, interrupt, wall))?;
     let told = (answers, vouched);
     let when = (started, interrupt);
     let ended = go_on(&args, &dir, (events, &state), (*first, plan), told, &tree, when).await;
     if let Tree::Isolated { made, .. } = tree {
-        made.remove().await;
+        // If the run was not continued, the worktree that it left may have the only copy of its last changes.
+        match ended.is_err() && made.is_of(&run) && store::is_unfinished(&run) {
+            true => made.leave(),
+            false => made.remove().await,
+        }
     }
     ended
 }
 
 /// Whether the run has ended for good.
-fn is_final(outcome: &RunOutcome) -> bool {
-    match outcome.verdict {
+pub fn is_final(verdict: Verdict, reason: &str) -> bool {
+    match verdict {
         Verdict::Passed | Verdict::NoChange | Verdict::Denied | Verdict::Invalid => true,
-        Verdict::Failed => !matches!(outcome.reason.as_str(), "stuck" | "replay_miss"),
+        Verdict::Failed => !matches!(reason, "stuck" | "replay_miss"),
         _ => false,
     }
 }
@@ -205,6 +213,8 @@ enum Tree {
     Isolated {
         made: Box<isolate::Isolated>,
         origin: PathBuf,
+        /// Whether it is the worktree that a killed process of this run left.
+        is_left: bool,
     },
 }
 
@@ -231,9 +241,21 @@ impl Tree {
             ));
         }
         if first.isolated_from.is_some() {
-            let made = isolate::make(&path, &interrupt.token).await;
-            let made = Box::new(made.map_err(Refusal::Environment)?);
-            return Ok(Tree::Isolated { made, origin: path });
+            // A journal from elsewhere names no worktree of this machine.
+            let own = journal::state::began(&first.run);
+            let left = own.then(|| isolate::take_over(&path, &first.run)).flatten();
+            let is_left = left.is_some();
+            let made = match left {
+                Some(left) => left,
+                None => isolate::make(&path, store::is_unfinished, &interrupt.token)
+                    .await
+                    .map_err(Refusal::Environment)?,
+            };
+            return Ok(Tree::Isolated {
+                made: Box::new(made),
+                origin: path,
+                is_left,
+            });
         }
         let held = store::hold_workspace(&path).map_err(|_| {
             Refusal::Environment(format!(
@@ -269,16 +291,12 @@ async fn go_on(
         let wall = flags.wall().unwrap_or_else(|| session::wall(&plan));
         Err(session::cancelled(interrupt, wall))
     })?;
-    plan.budget.turns = flags.turns.or(plan.budget.turns);
-    plan.budget.tokens = flags.tokens.or(plan.budget.tokens);
-    plan.budget.cost_micros = flags.cost_micros.or(plan.budget.cost_micros);
-    plan.budget.wall_ms = flags.wall_ms.or(plan.budget.wall_ms);
-    plan.budget = plan.budget.lowered_by(&policies.limits());
+    plan.budget = plan.budget.overridden_by(&flags).lowered_by(&policies.limits());
     plan.model_settings = plan.model_settings.overridden(settings::flags_settings(&args.shared));
     plan.model = Some(args.shared.model.clone().unwrap_or_else(|| first.model.clone()));
     let out_dir = journal::state::outputs_of(dir).unwrap_or_else(|| dir.to_owned());
-    let hidden = vec![out_dir.clone()];
-    let workspace = bootstrap::workspace(tree.path(), &hidden, Some(&plan))?;
+    let hidden = std::slice::from_ref(&out_dir);
+    let workspace = bootstrap::workspace(tree.path(), hidden, Some(&plan))?;
     let search = bootstrap::search(plan.model.as_deref(), args.shared.base_url.as_deref(), tree.path());
     let trust = trust(args, &first, &plan, tree.path()).await?;
     let look = Look {
@@ -300,11 +318,14 @@ async fn go_on(
     let own = rulers.filter_map(|name| settings::own_file(name, tree.path()));
     let mut own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
     own.extend(first.source.iter().flat_map(|source| source.files.iter().cloned()));
-    bootstrap::guard(&mut policies, &workspace, &hidden, &own);
+    bootstrap::guard(&mut policies, &workspace, hidden, &own);
     bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let isolated = match tree {
         Tree::Own { .. } => None,
-        Tree::Isolated { made, origin } => {
+        Tree::Isolated { made, origin, is_left } => {
+            if *is_left {
+                made.remove_brought(&plan.isolate_keep).await;
+            }
             let brought = bootstrap::bring(
                 origin,
                 made.workspace(),
@@ -313,16 +334,23 @@ async fn go_on(
                 args.shared.quiet,
                 &interrupt.token,
             );
-            let or_interrupted = |refusal| session::interrupted(interrupt, session::wall(&plan)).unwrap_or(refusal);
-            Some(brought.await.map_err(or_interrupted)?)
+            let brought = brought.await;
+            Some(brought.map_err(|refusal| session::or_interrupted(refusal, interrupt, session::wall(&plan)))?)
         }
     };
     let origin = isolated.as_ref().map(|standing| standing.origin.as_path());
     bootstrap::guard_programs(&mut policies, &workspace, origin);
     let provider = bootstrap::provider(&plan, &args.shared, tree.path())?;
     out::stderr(&limits::line(&plan, &bootstrap::pricing()?));
-    let elsewhere = first.isolated_from.is_some() || settled(tree.path()) != Path::new(&first.workspace);
-    tree::restore_tree(dir, (events, state), &plan, &workspace, elsewhere).await?;
+    environment::add_secrets(secrets::sent(&plan, &Secrets::of(environment::variables())));
+    let elsewhere = match tree {
+        Tree::Isolated { is_left, .. } => !is_left,
+        Tree::Own { path, .. } => settled(path) != Path::new(&first.workspace),
+    };
+    tree::restore_tree((&first.run, dir), (events, state), &plan, &workspace, elsewhere).await?;
+    if let Tree::Isolated { made, .. } = tree {
+        made.record(&first.run).map_err(Refusal::Environment)?;
+    }
     let mut more = vec![EventKind::Resumed {
         by: "overnight resume".to_owned(),
         model: provider.info().id.clone(),
@@ -343,7 +371,6 @@ async fn go_on(
         provider,
         workspace,
         isolated,
-        hidden,
         prompts: state.prompts.clone(),
         started,
     };

@@ -254,10 +254,9 @@ async fn attempt(
     let wall = session::wall(&settings.plan);
     signals::limit(interrupt, started + wall);
     if args.isolate {
-        // Work that was told to stop fails: the reason is the signal or the limit.
-        let or_interrupted = |refusal: Refusal| session::interrupted(interrupt, wall).unwrap_or(refusal);
-        let made = isolate::make(&place.workspace, &interrupt.token).await;
-        let isolated = made.map_err(|why| or_interrupted(Refusal::Environment(why)))?;
+        let made = isolate::make(&place.workspace, store::is_unfinished, &interrupt.token).await;
+        let isolated = made.map_err(|why| session::or_interrupted(Refusal::Environment(why), interrupt, wall))?;
+        isolated.record(&place.run).map_err(Refusal::Environment)?;
         if let Some(lacks) = isolated.lacks() {
             out::stderr(&lacks);
         }
@@ -276,9 +275,13 @@ async fn attempt(
                 let isolated = Some((&isolated, standing));
                 begin(&args.shared, settings, place, isolated, (started, interrupt)).await
             }
-            Err(refusal) => Err(or_interrupted(refusal)),
+            Err(refusal) => Err(session::or_interrupted(refusal, interrupt, wall)),
         };
-        isolated.remove().await;
+        // If the journal has no end, the worktree may have the only copy of the last changes.
+        match ended.is_err() && store::is_unfinished(&place.run) {
+            true => isolated.leave(),
+            false => isolated.remove().await,
+        }
         return ended;
     }
     let _held = store::hold_workspace(&place.workspace).map_err(|_| {
@@ -324,11 +327,11 @@ async fn begin(
     let tree = isolated
         .as_ref()
         .map_or(place.workspace.as_path(), |(isolated, _)| isolated.workspace());
-    let hidden = vec![place.settled.clone()];
-    let workspace = bootstrap::workspace(tree, &hidden, Some(&plan))?;
+    let hidden = std::slice::from_ref(&place.settled);
+    let workspace = bootstrap::workspace(tree, hidden, Some(&plan))?;
     let search = bootstrap::search(plan.model.as_deref(), shared.base_url.as_deref(), &place.workspace);
     let texts = policies.texts();
-    bootstrap::guard(&mut policies, &workspace, &hidden, &source.files);
+    bootstrap::guard(&mut policies, &workspace, hidden, &source.files);
     bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let origin = isolated.as_ref().map(|(_, standing)| standing.origin.as_path());
     bootstrap::guard_programs(&mut policies, &workspace, origin);
@@ -380,7 +383,6 @@ async fn begin(
         provider,
         workspace,
         isolated: isolated.map(|(_, standing)| standing),
-        hidden,
         prompts: Vec::new(),
         started,
     };
@@ -438,7 +440,7 @@ struct ForeseenTools {
 fn foreseen(settings: &Settings) -> Result<ForeseenTools, Refusal> {
     let plan = &settings.plan;
     let searches = search::of(plan.model.as_deref(), None).is_some();
-    let registry = bootstrap::registry(None, searches)?;
+    let registry = bootstrap::registry(searches)?;
     let servers: Vec<String> = plan.tools.mcp_servers.keys().cloned().collect();
     let (mut known, unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
     // The names of discovered tools are not known before the discovery runs.

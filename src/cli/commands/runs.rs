@@ -26,7 +26,7 @@ fn prune(workspace: &Path, (keep, all): (usize, bool), format: ReportFormat) -> 
     let pruned = store::prune(workspace, keep, all)?;
     if format == ReportFormat::Json {
         let removed: Vec<&str> = pruned.removed.iter().map(RunId::as_str).collect();
-        let one = |run: &store::RunListing| json!({ "run": run.run.as_str(), "verdict": run.verdict });
+        let one = |run: &store::RunListing| json!({ "run": run.run.as_str(), "verdict": run.progress.as_str() });
         let kept: Vec<Value> = pruned.kept.iter().map(one).collect();
         return printed(&format!("{}\n", json!({ "removed": removed, "kept": kept })));
     }
@@ -35,7 +35,7 @@ fn prune(workspace: &Path, (keep, all): (usize, bool), format: ReportFormat) -> 
             true => "it has not come to its end; --all removes it too",
             false => "a process works on it, or its journal cannot be opened",
         };
-        out::stderr(&format!("kept: {} ({}): {why}", run.run, run.verdict));
+        out::stderr(&format!("kept: {} ({}): {why}", run.run, run.progress.as_str()));
     }
     printed(&pruned.removed.iter().map(|run| format!("{run}\n")).collect::<String>())
 }
@@ -48,7 +48,7 @@ fn list(workspace: &Path, format: ReportFormat) -> Result<u8, Refusal> {
             json!({
                 "run": run.run.as_str(),
                 "started": run.started,
-                "verdict": run.verdict,
+                "verdict": run.progress.as_str(),
                 "recipe": run.recipe,
                 "directory": run.dir,
             })
@@ -63,7 +63,7 @@ fn list(workspace: &Path, format: ReportFormat) -> Result<u8, Refusal> {
             "{}  {}  {:<12} {}\n",
             run.run,
             started.unwrap_or_default(),
-            run.verdict,
+            run.progress.as_str(),
             run.recipe
         ));
     }

@@ -2,6 +2,7 @@
 
 mod early;
 
+use super::resume;
 use crate::base::call::{ToolKind, ToolSpec};
 use crate::base::event::{Event, EventKind, GivenPrompt, RunStarted, Sink, ToolsetReady};
 use crate::base::ids::{RunId, sha256_hex};
@@ -15,7 +16,10 @@ use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::{self, Secrets};
 use crate::cli::toolset::{self, Toolset};
-use crate::cli::{bootstrap, exit, foresee, github, limits, out, programs, prompts, signals, unread};
+use crate::cli::{
+    bootstrap, exit, foresee, git_credentials, github, limits, named_outputs, out, private_contents, programs, prompts,
+    signals, unread,
+};
 use crate::diag::SourceFiles;
 use crate::engine::deps::{Baseline, Deps, Interrupt, SandboxMaker};
 use crate::engine::journal_place;
@@ -70,9 +74,9 @@ pub struct RunSession {
     pub workspace: Workspace,
     /// For an isolated run: the original tree, and what commands see of it in the worktree.
     pub isolated: Option<Standing>,
-    pub hidden: Vec<PathBuf>,
     /// For a resumed run: the recorded prompts of servers.
     pub prompts: Vec<GivenPrompt>,
+    /// When the process started: the wall clock of the run counts from then.
     pub started: Instant,
     pub run: RunId,
 }
@@ -102,7 +106,7 @@ pub fn wall(plan: &Plan) -> Duration {
 }
 
 /// What ends a run that was interrupted before it began. `wall`: its wall-clock limit.
-pub fn interrupted(interrupt: &Interrupt, wall: Duration) -> Option<Refusal> {
+fn interrupted(interrupt: &Interrupt, wall: Duration) -> Option<Refusal> {
     let wall = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
     interrupt.ending(wall).map(Refusal::Interrupted)
 }
@@ -129,6 +133,7 @@ pub async fn run(
     interrupt: &Arc<Interrupt>,
 ) -> Result<u8, Refusal> {
     let run_dir = session.run_dir.clone();
+    let (run, is_new) = (session.run.clone(), matches!(beginning, Beginning::New(_)));
     let _ = CURRENT.set((session.run.clone(), session.home.clone()));
     let copies = Copies::from(shared);
     let origin = session.origin.clone();
@@ -141,6 +146,9 @@ pub async fn run(
         Ok((told, home)) => (outputs::write(&home, &origin, &copies, told)?, home),
         Err(refusal) => {
             let Some(home) = broken.home else {
+                if is_new {
+                    state::forget_contents(&run);
+                }
                 return Err(refusal);
             };
             let message = environment::redactor().redact(&refusal.to_string()).into_owned();
@@ -157,6 +165,9 @@ pub async fn run(
             }
         }
     };
+    if resume::is_final(written.result.verdict, &written.result.reason) {
+        state::forget_contents(&run);
+    }
     let github = shared.github.then(github::files).transpose()?;
     if let Some(github) = github {
         github.publish_run(&home, &mut written)?;
@@ -164,11 +175,9 @@ pub async fn run(
     if shared.silent {
         return Ok(written.code);
     }
-    {
-        out::stderr(&format!("overnight: files: {}", from_here(&run_dir)));
-        if home != run_dir {
-            out::stderr(&format!("overnight: journal: {}", home.display()));
-        }
+    out::stderr(&format!("overnight: files: {}", from_here(&run_dir)));
+    if home != run_dir {
+        out::stderr(&format!("overnight: journal: {}", home.display()));
     }
     let code = match (shared.quiet, shared.format()) {
         (true, StdoutFormat::Text) => {
@@ -210,6 +219,7 @@ async fn drive(
     broken: &mut BrokenOff,
 ) -> Result<(Option<String>, PathBuf), Refusal> {
     environment::add_secrets(secrets::sent(&session.plan, &Secrets::of(environment::variables())));
+    environment::add_secrets(git_credentials::of(session.workspace.root()));
     let redactor = environment::redactor();
     let pricing = bootstrap::pricing()?;
     let model = Arc::clone(&session.provider);
@@ -246,7 +256,7 @@ async fn drive(
         own.origin = Some(isolated.origin.clone());
     }
     let own = Arc::new(own);
-    let (context, mut warnings) = bootstrap::context_blocks(&session.plan, &session.workspace, &session.policies);
+    let (context, warnings) = bootstrap::context_blocks(&session.plan, &session.workspace, &session.policies);
     required_context(&session)?;
     let allowed = session.policies.brief();
     let system = prompt::system(&session.plan, &allowed, &context);
@@ -255,7 +265,9 @@ async fn drive(
     let hermetic = session.provider.recorded().is_some();
     let early = early::sandbox(&session, &own).await?;
     let home = early::home_of(&session, &beginning, early.as_ref())?;
-    let shadow = Shadow::open(&home.join("git"), session.workspace.root(), &session.hidden)
+    let hidden = std::slice::from_ref(&session.run_dir);
+    let store = home.join("git");
+    let shadow = private_contents::open_store(&session.run, &store, session.workspace.root(), hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", home.display())))?
         .until(&interrupt.token);
     broken.shadow = Some(shadow.clone());
@@ -291,57 +303,32 @@ async fn drive(
         ledger.record(journal_place::moved_event(&home))?;
     }
     ledger.record(equipped)?;
+    let mut notes: Vec<(&str, String)> = Vec::new();
     if free {
-        ledger.record(EventKind::Warned {
-            code: "price".to_owned(),
-            message: format!(
-                "no price is known for {}, and its server is on this machine or in a private network: its replies count as free of \
-                 charge (if they are not, give a price in the file of OVERNIGHT_PRICES)",
-                model.info().id
-            ),
-        })?;
+        let message = format!(
+            "no price is known for {}, and its server is on this machine or in a private network: its replies count as free of \
+             charge (if they are not, give a price in the file of OVERNIGHT_PRICES)",
+            model.info().id
+        );
+        notes.push(("price", message));
     }
-    if let Some(why) = ledger.headless().map(str::to_owned) {
-        ledger.record(EventKind::Warned {
-            code: "state_directory".to_owned(),
-            message: format!(
-                "this machine cannot recognise the journal later, so approvals need the digest of the call: {why}"
-            ),
-        })?;
+    if let Some(why) = ledger.headless() {
+        let message =
+            format!("this machine cannot recognise the journal later, so approvals need the digest of the call: {why}");
+        notes.push(("state_directory", message));
     }
-    for message in session.isolated.iter().flat_map(|isolated| &isolated.warnings) {
-        ledger.record(EventKind::Warned {
-            code: "isolate".to_owned(),
-            message: message.clone(),
-        })?;
-    }
-    if let Some(message) = unreadable_objects(&session, &equipment.tools) {
-        ledger.record(EventKind::Warned {
-            code: "alternates".to_owned(),
-            message,
-        })?;
-    }
-    for message in warnings.drain(..) {
-        ledger.record(EventKind::Warned {
-            code: "context".to_owned(),
-            message,
-        })?;
-    }
-    for notice in equipment.notices.take() {
-        ledger.record(EventKind::Warned {
-            code: notice.code.to_owned(),
-            message: notice.message,
-        })?;
+    let isolated = session.isolated.iter().flat_map(|isolated| &isolated.warnings);
+    notes.extend(isolated.map(|message| ("isolate", message.clone())));
+    notes.extend(unreadable_objects(&session, &equipment.tools).map(|message| ("alternates", message)));
+    notes.extend(warnings.into_iter().map(|message| ("context", message)));
+    let notices = equipment.notices.take();
+    notes.extend(notices.into_iter().map(|notice| (notice.code, notice.message)));
+    for (code, message) in notes {
+        ledger.warn(code, message)?;
     }
     let sandbox: SandboxMaker = match made {
         Some(made) => Box::new(move || Box::pin(async move { Ok(made) })),
-        None => bootstrap::sandbox(
-            &session.policies,
-            session.workspace.root(),
-            &own,
-            &session.hidden,
-            hermetic,
-        ),
+        None => bootstrap::sandbox(&session.policies, session.workspace.root(), &own, hidden, hermetic),
     };
     let ground = match (ledger.state.baseline.clone(), early) {
         (Some(tree), _) if !fresh => Preconditions::resumed(tree, sandbox),
@@ -426,7 +413,7 @@ fn may_change_files(session: &RunSession) -> Result<bool, Refusal> {
         return Ok(true);
     }
     let changes = |kind: ToolKind| matches!(kind, ToolKind::Edit | ToolKind::Execute);
-    let builtin = bootstrap::registry(None, false)?;
+    let builtin = bootstrap::registry(false)?;
     let may = |spec: &ToolSpec| changes(spec.kind) && session.policies.may_allow(&spec.name, spec.kind, &spec.origin);
     Ok(builtin.specs().into_iter().any(may))
 }
@@ -508,7 +495,7 @@ async fn prepare(
         trusted: session.trusted,
         secrets: &secrets,
     });
-    let equipment = match toolset::assemble(Some(&session.plan), searches, ground.as_ref()).await {
+    let equipment = match toolset::assemble(&session.plan, searches, ground.as_ref()).await {
         Ok(equipment) => equipment,
         // The run was interrupted before it began; the loop reports that with the right exit code.
         Err(Refusal::Environment(_)) if interrupt.outcome(&session.plan).is_some() => Toolset::bare(searches)?,
@@ -622,23 +609,21 @@ fn sinks(shared: &RunFlags) -> Vec<Box<dyn Sink>> {
 /// Locks every output file that a flag names, so that no other run writes it at the same time. Refuses one that is a
 /// link of the tree, and one that two flags name.
 pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>, tree: &Path) -> Result<Vec<File>, Refusal> {
-    let copies = [
-        ("--patch", &shared.patch),
-        ("--junit", &shared.junit),
-        ("--transcript", &shared.transcript),
-    ];
-    let copies = copies
-        .into_iter()
-        .filter_map(|(flag, path)| Some((flag, path.as_deref()?)));
-    for (flag, path) in copies.clone() {
-        if path == Path::new("-") {
+    let copies = shared.copies().into_iter();
+    let copies = copies.filter_map(|(output, path)| Some((format!("--{}", output.as_str()), path?)));
+    let mut named: Vec<(String, &Path)> = copies.collect();
+    for (flag, path) in &named {
+        if *path == Path::new("-") {
             return Err(Refusal::Usage(format!(
                 "{flag} -: write /dev/stdout for the standard output, or ./- for a file of this name"
             )));
         }
-        store::refuse_named_link(tree, path)?;
+        named_outputs::refuse_link(tree, path)?;
     }
-    let named: Vec<(&str, &Path)> = copies.chain(out.map(|out| ("--out", out))).collect();
+    if let Some(out) = out {
+        named_outputs::refuse_link(tree, out)?;
+    }
+    named.extend(out.map(|out| ("--out".to_owned(), out)));
     for (at, (flag, path)) in named.iter().enumerate() {
         let place = settled(path);
         let mut earlier = named.iter().take(at);
@@ -664,43 +649,33 @@ pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>, tree: &Path) -> Resul
 
 /// The absolute paths of the output files that flags name, by the name of the flag. Streams are left out.
 fn named_outputs(shared: &RunFlags) -> BTreeMap<String, String> {
-    let named = [
-        ("patch", &shared.patch),
-        ("junit", &shared.junit),
-        ("transcript", &shared.transcript),
-    ];
-    let absolute = named.into_iter().filter_map(|(name, path)| {
-        let path = std::path::absolute(path.as_deref()?).ok()?;
+    let absolute = shared.copies().into_iter().filter_map(|(output, path)| {
+        let path = std::path::absolute(path?).ok()?;
         let is_stream = path.starts_with("/dev") || path.starts_with("/proc");
         let path = path.to_str().filter(|_| !is_stream)?;
-        Some((name.to_owned(), path.to_owned()))
+        Some((output.as_str().to_owned(), path.to_owned()))
     });
     absolute.collect()
 }
 
 /// The flags without the output files that another run has locked.
 pub fn without_copies(shared: &RunFlags) -> RunFlags {
-    RunFlags {
-        patch: None,
-        junit: None,
-        transcript: None,
-        ..shared.clone()
+    let mut without = shared.clone();
+    for (_, path) in without.copies_mut() {
+        *path = None;
     }
+    without
 }
 
-/// Why output files that flags name cannot be written, and the flags without those. Found before the run,
-/// because a run whose outputs cannot be written costs money for nothing.
+/// Why output files that flags name cannot be written, and the flags without those. Checked before the
+/// run, because a run whose outputs cannot be written wastes money.
 pub fn unwritable(shared: &RunFlags) -> Option<(Refusal, RunFlags)> {
     let mut writable = shared.clone();
     let mut problems = Vec::new();
-    for (flag, path) in [
-        ("--patch", &mut writable.patch),
-        ("--junit", &mut writable.junit),
-        ("--transcript", &mut writable.transcript),
-    ] {
+    for (output, path) in writable.copies_mut() {
         let Some(name) = path.clone() else { continue };
         if let Some(why) = artefacts::unwritable(&name) {
-            problems.push(format!("{flag} {} {why}", name.display()));
+            problems.push(format!("--{} {} {why}", output.as_str(), name.display()));
             *path = None;
         }
     }

@@ -1,8 +1,9 @@
 //! Implements `overnight tools …`: lists the registry, and makes one call with the same ruling and sandbox as in a run.
 
 use super::printed;
-use crate::base::call::{ToolOrigin, ToolOutput, ToolSpec};
-use crate::base::grant::{ExecJudge, Undone, Writes, cause};
+use crate::base::access::Access;
+use crate::base::call::{ToolKind, ToolOrigin, ToolOutput, ToolSpec};
+use crate::base::grant::{Undone, cause};
 use crate::base::ids::CallId;
 use crate::base::ruling::{Decision, PolicyInput, Ruling};
 use crate::base::secret::Redactor;
@@ -15,16 +16,17 @@ use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
 use crate::cli::{bootstrap, exit, inputs, out, search, toolset};
 use crate::diag::SourceFiles;
-use crate::engine::command_judge::CommandJudge;
-use crate::engine::denial;
+use crate::engine::{denial, exec, modify};
 use crate::policy::{self, Uses};
+use crate::process::Confinement;
 use crate::process::private::Private;
 use crate::process::sides::Side;
-use crate::process::{self, Confinement};
 use crate::recipe::Plan;
 use crate::recipe::lower::COMMAND_MS;
+use crate::tools::registry::FoundTool;
 use crate::tools::web::Search;
-use crate::tools::{LiveSender, Registry, ToolContext, ToolError, background, results};
+use crate::tools::{LiveSender, PreparedCall, Registry, ToolContext, ToolError, background, results};
+use crate::workspace::Workspace;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -74,7 +76,7 @@ async fn list(recipe: (Option<&Path>, &[Trusted]), format: StdoutFormat, workspa
     let plan = plan_of(recipe, &policies, workspace).await?;
     let searches = search_of(plan.as_ref().map(|(plan, ..)| plan)).is_some();
     let Some((plan, beside, trusted)) = plan else {
-        return print(&bootstrap::registry(None, searches)?, format);
+        return print(&bootstrap::registry(searches)?, format);
     };
     let tree = bootstrap::workspace(workspace, &[], Some(&plan))?;
     let standalone = toolset::standalone((&plan, &beside), searches, &policies, &tree, trusted).await?;
@@ -209,7 +211,7 @@ type GivenFiles<'a> = Option<(&'a Plan, &'a [RecipeFile])>;
 async fn judged(
     args: &CallArgs,
     policies: &policy::PolicySet,
-    tree: crate::workspace::Workspace,
+    tree: Workspace,
     (equipment, given): (&toolset::Toolset, GivenFiles<'_>),
     arguments: &Value,
 ) -> Result<Answer, Refusal> {
@@ -224,23 +226,56 @@ async fn judged(
     let Some(found) = registry.find(&args.name) else {
         return Ok(failed(registry.unknown(&args.name)));
     };
-    let accepted = match found.accept(arguments) {
-        Ok(accepted) => accepted,
-        Err(error) => return Ok(failed(error)),
-    };
-    let prepared = match found.tool.prepare(&accepted.args, &workspace) {
-        Ok(prepared) => prepared,
+    let (mut asked, mut prepared) = match proposed(found, arguments, &workspace) {
+        Ok(proposed) => proposed,
         Err(error) => return Ok(failed(error)),
     };
     let spec = found.tool.spec();
-    let asked = PolicyInput::of(spec, &accepted.args);
-    let redactor = environment::redactor();
-    let secret = spec.effects.sends_arguments && redactor.find(accepted.args.to_string().as_bytes()).is_some();
-    let ruling = match secret {
-        true => denial::secret(),
-        false => workspace
-            .with_terrain(|terrain| policy::decide(policies, &asked, &prepared.access, terrain, &Uses::default())),
+    let mut own = bootstrap::private(workspace.root())?;
+    if let Some((plan, beside)) = given {
+        origin::give(&mut own, beside, plan)?;
+    }
+    let mut sandbox = CallSandbox {
+        policies,
+        root: workspace.root(),
+        own: &own,
+        built: None,
     };
+    let runs = spec.kind == ToolKind::Execute || spec.origin == ToolOrigin::Discovered;
+    if runs {
+        sandbox.build().await?;
+    }
+    let witness = exec::is_witnessed(policies, sandbox.built.as_ref());
+    let rule = |args: &Value, access: &Access| {
+        let (asked, uses) = (PolicyInput::of(spec, args), Uses::default());
+        workspace.with_terrain(|terrain| policy::decide_with(policies, &asked, access, terrain, &uses, witness))
+    };
+    let redactor = environment::redactor();
+    let secret = spec.effects.sends_arguments && redactor.find(asked.to_string().as_bytes()).is_some();
+    let mut ruling = match secret {
+        true => denial::secret(),
+        false => rule(&asked, &prepared.access),
+    };
+    let cancel = CancellationToken::new();
+    if ruling.decision == Decision::Modify {
+        let pipe = modify::Pipe {
+            workspace: &workspace,
+            confinement: sandbox.tested().await?.of_side(Side::Author),
+            redactor: &redactor,
+            cancel: &cancel,
+        };
+        match pipe.rewrite(found.tool, &asked, &prepared, &ruling).await {
+            Ok(rewritten) => {
+                let preparer = modify::preparer(registry, found, &rewritten);
+                (asked, prepared) = match proposed(preparer, &rewritten, &workspace) {
+                    Ok(proposed) => proposed,
+                    Err(error) => return Ok(failed(error)),
+                };
+                ruling = rule(&asked, &prepared.access);
+            }
+            Err(denial) => ruling = *denial,
+        }
+    }
     let ruled_out = |ruling: Ruling, status, code| Answer {
         status,
         output: ToolOutput::failure(
@@ -255,15 +290,13 @@ async fn judged(
         Decision::Suspend => return Ok(ruled_out(ruling, "awaiting_approval", exit::SUSPENDED)),
         Decision::Allow | Decision::Modify => {}
     }
-    let output = execute(
-        policies,
-        workspace,
-        redactor,
-        (&ruling, equipment, given),
-        (found.tool, &asked),
-        prepared,
-    )
-    .await?;
+    if runs {
+        sandbox.tested().await?;
+    }
+    let confinement = sandbox.built;
+    let asked = PolicyInput::of(spec, &asked);
+    let ground = (Arc::new(policies.clone()), Arc::clone(&workspace), redactor);
+    let output = execute(ground, equipment, (&asked, prepared, &ruling), (confinement, cancel)).await?;
     // If the sandbox undid a change or denied a program, the exit code is that of a denial, although the call was
     // allowed.
     let code = match output.error.as_ref() {
@@ -315,75 +348,61 @@ fn failure(error: ToolError) -> ToolOutput {
     }
 }
 
-/// The policy's sandbox, after its self-test.
-async fn tested(policies: &policy::PolicySet, root: &Path, own: &Private) -> Result<Confinement, Refusal> {
-    let made = bootstrap::confinement(policies, root, own, &[]).await;
-    let (confinement, _) = made.map_err(Refusal::Environment)?;
-    process::self_test(&confinement)
-        .await
-        .map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
-    Ok(confinement)
+/// The arguments as the tool accepts them, and what the tool says about the call.
+fn proposed(
+    found: FoundTool<'_>,
+    args: &Value,
+    workspace: &Arc<Workspace>,
+) -> Result<(Value, PreparedCall), ToolError> {
+    let args = found.accept(args)?.args;
+    let prepared = found.tool.prepare(&args, workspace)?;
+    Ok((args, prepared))
 }
 
-/// Runs the call with a temporary private directory; programs run in the policy's sandbox.
-async fn execute(
-    policies: &policy::PolicySet,
-    workspace: Arc<crate::workspace::Workspace>,
-    redactor: Arc<Redactor>,
-    (ruling, equipment, given): (&Ruling, &toolset::Toolset, GivenFiles<'_>),
-    (tool, asked): (&Arc<dyn crate::tools::Tool>, &PolicyInput<'_>),
-    prepared: crate::tools::PreparedCall,
-) -> Result<ToolOutput, Refusal> {
-    let args = asked.args;
-    let no_dir = |error| Refusal::Environment(format!("no temporary directory: {error}"));
-    let mut own = bootstrap::private(workspace.root())?;
-    if let Some((plan, beside)) = given {
-        origin::give(&mut own, beside, plan)?;
+/// The sandbox of one call.
+struct CallSandbox<'a> {
+    policies: &'a policy::PolicySet,
+    root: &'a Path,
+    own: &'a Private,
+    built: Option<Confinement>,
+}
+
+impl CallSandbox<'_> {
+    async fn build(&mut self) -> Result<&Confinement, Refusal> {
+        let built = match self.built.take() {
+            Some(built) => built,
+            None => {
+                let made = bootstrap::confinement(self.policies, self.root, self.own, &[]).await;
+                made.map_err(Refusal::Environment)?.0
+            }
+        };
+        Ok(self.built.insert(built))
     }
+
+    /// The sandbox after its self-test.
+    async fn tested(&mut self) -> Result<&Confinement, Refusal> {
+        let built = self.build().await?;
+        bootstrap::self_test(built).await?;
+        Ok(built)
+    }
+}
+
+/// Runs an allowed call with a temporary directory for long results; programs run in the sandbox.
+async fn execute(
+    (policies, workspace, redactor): (Arc<policy::PolicySet>, Arc<Workspace>, Arc<Redactor>),
+    equipment: &toolset::Toolset,
+    (asked, prepared, ruling): (&PolicyInput<'_>, PreparedCall, &Ruling),
+    (confinement, cancel): (Option<Confinement>, CancellationToken),
+) -> Result<ToolOutput, Refusal> {
+    let no_dir = |error| Refusal::Environment(format!("no temporary directory: {error}"));
     let results = tempfile::Builder::new()
         .prefix("overnight-")
         .tempdir()
         .map_err(no_dir)?;
-    let runs = tool.spec().kind == crate::base::call::ToolKind::Execute || tool.spec().origin == ToolOrigin::Discovered;
-    let confinement = match runs || ruling.pipe.is_some() {
-        true => Some(tested(policies, workspace.root(), &own).await?),
-        false => None,
-    };
-    let web = bootstrap::web(policies, &redactor, search_of(None));
+    let web = bootstrap::web(&policies, &redactor, search_of(None));
     let mut scope = bootstrap::scope(results.path(), &workspace, &redactor, web);
-    let cancel = CancellationToken::new();
-    let prepared = match confinement.as_ref().filter(|_| ruling.pipe.is_some()) {
-        None => prepared,
-        Some(confinement) => {
-            let pipe = crate::engine::modify::Pipe {
-                workspace: &workspace,
-                confinement: confinement.of_side(Side::Author),
-                redactor: &redactor,
-                cancel: &cancel,
-            };
-            let rewritten = pipe.rewrite(tool, args, &prepared, ruling).await;
-            match rewritten
-                .map_err(|why| ToolError::model("denied", why))
-                .and_then(|args| {
-                    let registry =
-                        bootstrap::registry(None, false).map_err(|error| ToolError::Fatal(error.to_string()))?;
-                    crate::engine::modify::preparer(&registry, tool, &args).prepare(&args, &workspace)
-                }) {
-                Ok(prepared) => prepared,
-                Err(error) => return Ok(failure(error)),
-            }
-        }
-    };
-    let shell = tool.spec().kind == crate::base::call::ToolKind::Execute && tool.spec().origin == ToolOrigin::Builtin;
-    let (writes, judge) = match confinement.as_ref().filter(|_| shell) {
-        Some(confinement) => {
-            let policies = Arc::new(policies.clone());
-            let judge = CommandJudge::new(&policies, &workspace, confinement, asked, &prepared.access);
-            let judge: Arc<dyn ExecJudge> = Arc::new(judge);
-            (ruling.writes.clone(), Some(judge))
-        }
-        None => (Writes::Tree, None),
-    };
+    let places = (&policies, &workspace);
+    let bounds = exec::bounds(places, confinement.as_ref(), (asked, &prepared.access), ruling);
     scope.confinement = confinement.map_or_else(OnceLock::new, OnceLock::from);
     scope.servers = equipment.servers.clone();
     scope.notices = equipment.notices.clone();
@@ -395,8 +414,8 @@ async fn execute(
         cancel,
         deadline: Instant::now() + Duration::from_millis(COMMAND_MS),
         live: LiveSender::none(),
-        writes,
-        judge,
+        writes: bounds.writes,
+        judge: bounds.judge,
     };
     let fitted = context.clone();
     let done = (prepared.work)(context)

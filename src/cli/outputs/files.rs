@@ -14,24 +14,32 @@ use std::path::{Path, PathBuf};
 pub struct Copy {
     path: PathBuf,
     led_to: PathBuf,
+    /// `None` for a device or a pipe, which is written to as it is.
+    file: Option<PathBuf>,
 }
 
 impl Copy {
     pub(super) fn of(path: &Option<PathBuf>) -> Option<Self> {
         let path = path.clone()?;
         let led_to = settled(&path);
-        Some(Self { path, led_to })
+        let file = artefacts::file_of(&path);
+        Some(Self { path, led_to, file })
     }
 
     pub(super) fn write(&self, bytes: &[u8]) -> Result<(), String> {
         self.unmoved()?;
-        artefacts::write(&self.path, bytes).map_err(|error| error.to_string())
+        let written = match &self.file {
+            Some(file) => artefacts::write_at(file, bytes),
+            None => artefacts::write(&self.path, bytes),
+        };
+        written.map_err(|error| error.to_string())
     }
 
     /// Removes the file of an earlier run.
     fn remove(&self) -> Result<(), String> {
         self.unmoved()?;
-        artefacts::remove(&self.path).map_err(|error| format!("{}: {error}", self.path.display()))
+        let removed = self.file.as_deref().map_or(Ok(()), artefacts::remove_at);
+        removed.map_err(|error| format!("{}: {error}", self.path.display()))
     }
 
     /// Whether it can be written again.

@@ -171,7 +171,7 @@ pub enum Opening {
 
 /// The result of setting labels and reviewers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Dressing {
+pub struct LabelsSet {
     /// What could not be set; the request exists nevertheless.
     pub problems: Vec<String>,
     /// Whether the service failed, so that a later delivery can set the rest.
@@ -180,7 +180,7 @@ pub struct Dressing {
 
 /// The failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Refusal {
+enum CallFailure {
     /// The server refused the call and changed nothing.
     Status(u16, String),
     /// It is unknown whether the call took effect.
@@ -281,7 +281,7 @@ impl<'a> Forge<'a> {
     pub async fn commit_message(&self, route: &Route, id: &str) -> Result<Option<String>, DeliverStop> {
         match self.call(&self.dialect.commit(route, id)).await {
             Ok((answer, _)) => Ok(self.dialect.commit_message(&answer).map(str::to_owned)),
-            Err(Refusal::Status(404 | 410 | 422, _)) => Ok(None),
+            Err(CallFailure::Status(404 | 410 | 422, _)) => Ok(None),
             Err(other) => Err(self.stopped(other)),
         }
     }
@@ -297,11 +297,11 @@ impl<'a> Forge<'a> {
                 Some(request) => Ok(Opening::Opened(Box::new(request))),
                 None => Ok(Opening::LookAgain("the response is not a request".to_owned())),
             },
-            Err(Refusal::Unknown(why)) => Ok(Opening::LookAgain(why)),
-            Err(Refusal::Status(status, message)) if self.dialect.exists_already(status, &message) => {
+            Err(CallFailure::Unknown(why)) => Ok(Opening::LookAgain(why)),
+            Err(CallFailure::Status(status, message)) if self.dialect.exists_already(status, &message) => {
                 Ok(Opening::LookAgain(message))
             }
-            Err(Refusal::Status(_, message)) if self.dialect.nothing_differs(&message) => Ok(Opening::Nothing),
+            Err(CallFailure::Status(_, message)) if self.dialect.nothing_differs(&message) => Ok(Opening::Nothing),
             Err(other) => Err(self.stopped(other)),
         }
     }
@@ -312,58 +312,58 @@ impl<'a> Forge<'a> {
     /// As [`Forge::facts`].
     pub async fn update(&self, route: &Route, now: &ChangeRequest, draft: &Draft) -> Result<(), DeliverStop> {
         let call = self.dialect.update(route, now, draft);
-        self.again(&call).await.map_err(|refusal| self.stopped(refusal))
+        self.again(&call).await.map_err(|failure| self.stopped(failure))
     }
 
     /// Sets labels and reviewers of a request.
-    pub async fn dress(&self, route: &Route, number: u64, draft: &Draft) -> Dressing {
-        let mut dressing = Dressing::default();
+    pub async fn set_labels(&self, route: &Route, number: u64, draft: &Draft) -> LabelsSet {
+        let mut set = LabelsSet::default();
         if draft.labels.is_empty() && draft.reviewers.is_empty() {
-            return dressing;
+            return set;
         }
         let mut found = Vec::new();
         for call in self.dialect.lookups(route, draft) {
             match self.all_pages(&call).await {
                 Ok(answer) => found.push(answer),
                 Err(other) => {
-                    self.left_undone(&mut dressing, other);
+                    self.left_undone(&mut set, other);
                     found.push(Value::Null);
                 }
             }
         }
         let unknown = self.dialect.unknown(draft, &found);
-        dressing.problems.extend(
+        set.problems.extend(
             unknown
                 .into_iter()
                 .map(|name| format!("the forge does not know `{name}`")),
         );
         for call in self.dialect.after(route, number, draft, &found) {
             if let Err(other) = self.again(&call).await {
-                self.left_undone(&mut dressing, other);
+                self.left_undone(&mut set, other);
             }
         }
-        dressing
+        set
     }
 
-    fn left_undone(&self, dressing: &mut Dressing, refusal: Refusal) {
-        let stop = self.stopped(refusal);
-        dressing.unfinished |= matches!(stop, DeliverStop::Service(_));
-        dressing.problems.push(stop.to_string());
+    fn left_undone(&self, set: &mut LabelsSet, failure: CallFailure) {
+        let stop = self.stopped(failure);
+        set.unfinished |= matches!(stop, DeliverStop::Service(_));
+        set.problems.push(stop.to_string());
     }
 
     /// A call that changes something and has the same effect when it is sent twice, so that it is retried also when it
     /// is unknown whether it took effect.
-    async fn again(&self, call: &ApiCall) -> Result<(), Refusal> {
+    async fn again(&self, call: &ApiCall) -> Result<(), CallFailure> {
         let mut failed = 0;
         loop {
             match self.call(call).await {
                 Ok(_) => return Ok(()),
-                Err(Refusal::Unknown(why)) => {
+                Err(CallFailure::Unknown(why)) => {
                     failed += 1;
                     self.patience
                         .before_retry(failed, None, &why)
                         .await
-                        .map_err(Refusal::Stop)?;
+                        .map_err(CallFailure::Stop)?;
                 }
                 Err(other) => return Err(other),
             }
@@ -371,7 +371,7 @@ impl<'a> Forge<'a> {
     }
 
     /// The response to a call that reads; of a list, all pages as one list.
-    async fn all_pages(&self, call: &ApiCall) -> Result<Value, Refusal> {
+    async fn all_pages(&self, call: &ApiCall) -> Result<Value, CallFailure> {
         let (mut found, mut next) = self.call(call).await?;
         for _ in 1..PAGES {
             let (Some(path), Value::Array(items)) = (next, &mut found) else {
@@ -387,7 +387,7 @@ impl<'a> Forge<'a> {
     }
 
     async fn ask(&self, call: &ApiCall) -> Result<(Value, Option<String>), DeliverStop> {
-        self.call(call).await.map_err(|refusal| self.stopped(refusal))
+        self.call(call).await.map_err(|failure| self.stopped(failure))
     }
 
     fn odd(&self, wanted: &str, got: &Value) -> DeliverStop {
@@ -398,18 +398,18 @@ impl<'a> Forge<'a> {
         ))
     }
 
-    fn stopped(&self, refusal: Refusal) -> DeliverStop {
-        match refusal {
-            Refusal::Stop(stop) => stop,
-            Refusal::Unknown(why) => DeliverStop::Service(why),
-            Refusal::Status(401, message) => {
+    fn stopped(&self, failure: CallFailure) -> DeliverStop {
+        match failure {
+            CallFailure::Stop(stop) => stop,
+            CallFailure::Unknown(why) => DeliverStop::Service(why),
+            CallFailure::Status(401, message) => {
                 DeliverStop::Environment(format!("{} rejects the token (401): {message}", self.base))
             }
-            Refusal::Status(status @ (403 | 404), message) => DeliverStop::Environment(format!(
+            CallFailure::Status(status @ (403 | 404), message) => DeliverStop::Environment(format!(
                 "{} refuses ({status}): {message}; the token must be allowed to read and write requests and contents of the repository",
                 self.base
             )),
-            Refusal::Status(status, message) => {
+            CallFailure::Status(status, message) => {
                 DeliverStop::Environment(format!("{} refuses ({status}): {message}", self.base))
             }
         }
@@ -417,7 +417,7 @@ impl<'a> Forge<'a> {
 
     /// One call with retries. A call that reads is always retried; a call that changes something only when it certainly
     /// took no effect.
-    async fn call(&self, call: &ApiCall) -> Result<(Value, Option<String>), Refusal> {
+    async fn call(&self, call: &ApiCall) -> Result<(Value, Option<String>), CallFailure> {
         let question = call.method == Method::GET;
         let url = format!("{}{}", self.base, call.path);
         let mut failed = 0;
@@ -425,7 +425,7 @@ impl<'a> Forge<'a> {
             if !question {
                 self.patience.before_change().await;
             }
-            let limit = self.patience.limit(REQUEST, &self.base).map_err(Refusal::Stop)?;
+            let limit = self.patience.limit(REQUEST, &self.base).map_err(CallFailure::Stop)?;
             let began = Instant::now();
             let sent = match self.send(call, &url, began + limit).await {
                 Ok((mut answer, until)) => Ok(self.judge(&mut answer, until).await),
@@ -435,12 +435,15 @@ impl<'a> Forge<'a> {
             self.patience.charge(began.elapsed(), !answered);
             let (why, asked, certain) = match sent {
                 Ok(Judged::Good(value, next)) => return Ok((value, next)),
-                Ok(Judged::Status(status, message)) => return Err(Refusal::Status(status, message)),
+                Ok(Judged::Status(status, message)) => return Err(CallFailure::Status(status, message)),
                 Ok(Judged::Wait(asked, why)) => (why, asked, true),
                 Ok(Judged::Ill(why)) => (why, None, question),
                 Err(HttpError::Connect(why)) => (format!("{}: cannot connect: {why}", self.base), None, true),
                 Err(HttpError::Unusable(why)) => {
-                    return Err(Refusal::Stop(DeliverStop::Environment(format!("{}: {why}", self.base))));
+                    return Err(CallFailure::Stop(DeliverStop::Environment(format!(
+                        "{}: {why}",
+                        self.base
+                    ))));
                 }
                 Err(HttpError::Ended(_)) => {
                     let told = format!("{}: no response within {:.1} s", self.base, limit.as_secs_f64());
@@ -449,13 +452,13 @@ impl<'a> Forge<'a> {
                 Err(trouble) => (format!("{}: {trouble}", self.base), None, question),
             };
             if !certain {
-                return Err(Refusal::Unknown(why));
+                return Err(CallFailure::Unknown(why));
             }
             failed += 1;
             self.patience
                 .before_retry(failed, asked, &why)
                 .await
-                .map_err(Refusal::Stop)?;
+                .map_err(CallFailure::Stop)?;
         }
     }
 

@@ -104,7 +104,7 @@ impl RunState {
         }
     }
 
-    /// Calls that wait for a person. An approval that one of them had, and that nothing came of, no longer counts: a resume
+    /// Calls that wait for a person. An approval that one of them had, and that was not used, no longer counts: a resume
     /// records this of a journal whose approvals nobody can verify.
     pub(super) fn suspended(&mut self, calls: &[CallId]) {
         for call in calls {
@@ -140,8 +140,8 @@ impl RunState {
         }
     }
 
-    /// Notes changes of a call's command that were not granted. The result of a call that is running tells them, except
-    /// that what could not be undone ends the run, whatever else the call was denied.
+    /// Notes changes of a call's command that were not granted. The result of a running call reports them; a change that
+    /// could not be undone is noted at once, because it ends the run.
     pub(super) fn undone_of_call(&mut self, call: &CallId, undone: &[Undone]) {
         let Some(failure) = undone_failure(undone) else { return };
         let Some(code) = failure.denial() else { return };
@@ -294,6 +294,7 @@ mod tests {
             asked: String::new(),
             took_ms: 0,
             cost_micros: None,
+            secrets: Vec::new(),
         }
     }
 

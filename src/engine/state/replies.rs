@@ -66,12 +66,18 @@ impl Replies {
     pub(super) fn replied(&mut self, reply: &Reply, tools: &BTreeSet<String>) {
         let text = reply.text();
         let calls = reply.calls().count() as u64;
-        self.is_empty = calls == 0 && matches!(text.trim(), "" | NOTHING);
+        // A paused reply must be sent back as it is, also without text.
+        let is_paused = reply.stop == StopReason::Paused;
+        self.is_empty = calls == 0 && !is_paused && matches!(text.trim(), "" | NOTHING);
         self.printed = match calls {
             0 => printed_call(&text, tools),
             _ => None,
         };
-        self.output_tokens = reply.usage.output;
+        // Messages name only a number that the service counted.
+        self.output_tokens = match reply.usage.estimated {
+            true => 0,
+            false => reply.usage.output,
+        };
         if calls > 0 {
             self.empty_told = false;
             self.printed_told = false;

@@ -1,5 +1,5 @@
 //! Objects as files below a directory, on this machine or a network file system. A file is written under a temporary
-//! name and then renamed or linked, so that nobody sees a part of it.
+//! name and then renamed or linked, so that no reader sees a partial file.
 
 use super::{Draft, Expected, FetchedObject, MAX_LISTED};
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! A change is ruled on like a write of the same path: by table, and for random rules.
 
 use super::*;
-use crate::base::access::Access;
+use crate::base::access::{Access, PathStatus};
 use crate::base::ruling::Decision;
 use crate::diag::SourceFiles;
 use crate::policy::load::{PolicySource, load};

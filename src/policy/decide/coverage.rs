@@ -4,7 +4,7 @@ use super::{Judge, entry, keep_nearest, launched_as};
 use crate::base::call::ToolOrigin;
 use crate::base::ruling::{Considered, PolicyInput, shown_rule};
 use crate::policy::installed::replaceable;
-use crate::policy::model::{Policy, Rule, RuleEffect, needs_no_rule};
+use crate::policy::model::{Policy, Rule, needs_no_rule};
 use crate::policy::needs::{Need, ShellReader, is_result_name};
 use crate::policy::rule_match::{Mismatch, NO_RULE, OTHER_TOOL, allows, forbids};
 use crate::policy::shell::{CommandRefusal, Simple};
@@ -23,11 +23,7 @@ pub(super) struct Coverage<'a> {
 impl Judge<'_> {
     pub(super) fn coverage<'p>(&'p self, policy: &'p Policy, suspend: Option<&Rule>) -> Coverage<'p> {
         let mut coverage = Coverage::default();
-        let rules: Vec<&Rule> = policy
-            .rules
-            .iter()
-            .filter(|rule| rule.effect == RuleEffect::Allow)
-            .collect();
+        let rules: Vec<&Rule> = policy.allowing().collect();
         let mut whys: Vec<(bool, String)> = vec![(false, OTHER_TOOL.to_owned()); rules.len()];
         for need in self.needs {
             let mut near = None;
@@ -87,23 +83,17 @@ impl Judge<'_> {
             && !launched_as(rule, simple)
             && let Some(refusal) = replaceable(policy, simple)
         {
-            return Err(Mismatch {
-                why: refusal.reason.clone().into(),
-                near: Some(refusal),
-            });
+            return Err(Mismatch::of(refusal));
         }
         let used = self.uses.counts.get(&rule.name).copied().unwrap_or(0);
         match rule.times {
             Some(times) if used >= times => {
                 let reason = format!("{} was used {used} of {times} times", shown_rule(&rule.name));
-                Err(Mismatch {
-                    why: reason.clone().into(),
-                    near: Some(CommandRefusal {
-                        code: "times_used_up".to_owned(),
-                        reason,
-                        fix: format!("raise `times` of {}", shown_rule(&rule.name)),
-                    }),
-                })
+                Err(Mismatch::of(CommandRefusal::new(
+                    "times_used_up",
+                    reason,
+                    format!("raise `times` of {}", shown_rule(&rule.name)),
+                )))
             }
             _ => Ok(()),
         }

@@ -127,13 +127,8 @@ impl Shadow {
 
     /// The same as the denial of its exec.
     pub(super) fn denial(&self, exec: &Exec) -> ExecDenial {
-        let CommandRefusal { code, reason, fix } = self.refusal();
-        ExecDenial {
-            rule: None,
-            code,
-            reason: format!("run `{}`: {reason}", shown(exec)),
-            fix,
-        }
+        let CommandRefusal { reason, fix, .. } = self.refusal();
+        ExecDenial::denied(format!("run `{}`: {reason}", shown(exec)), fix)
     }
 }
 

@@ -44,6 +44,7 @@ fn setting() -> Setting {
         read_only: vec![PathBuf::from("/private/home/.cargo/bin")],
         ruled: Vec::new(),
         activates: false,
+        withholds: false,
     }
 }
 
@@ -114,6 +115,27 @@ fn words_are_ruled_as_they_really_are() {
     ] {
         let found = by_shell(path, words);
         assert_eq!(code(&found), wanted, "{path} {words:?}: {found:?}");
+    }
+}
+
+#[test]
+fn operands_of_which_the_sandbox_shows_nothing_do_no_harm() {
+    let args = json!({});
+    let hides = Setting {
+        withholds: true,
+        ..setting()
+    };
+    for (words, wanted) in [
+        (&[".env"][..], "allowed"),
+        (&["src/a.txt", ".git/config", "sub/.git/config", "k/a.pem"], "allowed"),
+        (&[".git/refs/heads/a.pem"], "exec_denied"),
+        (&["../out/secret"], "exec_denied"),
+    ] {
+        let exec = exec(Starts::Judged, "/usr/bin/cat", words, "/ws");
+        let found = judge(&set(POLICY), &asked(&args), &hides, &exec, &TERRAIN);
+        assert_eq!(code(&found), wanted, "{words:?}: {found:?}");
+        let elsewhere = judge(&set(POLICY), &asked(&args), &setting(), &exec, &TERRAIN);
+        assert_eq!(code(&elsewhere), "exec_denied", "{words:?}");
     }
 }
 

@@ -213,11 +213,9 @@ fn what_stays_unread_and_unwritten() {
     );
     assert!(!unread("grep_search", "src/a.rs"));
     assert!(unread(SHELL, "hush/a") && unread(SHELL, "k.pem") && !unread(SHELL, "private/x"));
-    let protected = set.protected();
-    assert_eq!(protected.opened, [".vscode/settings.json"]);
-    assert!(
-        protected.anywhere.contains(&".git".to_owned()) && protected.paths.contains(&".github/workflows".to_owned())
-    );
+    let closed = set.closed();
+    assert!(closed.closed(".git/x", false) && closed.closed(".github/workflows/a.yml", false));
+    assert!(!closed.closed(".vscode/settings.json", false));
 }
 
 #[test]

@@ -15,20 +15,11 @@ use std::sync::OnceLock;
 pub use read::profile as read;
 
 /// What a program does besides what its operands say.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SideEffects {
     /// Whether it writes anywhere in the workspace, as build tools, test runners and interpreters do.
     pub tree: bool,
     pub starts: Starts,
-}
-
-impl Default for SideEffects {
-    fn default() -> Self {
-        Self {
-            tree: false,
-            starts: Starts::Nothing,
-        }
-    }
 }
 
 /// The meaning of a value for the program that takes it.
@@ -375,7 +366,7 @@ impl ArgumentSpec {
     pub(crate) fn effect(&self) -> SideEffects {
         SideEffects {
             tree: self.tree.unwrap_or(false),
-            starts: self.starts.clone().unwrap_or(Starts::Nothing),
+            starts: self.starts.clone().unwrap_or_default(),
         }
     }
 

@@ -6,13 +6,13 @@ use super::variables::{is_harmless, is_never, may_be_set};
 use super::{CommandRefusal, ShellWord, words};
 use brush_parser::ast::{Assignment, AssignmentName, AssignmentValue};
 
-/// Checks `name=value` before a command.
+/// Checks `name=value` before a command. Returns whether it makes the program load code of the tree.
 ///
 /// # Errors
 /// `assignment:NAME`.
-pub fn before(walk: &mut CommandWalk<'_>, name: &str, value: &ShellWord) -> Result<(), CommandRefusal> {
+pub fn before(walk: &CommandWalk<'_>, name: &str, value: &ShellWord) -> Result<bool, CommandRefusal> {
     match known_value(name, value.exact()) {
-        Some(Known::Harmless) => return Ok(()),
+        Some(Known::Harmless) => return Ok(false),
         Some(Known::LeadsCode) => {
             let parts = value
                 .exact()
@@ -21,8 +21,7 @@ pub fn before(walk: &mut CommandWalk<'_>, name: &str, value: &ShellWord) -> Resu
                 .filter(|part| !part.is_empty());
             let inside = |part: &str| (walk.terrain.locate)(part).inside;
             if parts.into_iter().all(inside) {
-                walk.leads_code = true;
-                return Ok(());
+                return Ok(true);
             }
         }
         None => {}
@@ -48,7 +47,7 @@ pub fn before(walk: &mut CommandWalk<'_>, name: &str, value: &ShellWord) -> Resu
             "write a plain name",
         ));
     }
-    Ok(())
+    Ok(false)
 }
 
 /// The verdict on a variable that is accepted only with certain values.

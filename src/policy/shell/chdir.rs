@@ -4,6 +4,7 @@
 use super::scope::{CommandWalk, Dirs, ExitDirectories, ShellState};
 use super::{CommandRefusal, ShellWord, WordKind, place};
 use crate::base::access::PathStatus;
+use crate::policy::names::tidy;
 
 /// The directories after `cd`.
 ///
@@ -70,7 +71,7 @@ fn enter(walk: &CommandWalk<'_>, dir: &str, value: &str) -> Result<String, Comma
     let straight = if joined.starts_with('/') {
         joined.trim_end_matches('/').ends_with(&found.path)
     } else {
-        place::normal(&joined) == found.path
+        tidy(&joined) == found.path
     };
     if !straight || matches!(found.found, PathStatus::Special) {
         return Err(CommandRefusal::construct(

@@ -38,7 +38,7 @@ mod properties;
 #[cfg(test)]
 mod tests;
 
-use crate::base::access::{FsView, ResolvedPath};
+use crate::base::access::ResolvedPath;
 use crate::policy::profiles::{OwnProfiles, SideEffects};
 
 pub(crate) use builtins::activates;
@@ -47,6 +47,7 @@ pub use prefix_match::{PrefixWord, covers, deny_covers, lifts, matched, parse_pr
 pub(crate) use runners::{INSTALLED_DIRS, Launch, ecosystem_of, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
 pub(crate) use searched::{look_below, may_hold, searched};
+pub use walk::{read, read_argv};
 pub use wrappers::{behind, is_wrapper};
 
 /// The effects of a command, as far as its text shows them.
@@ -64,7 +65,7 @@ pub struct CommandReading {
 }
 
 /// One simple command, without its wrappers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Simple {
     /// The words after quote removal; the first is the program.
     pub words: Vec<ShellWord>,
@@ -195,7 +196,7 @@ impl ShellWord {
     }
 }
 
-/// How files are called that the input of a command names. No unknown word is spelled so.
+/// Stands in `asked` for files that only a command's input names. No unknown word has this text.
 const OF_INPUT: &str = "what its input names";
 
 /// A file that a command names.
@@ -284,65 +285,15 @@ pub fn is_broken(text: &str) -> bool {
     parse::parse(text, usize::MAX).is_err_and(|refusal| refusal.code == "parse_error") && agree::look(text).is_err()
 }
 
-/// Reads `text`, which bash would run in `dir` (relative to the workspace's root, `""` for the root).
-///
-/// Total and bounded: returns an answer for any text.
-///
-/// # Errors
-/// A [`CommandRefusal`] for what is denied whatever the rules say: limits, what cannot be parsed, refused constructs, a
-/// directory outside the workspace.
-pub fn read(
-    text: &str,
-    dir: &str,
-    terrain: &FsView<'_>,
-    grants: &Grants<'_>,
-) -> Result<CommandReading, CommandRefusal> {
-    walk::read(text, dir, terrain, grants)
-}
-
-/// Reads the arguments of a program at its exec, in `dir` (relative to the workspace's root). `program` is its
-/// identity: a bare name, `./` and a path from the workspace's root, or an absolute path.
-///
-/// # Errors
-/// As [`read`].
-pub fn read_argv(
-    argv: &[String],
-    program: &str,
-    dir: &str,
-    terrain: &FsView<'_>,
-    grants: &Grants<'_>,
-) -> Result<CommandReading, CommandRefusal> {
-    walk::read_argv(argv, program, dir, terrain, grants)
-}
-
 /// A command with these words for deny rules, used if the arguments cannot be interpreted.
 pub(crate) fn plain_words(argv: &[String], program: &str) -> Simple {
     // `argv[0]` can be anything, so the program's identity replaces it.
     let words = std::iter::once(program).chain(argv.iter().skip(1).map(String::as_str));
     Simple {
         words: words.map(ShellWord::known).collect(),
-        via: Vec::new(),
         program: program.to_owned(),
-        reads: Vec::new(),
-        writes: Vec::new(),
-        hosts: Vec::new(),
-        concern: None,
-        state_only: false,
-        concern_words: Vec::new(),
-        wrapped: Vec::new(),
-        passed_over: Vec::new(),
-        reach: CommandReach::Nothing,
-        dirs: None,
-        deferred: None,
-        effect: SideEffects::default(),
         judged_at_exec: true,
         profiled: true,
-        options: Vec::new(),
-        launches: Vec::new(),
-        runs_tree_code: false,
-        targets: Vec::new(),
-        opens_more: None,
-        asks_version: false,
-        below: Vec::new(),
+        ..Simple::default()
     }
 }

@@ -133,17 +133,10 @@ pub fn join(dir: &str, text: &str) -> String {
     }
 }
 
-/// `path` without `.`, `..` and empty components; a path that leaves the root keeps its leading `..`.
-pub fn normal(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
-        if part == ".." && parts.last().is_some_and(|last| *last != "..") {
-            parts.pop();
-        } else {
-            parts.push(part);
-        }
-    }
-    parts.join("/")
+/// The bare name of a program that is written with its path in `/usr/bin` or `/bin`.
+pub fn system_name(text: &str) -> Option<&str> {
+    let name = text.strip_prefix("/usr/bin/").or_else(|| text.strip_prefix("/bin/"))?;
+    (!name.contains('/')).then_some(name)
 }
 
 /// Whether a shell pattern for one name matches it; a bracket expression counts as "any character", which matches more.

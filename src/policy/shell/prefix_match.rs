@@ -2,11 +2,12 @@
 //! for denials.
 
 use super::meant;
-use super::place::normal;
+use super::place::system_name;
 use super::unit::Unit;
 use super::units::split;
 use super::wrappers::LAUNCHERS;
 use super::{CommandReach, CommandReading, Launch, ShellWord, Simple, WordKind};
+use crate::policy::names::tidy;
 
 /// One word of a rule's `commands` entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,12 +166,9 @@ fn in_words(prefix: &[PrefixWord], identity: &str, words: &[ShellWord], passed_o
 }
 
 fn same_program(written: &str, program: &str) -> bool {
-    let bare = written
-        .strip_prefix("/usr/bin/")
-        .or_else(|| written.strip_prefix("/bin/"));
-    match bare.filter(|name| !name.contains('/')) {
+    match system_name(written) {
         Some(name) => name == program,
-        None if written.contains('/') && !written.starts_with('/') => format!("./{}", normal(written)) == program,
+        None if written.contains('/') && !written.starts_with('/') => format!("./{}", tidy(written)) == program,
         None => written == program,
     }
 }
@@ -192,7 +190,8 @@ pub fn deny_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
             )
             .any(|(words, guess)| {
                 let launcher = words.first().is_some_and(|word| LAUNCHERS.contains(&base(&word.text)));
-                may_match(prefix, words) || ((guess || launcher) && may_match_inside(prefix, words))
+                matches(prefix, words, Unknown::MayBeAnything)
+                    || ((guess || launcher) && may_match_inside(prefix, words))
             })
 }
 
@@ -210,35 +209,51 @@ fn may_match_inside(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
     }
     let first = words.iter().take(1).cloned();
     let parts: Vec<ShellWord> = first.chain(parts).collect();
-    parts.len() > MAX_GUESSED || (0..parts.len()).any(|start| may_match(prefix, &parts[start..]))
+    parts.len() > MAX_GUESSED || (0..parts.len()).any(|start| matches(prefix, &parts[start..], Unknown::MayBeAnything))
 }
 
 fn base(text: &str) -> &str {
     text.rsplit('/').next().unwrap_or(text)
 }
 
-fn may_match(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
+/// What a word counts as that is unknown before the command runs.
+#[derive(Clone, Copy)]
+enum Unknown {
+    /// As whatever is looked for.
+    MayBeAnything,
+    /// As something else.
+    MatchesNothing,
+}
+
+impl Unknown {
+    fn fits(self) -> bool {
+        matches!(self, Self::MayBeAnything)
+    }
+}
+
+/// Whether an entry matches these words, by any spelling that the program understands, also behind `python -m`.
+fn matches(prefix: &[PrefixWord], words: &[ShellWord], unknown: Unknown) -> bool {
     let known: Vec<Option<&str>> = words.iter().map(ShellWord::exact).collect();
     let of_module = |(name, behind): (String, usize)| {
         let rest = words.get(behind..).unwrap_or_default().iter().cloned();
         let all: Vec<ShellWord> = std::iter::once(ShellWord::known(&name)).chain(rest).collect();
-        may_match_words(prefix, &all)
+        matches_words(prefix, &all, unknown)
     };
     let program = known.first().copied().flatten().map(base).unwrap_or_default();
-    may_match_words(prefix, words) || meant::modules(program, &known).into_iter().any(of_module)
+    matches_words(prefix, words, unknown) || meant::modules(program, &known).into_iter().any(of_module)
 }
 
-fn may_match_words(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
+fn matches_words(prefix: &[PrefixWord], words: &[ShellWord], unknown: Unknown) -> bool {
     let Some((PrefixWord::Text(program), rest)) = prefix.split_first() else {
         return false;
     };
     let Some((first, words)) = words.split_first() else {
         return false;
     };
-    if first.kind == WordKind::Known && base(&first.text) != base(program) {
+    let program = base(program);
+    if !first.exact().map_or(unknown.fits(), |text| base(text) == program) {
         return false;
     }
-    let program = base(program);
     let texts: Vec<Option<&str>> = words.iter().map(ShellWord::exact).collect();
     let exact = has_dashes(rest);
     let rest_options = !exact && has_options(rest);
@@ -248,7 +263,8 @@ fn may_match_words(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
             return meant::is_end(rest_options, texts.get(at..).unwrap_or_default());
         };
         if meant::is_option(wanted) && !exact {
-            if !meant::has_option(program, meant::place_of_options(program, &texts, at), wanted, true) {
+            let options = meant::place_of_options(program, &texts, at);
+            if !meant::has_option(program, options, wanted, unknown.fits()) {
                 return false;
             }
             continue;
@@ -258,13 +274,17 @@ fn may_match_words(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
                 return false;
             };
             at += 1;
-            if may_be(word, program, wanted) {
-                break;
-            }
-            // Skips options before the wanted word, and words that may be their values.
-            let after_option = at >= 2 && words[at - 2].text.starts_with('-');
-            if !word.text.starts_with(['-', '+']) && !after_option {
-                return false;
+            match word.exact() {
+                Some(text) if meant::is_subcommand(program, wanted, text) => break,
+                // Skips options before the wanted word, and words that may be their values.
+                Some(text) => {
+                    let after_option = at >= 2 && words[at - 2].text.starts_with('-');
+                    if !text.starts_with(['-', '+']) && !after_option {
+                        return false;
+                    }
+                }
+                None if unknown.fits() => break,
+                None => return false,
             }
         }
     }
@@ -284,78 +304,18 @@ fn has_options(prefix: &[PrefixWord]) -> bool {
         .any(|word| matches!(word, PrefixWord::Text(text) if meant::is_option(text)))
 }
 
-fn may_be(word: &ShellWord, program: &str, wanted: &str) -> bool {
-    word.exact()
-        .is_none_or(|text| meant::is_subcommand(program, wanted, text))
-}
-
 /// Whether an entry matches the command by known words only: a suspend rule then suspends it before it starts, and a
 /// deny rule denies it before it starts where programs are also judged at exec.
 pub fn surely_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
     std::iter::once(&simple.words)
         .chain(&simple.wrapped)
         .chain(launched(simple))
-        .any(|words| surely_matches(prefix, words))
+        .any(|words| matches(prefix, words, Unknown::MatchesNothing))
 }
 
 /// The words with each runner still in front.
 fn launched(simple: &Simple) -> impl Iterator<Item = &Vec<ShellWord>> {
     simple.launches.iter().map(|launch| &launch.words)
-}
-
-fn surely_matches(prefix: &[PrefixWord], words: &[ShellWord]) -> bool {
-    let texts: Vec<Option<&str>> = words.iter().map(ShellWord::exact).collect();
-    let program = texts.first().copied().flatten().map(base).unwrap_or_default();
-    let of_module = |(name, behind): (String, usize)| {
-        let rest = texts.get(behind..).unwrap_or_default().iter().copied();
-        let all: Vec<Option<&str>> = std::iter::once(Some(name.as_str())).chain(rest).collect();
-        surely_matches_words(prefix, &all)
-    };
-    surely_matches_words(prefix, &texts) || meant::modules(program, &texts).into_iter().any(of_module)
-}
-
-fn surely_matches_words(prefix: &[PrefixWord], texts: &[Option<&str>]) -> bool {
-    let Some((PrefixWord::Text(program), rest)) = prefix.split_first() else {
-        return false;
-    };
-    let program = base(program);
-    if texts.first().copied().flatten().map(base) != Some(program) {
-        return false;
-    }
-    let exact = has_dashes(rest);
-    let rest_options = !exact && has_options(rest);
-    let mut at = 1;
-    for wanted in rest {
-        let PrefixWord::Text(wanted) = wanted else {
-            return meant::is_end(rest_options, texts.get(at..).unwrap_or_default());
-        };
-        if meant::is_option(wanted) && !exact {
-            let behind = texts.get(1..).unwrap_or_default();
-            if !meant::has_option(program, meant::place_of_options(program, behind, at - 1), wanted, false) {
-                return false;
-            }
-            continue;
-        }
-        loop {
-            match texts.get(at).copied() {
-                None => return false,
-                Some(Some(text)) if meant::is_subcommand(program, wanted, text) => {
-                    at += 1;
-                    break;
-                }
-                Some(Some(text)) => {
-                    // Skips options before the wanted word, and words that may be their values.
-                    let after_option = at >= 2 && texts[at - 1].is_some_and(|before| before.starts_with('-'));
-                    if !text.starts_with(['-', '+']) && !after_option {
-                        return false;
-                    }
-                    at += 1;
-                }
-                Some(None) => return false,
-            }
-        }
-    }
-    true
 }
 
 /// The words of each command, for the journal.

@@ -8,7 +8,7 @@ use crate::base::grant::Starts;
 use crate::policy::profiles::{self, Ecosystem, SideEffects};
 
 /// How an installed program is started: by another program, or by its path in the tree.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Launch {
     /// Identity of the executed program: `npx`, or `./node_modules/.bin/eslint`.
     pub program: String,
@@ -326,12 +326,8 @@ fn installed(walk: &CommandWalk<'_>, words: &[ShellWord], program: &str) -> Seen
         Launch {
             program: program.to_owned(),
             words: words.to_vec(),
-            name_at: 0,
-            skipped: 0,
-            runner: false,
-            covered: false,
-            unvouched: None,
             relies_on,
+            ..Launch::default()
         },
     )
 }
@@ -418,11 +414,7 @@ fn cargo_alias(words: &[ShellWord], program: &str) -> Option<Seen> {
             program: program.to_owned(),
             words: words.to_vec(),
             name_at: 1,
-            skipped: 0,
-            runner: false,
-            covered: false,
-            unvouched: None,
-            relies_on: Vec::new(),
+            ..Launch::default()
         },
     ))
 }
@@ -500,20 +492,20 @@ fn behind(
     let Some(name) = words.get(at).and_then(ShellWord::exact) else {
         return Seen::Nothing;
     };
+    let found = |name, skipped| Found {
+        walk,
+        state,
+        words,
+        program,
+        runner,
+        name_at: at,
+        skipped,
+        name,
+    };
     // The words from here on, as `python` gets them.
     let as_python = || {
         let inner = std::iter::once(ShellWord::known("python")).chain(words[at..].iter().cloned());
-        found(
-            walk,
-            state,
-            words,
-            program,
-            runner,
-            at,
-            at.saturating_sub(1),
-            inner.collect(),
-            "python",
-        )
+        found("python", at.saturating_sub(1)).launch(inner.collect())
     };
     if name.starts_with('-') {
         // `uv run -m MODULE` is `python -m MODULE`.
@@ -554,124 +546,134 @@ fn behind(
     if bare.contains(':') || bare.contains('/') && !bare.starts_with('@') {
         return Seen::Nothing;
     }
-    found(walk, state, words, program, runner, at, at, inner, name)
+    found(name, at).launch(inner)
 }
 
-#[expect(clippy::too_many_arguments, reason = "what was found of one command, handed on once")]
-fn found(
-    walk: &CommandWalk<'_>,
-    state: &ShellState,
-    words: &[ShellWord],
-    program: &str,
-    runner: &Runner,
+/// A runner's command in which the name of an installed program was found.
+struct Found<'a, 'w> {
+    walk: &'a CommandWalk<'w>,
+    state: &'a ShellState,
+    words: &'a [ShellWord],
+    program: &'a str,
+    runner: &'a Runner,
+    /// The index of the name in `words`.
     name_at: usize,
+    /// See [`Launch::skipped`].
     skipped: usize,
-    inner: Vec<ShellWord>,
-    name: &str,
-) -> Seen {
-    let mut relies_on = Vec::new();
-    let dirs = state.dirs.known().unwrap_or_default();
-    let start = words.get(..name_at).unwrap_or_default();
-    let written = || {
-        start
-            .iter()
-            .chain([&ShellWord::known(name)])
-            .map(|word| word.text.clone())
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
-    let fetched = |why: String| {
-        Some(CommandRefusal::new(
-            "program_argument",
-            why,
-            format!(
-                "run `{name}` where it is installed, or name `{}` in the rule",
-                written()
-            ),
-        ))
-    };
-    let mut unvouched = match runner.lookup {
-        Lookup::Fetched => fetched(format!("`{}` fetches a package by its name and runs it", written())),
-        Lookup::NodeBin => {
-            let mut missing = None;
-            for dir in dirs {
-                match node_bin(walk, dir, name) {
-                    Some(path) => {
-                        relies_on.extend(behind_links(walk, &path));
-                        relies_on.push(path);
-                    }
-                    None => missing = Some(()),
+    name: &'a str,
+}
+
+impl Found<'_, '_> {
+    /// What starts the installed program, whose own words are `inner`.
+    fn launch(mut self, mut inner: Vec<ShellWord>) -> Seen {
+        let (relies_on, unvouched) = self.relies_on();
+        let by_dashes = self.dashes(&mut inner);
+        let second = self.words.get(1).and_then(ShellWord::exact);
+        let spelled_script = self.runner.lookup == Lookup::NodeScript && second == Some("run");
+        Seen::Starts(
+            inner,
+            Launch {
+                program: self.program.to_owned(),
+                words: self.words.to_vec(),
+                name_at: self.name_at,
+                skipped: self.skipped,
+                runner: true,
+                covered: spelled_script || covers(self.walk, self.program, self.name),
+                unvouched: unvouched.or(by_dashes),
+                relies_on,
+            },
+        )
+    }
+
+    /// The words of the runner before the name.
+    fn start(&self) -> &[ShellWord] {
+        self.words.get(..self.name_at).unwrap_or_default()
+    }
+
+    /// The runner's words up to the name, as written.
+    fn written(&self) -> String {
+        let start = self.start().iter().map(|word| word.text.as_str());
+        start.chain([self.name]).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The files that decide what is started, and why a rule for the program does not cover it.
+    fn relies_on(&self) -> (Vec<String>, Option<CommandRefusal>) {
+        let dirs = self.state.dirs.known().unwrap_or_default();
+        let in_dirs = |file: &str| -> Vec<String> { dirs.iter().map(|dir| place::join(dir, file)).collect() };
+        match self.runner.lookup {
+            Lookup::Fetched => {
+                let why = format!("`{}` fetches a package by its name and runs it", self.written());
+                (Vec::new(), Some(self.fetched(why)))
+            }
+            Lookup::NodeBin => self.in_node_bin(dirs),
+            Lookup::NodeScript => (in_dirs("package.json"), None),
+            Lookup::Listed(file) => (in_dirs(file), None),
+            Lookup::Environment(file) => {
+                let program = format!(".venv/bin/{}", self.name);
+                let of = |dir: &String| [place::join(dir, file), place::join(dir, &program)];
+                (dirs.iter().flat_map(of).collect(), None)
+            }
+        }
+    }
+
+    /// As [`Found::relies_on`], for a runner that fetches a package that is not installed.
+    fn in_node_bin(&self, dirs: &[String]) -> (Vec<String>, Option<CommandRefusal>) {
+        let (name, program) = (self.name, self.program);
+        let mut relies_on = Vec::new();
+        let mut is_missing = false;
+        for dir in dirs {
+            match node_bin(self.walk, dir, name) {
+                Some(path) => {
+                    relies_on.extend(behind_links(self.walk, &path));
+                    relies_on.push(path);
                 }
+                None => is_missing = true,
             }
-            missing.and_then(|()| {
-                fetched(format!(
-                    "`{name}` is not in node_modules/.bin, so `{program}` would fetch a package of that name"
-                ))
-            })
         }
-        Lookup::NodeScript => {
-            relies_on.extend(dirs.iter().map(|dir| place::join(dir, "package.json")));
-            None
-        }
-        Lookup::Environment(file) => {
-            for dir in dirs {
-                relies_on.push(place::join(dir, file));
-                relies_on.push(place::join(dir, &format!(".venv/bin/{name}")));
-            }
-            None
-        }
-        Lookup::Listed(file) => {
-            relies_on.extend(dirs.iter().map(|dir| place::join(dir, file)));
-            None
-        }
-    };
-    let mut inner = inner;
-    let mut skipped = skipped;
-    if !runner.verbatim
-        && inner
-            .iter()
-            .skip(1)
-            .any(|word| word.exact() == Some("--") || word.exact().is_none())
-    {
-        let dashes_first = program == "npm" && inner.get(1).and_then(ShellWord::exact) == Some("--");
-        if dashes_first {
-            inner.remove(1);
-            skipped += 1;
-        } else if inner.iter().skip(1).any(|word| word.exact() == Some("--")) {
-            unvouched = unvouched.or_else(|| {
-                Some(CommandRefusal::new(
+        let refusal = is_missing.then(|| {
+            self.fetched(format!(
+                "`{name}` is not in node_modules/.bin, so `{program}` would fetch a package of that name"
+            ))
+        });
+        (relies_on, refusal)
+    }
+
+    fn fetched(&self, why: String) -> CommandRefusal {
+        let fix = format!(
+            "run `{}` where it is installed, or name `{}` in the rule",
+            self.name,
+            self.written()
+        );
+        CommandRefusal::new("program_argument", why, fix)
+    }
+
+    /// Removes the `--` that npm does not pass on. Returns why the words after the name may not arrive as they are.
+    fn dashes(&mut self, inner: &mut Vec<ShellWord>) -> Option<CommandRefusal> {
+        let program = self.program;
+        let is_dashes = |word: &ShellWord| word.exact() == Some("--");
+        let arguments = inner.get(1..).unwrap_or_default();
+        if !self.runner.verbatim && arguments.iter().any(|word| is_dashes(word) || word.exact().is_none()) {
+            if program == "npm" && arguments.first().is_some_and(is_dashes) {
+                inner.remove(1);
+                self.skipped += 1;
+            } else if arguments.iter().any(is_dashes) {
+                return Some(CommandRefusal::new(
                     "program_argument",
                     format!("`{program}` may remove the `--`, and the words after it become options"),
                     "leave the `--` out",
-                ))
-            });
+                ));
+            }
+            return None;
         }
-    } else if program == "npm"
-        && inner.iter().skip(1).any(ShellWord::may_be_option)
-        && start.last().and_then(ShellWord::exact) != Some("--")
-    {
-        unvouched = unvouched.or_else(|| {
-            Some(CommandRefusal::new(
+        let is_npm = program == "npm" && !self.start().last().is_some_and(is_dashes);
+        (is_npm && arguments.iter().any(ShellWord::may_be_option)).then(|| {
+            CommandRefusal::new(
                 "program_argument",
                 "npm treats options before a `--` as its own",
-                format!("write `npm exec -- {name} …`, or `npx {name} …`"),
-            ))
-        });
+                format!("write `npm exec -- {name} …`, or `npx {name} …`", name = self.name),
+            )
+        })
     }
-    let spelled_script = runner.lookup == Lookup::NodeScript && words.get(1).and_then(ShellWord::exact) == Some("run");
-    Seen::Starts(
-        inner,
-        Launch {
-            program: program.to_owned(),
-            words: words.to_vec(),
-            name_at,
-            skipped,
-            runner: true,
-            covered: spelled_script || covers(walk, program, name),
-            unvouched,
-            relies_on,
-        },
-    )
 }
 
 /// `node_modules/.bin/NAME` in a directory or one above it.

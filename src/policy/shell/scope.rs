@@ -39,8 +39,6 @@ pub struct CommandWalk<'a> {
     pub heredocs: usize,
     /// Variables that the text itself has set.
     pub variables: Vec<String>,
-    /// Whether a variable before the command makes a program load code of the tree (`PYTHONPATH=src`).
-    pub leads_code: bool,
     /// At an exec: the identity of the program, until it has been examined.
     pub executed: Option<String>,
 }
@@ -60,7 +58,6 @@ impl<'a> CommandWalk<'a> {
             targets: Vec::new(),
             heredocs: 0,
             variables: Vec::new(),
-            leads_code: false,
             executed: None,
         }
     }
@@ -82,6 +79,8 @@ pub struct ShellState {
     pub fed: bool,
     /// Whether it is in the condition of `while`, where `read` is accepted.
     pub reads_lines: bool,
+    /// Whether a variable set around this text makes programs load code of the tree (`PYTHONPATH=src bash -c TEXT`).
+    pub leads_code: bool,
 }
 
 impl ShellState {
@@ -92,6 +91,7 @@ impl ShellState {
             nested: 0,
             fed: false,
             reads_lines: false,
+            leads_code: false,
         }
     }
 }

@@ -10,6 +10,7 @@ use super::{
     CommandReach, CommandRefusal, FileUse, ShellWord, Simple, WordKind, assign, builtins, chdir, extended, place, words,
 };
 use crate::base::grant::Starts;
+use crate::policy::names::tidy;
 use crate::policy::profiles::{self, SideEffects};
 use brush_parser::ast::{Assignment, CommandPrefixOrSuffixItem as Item, IoRedirect, SimpleCommand};
 
@@ -19,6 +20,8 @@ struct Job {
     via: Vec<String>,
     wrapped: Vec<Vec<ShellWord>>,
     launches: Vec<Launch>,
+    /// Whether a variable makes its program load code of the tree.
+    leads_code: bool,
     depth: usize,
 }
 
@@ -61,11 +64,12 @@ pub fn command(
     if found.is_empty() {
         return without_program(walk, state, &assignments, redirects);
     }
-    walk.leads_code = false;
-    before(walk, state, &assignments, &found)?;
-    let ends = judge(walk, state, Job::new(found, walk.via.clone()), redirects);
-    walk.leads_code = false;
-    ends
+    let leads_code = before(walk, state, &assignments, &found)?;
+    let job = Job {
+        leads_code: state.leads_code || leads_code,
+        ..Job::new(found, walk.via.clone())
+    };
+    judge(walk, state, job, redirects)
 }
 
 /// Reads a command that is given by its words.
@@ -99,6 +103,7 @@ impl Job {
             via,
             wrapped: Vec::new(),
             launches: Vec::new(),
+            leads_code: false,
             depth: 0,
         }
     }
@@ -121,20 +126,22 @@ fn without_program(
     Ok(ExitDirectories::stay(state))
 }
 
+/// Checks the assignments before a command. Returns whether one of them makes the program load code of the tree.
 fn before(
     walk: &mut CommandWalk<'_>,
     state: &ShellState,
     assignments: &[&Assignment],
     found: &[ShellWord],
-) -> Result<(), CommandRefusal> {
+) -> Result<bool, CommandRefusal> {
+    let mut leads_code = false;
     let reads = found.first().and_then(ShellWord::exact) == Some("read");
     for assignment in assignments {
         let (name, value) = assign::parts(walk, state, assignment)?;
         if !(reads && name == "IFS" && value.kind == WordKind::Known) {
-            assign::before(walk, &name, &value)?;
+            leads_code |= assign::before(walk, &name, &value)?;
         }
     }
-    Ok(())
+    Ok(leads_code)
 }
 
 /// Adds a command that needs no rule.
@@ -144,27 +151,10 @@ pub fn note(walk: &mut CommandWalk<'_>, words: Vec<ShellWord>) {
         words,
         via: walk.via.clone(),
         program,
-        reads: Vec::new(),
-        writes: Vec::new(),
-        hosts: Vec::new(),
-        concern: None,
         state_only: true,
-        concern_words: Vec::new(),
-        wrapped: Vec::new(),
-        passed_over: Vec::new(),
-        reach: CommandReach::Nothing,
-        dirs: None,
-        deferred: None,
-        effect: SideEffects::default(),
         judged_at_exec: walk.grants.witness,
         profiled: true,
-        options: Vec::new(),
-        launches: Vec::new(),
-        runs_tree_code: false,
-        targets: Vec::new(),
-        opens_more: None,
-        asks_version: false,
-        below: Vec::new(),
+        ..Simple::default()
     });
 }
 
@@ -209,7 +199,7 @@ fn judge(
             Seen::Hidden(words) => job.wrapped.push(words),
             Seen::Nothing => {}
         }
-        match wrappers::step(walk, &job.words, &program)? {
+        match wrappers::step(walk, &job.words, &program, &mut job.leads_code)? {
             WrapperStep::Plain => break program,
             WrapperStep::Odd(at, refusal) => {
                 concerns.push((at, refusal));
@@ -239,15 +229,7 @@ fn finish(
     program: String,
     concerns: Vec<(usize, CommandRefusal)>,
 ) -> Result<ExitDirectories, CommandRefusal> {
-    let mut used = if concerns.is_empty() {
-        operands::apply(walk, state, &job.words, &program, redirects.input)
-    } else {
-        WordUse::default()
-    };
-    used.concerns.extend(concerns);
-    if matches!(program.as_str(), "test" | "[") {
-        place::add(&mut used.reads, extended::asked_by(walk, state, &job.words));
-    }
+    let mut used = word_use(walk, state, &job.words, &program, redirects.input, concerns);
     let look_up = program == "command"
         && job
             .words
@@ -259,7 +241,7 @@ fn finish(
     let profile = profiles::of(walk.grants.profiles, &program);
     // What a script of the tree does on `--version` is unknown.
     let runs_tree_code = profile.is_none_or(|profile| !profile.only_itself);
-    let led = walk.leads_code && !(runs_tree_code && used.effect.starts == Starts::Anything);
+    let led = job.leads_code && !(runs_tree_code && used.effect.starts == Starts::Anything);
     let asks_version = !led && !program.contains('/') && asks_version(profile, &job.words);
     used.effect.tree &= !asks_version;
     if state_only || asks_version {
@@ -302,15 +284,44 @@ fn finish(
         let mut inner = state.clone();
         let next = Job {
             depth: job.depth + 1,
+            leads_code: job.leads_code,
             ..Job::new(words, [job.via.clone(), vec!["find".to_owned()]].concat())
         };
         judge(walk, &mut inner, next, Redirects::default())?;
     }
-    match job.words.first().and_then(ShellWord::exact) {
-        Some("cd") => chdir::change(walk, state, &job.words),
+    exit_directories(walk, state, &job.words)
+}
+
+/// What the words of a program mean; nothing, if there are concerns about its wrapper.
+fn word_use(
+    walk: &CommandWalk<'_>,
+    state: &ShellState,
+    words: &[ShellWord],
+    program: &str,
+    input: bool,
+    concerns: Vec<(usize, CommandRefusal)>,
+) -> WordUse {
+    let mut used = match concerns.is_empty() {
+        true => operands::apply(walk, state, words, program, input),
+        false => WordUse::default(),
+    };
+    used.concerns.extend(concerns);
+    if matches!(program, "test" | "[") {
+        place::add(&mut used.reads, extended::asked_by(walk, state, words));
+    }
+    used
+}
+
+/// Where the shell is after the command; the variables that `read` sets are noted.
+fn exit_directories(
+    walk: &mut CommandWalk<'_>,
+    state: &ShellState,
+    words: &[ShellWord],
+) -> Result<ExitDirectories, CommandRefusal> {
+    match words.first().and_then(ShellWord::exact) {
+        Some("cd") => chdir::change(walk, state, words),
         Some("read") => {
-            let names = job
-                .words
+            let names = words
                 .iter()
                 .skip(1)
                 .filter_map(ShellWord::exact)
@@ -319,12 +330,10 @@ fn finish(
             Ok(ExitDirectories::stay(state))
         }
         // Nothing after it runs in this shell. With two operands bash reports an error and continues.
-        Some("exit") if job.words.len() < 3 && job.words.iter().skip(1).all(ShellWord::is_number) => {
-            Ok(ExitDirectories {
-                ok: Dirs::Of(Vec::new()),
-                failed: Dirs::Of(Vec::new()),
-            })
-        }
+        Some("exit") if words.len() < 3 && words.iter().skip(1).all(ShellWord::is_number) => Ok(ExitDirectories {
+            ok: Dirs::Of(Vec::new()),
+            failed: Dirs::Of(Vec::new()),
+        }),
         _ => Ok(ExitDirectories::stay(state)),
     }
 }
@@ -402,6 +411,7 @@ fn inner_text(
     let start = ShellState {
         nested: state.nested,
         fed: state.fed || redirects.input,
+        leads_code: job.leads_code,
         ..ShellState::new(state.dirs.clone())
     };
     let read = walk.inner.whole;
@@ -428,15 +438,14 @@ fn identity(state: &ShellState, word: Option<&ShellWord>) -> Result<String, Comm
             "write the program's name itself, without expansions",
         ));
     };
-    let system = text.strip_prefix("/usr/bin/").or_else(|| text.strip_prefix("/bin/"));
-    if let Some(name) = system.filter(|name| !name.contains('/')) {
+    if let Some(name) = place::system_name(text) {
         return Ok(name.to_owned());
     }
     if !text.contains('/') || text.starts_with('/') {
         return Ok(text.to_owned());
     }
     match state.dirs.known() {
-        Some([dir]) => Ok(format!("./{}", place::normal(&place::join(dir, text)))),
+        Some([dir]) => Ok(format!("./{}", tidy(&place::join(dir, text)))),
         _ => Err(CommandRefusal::construct(
             "opaque_program",
             "join `cd` to the command with `&&`",

@@ -17,10 +17,13 @@ const MAX_COMMANDS: usize = 200;
 /// The functions that read the texts inside words and commands.
 const INNER: InnerReaders = InnerReaders { substitution, whole };
 
-/// Reads a complete text. See [`super::read`].
+/// Reads `text`, which bash would run in `dir` (relative to the workspace's root, `""` for the root).
+///
+/// Total and bounded: returns an answer for any text.
 ///
 /// # Errors
-/// A [`CommandRefusal`].
+/// A [`CommandRefusal`] for what is denied whatever the rules say: limits, what cannot be parsed, refused constructs, a
+/// directory outside the workspace.
 pub fn read(
     text: &str,
     dir: &str,
@@ -39,10 +42,11 @@ pub fn read(
     Ok(walk.reading)
 }
 
-/// Reads the arguments of a program at its exec. See [`super::read_argv`].
+/// Reads the arguments of a program at its exec, in `dir` (relative to the workspace's root). `program` is its
+/// identity: a bare name, `./` and a path from the workspace's root, or an absolute path.
 ///
 /// # Errors
-/// A [`CommandRefusal`].
+/// As [`read`].
 pub fn read_argv(
     argv: &[String],
     program: &str,

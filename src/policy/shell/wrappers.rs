@@ -196,13 +196,19 @@ pub fn behind(words: &[&str]) -> Option<usize> {
     (at < words.len()).then_some(at)
 }
 
-/// Interprets the words after the first one.
+/// Interprets the words after the first one. Sets `leads_code` if `env` sets a variable that makes the inner command
+/// load code of the tree.
 ///
 /// # Errors
 /// `assignment:*` for names that `env` may not set or remove.
-pub fn step(walk: &mut CommandWalk<'_>, words: &[ShellWord], program: &str) -> Result<WrapperStep, CommandRefusal> {
+pub fn step(
+    walk: &CommandWalk<'_>,
+    words: &[ShellWord],
+    program: &str,
+    leads_code: &mut bool,
+) -> Result<WrapperStep, CommandRefusal> {
     match program {
-        "env" => env(walk, words),
+        "env" => env(walk, words, leads_code),
         "bash" | "sh" | "dash" => Ok(shell(words)),
         "command" if words.get(1).is_some_and(|word| word.text == "-v" || word.text == "-V") => Ok(WrapperStep::Plain),
         "xargs" => Ok(xargs(words)),
@@ -271,7 +277,7 @@ fn skip_options(grammar: &Grammar, words: &[ShellWord]) -> Result<usize, usize> 
     Ok(at)
 }
 
-fn env(walk: &mut CommandWalk<'_>, words: &[ShellWord]) -> Result<WrapperStep, CommandRefusal> {
+fn env(walk: &CommandWalk<'_>, words: &[ShellWord], leads_code: &mut bool) -> Result<WrapperStep, CommandRefusal> {
     let mut at = 1;
     while let Some(word) = words.get(at) {
         match word.exact() {
@@ -307,7 +313,7 @@ fn env(walk: &mut CommandWalk<'_>, words: &[ShellWord]) -> Result<WrapperStep, C
         let value = word
             .exact()
             .map_or_else(|| ShellWord::unknown(&word.text, ""), |_| ShellWord::known(value));
-        assign::before(walk, name, &value)?;
+        *leads_code |= assign::before(walk, name, &value)?;
         at += 1;
     }
     if at >= words.len() {

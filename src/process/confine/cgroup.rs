@@ -159,22 +159,22 @@ impl Groups {
     }
 
     /// The group of cgroup v2 in which the command can be created.
-    pub fn birthplace(&self) -> Option<BorrowedFd<'_>> {
+    pub fn spawn_group(&self) -> Option<BorrowedFd<'_>> {
         self.made
             .iter()
             .find_map(|group| group.unified.then(|| group.handle.as_fd()))
     }
 
-    /// Moves the calling process, the command, into the groups in which it is not yet; `born` tells whether it was
-    /// created in [`Groups::birthplace`].
+    /// Moves the calling process, the command, into the groups in which it is not yet; `in_spawn_group` tells whether it
+    /// was created in [`Groups::spawn_group`].
     ///
     /// # Errors
     /// The kernel refuses one of the groups; the process then enters none of the remaining ones.
-    pub fn enter(&self, born: bool) -> io::Result<()> {
+    pub fn enter(&self, in_spawn_group: bool) -> io::Result<()> {
         if let Some(error) = &self.refused {
             return Err(io::Error::new(error.kind(), error.to_string()));
         }
-        let newer = self.made.iter().filter(|group| group.unified && !born);
+        let newer = self.made.iter().filter(|group| group.unified && !in_spawn_group);
         newer
             .map(|group| &group.procs)
             .try_for_each(|procs| procs.write_all_at(b"0", 0))
@@ -391,7 +391,7 @@ mod tests {
             dir,
         }];
         let (read, write) = std::io::pipe().unwrap();
-        let (child, born) = super::super::init::fork_into(&groups).unwrap();
+        let (child, in_spawn_group) = super::super::init::fork_into(&groups).unwrap();
         let Some(child) = child else {
             let _ = write_own_groups(write.as_fd());
             super::super::report::leave(0);
@@ -405,15 +405,15 @@ mod tests {
         let left = left.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
         assert_eq!(left.count(), 0, "the group is removed");
         rustix::mount::unmount(top.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
-        Some((born, text))
+        Some((in_spawn_group, text))
     }
 
     #[test]
     fn with_version_2_the_command_is_created_in_its_group() {
-        let Some((born, text)) = std::thread::spawn(born_in_a_group).join().unwrap() else {
+        let Some((in_spawn_group, text)) = std::thread::spawn(born_in_a_group).join().unwrap() else {
             return println!("skipped: this user may not mount cgroup v2");
         };
-        assert!(born, "this kernel creates processes in a group");
+        assert!(in_spawn_group, "this kernel creates processes in a group");
         let line = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
         assert!(line.contains(PREFIX), "{text}");
     }
@@ -430,7 +430,7 @@ mod tests {
         groups.add(&base, 10, 1 << 30);
         assert!(!groups.holds_processes && !groups.holds_memory() && !groups.ran_out());
         groups.enter_ahead();
-        assert!(groups.birthplace().is_none());
+        assert!(groups.spawn_group().is_none());
         assert!(groups.enter(false).is_ok(), "no group, nothing to enter");
         assert_eq!(std::fs::read_dir(top.path()).unwrap().count(), 0);
     }

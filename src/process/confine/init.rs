@@ -31,12 +31,17 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(),
     // A tree can have only one listener: if a witness judges execs, it also answers these calls.
     let mediated = spec.level == crate::process::SandboxLevel::Landlock && !spec.witness;
     let handover = step("socket pair", mediated.then(Handover::new).transpose())?;
-    let (command, born) = step("fork", fork_into(groups))?;
+    let (command, in_spawn_group) = step("fork", fork_into(groups))?;
     let Some(command) = command else {
-        leave(command_process(spec, channel, (&limit, groups, born), handover));
+        leave(command_process(
+            spec,
+            channel,
+            (&limit, groups, in_spawn_group),
+            handover,
+        ));
     };
-    let_go_of_outputs();
-    let mut see = See {
+    close_outputs();
+    let mut supervisor = Supervisor {
         command,
         gone: pidfd_open(command, PidfdFlags::empty()).ok(),
         channel,
@@ -45,8 +50,8 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(),
         listener: handover.and_then(|handover| handover.receive(Places::of(spec))),
         status: None,
     };
-    let (status, leftovers) = see.through();
-    let memory = see.memory.was_over().then_some(spec.memory);
+    let (status, leftovers) = supervisor.run();
+    let memory = supervisor.memory.was_over().then_some(spec.memory);
     let ended = ChildMessage::Ended {
         status,
         leftovers,
@@ -60,11 +65,11 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(),
 fn command_process(
     spec: &Spec,
     channel: &OwnedFd,
-    (limit, groups, born): (&limits::Processes, &Groups, bool),
+    (limit, groups, in_spawn_group): (&limits::Processes, &Groups, bool),
     handover: Option<Handover>,
 ) -> i32 {
-    let confined =
-        confine(spec, limit, groups.enter(born)).and_then(|()| handover.map_or(Ok(()), |handover| handover.install()));
+    let confined = confine(spec, limit, groups.enter(in_spawn_group))
+        .and_then(|()| handover.map_or(Ok(()), |handover| handover.install()));
     match confined {
         Ok(()) => {}
         Err(error) => {
@@ -129,7 +134,7 @@ fn confine(spec: &Spec, limit: &limits::Processes, entered: io::Result<()>) -> R
 }
 
 /// Supervises the tree to its end.
-struct See<'a> {
+struct Supervisor<'a> {
     command: Pid,
     gone: Option<OwnedFd>,
     channel: &'a OwnedFd,
@@ -139,10 +144,10 @@ struct See<'a> {
     status: Option<i32>,
 }
 
-impl See<'_> {
+impl Supervisor<'_> {
     /// Waits for the command, gives its remaining processes a moment, then kills them. Returns the wait status, and how
     /// many processes had to be killed.
-    fn through(&mut self) -> (i32, u32) {
+    fn run(&mut self) -> (i32, u32) {
         while !reap(self.command, &mut self.status) && self.status.is_none() {
             let patience = if self.watched.is_some() { 5 } else { 250 };
             let here = self.wait(Duration::from_millis(patience).min(self.memory.next()), true);
@@ -271,7 +276,7 @@ pub(super) fn end_all(command: Pid, status: &mut Option<i32>) -> u32 {
 }
 
 /// Closes the outputs here: only the command's tree should keep them open.
-fn let_go_of_outputs() {
+fn close_outputs() {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null");
     if let Ok(null) = null {
         let _ = rustix::stdio::dup2_stdin(&null);
@@ -309,7 +314,7 @@ fn unblock_signals() {
 /// kernel or a group that does not allow that gets it moved there by the child itself.
 #[expect(unsafe_code, reason = "the command must be a child that confines itself before exec")]
 pub(super) fn fork_into(groups: &Groups) -> io::Result<(Option<Pid>, bool)> {
-    if let Some(group) = groups.birthplace() {
+    if let Some(group) = groups.spawn_group() {
         // SAFETY: all fields are numbers, and 0 means that a field is not used.
         let mut order: libc::clone_args = unsafe { std::mem::zeroed() };
         order.flags = CLONE_INTO_CGROUP;

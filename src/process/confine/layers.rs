@@ -4,7 +4,7 @@
 //! a slot of its own, locked until its tree has ended. Consecutive commands get the same slot, so one finds what the
 //! previous one fetched.
 
-use super::piece::Piece;
+use super::piece::{Piece, READ_ONLY, WRITABLE};
 use super::spec::Spec;
 use crate::process::placed::Layer;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
@@ -34,13 +34,16 @@ pub(super) fn take(spec: &Spec, pieces: &mut BTreeMap<PathBuf, Piece>) -> Vec<Ow
         }
         let slot = slot(slots);
         for layer in layers {
-            let writable = !layer.of_tree || spec.reach.tree;
+            let attributes = match !layer.of_tree || spec.reach.tree {
+                true => WRITABLE,
+                false => READ_ONLY,
+            };
             let joined = slot.as_ref().ok().and_then(|(dir, _)| {
                 let added = below.map(|dir| dir.join(&layer.name).join("upper"));
-                piece(&dir.join(&layer.name), layer, added.as_deref(), writable)
+                piece(&dir.join(&layer.name), layer, added.as_deref(), attributes)
             });
             // Without a slot, the machine's own directory is mounted read-only.
-            if let Some(piece) = joined.or_else(|| Piece::of(&layer.below, false)) {
+            if let Some(piece) = joined.or_else(|| Piece::of(&layer.below, READ_ONLY)) {
                 pieces.insert(layer.place.clone(), piece);
             }
         }
@@ -71,7 +74,7 @@ fn make(dir: &Path) -> io::Result<()> {
 
 /// One layer: the overlay; if there is no lower directory or the overlay cannot be mounted, the upper directory alone,
 /// provided that the tool can work with it. `added`: what other commands have written above the lower directory.
-fn piece(at: &Path, layer: &Layer, added: Option<&Path>, writable: bool) -> Option<Piece> {
+fn piece(at: &Path, layer: &Layer, added: Option<&Path>, attributes: u64) -> Option<Piece> {
     let (upper, work) = (at.join("upper"), at.join("work"));
     make(&upper).and_then(|()| make(&work)).ok()?;
     let is_dir = |path: &&Path| std::fs::symlink_metadata(path).is_ok_and(|data| data.is_dir());
@@ -80,10 +83,10 @@ fn piece(at: &Path, layer: &Layer, added: Option<&Path>, writable: bool) -> Opti
     if !lower.is_empty()
         && let Ok(tree) = overlay(&lower, &upper, &work)
     {
-        return Some(Piece::made(tree, writable));
+        return Some(Piece::made(tree, attributes));
     }
     (layer.alone || machine.is_none())
-        .then(|| Piece::of(&upper, writable))
+        .then(|| Piece::of(&upper, attributes))
         .flatten()
 }
 

@@ -58,18 +58,18 @@ fn table_is_small(spec: &Spec) -> bool {
 /// Lowers `pid_max` of a new PID namespace, if the kernel has one per namespace.
 pub(super) fn shrink_table(spec: &Spec) {
     // A kernel with a single `pid_max` refuses; then `processes` finds another means.
-    if kernel_at_least(6, 14) {
+    if is_6_14_or_newer() {
         let _ = std::fs::write("/proc/sys/kernel/pid_max", (spec.processes + RESERVED).to_string());
     }
 }
 
 /// Before 6.14 the file is the setting of the whole machine and must not be changed.
-fn kernel_at_least(major: u32, minor: u32) -> bool {
+fn is_6_14_or_newer() -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release
         .split(|sign: char| !sign.is_ascii_digit())
         .filter_map(|text| text.parse::<u32>().ok());
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 14)
 }
 
 /// Processes and threads of this user, as counted for `RLIMIT_NPROC`.

@@ -1,14 +1,12 @@
 //! The seccomp filter that suspends chosen system calls until they are answered, and the listener that answers them.
 
+use super::bpf::{EQUAL, LOAD, RETURN, line};
 use super::filter;
 use super::mediate::{self, Places};
 use super::report::step;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use crate::process::descriptor_socket;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// The result of a suspended call where no listener is available.
@@ -46,32 +44,14 @@ impl Handover {
     }
 
     fn send(&self, listener: &OwnedFd) -> io::Result<()> {
-        let fds = [listener.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(SendAncillaryMessage::ScmRights(&fds));
-        sendmsg(&self.theirs, &[IoSlice::new(b"l")], &mut control, SendFlags::empty())?;
-        Ok(())
+        Ok(descriptor_socket::send(&self.theirs, b"l", &[listener.as_fd()])?)
     }
 
     /// The other side: waits until the command has created its listener or continues without one.
     pub fn receive(self, places: Places) -> Option<SyscallListener> {
         drop(self.theirs);
-        let mut byte = [0];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::CMSG_CLOEXEC;
-        loop {
-            match recvmsg(&self.ours, &mut [IoSliceMut::new(&mut byte)], &mut control, flags) {
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return None,
-                Ok(_) => break,
-            }
-        }
-        let fd = control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        })?;
+        let (_, fds) = descriptor_socket::receive(&self.ours, &mut [0]).ok()?;
+        let fd = fds.into_iter().next()?;
         Some(SyscallListener { fd, places })
     }
 }
@@ -108,23 +88,13 @@ impl SyscallListener {
 /// Returns `action` for the mediated calls and allows everything else.
 fn program(action: u32) -> Vec<libc::sock_filter> {
     let calls: Vec<i64> = mediate::calls().collect();
-    let statement = |code: u32, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt: 0,
-        jf: 0,
-        k,
-    };
-    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
+    let mut program = vec![line(LOAD, 0, 0, 0)];
     for (at, call) in calls.iter().enumerate() {
-        program.push(libc::sock_filter {
-            code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
-            // Jumps over the remaining comparisons and the default result.
-            jt: u8::try_from(calls.len() - at).unwrap_or(u8::MAX),
-            jf: 0,
-            k: u32::try_from(*call).unwrap_or(u32::MAX),
-        });
+        // Jumps over the remaining comparisons and the default result.
+        let over = u8::try_from(calls.len() - at).unwrap_or(u8::MAX);
+        program.push(line(EQUAL, u32::try_from(*call).unwrap_or(u32::MAX), over, 0));
     }
-    program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
-    program.push(statement(libc::BPF_RET | libc::BPF_K, action));
+    program.push(line(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0));
+    program.push(line(RETURN, action, 0, 0));
     program
 }

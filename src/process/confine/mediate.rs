@@ -223,7 +223,7 @@ fn reach(target: &Target, process: u32, memory: &TracedMemory) -> Result<OwnedFd
         };
     }
     if let Some(fd) = named_descriptor(&path) {
-        return descriptor(process, fd);
+        return descriptor(process, fd.into());
     }
     let path = Path::new(std::ffi::OsStr::from_bytes(&path));
     let base = match path.is_absolute() || is_cwd(dir) {
@@ -261,7 +261,7 @@ fn descriptor(process: u32, fd: u64) -> Result<OwnedFd> {
 }
 
 /// The number in `/proc/self/fd/N`; the C library uses such paths as a fallback.
-fn named_descriptor(path: &[u8]) -> Option<u64> {
+pub(in crate::process) fn named_descriptor(path: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(path).ok()?;
     let number = ["/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"]
         .iter()

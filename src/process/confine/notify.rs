@@ -1,5 +1,6 @@
 //! The last seccomp filter of a confined command: suspends each `execve` and `execveat` until the parent has answered.
 
+use super::bpf::{AT_LEAST, EQUAL, LOAD, RETURN, line};
 use super::filter;
 use super::mediate;
 use super::report::{send_with_descriptor, step};
@@ -22,11 +23,6 @@ const X32: u32 = 0x4000_0000;
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
-
-const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-const AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
-const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
 /// The parent's answers to the first exec of a trial: it could read the arguments, or it could not.
 pub(crate) const TRIAL_READ: i32 = libc::EXDEV;
@@ -139,16 +135,6 @@ fn program(asks: bool, mediated: &[i64]) -> Vec<libc::sock_filter> {
         line(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
     ]);
     program
-}
-
-fn line(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
-    libc::sock_filter {
-        // All BPF codes fit into 16 bits.
-        code: (code & 0xffff) as u16,
-        jt,
-        jf,
-        k,
-    }
 }
 
 #[cfg(test)]

@@ -2,16 +2,12 @@
 //! command's stdin, stdout and stderr.
 
 use super::spec::Spec;
+use crate::process::descriptor_socket;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
-};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// The byte that comes with the descriptors.
@@ -61,12 +57,7 @@ pub(crate) fn send(channel: impl AsFd, spec: &Spec, streams: &Streams) -> io::Re
         streams.stdout.as_fd(),
         streams.stderr.as_fd(),
     ];
-    let once = || {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(SendAncillaryMessage::ScmRights(&fds));
-        sendmsg(&channel, &[IoSlice::new(&[MARK])], &mut control, SendFlags::NOSIGNAL)
-    };
+    let once = || descriptor_socket::send(&channel, &[MARK], &fds);
     match once() {
         // The kernel counts descriptors in flight for all processes of a user together, and compares the sum with the
         // limit of the sender. Commands of an ordinary user have at most half of the hard limit.
@@ -86,30 +77,11 @@ pub(crate) fn send(channel: impl AsFd, spec: &Spec, streams: &Streams) -> io::Re
 
 /// Waits for the order; `None` when the parent has closed the channel without one.
 pub(super) fn receive(channel: &OwnedFd) -> io::Result<Option<(Spec, Streams)>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let got = loop {
-        match recvmsg(
-            channel,
-            &mut [IoSliceMut::new(&mut byte)],
-            &mut control,
-            RecvFlags::CMSG_CLOEXEC,
-        ) {
-            Err(Errno::INTR) => {}
-            got => break got?,
-        }
-    };
-    if got.bytes == 0 {
+    let (count, fds) = descriptor_socket::receive(channel, &mut [0])?;
+    if count == 0 {
         return Ok(None);
     }
-    let mut fds = control
-        .drain()
-        .filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-            _ => None,
-        })
-        .flatten();
+    let mut fds = fds.into_iter();
     let mut next = || fds.next().ok_or(io::Error::from(io::ErrorKind::UnexpectedEof));
     let mut file = File::from(next()?);
     let streams = Streams {

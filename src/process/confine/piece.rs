@@ -19,22 +19,22 @@ pub(super) struct Piece {
 
 impl Piece {
     /// Clones a directory or file, if it exists.
-    pub fn of(from: &Path, writable: bool) -> Option<Self> {
+    pub fn of(from: &Path, attributes: u64) -> Option<Self> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
         let tree = open_tree(CWD, from, flags).ok()?;
         Some(Self {
             tree,
             dir: from.is_dir(),
-            attributes: if writable { WRITABLE } else { READ_ONLY },
+            attributes,
         })
     }
 
     /// Wraps a new mount of a directory.
-    pub fn made(tree: OwnedFd, writable: bool) -> Self {
+    pub fn made(tree: OwnedFd, attributes: u64) -> Self {
         Self {
             tree,
             dir: true,
-            attributes: if writable { WRITABLE } else { READ_ONLY },
+            attributes,
         }
     }
 }

@@ -1,10 +1,9 @@
 //! How the confined child reports: messages on the channel, errors with the name of the failed step, and its exit.
 
 use super::spec::ChildMessage;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use crate::process::descriptor_socket;
 use std::fs::File;
-use std::io::{self, IoSlice, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Sends one message. Errors are ignored: they mean that the parent has ended.
@@ -20,12 +19,7 @@ pub(super) fn send_message(channel: &OwnedFd, message: &ChildMessage) {
 pub(super) fn send_with_descriptor(channel: &OwnedFd, message: &ChildMessage, fd: &impl AsFd) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
-    let fds = [fd.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(channel, &[IoSlice::new(&line)], &mut control, SendFlags::empty())?;
-    Ok(())
+    Ok(descriptor_socket::send(channel, &line, &[fd.as_fd()])?)
 }
 
 /// Adds the name of the failed step to an error.

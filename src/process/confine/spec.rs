@@ -11,7 +11,6 @@ pub(crate) const PROXY_PORT: u16 = 3128;
 /// What a confined child needs to know at its start, when it has no order yet. It is the same for all commands of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Preparation {
-    #[serde(with = "level")]
     pub level: SandboxLevel,
     /// Whether control groups are to be made: for commands, not for trials.
     pub grouped: bool,
@@ -25,11 +24,11 @@ pub(crate) struct Preparation {
 /// [`Preparation`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
-    #[serde(with = "level")]
     pub level: SandboxLevel,
     pub workspace: PathBuf,
     pub readable: Vec<PathBuf>,
     pub writable: Vec<PathBuf>,
+    #[serde(with = "tree_paths")]
     pub hidden: Vec<PathBuf>,
     /// What the command sees at another path than the real one; only at `full`.
     pub placed: Placed,
@@ -48,17 +47,30 @@ pub(crate) struct Spec {
     pub task: Task,
 }
 
-/// What a command may write and reach in the workspace. Paths are relative to it and contain no links.
+/// What a command may write and reach in the workspace. Paths are relative to it, unless it says otherwise, and contain
+/// no links.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct WorkspaceReach {
     /// Whether it may write everything except `read_only`.
     pub tree: bool,
     /// Directories and files that it may write while the rest is read-only.
+    #[serde(with = "tree_paths")]
     pub writable: Vec<PathBuf>,
     /// Existing files and directories that are read-only within writable ones; only at `full`.
+    #[serde(with = "tree_paths")]
     pub read_only: Vec<PathBuf>,
     /// Sockets that are covered so that they cannot be reached; only at `full`.
+    #[serde(with = "tree_paths")]
     pub covered: Vec<PathBuf>,
+    /// Writable directories that cannot be renamed or removed; only at `full`.
+    #[serde(with = "tree_paths")]
+    pub fixed: Vec<PathBuf>,
+    /// Files that it cannot read, as absolute paths; only at `full`.
+    #[serde(with = "tree_paths")]
+    pub hidden: Vec<PathBuf>,
+    /// Files in whose place it sees other contents, as absolute paths; only at `full`.
+    #[serde(with = "contents")]
+    pub copies: Vec<(PathBuf, Vec<u8>)>,
     /// Whether it may create Unix sockets other than a connected pair; only at `full`.
     pub sockets: bool,
 }
@@ -115,19 +127,81 @@ pub(crate) enum ChildMessage {
     },
 }
 
-mod level {
-    use super::SandboxLevel;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+/// Paths of the tree, whose names need not be UTF-8: as a text if they are, as bytes if not.
+mod tree_paths {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
 
-    pub fn serialize<S: Serializer>(level: &SandboxLevel, out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_str(level.as_str())
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    pub(super) enum Name {
+        Text(String),
+        Bytes(Vec<u8>),
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<SandboxLevel, D::Error> {
-        let word = String::deserialize(from)?;
-        [SandboxLevel::Full, SandboxLevel::Landlock, SandboxLevel::None]
-            .into_iter()
-            .find(|level| level.as_str() == word)
-            .ok_or_else(|| D::Error::custom("unknown level"))
+    impl Name {
+        pub fn of(path: &Path) -> Self {
+            match path.to_str() {
+                Some(text) => Self::Text(text.to_owned()),
+                None => Self::Bytes(path.as_os_str().as_bytes().to_vec()),
+            }
+        }
+
+        pub fn path(self) -> PathBuf {
+            match self {
+                Self::Text(text) => PathBuf::from(text),
+                Self::Bytes(bytes) => PathBuf::from(OsString::from_vec(bytes)),
+            }
+        }
+    }
+
+    pub fn serialize<S: Serializer>(paths: &[PathBuf], out: S) -> Result<S::Ok, S::Error> {
+        out.collect_seq(paths.iter().map(|path| Name::of(path)))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
+        let names: Vec<Name> = Vec::deserialize(from)?;
+        Ok(names.into_iter().map(Name::path).collect())
+    }
+}
+
+/// The same for files with their contents.
+mod contents {
+    use super::tree_paths::Name;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::path::PathBuf;
+
+    pub fn serialize<S: Serializer>(files: &[(PathBuf, Vec<u8>)], out: S) -> Result<S::Ok, S::Error> {
+        out.collect_seq(files.iter().map(|(path, bytes)| (Name::of(path), bytes)))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(PathBuf, Vec<u8>)>, D::Error> {
+        let files: Vec<(Name, Vec<u8>)> = Vec::deserialize(from)?;
+        Ok(files.into_iter().map(|(name, bytes)| (name.path(), bytes)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn names_that_are_not_utf_8_arrive_as_they_are() {
+        let odd = PathBuf::from(OsStr::from_bytes(b"a/\xff.pem"));
+        let reach = WorkspaceReach {
+            hidden: vec![odd.clone(), PathBuf::from("b")],
+            read_only: vec![odd.clone()],
+            copies: vec![(odd, vec![0, 255])],
+            ..WorkspaceReach::default()
+        };
+        let text = serde_json::to_string(&reach).unwrap();
+        let arrived: WorkspaceReach = serde_json::from_str(&text).unwrap();
+        assert_eq!(arrived.hidden, reach.hidden);
+        assert_eq!(arrived.read_only, reach.read_only);
+        assert_eq!(arrived.copies, reach.copies);
     }
 }

@@ -106,6 +106,16 @@ fn collect(spec: &Spec) -> Result<(BTreeMap<PathBuf, Piece>, Vec<OwnedFd>), Stri
             }
         }
     }
+    for path in &spec.reach.fixed {
+        let target: PathBuf = spec.workspace.iter().chain(path.iter()).collect();
+        // What is mounted there already cannot be renamed. What no longer exists, or is only in a layer, is left out.
+        if !pieces.contains_key(&target)
+            && let Some(piece) = step(path.display(), part(&root, path, WRITABLE))?
+            && piece.dir
+        {
+            pieces.insert(target, piece);
+        }
+    }
     for (from, to) in &spec.placed.read_only {
         take_along(&mut pieces, from, to, READ_ONLY);
     }
@@ -125,17 +135,7 @@ fn take_at_place(pieces: &mut BTreeMap<PathBuf, Piece>, path: &Path, attributes:
 
 /// Adds a mount; a missing path is left out.
 fn take_along(pieces: &mut BTreeMap<PathBuf, Piece>, from: &Path, to: &Path, attributes: u64) {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-    if let Ok(tree) = open_tree(CWD, from, flags) {
-        pieces.insert(
-            to.to_path_buf(),
-            Piece {
-                tree,
-                dir: from.is_dir(),
-                attributes,
-            },
-        );
-    }
+    pieces.extend(Piece::of(from, attributes).map(|piece| (to.to_path_buf(), piece)));
 }
 
 /// Clones a part of the workspace. `None` when it no longer exists or became a link: then there is nothing to mount.
@@ -230,7 +230,8 @@ fn devices(base: &Path) -> io::Result<()> {
 fn masks(spec: &Spec, base: &Path) -> Result<(), String> {
     let etc = SECRET_ETC.iter().map(|name| Path::new("/etc").join(name));
     let private = [PathBuf::from("/etc/ssl/private")];
-    for path in etc.chain(private).chain(spec.hidden.iter().cloned()) {
+    let hidden = spec.hidden.iter().chain(&spec.reach.hidden);
+    for path in etc.chain(private).chain(hidden.cloned()) {
         let to = below(base, &path);
         let keeps = |granted: &PathBuf| granted.starts_with(&path);
         if spec.workspace.starts_with(&path) || spec.readable.iter().any(keeps) {
@@ -250,7 +251,15 @@ fn masks(spec: &Spec, base: &Path) -> Result<(), String> {
                 step(target.display(), place(piece, &below(base, target)))?;
             }
         } else if data.is_file() {
-            step(path.display(), cover_while_there(base, &to))?;
+            step(path.display(), while_there(&to, || cover(base, &to)))?;
+        }
+    }
+    for (number, (path, contents)) in spec.reach.copies.iter().enumerate() {
+        let to = below(base, path);
+        if std::fs::symlink_metadata(&to).is_ok_and(|data| data.is_file()) {
+            let copy = base.join(format!(".copy-{number}"));
+            step(path.display(), std::fs::write(&copy, contents))?;
+            step(path.display(), while_there(&to, || show(&copy, &to)))?;
         }
     }
     Ok(())
@@ -258,9 +267,9 @@ fn masks(spec: &Spec, base: &Path) -> Result<(), String> {
 
 /// Covers a file that programs of the machine may replace or remove meanwhile. A file that no longer exists needs no
 /// cover, and Landlock protects the names in `/etc` in any case.
-fn cover_while_there(base: &Path, to: &Path) -> io::Result<()> {
+fn while_there(to: &Path, cover: impl Fn() -> io::Result<()>) -> io::Result<()> {
     for _ in 0..20 {
-        match cover(base, to) {
+        match cover() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if std::fs::symlink_metadata(to).is_err() {
                     return Ok(());
@@ -269,7 +278,7 @@ fn cover_while_there(base: &Path, to: &Path) -> io::Result<()> {
             done => return done,
         }
     }
-    cover(base, to)
+    cover()
 }
 
 /// Mounts an empty file without permissions over a file.
@@ -278,9 +287,14 @@ fn cover(base: &Path, to: &Path) -> io::Result<()> {
     if !empty.exists() {
         std::fs::write(&empty, "")?;
     }
+    show(&empty, to)
+}
+
+/// Mounts a file read-only over another one.
+fn show(file: &Path, to: &Path) -> io::Result<()> {
     let tree = open_tree(
         CWD,
-        &empty,
+        file,
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
     )?;
     let piece = Piece {

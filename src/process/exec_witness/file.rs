@@ -2,6 +2,7 @@
 //! that the kernel starts in place of a script: for these it makes no further notification.
 
 use super::memory::MOST_PATH;
+use crate::process::confine::mediate::named_descriptor;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2, readlinkat, stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -137,18 +138,12 @@ pub(super) fn find(process: i32, name: &[u8], start: Start) -> Result<Executable
 /// Paths that mean something different to each process (`/proc/self`); rewritten, because opening them here would find
 /// this process's own.
 fn own_file(process: i32, name: &[u8]) -> Option<String> {
-    let name = std::str::from_utf8(name).ok()?;
-    let fd = |rest: &str| {
-        let number: u32 = rest.parse().ok()?;
-        Some(format!("/proc/{process}/fd/{number}"))
+    let number = match name {
+        b"/proc/self/exe" | b"/proc/thread-self/exe" => return Some(format!("/proc/{process}/exe")),
+        b"/dev/stdin" => 0,
+        name => named_descriptor(name)?,
     };
-    match name {
-        "/proc/self/exe" | "/proc/thread-self/exe" => Some(format!("/proc/{process}/exe")),
-        "/dev/stdin" => fd("0"),
-        name => ["/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"]
-            .iter()
-            .find_map(|start| fd(name.strip_prefix(start)?)),
-    }
+    Some(format!("/proc/{process}/fd/{number}"))
 }
 
 /// Follows a magic link of `/proc`, which leads to the file itself.

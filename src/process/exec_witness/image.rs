@@ -75,7 +75,7 @@ pub(super) enum AskerClass {
 
 /// A process whose exec was allowed.
 #[derive(Clone, Debug)]
-struct LetGo {
+struct AllowedExec {
     /// Its image at that time. While it still has it, the exec has not happened or has failed.
     before: Option<Image>,
     /// The file that it must be running now; `None` if it was not determined.
@@ -90,7 +90,7 @@ pub(super) struct Images {
     helper: Option<(Process, Image)>,
     rooted: bool,
     known: HashMap<Image, Starts>,
-    let_go: HashMap<Process, LetGo>,
+    allowed: HashMap<Process, AllowedExec>,
     /// The strictest class with which programs of each file were ever allowed: used for orphans, and for images at
     /// fixed addresses.
     files: HashMap<FileId, Starts>,
@@ -124,18 +124,19 @@ impl Images {
         let starts = known.unwrap_or_else(|| self.inherited(caller, image));
         AskerClass::Known(match self.files.get(&image.file) {
             // Another program of this file may have exactly the same addresses.
-            Some(strictest) if image.is_fixed() => stricter(&starts, strictest),
+            Some(strictest) if image.is_fixed() => starts.stricter(strictest),
             _ => starts,
         })
     }
 
     /// Records that a process was allowed to execute this file.
-    pub fn let_go(&mut self, caller: &Caller, file: Option<FileId>, starts: Starts) {
+    pub fn record_allowed(&mut self, caller: &Caller, file: Option<FileId>, starts: Starts) {
         let before = caller.image;
         if let Some(file) = file {
             self.gave(file, &starts);
         }
-        self.let_go.insert(caller.process, LetGo { before, file, starts });
+        self.allowed
+            .insert(caller.process, AllowedExec { before, file, starts });
         if self.fresh.len() == MOST_FRESH {
             self.fresh.pop_front();
         }
@@ -165,7 +166,7 @@ impl Images {
 
     /// Forgets entries that no live process can refer to. Returns an error if too many remain.
     pub fn bound(&mut self) -> Result<(), String> {
-        if self.known.len() + self.let_go.len() <= MOST {
+        if self.known.len() + self.allowed.len() <= MOST {
             return Ok(());
         }
         let (mut images, mut processes) = (HashSet::new(), HashSet::new());
@@ -180,8 +181,8 @@ impl Images {
             }
         }
         self.known.retain(|image, _| images.contains(image));
-        self.let_go.retain(|process, _| processes.contains(process));
-        if self.known.len() + self.let_go.len() > MOST {
+        self.allowed.retain(|process, _| processes.contains(process));
+        if self.known.len() + self.allowed.len() > MOST {
             return Err("more programs run at once than can be distinguished".to_owned());
         }
         Ok(())
@@ -190,16 +191,16 @@ impl Images {
     /// The caller runs `image`: if an exec was allowed for it, that has happened or failed.
     fn settle(&mut self, process: Process, image: Image) {
         self.note(process, image, true);
-        self.let_go.remove(&process);
+        self.allowed.remove(&process);
         self.fresh.retain(|fresh| *fresh != process);
     }
 
     /// `asks`: the process is making an exec right now, so its previous exec has happened or failed.
     fn note(&mut self, process: Process, image: Image, asks: bool) {
-        let Some(gone) = self.let_go.get(&process) else { return };
+        let Some(gone) = self.allowed.get(&process) else { return };
         let starts = match gone.file {
             // It is not the file that was judged, or it is a later process with the same PID and start time.
-            Some(file) if file != image.file => stricter(&gone.starts, &Starts::Judged),
+            Some(file) if file != image.file => gone.starts.stricter(&Starts::Judged),
             _ => gone.starts.clone(),
         };
         // A failed exec leaves the image unchanged; so does one of the same file at the same addresses.
@@ -210,12 +211,12 @@ impl Images {
 
     fn learn(&mut self, image: Image, starts: &Starts) {
         self.gave(image.file, starts);
-        let both = self.known.get(&image).map(|known| stricter(known, starts));
+        let both = self.known.get(&image).map(|known| known.stricter(starts));
         self.known.insert(image, both.unwrap_or_else(|| starts.clone()));
     }
 
     fn gave(&mut self, file: FileId, starts: &Starts) {
-        let both = self.files.get(&file).map(|known| stricter(known, starts));
+        let both = self.files.get(&file).map(|known| known.stricter(starts));
         if both.is_some() || self.files.len() < MOST {
             self.files.insert(file, both.unwrap_or_else(|| starts.clone()));
         }
@@ -239,7 +240,7 @@ impl Images {
             return starts.clone();
         }
         let starts = match self.files.get(&image.file) {
-            Some(starts) => stricter(starts, &Starts::Judged),
+            Some(starts) => starts.stricter(&Starts::Judged),
             None if self.files.len() >= MOST => Starts::Nothing,
             None => Starts::Judged,
         };
@@ -251,7 +252,7 @@ impl Images {
         let own = std::iter::once(*caller);
         own.chain(ancestors(caller).take(MOST_FORKS))
             .take_while(|process| process.image.is_none())
-            .find_map(|process| Some(self.let_go.get(&process.process)?.starts.clone()))
+            .find_map(|process| Some(self.allowed.get(&process.process)?.starts.clone()))
     }
 }
 
@@ -337,21 +338,6 @@ impl Stat {
             arguments: stat.number(48)?,
             environment: stat.number(50)?,
         })
-    }
-}
-
-/// The class that allows less.
-pub(super) fn stricter(one: &Starts, other: &Starts) -> Starts {
-    let rank = |starts: &Starts| match starts {
-        Starts::Nothing => 0,
-        Starts::Helpers(_) => 1,
-        Starts::Judged => 2,
-        Starts::Anything => 3,
-    };
-    match (one, other) {
-        (Starts::Helpers(name), Starts::Helpers(else_)) if name != else_ => Starts::Nothing,
-        _ if rank(one) <= rank(other) => one.clone(),
-        _ => other.clone(),
     }
 }
 

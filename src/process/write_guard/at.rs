@@ -2,6 +2,7 @@
 //! directory and follows no link, so that a hostile process cannot redirect it by replacing a path component.
 //! Errors are those of the system calls.
 
+use crate::base::sync::lock;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RawDir, RawMode, ResolveFlags, Stat, Timespec, Timestamps, XattrFlags,
@@ -16,8 +17,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Buffer size in bytes for directory entries.
 const LIST_BYTES: usize = 64 << 10;
@@ -157,7 +158,7 @@ pub(crate) fn opened_up(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd> {
 pub(crate) fn opened_up_below(root: &OwnedFd, path: &Path) -> Result<Option<(OwnedFd, RawMode)>> {
     // A second thread would take the mode of the moment for the one to restore.
     static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = lock(&ONE);
     let mut changed = Vec::new();
     let opened = descended(root, path, &mut changed);
     for (handle, mode) in changed.iter().rev() {

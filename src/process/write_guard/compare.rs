@@ -1,7 +1,7 @@
 //! After a command: finds changes without a grant and undoes them, using only directory handles.
 
 use super::node::{NodeKind, Print, StoredContent, TreeNode};
-use super::{Area, Word, WriteGuard, at, holds, walk};
+use super::{Area, GrantMatch, WriteGuard, at, holds, walk};
 use crate::base::event::PathChange;
 use crate::base::grant::{Undone, WriteKind, WritePath};
 use rustix::fs::{AtFlags, FileType, Gid, Uid, chownat, unlinkat};
@@ -25,7 +25,7 @@ impl WriteGuard {
             return Vec::new();
         }
         let mut undone = Undo::default();
-        self.lived.is_gone();
+        self.lived.set_ended();
         let stopped = self.lived.freeze_others();
         if !stopped.all() {
             undone.limit("limit:guard_freeze", Path::new(""), false);
@@ -83,18 +83,18 @@ impl WriteGuard {
             self.keep_alone(path, node, now);
             return;
         }
-        match self.word(path, matches!(node.kind, NodeKind::Dir)) {
-            Word::Granted if !self.allowed.tree && !self.entry(path) => {
+        match self.grant_match(path, matches!(node.kind, NodeKind::Dir)) {
+            GrantMatch::Granted if !self.allowed.tree && !self.entry(path) => {
                 // Granted in place: its content may change, but it must stay a regular file.
                 let file = now.is_some_and(|data| FileType::from_raw_mode(data.st_mode).is_file());
                 if !file {
                     self.undo(path, node, ("not_granted".to_owned(), None), undone);
                 }
             }
-            Word::Granted => {}
-            Word::OnTheWay if now.is_none() && self.may_go(path) => {}
-            Word::OnTheWay => self.undo(path, node, ("not_granted".to_owned(), None), undone),
-            Word::Not(code, rule) => self.undo(path, node, (code, rule), undone),
+            GrantMatch::Granted => {}
+            GrantMatch::Ancestor if now.is_none() && self.may_go(path) => {}
+            GrantMatch::Ancestor => self.undo(path, node, ("not_granted".to_owned(), None), undone),
+            GrantMatch::Not(code, rule) => self.undo(path, node, (code, rule), undone),
         }
     }
 
@@ -110,7 +110,7 @@ impl WriteGuard {
         let below = self.before.range::<Path, _>(below);
         paths.any(|granted| granted.kind == WriteKind::Ruled && dir.starts_with(&granted.path))
             && below.take_while(|(path, _)| path.starts_with(dir)).all(|(path, node)| {
-                matches!(node.kind, NodeKind::Dir) || matches!(self.word(path, false), Word::Granted)
+                matches!(node.kind, NodeKind::Dir) || matches!(self.grant_match(path, false), GrantMatch::Granted)
             })
     }
 
@@ -118,7 +118,10 @@ impl WriteGuard {
     /// builds would start over.
     fn keep_time(&self, path: &Path, node: &TreeNode, now: Option<Print>) {
         let moved = now.is_some_and(|now| now.modified != node.print.modified);
-        if moved && matches!(node.kind, NodeKind::File(_)) && matches!(self.word(path, false), Word::Not(..)) {
+        if moved
+            && matches!(node.kind, NodeKind::File(_))
+            && matches!(self.grant_match(path, false), GrantMatch::Not(..))
+        {
             // If this fails, only the time differs.
             let _ = at::file(&self.root, path).and_then(|file| at::set_modified(&file, node.print.modified));
         }
@@ -298,12 +301,12 @@ impl WriteGuard {
 
     /// Handles an entry that did not exist before.
     fn judge_new(&self, path: &Path, is_dir: bool, undone: &mut Undo) {
-        match self.word(path, is_dir) {
-            Word::Granted if is_dir && !self.closed.is_empty() => {
+        match self.grant_match(path, is_dir) {
+            GrantMatch::Granted if is_dir && !self.closed.is_empty() => {
                 self.closed_below(path, &walk::Known::default(), undone)
             }
-            Word::Granted => {}
-            Word::OnTheWay => match self.entries(path) {
+            GrantMatch::Granted => {}
+            GrantMatch::Ancestor => match self.entries(path) {
                 Ok(listed) => {
                     let before = undone.list.len();
                     for (path, kind, _) in listed {
@@ -320,7 +323,7 @@ impl WriteGuard {
                 // It may hold what was there before under another name.
                 Err(_) => undone.limit(walk::UNREADABLE, path, false),
             },
-            Word::Not(code, rule) => self.remove(path, (code, rule), undone),
+            GrantMatch::Not(code, rule) => self.remove(path, (code, rule), undone),
         }
     }
 
@@ -331,8 +334,8 @@ impl WriteGuard {
 
     /// The code and the rule by which a path may not be changed.
     fn reason(&self, path: &Path) -> (String, Option<String>) {
-        match self.word(path, true) {
-            Word::Not(code, rule) => (code, rule),
+        match self.grant_match(path, true) {
+            GrantMatch::Not(code, rule) => (code, rule),
             _ => {
                 let (code, rule) = self.closed.why(&path.to_string_lossy());
                 (code.to_owned(), rule)

@@ -2,7 +2,7 @@
 //! directory is now, so nothing is searched. What was changed in them is left to the comparison, and what was moved out
 //! of the workspace or removed is made again by it.
 
-use super::{Word, WriteGuard, at};
+use super::{GrantMatch, WriteGuard, at};
 use rustix::fs::{Stat, fstat, renameat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -31,7 +31,7 @@ impl WriteGuard {
         let mut aside = Vec::new();
         for (path, handle) in &self.repositories {
             let Ok(data) = fstat(handle) else { continue };
-            if self.is_at(path, &data) || !matches!(self.word(path, true), Word::Not(..)) {
+            if self.is_at(path, &data) || !matches!(self.grant_match(path, true), GrantMatch::Not(..)) {
                 continue;
             }
             let Some(now) = self.place_of(handle, &data) else {

@@ -1,4 +1,4 @@
-//! Implements `ClosedPaths` for the list of a policy's protected names. Pure.
+//! A list of names as [`ClosedPaths`], for unit tests; the closed paths of a run come from `policy/closed.rs`.
 
 use crate::base::grant::ClosedPaths;
 use std::borrow::Cow;

@@ -5,12 +5,13 @@
 
 use super::at;
 use super::node::{Print, copy_range};
+use crate::base::sync::lock;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// An object of more bytes is kept open rather than copied. A command that writes it in place destroys it.
@@ -120,7 +121,7 @@ impl KeptObjects {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -31,6 +31,7 @@ fn tree(protected: &[&str]) -> (TempDir, Confinement) {
         writable: Vec::new(),
         placed: Arc::default(),
         hidden: Vec::new(),
+        masks: Arc::default(),
         closed: closed(protected),
         memory: None,
         network: Network::Open,

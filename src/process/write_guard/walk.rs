@@ -211,6 +211,37 @@ impl TreeWalk<'_> {
         found
     }
 
+    /// As [`TreeWalk::find_again`], but reports only closed paths that still exist, and remembers the directories for the
+    /// next walk.
+    pub fn find_anew(&self, top: &Path, known: Known) -> (WalkResult, Known) {
+        let exact = Exact::of(self.root).filter(|exact| exact.device == known.device);
+        let Some(exact) = exact.filter(|_| !known.dirs.is_empty()) else {
+            return self.find(top);
+        };
+        let changed = self.changed(&known);
+        let mut found = self.find_in(changed.clone(), Some(&exact), Some(&known));
+        let Known { mut dirs, closed, .. } = known;
+        for dir in &changed {
+            dirs.remove(dir);
+        }
+        dirs.extend(std::mem::take(&mut found.dirs));
+        found.closed.extend(closed);
+        found.closed.sort();
+        found.closed.dedup();
+        found
+            .closed
+            .retain(|path| !matches!(at::stat_below(self.root, path), Err(Errno::NOENT | Errno::NOTDIR)));
+        if dirs.len() > MOST_KNOWN {
+            dirs.clear();
+        }
+        let known = Known {
+            dirs,
+            closed: found.closed.clone(),
+            device: exact.device,
+        };
+        (found, known)
+    }
+
     /// Remembered directories that were replaced or whose names may have changed.
     fn changed(&self, known: &Known) -> Vec<Vec<u8>> {
         let all: Vec<(&Vec<u8>, &Option<Stamp>)> = known.dirs.iter().collect();
@@ -638,9 +669,15 @@ mod tests {
             let (_, known) = walk.find(Path::new(""));
             acts.iter().for_each(|one| act(&root_path, one));
             let again = walk.find_again(Path::new(""), &known);
+            let (anew, known) = walk.find_anew(Path::new(""), known);
             let (fresh, _) = walk.find(Path::new(""));
-            prop_assert_eq!(there(&root_path, &again.closed), fresh.closed);
+            prop_assert_eq!(there(&root_path, &again.closed), &fresh.closed[..]);
+            prop_assert_eq!(there(&root_path, &anew.closed), &fresh.closed[..]);
             prop_assert_eq!(again.over, fresh.over);
+            acts.iter().rev().for_each(|one| act(&root_path, one));
+            let (anew, _) = walk.find_anew(Path::new(""), known);
+            let (fresh, _) = walk.find(Path::new(""));
+            prop_assert_eq!(there(&root_path, &anew.closed), fresh.closed);
         }
     }
 

@@ -9,6 +9,7 @@ fn usage(input: u64, cached: u64, cache_write: u64, output: u64) -> Usage {
         cache_write,
         output,
         reasoning: 0,
+        estimated: false,
     }
 }
 

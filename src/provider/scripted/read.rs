@@ -125,6 +125,7 @@ fn figures(mut reader: Reader<'_>, problems: &mut Problems) -> Usage {
         cache_write: figure("cache_write"),
         output: figure("output"),
         reasoning: figure("reasoning"),
+        estimated: false,
     };
     reader.finish(problems);
     usage

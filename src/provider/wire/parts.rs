@@ -2,7 +2,14 @@
 
 use crate::base::content::{Media, ToolContent};
 use crate::base::message::{CallResult, Message, Part, Reply, StopReason, Usage};
+use crate::base::secret::shortened;
+use crate::provider::fault::Fault;
 use serde_json::Value;
+
+/// Characters of a service's word that are kept.
+const WORD: usize = 80;
+/// A greater count of tokens is not believed.
+const MOST_TOKENS: u64 = 1 << 40;
 
 /// The content of an assistant message exactly as this vendor and model sent it.
 pub(super) fn received<'a>(vendor: &str, model: &str, message: &'a Message) -> Option<&'a Value> {
@@ -60,26 +67,74 @@ pub(super) fn push_text(parts: &mut Vec<Part>, more: &str, thought: bool) {
     }
 }
 
-/// Whether a reply was cut at its length limit.
-#[derive(Debug, Default)]
-pub(super) struct Cut {
-    /// The tool of the call that was cut.
-    pub call: Option<String>,
+/// How a reply ended, as the service says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Complete,
+    /// With calls.
+    Calls,
+    /// Cut at its length limit.
+    Length,
+    /// The service goes on when it gets the reply back.
+    Paused,
+    /// With a word that this program does not know.
+    Unknown(String),
 }
 
-/// A reply from its parts. A reply without text and calls is accepted: repeating the request would most likely give the
-/// same, so the engine sends the model a message instead.
-pub(super) fn whole(parts: Vec<Part>, cut: Option<Cut>, usage: Usage, model: String) -> Reply {
+impl Ending {
+    /// For a word that this program does not know.
+    pub fn unknown(word: &str) -> Self {
+        Self::Unknown(shortened(word, WORD))
+    }
+}
+
+/// The failure for a word that says that the service broke the reply off.
+pub(super) fn broken_off(word: &str) -> Fault {
+    let word = shortened(word, WORD);
+    Fault {
+        message: format!("the service broke off its reply ({word})"),
+        ..Fault::cut()
+    }
+}
+
+/// A reply from its parts. `cut`: the tool of a call that was cut at the length limit. A reply without text and calls is
+/// accepted: repeating the request would most likely give the same, so the engine sends the model a message instead.
+///
+/// # Errors
+/// The service announces calls and sends none.
+pub(super) fn whole(
+    parts: Vec<Part>,
+    (ending, cut): (Ending, Option<String>),
+    usage: Usage,
+    model: String,
+) -> Result<Reply, Fault> {
     let calls = parts.iter().any(|part| matches!(part, Part::Call(_)));
-    let stop = match (cut, calls) {
-        (Some(cut), _) => StopReason::Length { call: cut.call },
-        (None, true) => StopReason::Calls,
-        (None, false) => StopReason::End,
+    let stop = match (ending, calls) {
+        (Ending::Length, _) => StopReason::Length { call: cut },
+        (_, true) => StopReason::Calls,
+        (Ending::Complete, false) => StopReason::End,
+        (Ending::Calls, false) => return Err(Fault::unusable("the service announced calls and sent none")),
+        (Ending::Paused, false) => StopReason::Paused,
+        (Ending::Unknown(reason), false) => StopReason::Unknown { reason },
     };
-    Reply {
+    Ok(Reply {
         parts,
         stop,
         usage,
         model,
-    }
+    })
+}
+
+/// A count of tokens. Some servers send integers as floating-point numbers or as text. What cannot be a count is none.
+pub(super) fn count(value: &Value) -> Option<u64> {
+    let figure = match value {
+        Value::Number(number) => number.as_u64().or_else(|| {
+            let is_whole = |figure: &f64| figure.fract() == 0.0 && *figure >= 0.0;
+            let figure = number.as_f64().filter(is_whole)?;
+            format!("{figure:.0}").parse().ok()
+        }),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    figure.filter(|figure| *figure <= MOST_TOKENS)
 }

@@ -1,7 +1,7 @@
 //! Parses the `steps` section: steps and their checks.
 
 use super::{EXPECT, budget, named, prompts, retry, schema};
-use crate::diag::reader::{self, Problems, not_blank, wrong_type};
+use crate::diag::reader::{self, Problems, not_blank, without_nul, wrong_type};
 use crate::diag::{Diagnostic, Reader, Shape, Spanned, YamlNode};
 use crate::recipe::model::{CheckKind, CheckSpec, FINDINGS, Step, StepSource};
 use crate::recipe::params;
@@ -134,11 +134,16 @@ fn work(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<StepSource> 
             not_blank(reader.text("prompt", problems)?, "prompt", problems).map(StepSource::Prompt)
         }
         (None, Some(_)) => Some(StepSource::Run {
-            command: not_blank(reader.text("run", problems)?, "run", problems)?,
+            command: command(reader.text("run", problems)?, problems)?,
             timeout_ms: timeout.map(|timeout| timeout.value),
             allow_failure: allow_failure.is_some_and(|flag| flag.value),
         }),
     }
+}
+
+/// The text of a `run`.
+fn command(text: Spanned<String>, problems: &mut Problems) -> Option<Spanned<String>> {
+    without_nul(not_blank(text, "run", problems)?, "run", problems)
 }
 
 fn checks(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<CheckSpec> {
@@ -200,9 +205,9 @@ fn check(node: &YamlNode, problems: &mut Problems) -> Option<CheckSpec> {
             problems.push(problem.help("remove it"));
         }
     }
-    let what = if let Some(command) = run {
+    let what = if let Some(text) = run {
         CheckKind::Run {
-            command: not_blank(command, "run", problems)?,
+            command: command(text, problems)?,
             timeout_ms: timeout.map(|timeout| timeout.value),
         }
     } else if changed_at.is_some() {
@@ -253,8 +258,8 @@ fn answer(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<CheckKind>
         problems.push(problem.help("remove it"));
     }
     match run {
-        Some(command) => Some(CheckKind::AnswerRun {
-            command: not_blank(command, "run", problems)?,
+        Some(text) => Some(CheckKind::AnswerRun {
+            command: command(text, problems)?,
             timeout_ms: timeout.map(|timeout| timeout.value),
         }),
         None => schema.map(CheckKind::AnswerSchema),

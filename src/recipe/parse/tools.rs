@@ -1,7 +1,7 @@
 //! Parses the `tools` section: included and excluded tools, MCP servers, discovery.
 
 use crate::base::server_name::is_server_name;
-use crate::diag::reader::Problems;
+use crate::diag::reader::{Problems, without_nul};
 use crate::diag::{Diagnostic, MapEntry, Reader, Spanned};
 use crate::recipe::model::{ServerSpec, ToolsSpec};
 use crate::recipe::plan::ClientCredentials;
@@ -37,7 +37,9 @@ fn values(texts: Option<Vec<Spanned<String>>>) -> Vec<String> {
 fn discovery(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<(Spanned<String>, Spanned<String>)> {
     let mut map = reader.map("discovery", "`discovery`", problems)?;
     let command = map.need_text("command", problems);
+    let command = command.and_then(|text| without_nul(text, "command", problems));
     let call = map.need_text("call", problems);
+    let call = call.and_then(|text| without_nul(text, "call", problems));
     map.finish(problems);
     Some((command?, call?))
 }
@@ -56,6 +58,12 @@ fn server(entry: &MapEntry, problems: &mut Problems) -> Option<ServerSpec> {
     let command = map.text("command", problems);
     let args = map.texts("args", problems).unwrap_or_default();
     let env = map.text_map("env", problems).unwrap_or_default();
+    let given = command.iter().map(|text| ("command", text));
+    let given = given.chain(args.iter().map(|text| ("args", text)));
+    for (key, text) in given.chain(env.iter().map(|(name, text)| (name.as_str(), text))) {
+        // Told here; a recipe with a problem is not used.
+        let _ = without_nul(text.clone(), key, problems);
+    }
     let cwd = map.text("cwd", problems);
     let url = map.text("url", problems);
     let transport = map.choice("type", &[("http", "http"), ("sse", "sse")], problems);

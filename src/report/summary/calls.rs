@@ -22,6 +22,7 @@ pub struct CallSummary<'a> {
     /// `None` while nothing final is known.
     pub state: Option<CallState>,
     pub output: Option<&'a ToolOutput>,
+    /// Milliseconds of its work, without waiting for approval.
     pub took_ms: u64,
     /// Programs that were judged at their exec, in order.
     pub execs: &'a [JudgedExec],

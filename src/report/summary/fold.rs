@@ -270,7 +270,7 @@ impl<'a> Fold<'a> {
         self.touch(step, at);
     }
 
-    /// An approval that nothing came of no longer counts once its call waits again.
+    /// An approval that was not used no longer counts once its call waits again.
     fn suspended(&mut self, calls: &[CallId]) {
         for id in calls {
             if let Some(call) = self.index.get(id).and_then(|i| self.sum.calls.get_mut(*i))

@@ -176,12 +176,14 @@ impl Run {
                     cache_write: 0,
                     output: 50,
                     reasoning: 10,
+                    estimated: false,
                 },
                 model: "gemini-2.5-pro-002".to_owned(),
             },
             asked: "aa".repeat(32),
             took_ms: 1200,
             cost_micros: Some(1750),
+            secrets: Vec::new(),
         });
         ids
     }

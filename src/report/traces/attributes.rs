@@ -104,6 +104,8 @@ impl Attributes {
             StopReason::End => "stop",
             StopReason::Calls => "tool_call",
             StopReason::Length { .. } => "length",
+            StopReason::Paused => "pause",
+            StopReason::Unknown { reason } => reason.as_str(),
             StopReason::Refused { .. } => "content_filter",
         };
         self.list("gen_ai.response.finish_reasons", vec![reason.to_owned()]);

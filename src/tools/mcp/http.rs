@@ -16,6 +16,9 @@ const BODY: usize = 300;
 const EVENT: usize = 32 << 20;
 
 /// The HTTP client of a server.
+///
+/// # Errors
+/// One sentence: the URL is not `http` or `https`, or TLS cannot be set up.
 pub async fn client(url: &str) -> Result<reqwest::Client, String> {
     let url = url.to_owned();
     // Loading the system's certificates blocks for milliseconds.
@@ -25,7 +28,10 @@ pub async fn client(url: &str) -> Result<reqwest::Client, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Parses the recipe's headers. An error names the header, never its value.
+/// Parses the recipe's headers.
+///
+/// # Errors
+/// One sentence that names the header that is not valid, never its value.
 pub fn headers(given: &[(String, String)]) -> Result<HeaderMap, String> {
     let mut map = HeaderMap::new();
     for (name, value) in given {

@@ -24,6 +24,9 @@ const POLITE: Duration = Duration::from_millis(500);
 
 impl Link {
     /// Connects and initializes. The caller sets the time limit.
+    ///
+    /// # Errors
+    /// One sentence: the server cannot be started or reached, or does not initialize; with how its process ended.
     pub async fn open(config: &Config, with: &McpContext) -> Result<Self, String> {
         match &config.way {
             Way::Stdio(program) => stdio(&config.name, program, with).await,

@@ -3,6 +3,8 @@
 
 use super::assertion;
 use super::config::{Credentials, Proof};
+use crate::net::addresses::address_is_public;
+use crate::net::client::is_loopback;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::{Client, Url};
@@ -11,6 +13,7 @@ use rmcp::transport::auth::{
     OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest, StoredCredentials,
 };
 use serde_json::Value;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,8 +28,14 @@ const EARLY: Duration = Duration::from_secs(30);
 
 /// The client of a server: with a token that it renews, or without one where the recipe has no credentials. Both are of
 /// one type, so that the transport is compiled once.
+///
+/// # Errors
+/// One sentence: the authorization server cannot be reached or gives no token.
 pub async fn client(client: Client, url: &str, with: Option<&Credentials>) -> Result<AuthClient<Client>, String> {
-    let http: Arc<dyn OAuthHttpClient> = Arc::new(Door(client.clone()));
+    let http: Arc<dyn OAuthHttpClient> = Arc::new(Door {
+        client: client.clone(),
+        server: Url::parse(url).map_err(|error| error.to_string())?,
+    });
     let manager = AuthorizationManager::new_with_oauth_http_client(url, http);
     let manager = manager.await.map_err(trouble)?;
     let manager = match with {
@@ -52,6 +61,10 @@ async fn authorize(
         asking: Asking::new(client, url, with, &metadata)?,
         held: Mutex::new(None),
     };
+    let server = Url::parse(url).map_err(|error| error.to_string())?;
+    may_send_to(&server, &tokens.asking.endpoint)
+        .await
+        .map_err(|why| format!("OAuth: the token endpoint: {why}"))?;
     tokens.current().await?;
     manager.set_metadata(metadata);
     // The redirect URL is required by the type but unused: client credentials involve no redirect.
@@ -100,7 +113,7 @@ impl Asking {
         }
         let endpoint = &metadata.token_endpoint;
         let endpoint = Url::parse(endpoint).map_err(|error| format!("OAuth: the token endpoint: {error}"))?;
-        let here = |url: &Url| url.host_str().is_some_and(crate::net::client::is_loopback);
+        let here = |url: &Url| url.host_str().is_some_and(is_loopback);
         let resource = Url::parse(url).map_err(|error| error.to_string())?;
         if endpoint.scheme() != "https" && !(here(&endpoint) && here(&resource)) {
             return Err(format!("OAuth: the token endpoint {endpoint} is not an https URL"));
@@ -258,15 +271,59 @@ async fn whole(mut answer: reqwest::Response) -> Result<Vec<u8>, String> {
     Ok(body)
 }
 
+/// Whether a server may make this program send a request to a URL. Otherwise anybody who runs a server could reach what
+/// this machine can reach. A name that does not resolve here is left to the connection: a proxy may know it. The name may
+/// resolve to another address then, whose certificate does not hold for it.
+async fn may_send_to(server: &Url, target: &Url) -> Result<(), String> {
+    let is_same = server.host_str() == target.host_str();
+    if target.scheme() != "https" && !(is_same && server.host_str().is_some_and(is_loopback)) {
+        return Err(format!("{target} is not an https URL"));
+    }
+    if is_same {
+        return Ok(());
+    }
+    // Services of a private network use each other.
+    let is_private = addresses(server).await.into_iter().any(|one| !address_is_public(one));
+    let refused = |one: &IpAddr| !(address_is_public(*one) || (is_private && is_of_a_network(*one)));
+    match addresses(target).await.iter().find(|one| refused(one)) {
+        Some(address) => Err(format!(
+            "{target} is at {address}, which is not public, and on another host than the server: no request was sent"
+        )),
+        None => Ok(()),
+    }
+}
+
+async fn addresses(url: &Url) -> Vec<IpAddr> {
+    let host = url.host_str().unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let found = tokio::net::lookup_host((host, url.port_or_known_default().unwrap_or(443))).await;
+    found
+        .map(|found| found.map(|address| address.ip()).collect())
+        .unwrap_or_default()
+}
+
+/// Whether an address belongs to a machine in a network: not to this one, nor to the link, where clouds give out
+/// credentials.
+fn is_of_a_network(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => !(address.is_loopback() || address.is_link_local() || address.is_unspecified()),
+        IpAddr::V6(address) => !(address.is_loopback() || address.is_unicast_link_local() || address.is_unspecified()),
+    }
+}
+
 /// Sends the discovery requests. Does not follow redirects.
-struct Door(Client);
+struct Door {
+    client: Client,
+    server: Url,
+}
 
 impl OAuthHttpClient for Door {
     fn execute(&self, asked: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
         Box::pin(async move {
             let time = asked.timeout.unwrap_or(TIME);
             let request = reqwest::Request::try_from(asked.request)?;
-            let answer = tokio::time::timeout(time, self.0.execute(request)).await??;
+            tokio::time::timeout(time, may_send_to(&self.server, request.url())).await??;
+            let answer = tokio::time::timeout(time, self.client.execute(request)).await??;
             let mut built = http::Response::builder().status(answer.status());
             if let Some(headers) = built.headers_mut() {
                 *headers = answer.headers().clone();
@@ -331,6 +388,49 @@ mod tests {
                 assert_eq!(manager.get_access_token().await.unwrap(), "t");
             }
             assert_eq!(asked(&server).await, times, "{lasts}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_sends_this_program_to_no_other_place_of_the_network() {
+        for (from, to, may) in [
+            ("https://8.8.8.8/mcp", "https://1.1.1.1/x", true),
+            ("https://8.8.8.8/mcp", "http://1.1.1.1/x", false),
+            ("https://8.8.8.8/mcp", "http://8.8.8.8/x", false),
+            ("https://8.8.8.8/mcp", "https://127.0.0.1/x", false),
+            ("https://8.8.8.8/mcp", "https://[::1]/x", false),
+            ("https://8.8.8.8/mcp", "https://localhost/x", false),
+            ("https://8.8.8.8/mcp", "https://10.0.0.1/x", false),
+            ("https://10.0.0.5/mcp", "https://10.0.0.1/x", true),
+            ("https://10.0.0.5/mcp", "https://169.254.169.254/x", false),
+            ("http://127.0.0.1:1/mcp", "http://127.0.0.1:2/x", true),
+            ("http://127.0.0.1:1/mcp", "http://127.0.0.2:2/x", false),
+        ] {
+            let url = |text: &str| Url::parse(text).unwrap();
+            assert_eq!(may_send_to(&url(from), &url(to)).await.is_ok(), may, "{from} {to}");
+        }
+    }
+
+    #[tokio::test]
+    async fn metadata_on_another_host_of_this_machine_is_not_asked_for() {
+        let listener = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
+        let other = MockServer::builder().listener(listener).start().await;
+        for (is_other, asks) in [(true, false), (false, true)] {
+            let (server, client) = server(json!(["client_secret_post"]), 3600).await;
+            let at = if is_other { other.uri() } else { server.uri() };
+            let header = format!("Bearer resource_metadata=\"{at}/latest/meta-data\"");
+            Mock::given(path("/mcp"))
+                .respond_with(ResponseTemplate::new(401).insert_header("www-authenticate", header.as_str()))
+                .mount(&server)
+                .await;
+            // Whether the server is usable without these metadata is not the question here.
+            let _ = super::client(client, &format!("{}/mcp", server.uri()), Some(&secret())).await;
+            let asked = if is_other { &other } else { &server }
+                .received_requests()
+                .await
+                .unwrap();
+            let is_asked = asked.iter().any(|request| request.url.path() == "/latest/meta-data");
+            assert_eq!(is_asked, asks, "{at}");
         }
     }
 

@@ -2,6 +2,7 @@
 //! definitions change.
 
 use super::config::{Config, McpContext};
+use super::host::Host;
 use super::link::{Link, ending};
 use super::listing::{MOST, chosen, digest, error_text, listed, page, tools_of};
 use super::{content, http, names};
@@ -11,7 +12,7 @@ use rmcp::model::{
     CallToolRequestParams, GetPromptRequestParams, GetPromptResult, JsonObject, Prompt, ReadResourceRequestParams,
     Resource, Tool as Definition,
 };
-use rmcp::service::ServiceError;
+use rmcp::service::{RoleClient, RunningService, ServiceError};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -78,6 +79,9 @@ pub enum ServerRequest {
 
 impl RunningServer {
     /// Starts the server and lists what it offers. Returns the definitions of the tools that the recipe uses.
+    ///
+    /// # Errors
+    /// One sentence: it cannot be started or reached, does not list what it offers, or not in time.
     pub async fn start(config: Config, with: McpContext) -> Result<(Arc<Self>, Vec<Definition>), String> {
         let left = with.deadline.saturating_duration_since(Instant::now());
         let time = config.start.min(left);
@@ -135,8 +139,10 @@ impl RunningServer {
         &self.prompts
     }
 
-    /// A prompt's messages, requested before the run begins; the server is not restarted for it. The error is the
-    /// reason for people.
+    /// A prompt's messages, requested before the run begins; the server is not restarted for it.
+    ///
+    /// # Errors
+    /// One sentence: it is not connected, refuses the request, or does not answer in time.
     pub async fn prompt(&self, name: &str, args: JsonObject) -> Result<GetPromptResult, String> {
         let running = match &self.link.lock().await.link {
             Some(link) => Arc::clone(&link.running),
@@ -166,23 +172,13 @@ impl RunningServer {
     }
 
     /// Sends one request. Requests to one server run one at a time.
+    ///
+    /// # Errors
+    /// For the model: `mcp_server_lost` for a server that ended, `mcp_tool_changed` for a tool that is withdrawn,
+    /// `mcp_tool_error` for a request that it refuses, `timeout` and `cancelled`.
     pub async fn ask(&self, what: ServerRequest, label: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let _turn = self.turn(label, context).await?;
-        let running = {
-            let mut state = self.link.lock().await;
-            self.ensure(&mut state, context).await?;
-            if let ServerRequest::Tool(name, _) = &what
-                && let Some(why) = state.withdrawn.get(name)
-            {
-                let message = format!("{label}: the server has {why} this tool since the run began; it cannot be used");
-                return Err(ToolError::model("mcp_tool_changed", message));
-            }
-            let Some(link) = &state.link else {
-                return Err(gone(self.name(), ""));
-            };
-            link.host.listen_for(Some((context.call.clone(), context.live.clone())));
-            Arc::clone(&link.running)
-        };
+        let running = self.connected(label, Some(&what), context).await?;
         let asked = async {
             match what {
                 ServerRequest::Tool(name, args) => {
@@ -205,7 +201,40 @@ impl RunningServer {
             }
         };
         let answer = bounded(label, asked, self.config.call, context).await;
-        if let Err(Failed::Service(ServiceError::TransportSend(error))) = &answer
+        drop(running);
+        self.answered(label, answer).await
+    }
+
+    /// The open connection, which reports progress to the call of `context`. `what`: the request; a tool may be withdrawn.
+    async fn connected(
+        &self,
+        label: &str,
+        what: Option<&ServerRequest>,
+        context: &ToolContext,
+    ) -> Result<Arc<RunningService<RoleClient, Host>>, ToolError> {
+        let mut state = self.link.lock().await;
+        self.ensure(&mut state, context).await?;
+        if let Some(ServerRequest::Tool(name, _)) = what
+            && let Some(why) = state.withdrawn.get(name)
+        {
+            let message = format!("{label}: the server has {why} this tool since the run began; it cannot be used");
+            return Err(ToolError::model("mcp_tool_changed", message));
+        }
+        let Some(link) = &state.link else {
+            return Err(gone(self.name(), ""));
+        };
+        link.host.listen_for(Some((context.call.clone(), context.live.clone())));
+        Ok(Arc::clone(&link.running))
+    }
+
+    /// The answer, or the error for the model. Closes a lost connection, which nothing may use any more.
+    async fn answered<T>(&self, label: &str, answer: Result<T, Failed>) -> Result<T, ToolError> {
+        let error = match answer {
+            Ok(output) => return Ok(output),
+            Err(Failed::Told(error)) => return Err(error),
+            Err(Failed::Service(error)) => error,
+        };
+        if let ServiceError::TransportSend(error) = &error
             && let Some(refusal) = http::StatusRefusal::of(error.error.as_ref())
         {
             // The server is there; only this request failed.
@@ -216,22 +245,11 @@ impl RunningServer {
             let message = format!("{label}: {}", refusal.text());
             return Err(ToolError::model("mcp_tool_error", message));
         }
-        let lost = matches!(
-            &answer,
-            Err(Failed::Service(
-                ServiceError::TransportClosed | ServiceError::TransportSend(_)
-            ))
-        );
-        drop(running);
-        match answer {
-            Ok(output) => Ok(output),
-            Err(Failed::Told(error)) => Err(error),
-            Err(Failed::Service(_)) if lost => Err(self.lost(label).await),
-            Err(Failed::Service(error)) => Err(ToolError::model(
-                "mcp_tool_error",
-                format!("{label}: {}", error_text(&error)),
-            )),
+        if matches!(error, ServiceError::TransportClosed | ServiceError::TransportSend(_)) {
+            return Err(self.lost(label).await);
         }
+        let message = format!("{label}: {}", error_text(&error));
+        Err(ToolError::model("mcp_tool_error", message))
     }
 
     /// Waits until no other request to this server is running.
@@ -251,17 +269,12 @@ impl RunningServer {
     }
 
     /// The server's resources, and whether it lists more than are returned.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
     pub async fn resources(&self, context: &ToolContext) -> Result<(Vec<Resource>, bool), ToolError> {
         let _turn = self.turn(self.name(), context).await?;
-        let running = {
-            let mut state = self.link.lock().await;
-            self.ensure(&mut state, context).await?;
-            let Some(link) = &state.link else {
-                return Err(gone(self.name(), ""));
-            };
-            link.host.listen_for(Some((context.call.clone(), context.live.clone())));
-            Arc::clone(&link.running)
-        };
+        let running = self.connected(self.name(), None, context).await?;
         let asked = async {
             let mut all = Vec::new();
             let (mut cursor, mut seen) = (None, 0);
@@ -277,14 +290,9 @@ impl RunningServer {
                 }
             }
         };
-        match bounded(self.name(), asked, self.config.call, context).await {
-            Ok(listed) => Ok(listed),
-            Err(Failed::Told(error)) => Err(error),
-            Err(Failed::Service(error)) => Err(ToolError::model(
-                "mcp_tool_error",
-                format!("{}: {}", self.name(), error_text(&error)),
-            )),
-        }
+        let answer = bounded(self.name(), asked, self.config.call, context).await;
+        drop(running);
+        self.answered(self.name(), answer).await
     }
 
     /// The error for a server that died during a call.

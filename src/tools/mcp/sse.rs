@@ -38,6 +38,9 @@ pub struct Sse {
 
 impl Sse {
     /// Opens the stream and waits for the URL for messages, which must have the same origin.
+    ///
+    /// # Errors
+    /// [`SseError`]: the server cannot be reached or refuses the request, or what it sends is not such a stream.
     pub async fn connect(client: Client, url: &str, headers: HeaderMap) -> Result<Self, SseError> {
         let url = Url::parse(url).map_err(|error| SseError::Other(format!("bad URL: {error}")))?;
         let request = client

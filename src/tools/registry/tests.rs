@@ -55,7 +55,7 @@ fn a_name_taken_twice_is_reported_and_nothing_is_added() {
     registry
         .add(fake("docs__search", ToolOrigin::Mcp("docs".to_owned()), json!({})))
         .unwrap();
-    assert_eq!(registry.find("ls").unwrap().canonical, "list_directory");
+    assert_eq!(registry.find("ls").unwrap().tool.spec().name, "list_directory");
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub struct Standing {
 
 /// A message for people.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum KeepMessage {
     Note(String),
     Warning(String),
 }
@@ -53,7 +53,7 @@ pub fn bring(
     keep: &[String],
     layers: bool,
     stop: &CancellationToken,
-) -> Result<(Standing, Vec<Told>), String> {
+) -> Result<(Standing, Vec<KeepMessage>), String> {
     let origin = origin
         .canonicalize()
         .map_err(|error| format!("{}: {error}", origin.display()))?;
@@ -64,7 +64,7 @@ pub fn bring(
         let (from, to) = (origin.join(&path), tree.join(&path));
         let name = path.display();
         let Ok(data) = std::fs::symlink_metadata(&from) else {
-            told.push(Told::Warning(format!(
+            told.push(KeepMessage::Warning(format!(
                 "isolate.keep names {name}, which is not in {}",
                 origin.display()
             )));
@@ -77,7 +77,7 @@ pub fn bring(
             ));
         }
         if std::fs::symlink_metadata(&to).is_ok() {
-            told.push(Told::Warning(format!(
+            told.push(KeepMessage::Warning(format!(
                 "isolate.keep names {name}, which is in the commit: the worktree has the content of the commit"
             )));
             continue;
@@ -85,7 +85,7 @@ pub fn bring(
         let begun = Instant::now();
         let (how, count) = one(&from, &to, layers, stop).map_err(|why| format!("isolate.keep: {name}: {why}"))?;
         let (size, more) = (size(count.bytes), if count.more { "more than " } else { "" });
-        told.push(Told::Note(format!(
+        told.push(KeepMessage::Note(format!(
             "overnight: {name}: {more}{size} in {more}{}, {} in {:.1} s",
             counted(count.names, "file"),
             how.words(),
@@ -96,7 +96,7 @@ pub fn bring(
     }
     let missing = missing(&origin, tree);
     if !missing.is_empty() {
-        told.push(Told::Warning(format!(
+        told.push(KeepMessage::Warning(format!(
             "the worktree of --isolate has no {}, which git ignores: if checks need them, name them in the recipe, as \
              `isolate: {{ keep: [{}] }}`",
             first_names(&missing, NAMED),
@@ -111,7 +111,11 @@ pub fn bring(
     Ok((standing, told))
 }
 
-fn relative(path: &str) -> Result<PathBuf, String> {
+/// The path as it is below both trees.
+///
+/// # Errors
+/// It leads out of the workspace, or to files of git or of this program.
+pub(super) fn relative(path: &str) -> Result<PathBuf, String> {
     let path: PathBuf = Path::new(path)
         .components()
         .filter(|part| *part != Component::CurDir)
@@ -381,7 +385,7 @@ mod tests {
         .unwrap();
         assert_eq!(standing.brought.len(), 2);
         assert!(
-            matches!(&told[0], Told::Note(text) if text.contains("target: ") && text.contains(" s")),
+            matches!(&told[0], KeepMessage::Note(text) if text.contains("target: ") && text.contains(" s")),
             "{told:?}"
         );
         let (was, is) = (
@@ -411,7 +415,7 @@ mod tests {
         if brought.layered {
             assert!(tree.join(".venv/bin").is_dir() && !tree.join(".venv/lib").exists());
             assert!(
-                matches!(&told[0], Told::Note(text) if text.contains("2 files") || text.contains("4 files")),
+                matches!(&told[0], KeepMessage::Note(text) if text.contains("2 files") || text.contains("4 files")),
                 "{told:?}"
             );
         }
@@ -450,8 +454,8 @@ mod tests {
         let warnings: Vec<_> = told
             .iter()
             .filter_map(|told| match told {
-                Told::Warning(text) => Some(text.as_str()),
-                Told::Note(_) => None,
+                KeepMessage::Warning(text) => Some(text.as_str()),
+                KeepMessage::Note(_) => None,
             })
             .collect();
         assert_eq!(warnings.len(), 2, "{warnings:?}");

@@ -1,13 +1,17 @@
-//! Removes worktrees of `--isolate`, and other temporary directories of this program, whose process was killed.
+//! Removes worktrees of `--isolate`, and other temporary directories of this program, whose process was killed; finds the
+//! worktree of a killed run that is continued.
 
+use crate::base::ids::RunId;
 use crate::process::private;
-use crate::process::temporary::{self, WORKTREE};
+use crate::process::temporary::{self, Temporary, WORKTREE};
 use crate::workspace::patch;
 use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
 
 /// The most registrations of a repository that are looked at.
 const MOST_REGISTRATIONS: usize = 10_000;
+/// The file beside a worktree that holds the id of the run that works in it.
+const RUN: &str = "overnight.run";
 
 /// A worktree of this program that a repository knows.
 struct Registration {
@@ -18,15 +22,17 @@ struct Registration {
 }
 
 /// Removes what killed processes left, and its registrations in the repository whose common directory is `common`. A
-/// failure leaves it to the next run. What a living process uses stays.
-pub(super) async fn remove(common: &Path, stop: &CancellationToken) {
+/// failure leaves it to the next run. What a living process uses stays, and so does the worktree of a run that is not
+/// finished: it may have the only copy of the run's last changes.
+pub(super) async fn remove(common: &Path, is_unfinished: fn(&RunId) -> bool, stop: &CancellationToken) {
     let (worktrees, stop) = (common.join("worktrees"), stop.clone());
     let removed = tokio::task::spawn_blocking(move || {
+        let is_needed = |dir: &Path| run_of(dir).is_some_and(|run| is_unfinished(&run));
         for Registration { admin, dir } in registrations(&worktrees) {
             if stop.is_cancelled() {
                 return;
             }
-            if temporary::remove_if_left(&dir) {
+            if !is_needed(&dir) && temporary::remove_if_left(&dir) {
                 // Not with `git worktree prune`: git keeps one that was killed while it was being made.
                 let _ = private::remove(&admin);
             }
@@ -36,7 +42,9 @@ pub(super) async fn remove(common: &Path, stop: &CancellationToken) {
             if stop.is_cancelled() {
                 return;
             }
-            temporary::remove_if_left(&dir);
+            if !is_needed(&dir) {
+                temporary::remove_if_left(&dir);
+            }
         }
     });
     // A panic of the thread is no reason against the run.
@@ -50,6 +58,25 @@ pub(super) fn forget(common: &Path, dir: &Path) {
     for found in all.into_iter().filter(|found| found.dir.file_name() == dir.file_name()) {
         let _ = private::remove(&found.admin);
     }
+}
+
+/// Records which run works in the worktree of this temporary directory.
+pub(super) fn record(dir: &Path, run: &RunId) -> std::io::Result<()> {
+    std::fs::write(dir.join(RUN), run.as_str())
+}
+
+/// The run that works, or worked, in the worktree of this temporary directory.
+pub(super) fn run_of(dir: &Path) -> Option<RunId> {
+    let text = patch::regular_text(&dir.join(RUN)).filter(|_| is_worktree(dir))?;
+    Some(RunId(text)).filter(|run| !run.as_str().is_empty())
+}
+
+/// Takes over the temporary directory of the worktree that a killed process of this run left. `None` if there is none, or
+/// a living process has it.
+pub(super) fn take_over(common: &Path, run: &RunId) -> Option<Temporary> {
+    let all = registrations(&common.join("worktrees"));
+    let mut own = all.into_iter().filter(|found| run_of(&found.dir).as_ref() == Some(run));
+    own.find_map(|found| Temporary::take_over(&found.dir))
 }
 
 fn is_worktree(dir: &Path) -> bool {

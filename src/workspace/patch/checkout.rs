@@ -1,7 +1,7 @@
 //! Writes the files of a commit without git: no filter, hook or attribute applies, so each file has exactly the stored
 //! bytes.
 
-use super::handle_writes::Hands;
+use super::handle_writes::HandleWriter;
 use super::index::{NewIndexEntry, bytes_of};
 use super::object::{DIRECTORY, EXECUTABLE, FILE, Id, LINK, METADATA, ObjectKind};
 use super::repository::Repository;
@@ -44,15 +44,15 @@ pub(in crate::workspace) fn checkout(
     let mut files = Vec::new();
     list(&mut objects, &tree, &mut Vec::new(), &mut files, MOST_DEPTH, stop)?;
     files.sort();
-    let hands = Hands::open(into)?;
-    let said = |path: &[u8], why: String| format!("{}: {why}", String::from_utf8_lossy(path));
+    let writer = HandleWriter::open(into)?;
+    let about = |path: &[u8], why: String| format!("{}: {why}", String::from_utf8_lossy(path));
     let mut blobs = Vec::new();
     for (path, (mode, id)) in &files {
         match *mode {
             FILE | EXECUTABLE | LINK => blobs.push(*id),
             // A submodule's directory.
-            METADATA => hands.make_dir(path).map_err(|why| said(path, why))?,
-            mode => return Err(said(path, format!("it has the mode {mode:o}"))),
+            METADATA => writer.make_dir(path).map_err(|why| about(path, why))?,
+            mode => return Err(about(path, format!("it has the mode {mode:o}"))),
         }
     }
     let mut written = Vec::with_capacity(blobs.len());
@@ -63,7 +63,7 @@ pub(in crate::workspace) fn checkout(
         unless_stopped(stop)?;
         let (path, (mode, _)) = next.next().ok_or("more objects than files")?;
         pointers += usize::from(content.starts_with(POINTER));
-        let stat = hands.put(path, *mode, &content).map_err(|why| said(path, why))?;
+        let stat = writer.put(path, *mode, &content).map_err(|why| about(path, why))?;
         written.push(NewIndexEntry {
             path: path.clone(),
             mode: *mode,

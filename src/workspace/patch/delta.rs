@@ -3,10 +3,10 @@
 //! user.
 
 use super::bound::Bound;
-use super::name_status::stands_for_content;
 use super::object::{Id, ObjectFormat, ObjectKind};
 use super::patch_lines::cr_lines;
 use super::patch_names;
+use super::raw_diff::{self, RawEntry};
 use super::store::Store;
 use super::trees::{Leaf, ObjectReader, TreeChange};
 use super::{Shadow, Snapshot};
@@ -44,14 +44,11 @@ pub(super) fn lies_below_any(path: &[u8], tops: &BTreeSet<Vec<u8>>) -> bool {
     ends.any(|end| path.get(..end).is_some_and(|top| tops.contains(top)))
 }
 
-/// Whether `git diff-tree -z --raw` reports a renamed symbolic link.
-fn moves_a_link(printed: &[u8]) -> bool {
-    printed.split(|byte| *byte == 0).any(|record| {
-        record.starts_with(b":120000 ")
-            && record
-                .rsplit(|byte| *byte == b' ')
-                .next()
-                .is_some_and(|status| status.starts_with(b"R"))
+/// Whether a symbolic link is renamed.
+fn moves_a_link(entries: &[RawEntry<'_>]) -> bool {
+    entries.iter().any(|entry| match entry {
+        RawEntry::File(file) => file.modes[0] == b"120000" && file.status == b'R',
+        RawEntry::Counts { .. } => false,
     })
 }
 
@@ -104,7 +101,7 @@ impl Shadow {
         let env = scratch.env();
         let git = own_git::git(&args, scratch.path(), &env, None, May::Read);
         let mut printed = self.end.within(git).await?;
-        if printed.ok && moves_a_link(&printed.stdout) {
+        if printed.ok && raw_diff::read(&printed.stdout).is_some_and(|(entries, _)| moves_a_link(&entries)) {
             // With a renamed link, `git apply` does not notice that the old name is free, and refuses a directory in
             // its place.
             args[2] = "--no-renames";
@@ -114,10 +111,13 @@ impl Shadow {
         if !printed.ok {
             return Err(format!("git diff-tree: {}", printed.stderr));
         }
-        let (raw, patch) = parts(&printed.stdout).ok_or("git diff-tree printed something other than a patch")?;
-        patch_names::check(raw, patch, &changed)?;
+        let (entries, patch) = raw_diff::read(&printed.stdout)
+            .and_then(|(entries, patch)| Some((entries, patch?)))
+            .ok_or("git diff-tree printed something other than a patch")?;
+        let files = file_changes(&entries, &self.prefix).ok_or("git diff-tree counted lines of other files")?;
+        patch_names::check(&entries, patch, &changed)?;
         delta.cr_lines = cr_lines(patch).ok_or("git diff-tree printed a patch that cannot be read")?;
-        delta.files.splice(0..0, changes(raw, &self.prefix));
+        delta.files.splice(0..0, files);
         delta.patch = patch.to_vec();
         Ok(delta)
     }
@@ -146,11 +146,10 @@ impl Shadow {
                 added: None,
                 removed: None,
             });
-            let lacks_content = stands_for_content(&why);
             delta.unpatched.push(Unpatched {
                 path,
-                why,
-                lacks_content,
+                why: why.to_string(),
+                lacks_content: why.is_file(),
             });
             tops.insert(change.path.clone());
         }
@@ -204,89 +203,55 @@ fn reduced(
     Ok((scratch, from, to))
 }
 
-/// The raw records and the patch after them, which an empty field separates.
-fn parts(printed: &[u8]) -> Option<(&[u8], &[u8])> {
-    let mut at = 0;
-    // Paths that follow, which are never empty but may look like counts.
-    let mut paths = 0_u32;
-    loop {
-        let rest = printed.get(at..)?;
-        let end = memchr::memchr(0, rest)?;
-        let field = rest.get(..end)?;
-        if paths > 0 {
-            paths -= 1;
-        } else if field.is_empty() {
-            return Some((printed.get(..at)?, printed.get(at + 1..)?));
-        } else if let Some(record) = field.strip_prefix(b":") {
-            let status = record.rsplit(|byte| *byte == b' ').next()?;
-            paths = if status.starts_with(b"R") { 2 } else { 1 };
-        } else if is_counts_alone(field) {
-            paths = 2;
-        }
-        at += end + 1;
-    }
-}
-
-/// Whether this is the counts of a renamed file, whose two paths follow.
-pub(super) fn is_counts_alone(field: &[u8]) -> bool {
-    field.ends_with(b"\t") && memchr::memchr_iter(b'\t', field).count() == 2
-}
-
-/// The changed files, from the output of `git diff-tree -z --raw --numstat`: records `:mode mode id id
-/// STATUS\0path\0[path\0]`, then `added\tremoved\tpath\0` or `added\tremoved\t\0from\0to\0`.
+/// The changed files, from the output of `git diff-tree -z --raw --numstat`. `None` if it cannot be read: nothing is
+/// known about the changes then.
 ///
 /// `prefix`: what is cut off the beginning of the paths.
-pub fn changes(raw: &[u8], prefix: &str) -> Vec<FileChange> {
+pub fn changes(printed: &[u8], prefix: &str) -> Option<Vec<FileChange>> {
+    let (entries, _) = raw_diff::read(printed)?;
+    file_changes(&entries, prefix)
+}
+
+/// `None` if lines of a file that is not among the changed ones are counted.
+fn file_changes(entries: &[RawEntry<'_>], prefix: &str) -> Option<Vec<FileChange>> {
     let mut files: Vec<FileChange> = Vec::new();
-    let mut by_path: BTreeMap<String, usize> = BTreeMap::new();
-    let mut fields = raw
-        .split(|byte| *byte == 0)
-        .map(|field| String::from_utf8_lossy(field).into_owned());
-    let local = |path: String| path.strip_prefix(prefix).map(str::to_owned).unwrap_or(path);
-    while let Some(field) = fields.next() {
-        if let Some(record) = field.strip_prefix(':') {
-            let mut words = record.split(' ');
-            let (old_mode, new_mode) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-            let (old_id, new_id) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-            let status = words.next().unwrap_or_default();
-            let first = fields.next().unwrap_or_default();
-            let (from, path) = match status.chars().next() {
-                Some('R' | 'C') => (Some(local(first)), local(fields.next().unwrap_or_default())),
-                _ => (None, local(first)),
-            };
-            let kind = match status.chars().next() {
-                Some('A' | 'C') => "added",
-                Some('D') => "deleted",
-                Some('R') => "renamed",
-                _ if old_id == new_id && old_mode != new_mode => "mode",
-                _ => "modified",
-            };
-            // Git counts no lines of a binary file, even if only its mode or name is new.
-            let lines = (old_id == new_id).then_some(0);
-            by_path.insert(path.clone(), files.len());
-            files.push(FileChange {
-                path,
-                kind: kind.to_owned(),
-                from,
-                added: lines,
-                removed: lines,
-            });
-        } else if let Some((added, rest)) = field.split_once('\t')
-            && let Some((removed, path)) = rest.split_once('\t')
-        {
-            let path = if path.is_empty() {
-                fields.next();
-                fields.next().unwrap_or_default()
-            } else {
-                path.to_owned()
-            };
-            if let Some(file) = by_path.get(&local(path)).and_then(|at| files.get_mut(*at)) {
-                file.added = added.parse().ok().or(file.added);
-                file.removed = removed.parse().ok().or(file.removed);
+    let mut by_path: BTreeMap<&[u8], usize> = BTreeMap::new();
+    let local = |path: &[u8]| {
+        let path = String::from_utf8_lossy(path);
+        path.strip_prefix(prefix).unwrap_or(&path).to_owned()
+    };
+    for entry in entries {
+        match entry {
+            RawEntry::File(file) => {
+                let has_same_content = file.ids[0] == file.ids[1];
+                let kind = match file.status {
+                    b'A' | b'C' => "added",
+                    b'D' => "deleted",
+                    b'R' => "renamed",
+                    _ if has_same_content && file.modes[0] != file.modes[1] => "mode",
+                    _ => "modified",
+                };
+                // Git counts no lines of a binary file, even if only its mode or name is new.
+                let lines = has_same_content.then_some(0);
+                by_path.insert(file.to, files.len());
+                files.push(FileChange {
+                    path: local(file.to),
+                    kind: kind.to_owned(),
+                    from: file.is_moved().then(|| local(file.from)),
+                    added: lines,
+                    removed: lines,
+                });
+            }
+            RawEntry::Counts { lines, path } => {
+                let file = by_path.get(path).and_then(|at| files.get_mut(*at))?;
+                if let Some((added, removed)) = lines {
+                    file.added = Some(*added);
+                    file.removed = Some(*removed);
+                }
             }
         }
     }
-    files
+    Some(files)
 }
 
 #[cfg(test)]
@@ -298,7 +263,7 @@ mod tests {
         let raw =
             b":100644 100755 aa aa M\0mode\0:100644 100644 aa aa R100\0old\0\"new\n\0:100644 100644 aa bb M\0bytes\0\
             :100644 100644 cc dd M\0text\0-\t-\tmode\0-\t-\t\0old\0\"new\n\0-\t-\tbytes\x002\t1\ttext\0";
-        let found = changes(raw, "");
+        let found = changes(raw, "").unwrap();
         let told: Vec<_> = found
             .iter()
             .map(|file| (file.path.as_str(), file.kind.as_str(), file.added, file.removed))
@@ -312,5 +277,17 @@ mod tests {
                 ("text", "modified", Some(2), Some(1)),
             ]
         );
+    }
+
+    #[test]
+    fn only_a_renamed_link_counts_as_one_whatever_files_are_called() {
+        let moves = |printed: &[u8]| moves_a_link(&raw_diff::read(printed).unwrap().0);
+        assert!(moves(b":120000 120000 aa aa R100\0old\0new\0"));
+        assert!(!moves(b":100644 100644 aa bb M\0:120000 x R\0"));
+    }
+
+    #[test]
+    fn counts_of_another_file_are_not_overlooked() {
+        assert_eq!(changes(b":100644 100644 aa bb M\0a\x009\t9\tb\0", ""), None);
     }
 }

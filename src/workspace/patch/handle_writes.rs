@@ -21,8 +21,8 @@ use std::time::SystemTime;
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// An open directory below which files are written. Directories of this user whose mode closes them are opened up, until
-/// [`Hands::close_up`].
-pub(super) struct Hands {
+/// [`HandleWriter::close_up`].
+pub(super) struct HandleWriter {
     top: OwnedFd,
     known: KnownAccess,
     /// The paths that were opened up, with their modes before.
@@ -86,7 +86,7 @@ fn parts(path: &[u8]) -> Result<Vec<CString>, String> {
     path.split(|byte| *byte == b'/').map(part).collect()
 }
 
-impl Hands {
+impl HandleWriter {
     /// Opens the directory, following links.
     pub fn open(top: &Path) -> Result<Self, String> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -5,38 +5,14 @@ use super::index::{GitIndex, IndexEntry};
 use super::names::{open_file, open_searchable};
 use super::object::{Digest, Id, ObjectKind};
 use super::scan_state::{LARGE, MOST_FILE, Scan, TICK};
+use super::unknown::UnknownContent;
+use crate::base::sync::lock;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::BorrowedFd;
-use std::sync::PoisonError;
-
-// What stands in place of the content of a file in the snapshot.
-const UNREADABLE: &str = "a file that cannot be read";
-const UNREADABLE_DIR: &str = "a directory that cannot be read";
-const LARGER_THAN: &str = "a file over ";
-
-/// Whether this stands in place of a directory whose files nobody could see.
-pub(super) fn stands_for_directory(why: &str) -> bool {
-    why == UNREADABLE_DIR
-}
-
-/// Whether this stands in place of the content of a file, and not of something that has no content, such as a pipe.
-pub(super) fn stands_for_content(why: &str) -> bool {
-    why == UNREADABLE || why.starts_with(LARGER_THAN)
-}
-
-/// Whether this stands for a file or directory that its mode closes.
-pub(super) fn is_closed(why: &str) -> bool {
-    why == UNREADABLE || why == UNREADABLE_DIR
-}
-
-/// Whether this stands for something that has no content that could be lost.
-pub(super) fn has_no_content(why: &str) -> bool {
-    matches!(why, "a pipe" | "a socket" | "a device")
-}
 
 /// The result: the type, the metadata to detect the next change by, the object id.
 type Made = (What, FileStat, Id);
@@ -45,6 +21,8 @@ type Made = (What, FileStat, Id);
 pub(super) struct NameStatus<'a, 'b> {
     pub scan: &'a Scan<'b>,
     pub at: BorrowedFd<'a>,
+    /// The path of its directory: empty, or ending in a slash.
+    pub dir: &'a [u8],
     pub name: &'a CString,
     pub stat: &'a rustix::fs::Stat,
     /// Its entry in the last snapshot.
@@ -60,21 +38,21 @@ impl NameStatus<'_, '_> {
     /// `None` if its type has changed meanwhile.
     pub fn at(&self, kind: FileType, refused: bool) -> Result<Option<Made>, String> {
         match kind {
-            _ if refused => self.metadata("a name that git refuses"),
+            _ if refused => self.metadata(&UnknownContent::RefusedName),
             FileType::RegularFile => self.file(),
             FileType::Symlink => self.link(),
             FileType::Directory => match open_searchable(self.at, self.name) {
-                Err(Errno::ACCESS | Errno::PERM) => self.metadata(UNREADABLE_DIR),
+                Err(Errno::ACCESS | Errno::PERM) => self.metadata(&UnknownContent::Directory),
                 _ => Ok(None),
             },
-            FileType::Fifo => self.metadata("a pipe"),
-            FileType::Socket => self.metadata("a socket"),
-            _ => self.metadata("a device"),
+            FileType::Fifo => self.metadata(&UnknownContent::Pipe),
+            FileType::Socket => self.metadata(&UnknownContent::Socket),
+            _ => self.metadata(&UnknownContent::Device),
         }
     }
 
     /// Identifies it by type and time of change instead of its content.
-    fn metadata(&self, why: &str) -> Result<Option<Made>, String> {
+    fn metadata(&self, why: &UnknownContent) -> Result<Option<Made>, String> {
         let stat = FileStat::of(self.stat);
         let mut text = format!("{why}\ninode {} mode {:o}\n", stat.inode, self.stat.st_mode);
         if FileType::from_raw_mode(self.stat.st_mode) == FileType::RegularFile {
@@ -86,6 +64,11 @@ impl NameStatus<'_, '_> {
         }
         let id = self.scan.object(ObjectKind::Blob, text.as_bytes(), None)?;
         Ok(Some((What::Metadata, stat, id)))
+    }
+
+    /// Its path relative to the top of the repository.
+    fn path(&self) -> Vec<u8> {
+        [self.dir, self.name.as_bytes()].concat()
     }
 
     /// Whether metadata that is the same means content that is the same.
@@ -128,7 +111,7 @@ impl NameStatus<'_, '_> {
         }
         let file = match open_file(self.at, self.name) {
             Ok(file) => file,
-            Err(Errno::ACCESS | Errno::PERM) => return self.metadata(UNREADABLE),
+            Err(Errno::ACCESS | Errno::PERM) => return self.metadata(&UnknownContent::File),
             Err(Errno::MFILE | Errno::NFILE) => return Err("too many open files".to_owned()),
             Err(_) => return Ok(None),
         };
@@ -142,7 +125,7 @@ impl NameStatus<'_, '_> {
         let id = match self.content(&file, before.size, elsewhere)? {
             Content::Known(id) => id,
             Content::Changing => return Ok(None),
-            Content::Large => return self.metadata(&format!("{LARGER_THAN}{} MiB", MOST_FILE >> 20)),
+            Content::Large => return self.metadata(&UnknownContent::TooLarge(MOST_FILE >> 20)),
         };
         let after = FileStat::of(&rustix::fs::fstat(&file).map_err(trouble)?);
         let by = if after == before {
@@ -156,7 +139,7 @@ impl NameStatus<'_, '_> {
     fn content(&self, mut file: &File, size: u64, elsewhere: Option<Id>) -> Result<Content, String> {
         let trouble = |error: std::io::Error| error.to_string();
         let _one = match size > LARGE {
-            true => Some(self.scan.large.lock().unwrap_or_else(PoisonError::into_inner)),
+            true => Some(lock(&self.scan.large)),
             false => None,
         };
         if size <= MOST_FILE {
@@ -172,10 +155,7 @@ impl NameStatus<'_, '_> {
             }
             return match content.len() as u64 > MOST_FILE {
                 true => Ok(Content::Changing),
-                false => self
-                    .scan
-                    .object(ObjectKind::Blob, &content, elsewhere)
-                    .map(Content::Known),
+                false => self.scan.content(&self.path(), &content, elsewhere).map(Content::Known),
             };
         }
         // A digest is useful only if content that is stored already may have the same one.
@@ -225,7 +205,7 @@ impl NameStatus<'_, '_> {
             .filter(|seen| seen.stored);
         let id = self
             .scan
-            .object(ObjectKind::Blob, target.as_bytes(), seen.map(|seen| seen.id))?;
+            .content(&self.path(), target.as_bytes(), seen.map(|seen| seen.id))?;
         Ok(Some((What::Link, self.known_by(stat), id)))
     }
 }

@@ -1,6 +1,6 @@
 //! Lists the names of a directory: those that exist, and those known from earlier snapshots or the index.
 
-use super::scan_state::{MOST_ENTRIES, Scan, WalkedDirectory, said};
+use super::scan_state::{MOST_ENTRIES, Scan, WalkedDirectory, about};
 use crate::workspace::fs::TEMP_PREFIX;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::Errno;
@@ -140,7 +140,7 @@ impl Scan<'_> {
             let Ok(name) = CString::new(name) else { continue };
             // What cannot be looked at may exist: without it, it would count as deleted.
             let kind = kind_of(place.handle.as_fd(), &name)
-                .map_err(|error| said(&[&place.path, name.as_bytes()].concat(), error))?;
+                .map_err(|error| about(&[&place.path, name.as_bytes()].concat(), error))?;
             names.extend(kind.map(|kind| ListedName { name, kind }));
         }
         Ok(names)
@@ -152,7 +152,7 @@ impl Scan<'_> {
         let mut buffer = [MaybeUninit::<u8>::uninit(); 16 << 10];
         let mut listed = RawDir::new(&place.handle, &mut buffer);
         while let Some(entry) = listed.next() {
-            let entry = entry.map_err(|error| said(&place.path, error))?;
+            let entry = entry.map_err(|error| about(&place.path, error))?;
             let name = entry.file_name();
             let bytes = name.to_bytes();
             if matches!(bytes, b"." | b".." | b".git") || bytes.starts_with(TEMP_PREFIX.as_bytes()) {
@@ -161,7 +161,7 @@ impl Scan<'_> {
             let kind = match entry.file_type() {
                 FileType::Unknown => {
                     let kind = kind_of(place.handle.as_fd(), name);
-                    match kind.map_err(|error| said(&[&place.path, bytes].concat(), error))? {
+                    match kind.map_err(|error| about(&[&place.path, bytes].concat(), error))? {
                         Some(kind) => kind,
                         None => continue,
                     }
@@ -173,7 +173,7 @@ impl Scan<'_> {
                 kind,
             });
             if names.len() > MOST_ENTRIES {
-                return Err(said(
+                return Err(about(
                     &place.path,
                     format!("more than {MOST_ENTRIES} names in a directory"),
                 ));

@@ -8,7 +8,7 @@ use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,6 +29,8 @@ const LEAST_SPACE: usize = 1 << 10;
 pub(super) struct Packer {
     dir: PathBuf,
     format: ObjectFormat,
+    /// Whether the directory is made for the first object.
+    makes_directory: bool,
     open: Option<(PathBuf, BufWriter<File>)>,
     at: u64,
     bytes: u64,
@@ -120,6 +122,7 @@ impl Packer {
         Self {
             dir,
             format,
+            makes_directory: false,
             open: None,
             at: 0,
             bytes: 0,
@@ -128,12 +131,23 @@ impl Packer {
         }
     }
 
+    /// Makes the directory for the first object, for this user only.
+    pub fn making_directory(mut self) -> Self {
+        self.makes_directory = true;
+        self
+    }
+
     pub fn contains(&self, id: &Id) -> bool {
         self.made.contains_key(id)
     }
 
     fn writer(&mut self) -> Result<&mut BufWriter<File>, String> {
         if self.open.is_none() {
+            if self.makes_directory {
+                let mut builder = std::fs::DirBuilder::new();
+                let made = builder.recursive(true).mode(0o700).create(&self.dir);
+                made.map_err(trouble(&self.dir))?;
+            }
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = self.dir.join(format!(".making-{}-{number}", std::process::id()));
             let file = File::options()

@@ -1,8 +1,8 @@
 //! Checks that a patch printed by git changes exactly the files that differ between the trees, and these by their names:
 //! what is ruled on are the trees, what is delivered and applied is the text.
 
-use super::delta::is_counts_alone;
 use super::patch_lines::{Lines, binary, hunk};
+use super::raw_diff::{RawEntry, RawFile};
 use super::trees::TreeChange;
 use std::collections::BTreeSet;
 
@@ -17,31 +17,29 @@ const ATTRIBUTES: [&[u8]; 7] = [
     b"index ",
 ];
 
-/// One record of `git diff-tree --raw -z`.
-struct Record<'a> {
-    from: &'a [u8],
-    to: &'a [u8],
-    /// A file becomes a link or the reverse: the patch deletes one and adds the other.
-    is_typechange: bool,
-}
-
-/// Whether the records and the patch are about these changes and nothing else.
+/// Whether the entries and the patch are about these changes and nothing else.
 ///
 /// # Errors
 /// A sentence for people.
-pub(super) fn check(raw: &[u8], patch: &[u8], changes: &[TreeChange]) -> Result<(), String> {
+pub(super) fn check(entries: &[RawEntry<'_>], patch: &[u8], changes: &[TreeChange]) -> Result<(), String> {
     let wrong = |what: &str| format!("git diff-tree printed {what}, which is not what differs between the trees");
-    let records = records(raw).ok_or_else(|| wrong("records that cannot be read"))?;
-    let named: BTreeSet<&[u8]> = records.iter().flat_map(|record| [record.from, record.to]).collect();
+    let files = || {
+        entries.iter().filter_map(|entry| match entry {
+            RawEntry::File(file) => Some(file),
+            RawEntry::Counts { .. } => None,
+        })
+    };
+    let named: BTreeSet<&[u8]> = files().flat_map(|file| [file.from, file.to]).collect();
     let differ: BTreeSet<&[u8]> = changes.iter().map(|change| change.path.as_slice()).collect();
     if named != differ {
         return Err(wrong("the names of other files"));
     }
     let mut lines = Lines::of(patch);
-    for record in &records {
-        let times = if record.is_typechange { 2 } else { 1 };
+    for file in files() {
+        // A file becomes a link or the reverse: the patch deletes one and adds the other.
+        let times = if file.status == b'T' { 2 } else { 1 };
         for _ in 0..times {
-            section(&mut lines, record).ok_or_else(|| wrong("a patch of something else"))?;
+            section(&mut lines, file).ok_or_else(|| wrong("a patch of something else"))?;
         }
     }
     match lines.is_empty() {
@@ -50,32 +48,9 @@ pub(super) fn check(raw: &[u8], patch: &[u8], changes: &[TreeChange]) -> Result<
     }
 }
 
-/// Reads `:mode mode id id STATUS\0path\0[path\0]`; skips the counts of `--numstat`.
-fn records(raw: &[u8]) -> Option<Vec<Record<'_>>> {
-    let mut records = Vec::new();
-    let mut fields = raw.split(|byte| *byte == 0);
-    while let Some(field) = fields.next() {
-        if let Some(record) = field.strip_prefix(b":") {
-            let status = record.rsplit(|byte| *byte == b' ').next()?.first()?;
-            let from = fields.next()?;
-            let to = if *status == b'R' { fields.next()? } else { from };
-            records.push(Record {
-                from,
-                to,
-                is_typechange: *status == b'T',
-            });
-        } else if is_counts_alone(field) {
-            // Counts without a path: those of a rename follow.
-            fields.next()?;
-            fields.next()?;
-        }
-    }
-    Some(records)
-}
-
 /// Reads the part of a patch that is about one file. `None` if it is about another one, or not as git writes it.
-fn section(lines: &mut Lines<'_>, record: &Record<'_>) -> Option<()> {
-    let (old, new) = (quoted(b"a/", record.from), quoted(b"b/", record.to));
+fn section(lines: &mut Lines<'_>, file: &RawFile<'_>) -> Option<()> {
+    let (old, new) = (quoted(b"a/", file.from), quoted(b"b/", file.to));
     let begin = [
         b"diff --git ".as_slice(),
         old.as_slice(),
@@ -107,8 +82,8 @@ fn section(lines: &mut Lines<'_>, record: &Record<'_>) -> Option<()> {
         } else if line.starts_with(b"+++ ") {
             names(b"+++ ", &new).or_else(|| names(b"+++ ", null))?;
         } else if line.starts_with(b"rename ") {
-            let from = names(b"rename from ", &quoted(b"", record.from));
-            from.or_else(|| names(b"rename to ", &quoted(b"", record.to)))?;
+            let from = names(b"rename from ", &quoted(b"", file.from));
+            from.or_else(|| names(b"rename to ", &quoted(b"", file.to)))?;
         } else if !ATTRIBUTES.iter().any(|prefix| line.starts_with(prefix)) {
             return None;
         }
@@ -144,7 +119,8 @@ fn quoted(prefix: &[u8], name: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::raw_diff;
+    use super::TreeChange;
 
     const RAW: &[u8] = b":100644 100644 1 2 M\0src/a.rs\0:100644 100644 3 4 R090\0b c\0d\xc3\xa9\0:100644 120000 5 6 T\0t\x001\t1\tsrc/a.rs\x000\t0\t\0b c\0d\xc3\xa9\x001\t1\tt\0";
     const PATCH: &str = concat!(
@@ -155,6 +131,10 @@ mod tests {
         "diff --git a/t b/t\ndeleted file mode 100644\nindex 5..0\n--- a/t\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n",
         "diff --git a/t b/t\nnew file mode 120000\nindex 0..6\n--- /dev/null\n+++ b/t\n@@ -0,0 +1 @@\n+x\n",
     );
+
+    fn check(raw: &[u8], patch: &[u8], changes: &[TreeChange]) -> Result<(), String> {
+        super::check(&raw_diff::read(raw).unwrap().0, patch, changes)
+    }
 
     fn changes(names: &[&[u8]]) -> Vec<TreeChange> {
         let change = |name: &&[u8]| TreeChange {

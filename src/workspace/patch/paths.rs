@@ -3,10 +3,10 @@
 
 use super::delta::lies_below_any;
 use super::ignored::{IgnoreRules, read_patterns};
-use super::name_status::{has_no_content, stands_for_directory};
 use super::names::open_dir;
 use super::object::{METADATA, ObjectKind};
 use super::trees::{Leaf, ObjectReader, TreeChange};
+use super::unknown::UnknownContent;
 use super::{Shadow, Snapshot};
 use crate::base::event::PathChange;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ impl Shadow {
                 }
                 match change.new {
                     Some((METADATA, id)) if change.old.is_none() => {
-                        if !has_no_content(&objects.why(&id)?) {
+                        if !objects.why(&id)?.is_empty() {
                             return Ok(false);
                         }
                     }
@@ -196,7 +196,7 @@ impl Shadow {
     }
 }
 
-/// Whether a change puts a directory that cannot be read in the place of files, among all changes sorted by path.
+/// Whether a change replaces files by a directory that cannot be read; `all` are all changes, sorted by path.
 fn hides_files(objects: &mut ObjectReader<'_>, change: &TreeChange, all: &[TreeChange]) -> Result<bool, String> {
     let Some((METADATA, id)) = change.new else {
         return Ok(false);
@@ -206,5 +206,5 @@ fn hides_files(objects: &mut ObjectReader<'_>, change: &TreeChange, all: &[TreeC
     if !all.get(next).is_some_and(|other| other.path.starts_with(&inside)) {
         return Ok(false);
     }
-    Ok(stands_for_directory(&objects.why(&id)?))
+    Ok(objects.why(&id)? == UnknownContent::Directory)
 }

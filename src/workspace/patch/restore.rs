@@ -2,8 +2,7 @@
 //! the result.
 
 use super::delta::lies_below_any;
-use super::handle_writes::{Hands, KnownAccess, Opened};
-use super::name_status::{has_no_content, is_closed};
+use super::handle_writes::{HandleWriter, KnownAccess, Opened};
 use super::object::{Id, METADATA, ObjectFormat, ObjectKind};
 use super::trees::{ObjectReader, TreeChange};
 use super::{Shadow, Snapshot, State};
@@ -71,7 +70,7 @@ impl Shadow {
         let emptied = reversal.map_or(Emptied::All, |(_, begun)| Emptied::MadeAfter(begun));
         self.beside(move |shadow, state| {
             let (known, opened) = earlier.unwrap_or_else(|| (shadow.known_access(state), Opened::new()));
-            let now = shadow.now(state)?;
+            let now = shadow.current(state, None, true)?;
             let now = shadow.id(&now)?;
             let mut objects = shadow.objects(&state.store);
             let mut changes = objects.differences(&now, &from)?;
@@ -89,10 +88,10 @@ impl Shadow {
                 .filter(|change| !newer.contains(&change.path))
                 .cloned()
                 .collect();
-            let hands = Hands::open(&shadow.top)?.knowing(known, opened);
-            let mut why = bring((&hands, emptied), &mut objects, &from, &as_found)?;
+            let writer = HandleWriter::open(&shadow.top)?.knowing(known, opened);
+            let mut why = restore_all((&writer, emptied), &mut objects, &from, &as_found)?;
             // The current tree decides what differs.
-            let now = shadow.now(state)?;
+            let now = shadow.current(state, None, true)?;
             let left = shadow.objects(&state.store).differences(&shadow.id(&now)?, &from)?;
             let left: BTreeSet<Vec<u8>> = left.into_iter().map(|change| change.path).collect();
             let mut restored = Restored::default();
@@ -136,8 +135,8 @@ impl Shadow {
     }
 
     fn close_up(&self, known: &KnownAccess, opened: &Opened) -> Result<(), String> {
-        let hands = Hands::open(&self.top)?.knowing(known.clone(), opened.clone());
-        hands.close_up();
+        let writer = HandleWriter::open(&self.top)?.knowing(known.clone(), opened.clone());
+        writer.close_up();
         Ok(())
     }
 
@@ -194,15 +193,15 @@ impl Shadow {
         let (to, found) = (self.id(to)?, self.id(found)?);
         self.beside(move |shadow, state| {
             let mut objects = shadow.objects(&state.store);
-            let hands = Hands::open(&shadow.top)?.knowing(KnownAccess::default(), opened);
+            let writer = HandleWriter::open(&shadow.top)?.knowing(KnownAccess::default(), opened);
             for change in objects.differences(&to, &found)? {
                 let Some((METADATA, id)) = change.new else { continue };
-                if is_closed(&objects.why(&id)?) {
+                if objects.why(&id)?.is_closed() {
                     // One that belongs to somebody else stays closed.
-                    hands.open_up(&change.path);
+                    writer.open_up(&change.path);
                 }
             }
-            Ok(hands.into_opened())
+            Ok(writer.into_opened())
         })
         .await
     }
@@ -222,15 +221,15 @@ impl Shadow {
             let mut kept = BTreeMap::new();
             for change in &changes {
                 let why = match change.new {
-                    Some((METADATA, id)) => objects.why(&id)?,
+                    Some((METADATA, id)) => Some(objects.why(&id)?)
+                        .filter(|why| !why.is_empty())
+                        .map(|why| why.to_string()),
                     Some(_) if lies_below_any(&change.path, &tops) => {
-                        "it replaced what no patch can contain".to_owned()
+                        Some("it replaced what no patch can contain".to_owned())
                     }
-                    _ => continue,
+                    _ => None,
                 };
-                if !has_no_content(&why) {
-                    kept.insert(shadow.local(change.lossy()), why);
-                }
+                kept.extend(why.map(|why| (shadow.local(change.lossy()), why)));
             }
             Ok(kept)
         })
@@ -266,6 +265,10 @@ impl Shadow {
         if let Some(repository) = &self.repository {
             alternates.push_str(&quoted(&repository.objects()));
         }
+        let private = self.private.as_ref().map(|private| private.dir().join("objects"));
+        if let Some(private) = private.filter(|dir| dir.is_dir()) {
+            alternates.push_str(&quoted(&private));
+        }
         let path = scratch.path().join("objects/info/alternates");
         std::fs::write(&path, alternates).map_err(|error| format!("{}: {error}", path.display()))?;
         let places = [scratch.path().to_owned()];
@@ -292,8 +295,8 @@ impl Shadow {
             let objects = scratch.path().join("objects");
             let mut objects = ObjectReader::new(shadow.format, &state.store, Some(objects));
             let changes = objects.differences(&from, &to)?;
-            let hands = Hands::open(&shadow.top)?;
-            let failed = bring((&hands, Emptied::All), &mut objects, &to, &changes)?;
+            let writer = HandleWriter::open(&shadow.top)?;
+            let failed = restore_all((&writer, Emptied::All), &mut objects, &to, &changes)?;
             match failed.iter().next() {
                 Some((path, why)) => Err(format!("{}: {why}", String::from_utf8_lossy(path))),
                 None => Ok(()),
@@ -312,19 +315,19 @@ fn quoted(path: &Path) -> String {
 
 /// Changes paths from the old side of each change to the new one; `tree` contains them all. Gives what was opened up its
 /// mode back, also after an error. Returns the failures.
-fn bring(
-    (hands, emptied): (&Hands, Emptied),
+fn restore_all(
+    (writer, emptied): (&HandleWriter, Emptied),
     objects: &mut ObjectReader<'_>,
     tree: &Id,
     changes: &[TreeChange],
 ) -> Result<BTreeMap<Vec<u8>, String>, String> {
-    let failed = bring_each((hands, emptied), objects, tree, changes);
-    hands.close_up();
+    let failed = restore_each((writer, emptied), objects, tree, changes);
+    writer.close_up();
     failed
 }
 
-fn bring_each(
-    (hands, emptied): (&Hands, Emptied),
+fn restore_each(
+    (writer, emptied): (&HandleWriter, Emptied),
     objects: &mut ObjectReader<'_>,
     tree: &Id,
     changes: &[TreeChange],
@@ -333,7 +336,7 @@ fn bring_each(
     // Deeper paths are removed first, and all removals precede additions, because a file's name may have been a
     // directory.
     for change in changes.iter().rev().filter(|change| change.new.is_none()) {
-        if let Err(why) = hands.remove(&change.path) {
+        if let Err(why) = writer.remove(&change.path) {
             failed.insert(change.path.clone(), why);
             continue;
         }
@@ -343,10 +346,10 @@ fn bring_each(
             let may_go = match emptied {
                 Emptied::All => true,
                 Emptied::MadeAfter(begun) => {
-                    begun.is_some_and(|begun| hands.made(path).is_some_and(|made| made > begun))
+                    begun.is_some_and(|begun| writer.made(path).is_some_and(|made| made > begun))
                 }
             };
-            if !may_go || objects.below(tree, path)?.is_some() || !hands.remove_empty(path) {
+            if !may_go || objects.below(tree, path)?.is_some() || !writer.remove_empty(path) {
                 break;
             }
         }
@@ -357,7 +360,7 @@ fn bring_each(
             METADATA => Err("its content was not kept".to_owned()),
             mode => objects
                 .read(&id, ObjectKind::Blob)
-                .and_then(|content| hands.put(&change.path, mode, &content)),
+                .and_then(|content| writer.put(&change.path, mode, &content)),
         };
         if let Err(why) = put {
             failed.insert(change.path.clone(), why);

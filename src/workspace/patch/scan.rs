@@ -7,13 +7,14 @@ use super::ignored::{CountedText, IgnoreRules, read_patterns};
 use super::name_status::NameStatus;
 use super::names::{ListedName, open_closed_dir, open_searchable, open_up, refused};
 use super::object::{ObjectKind, order};
-use super::scan_state::{Before, MOST_ENTRIES, Scan, WalkedDirectory, said};
+use super::scan_state::{Before, MOST_ENTRIES, Scan, WalkedDirectory, about};
+use crate::base::sync::lock;
 use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
 
 /// Upper limit for nested directories; each level holds an open handle.
 pub(super) const MOST_DEPTH: usize = 256;
@@ -34,18 +35,18 @@ impl Scan<'_> {
     /// Walks a directory and everything below it. `None` if nothing in it is part of a snapshot.
     pub fn dir(&self, place: WalkedDirectory<'_>, rules: &IgnoreRules<'_>) -> Result<Option<Arc<CachedDir>>, String> {
         if place.depth > MOST_DEPTH {
-            return Err(said(
+            return Err(about(
                 &place.path,
                 format!("directories are nested more than {MOST_DEPTH} deep"),
             ));
         }
-        self.bound.check().map_err(|why| said(&place.path, why))?;
+        self.bound.check().map_err(|why| about(&place.path, why))?;
         let mut names = match place.ignored {
             true => self.known(&place)?,
             false => self.list(&place)?,
         };
         if self.seen.fetch_add(names.len(), Ordering::Relaxed) + names.len() > MOST_ENTRIES {
-            return Err(said(
+            return Err(about(
                 &place.path,
                 format!("the tree has more than {MOST_ENTRIES} files"),
             ));
@@ -74,7 +75,7 @@ impl Scan<'_> {
             path.truncate(place.path.len());
             path.extend_from_slice(bytes);
             // For every name, because matching it against many patterns and reading its content take time.
-            self.bound.check().map_err(|why| said(&path, why))?;
+            self.bound.check().map_err(|why| about(&path, why))?;
             if self.hidden.contains(&path) {
                 continue;
             }
@@ -137,7 +138,7 @@ impl Scan<'_> {
         ignored: bool,
     ) -> Result<Option<PendingEntry>, String> {
         let bytes = name.name.as_bytes();
-        let said = |why: String| said(&[&place.path, bytes].concat(), why);
+        let about = |why: String| about(&[&place.path, bytes].concat(), why);
         let mut kind = name.kind;
         for _ in 0..TRIES {
             if kind == FileType::Directory && !refused(bytes) {
@@ -151,10 +152,10 @@ impl Scan<'_> {
                 };
                 match opened {
                     Ok(found) => return self.enter(place, rules, bytes, found, (seen, ignored)),
-                    Err(Errno::MFILE | Errno::NFILE) => return Err(said("too many open files".to_owned())),
+                    Err(Errno::MFILE | Errno::NFILE) => return Err(about("too many open files".to_owned())),
                     Err(Errno::ACCESS | Errno::PERM) if known.is_some() => match open_up(place.handle.as_fd(), None) {
                         Ok(()) => continue,
-                        Err(_) => return Err(said(CLOSED_MEANWHILE.to_owned())),
+                        Err(_) => return Err(about(CLOSED_MEANWHILE.to_owned())),
                     },
                     Err(_) => {}
                 }
@@ -163,12 +164,13 @@ impl Scan<'_> {
                 Ok(stat) => stat,
                 Err(Errno::NOENT) => return Ok(None),
                 Err(Errno::ACCESS | Errno::PERM) if open_up(place.handle.as_fd(), None).is_ok() => continue,
-                Err(error) => return Err(said(error.to_string())),
+                Err(error) => return Err(about(error.to_string())),
             };
             kind = FileType::from_raw_mode(stat.st_mode);
             let look = NameStatus {
                 scan: self,
                 at: place.handle.as_fd(),
+                dir: &place.path,
                 name: &name.name,
                 stat: &stat,
                 old: place.before.last.and_then(|dir| dir.find(bytes, false)),
@@ -177,7 +179,7 @@ impl Scan<'_> {
                 seen: seen.start,
             };
             let access = (kind == FileType::RegularFile).then(|| Access::of(&stat));
-            if let Some((what, stat, id)) = look.at(kind, refused(bytes)).map_err(said)? {
+            if let Some((what, stat, id)) = look.at(kind, refused(bytes)).map_err(about)? {
                 let (name, below) = (bytes.to_vec(), None);
                 return Ok(Some(PendingEntry {
                     name,
@@ -189,7 +191,7 @@ impl Scan<'_> {
                 }));
             }
         }
-        Err(said("it keeps changing while it is read".to_owned()))
+        Err(about("it keeps changing while it is read".to_owned()))
     }
 
     fn enter(
@@ -240,16 +242,16 @@ impl Scan<'_> {
         let now = match has_own {
             true => {
                 let path = || [&place.path, IGNORE_FILE].concat();
-                read_patterns(place.handle.as_fd()).map_err(|why| said(&path(), why))?
+                read_patterns(place.handle.as_fd()).map_err(|why| about(&path(), why))?
             }
             false => None,
         };
         let whole = format!("{}.gitignore", String::from_utf8_lossy(&place.path));
         let local = whole.strip_prefix(self.prefix).unwrap_or(&whole);
-        let mut files = self.ignore_files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = lock(&self.ignore_files);
         files
             .counted(&place.path, local, now, self.counting)
-            .map_err(|why| said(&place.path, why))
+            .map_err(|why| about(&place.path, why))
     }
 
     fn finish(

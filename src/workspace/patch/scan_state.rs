@@ -6,11 +6,13 @@ use super::ignored::{Counting, IgnoreFiles};
 use super::index::GitIndex;
 use super::object::{Digest, Id, ObjectFormat, ObjectKind};
 use super::packer::{Encoder, Packer};
+use super::private_contents::PrivateContents;
 use super::store::Store;
+use crate::base::sync::lock;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Upper limit for the files and directories of a tree.
 pub(super) const MOST_ENTRIES: usize = 2_000_000;
@@ -26,6 +28,8 @@ pub(super) struct Scan<'a> {
     pub format: ObjectFormat,
     pub store: &'a Store,
     pub packer: Mutex<Packer>,
+    /// What is kept apart; `None` where nothing is.
+    pub private: Option<PrivateScan<'a>>,
     /// Encoders that no thread uses at the moment.
     pub encoders: Mutex<Vec<Encoder>>,
     pub index: Option<&'a GitIndex>,
@@ -47,6 +51,12 @@ pub(super) struct Scan<'a> {
     pub free: AtomicBool,
     /// Held while a large file is in memory, so that at most one is.
     pub large: Mutex<()>,
+}
+
+/// The contents that are kept apart, and their pack in progress.
+pub(super) struct PrivateScan<'a> {
+    pub contents: &'a PrivateContents,
+    pub packer: Mutex<Packer>,
 }
 
 /// What is known about a directory from earlier.
@@ -93,37 +103,54 @@ pub(super) struct WalkedDirectory<'a> {
 }
 
 /// An error message about a path.
-pub(super) fn said(path: &[u8], why: impl std::fmt::Display) -> String {
+pub(super) fn about(path: &[u8], why: impl std::fmt::Display) -> String {
     format!("{}: {why}", String::from_utf8_lossy(path))
 }
 
 impl Scan<'_> {
-    fn packer(&self) -> MutexGuard<'_, Packer> {
-        self.packer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn encoders(&self) -> MutexGuard<'_, Vec<Encoder>> {
-        self.encoders.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.encoders)
     }
 
     /// Stores an object, unless the store has it already, or it is `elsewhere`, that is, in the repository.
     pub fn object(&self, kind: ObjectKind, content: &[u8], elsewhere: Option<Id>) -> Result<Id, String> {
+        self.stored(kind, content, elsewhere, None)
+    }
+
+    /// As [`Scan::object`], of the file or link at `path`: a private content is kept apart.
+    pub fn content(&self, path: &[u8], content: &[u8], elsewhere: Option<Id>) -> Result<Id, String> {
+        self.stored(ObjectKind::Blob, content, elsewhere, Some(path))
+    }
+
+    fn stored(
+        &self,
+        kind: ObjectKind,
+        content: &[u8],
+        elsewhere: Option<Id>,
+        path: Option<&[u8]>,
+    ) -> Result<Id, String> {
         let mut digest = Digest::of(self.format, kind, content.len() as u64);
         for part in content.chunks(LARGE as usize) {
             digest.add(part);
             self.bound.check()?;
         }
         let id = digest.finish()?;
-        if elsewhere == Some(id) || self.store.contains(&id) || self.packer().contains(&id) {
+        let private = self.private.as_ref();
+        let is_kept_apart = || private.is_some_and(|private| lock(&private.packer).contains(&id));
+        if elsewhere == Some(id) || self.store.contains(&id) || lock(&self.packer).contains(&id) || is_kept_apart() {
             return Ok(id);
         }
+        let packer = match (private, path) {
+            (Some(private), Some(path)) if private.contents.holds(path, content) => &private.packer,
+            _ => &self.packer,
+        };
         if content.len() as u64 > LARGE {
-            self.packer().add(&id, kind, content)?;
+            lock(packer).add(&id, kind, content)?;
         } else {
             let mut encoder = self.encoders().pop().unwrap_or_default();
             let object = encoder.packed(kind, content)?;
             self.encoders().push(encoder);
-            self.packer().append(&id, &object)?;
+            lock(packer).append(&id, &object)?;
         }
         Ok(id)
     }

@@ -6,17 +6,23 @@ use super::object::{Id, MOST_OBJECT, ObjectFormat, ObjectKind};
 use super::pack::{INDEX_SIGNATURE, Pack, trouble};
 use super::packer::Packer;
 use flate2::read::ZlibDecoder;
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The packs in one `objects/pack` directory.
+/// The file in the store that lists the ids of contents that are kept apart from it.
+const PRIVATE: &str = "private";
+
+/// The packs in one `objects/pack` directory, and those that are kept apart from it.
 #[derive(Debug)]
 pub(super) struct Store {
     dir: PathBuf,
     format: ObjectFormat,
     packs: Vec<Pack>,
+    /// The directory of the packs that are kept apart.
+    private: Option<PathBuf>,
     /// Whether the store has loose objects, from an early version that had no packs.
     loose: bool,
 }
@@ -35,27 +41,25 @@ impl Store {
             dir,
             format,
             packs: Vec::new(),
+            private: None,
             loose: false,
         };
         if !store.dir.exists() {
             std::fs::create_dir(&store.dir).map_err(trouble(&store.dir))?;
         }
         store.loose = loose::any(&git_dir.join("objects"));
-        let listed = std::fs::read_dir(&store.dir).map_err(trouble(&store.dir))?;
-        let mut names: Vec<PathBuf> = listed.flatten().map(|entry| entry.path()).collect();
-        names.sort();
-        for name in names
-            .iter()
-            .filter(|name| name.extension().is_some_and(|end| end == "idx") && !is_unfinished(name))
-        {
-            let bytes = std::fs::read(name).map_err(trouble(name))?;
-            let objects =
-                read_index(format, &bytes).ok_or_else(|| format!("{}: not the index of a pack", name.display()))?;
-            let file = name.with_extension("pack");
-            let file = File::open(&file).map_err(trouble(&file))?;
-            store.packs.push(Pack { file, objects });
-        }
+        store.packs = packs_in(&store.dir, format)?;
         Ok(store)
+    }
+
+    /// Adds the contents that are kept apart, in the git directory `git_dir`, which need not exist.
+    pub fn add_private(&mut self, git_dir: &Path) -> Result<(), String> {
+        let dir = git_dir.join("objects/pack");
+        if dir.is_dir() {
+            self.packs.extend(packs_in(&dir, self.format)?);
+        }
+        self.private = Some(dir);
+        Ok(())
     }
 
     /// Sets the directory that `git_dir` was moved to; open packs stay open.
@@ -109,11 +113,62 @@ impl Store {
         Packer::new(self.dir.clone(), self.format)
     }
 
+    /// Starts a pack for new contents that are kept apart; `None` where none are.
+    pub fn private_packer(&self) -> Option<Packer> {
+        let dir = self.private.clone()?;
+        Some(Packer::new(dir, self.format).making_directory())
+    }
+
+    /// Adds the contents of a finished pack that are kept apart, and lists them in the store.
+    pub fn keep_private(&mut self, packer: Packer) -> Result<(), String> {
+        let Some(pack) = packer.finish()? else {
+            return Ok(());
+        };
+        let list = self.private_list();
+        let lines = pack.objects.iter().map(|(id, _)| self.format.hex(id) + "\n");
+        let ids: String = lines.collect();
+        let file = File::options().append(true).create(true).open(&list);
+        file.and_then(|mut file| file.write_all(ids.as_bytes()))
+            .map_err(trouble(&list))?;
+        self.packs.push(pack);
+        Ok(())
+    }
+
+    fn private_list(&self) -> PathBuf {
+        self.dir.join("../..").join(PRIVATE)
+    }
+
+    /// The ids of all contents that were ever kept apart, also on another machine.
+    pub fn private_ids(&self) -> BTreeSet<String> {
+        let text = std::fs::read_to_string(self.private_list()).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
     /// Adds the objects of a finished pack.
     pub fn keep(&mut self, packer: Packer) -> Result<(), String> {
         self.packs.extend(packer.finish()?);
         Ok(())
     }
+}
+
+/// The finished packs in a directory.
+fn packs_in(dir: &Path, format: ObjectFormat) -> Result<Vec<Pack>, String> {
+    let listed = std::fs::read_dir(dir).map_err(trouble(dir))?;
+    let mut names: Vec<PathBuf> = listed.flatten().map(|entry| entry.path()).collect();
+    names.sort();
+    let mut packs = Vec::new();
+    for name in names
+        .iter()
+        .filter(|name| name.extension().is_some_and(|end| end == "idx") && !is_unfinished(name))
+    {
+        let bytes = std::fs::read(name).map_err(trouble(name))?;
+        let objects =
+            read_index(format, &bytes).ok_or_else(|| format!("{}: not the index of a pack", name.display()))?;
+        let file = name.with_extension("pack");
+        let file = File::open(&file).map_err(trouble(&file))?;
+        packs.push(Pack { file, objects });
+    }
+    Ok(packs)
 }
 
 struct At<'a>(&'a File, u64);

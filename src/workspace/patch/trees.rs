@@ -5,6 +5,7 @@ use super::object::{DIRECTORY, Id, METADATA, ObjectFormat, ObjectKind, TreeEntry
 use super::repository::is_partial;
 use super::scan::MOST_DEPTH;
 use super::store::Store;
+use super::unknown::UnknownContent;
 use crate::base::event::PathChange;
 use crate::process::own_git::{Batch, ObjectHeader};
 use std::collections::BTreeMap;
@@ -19,6 +20,10 @@ pub(super) struct ObjectReader<'a> {
     pub elsewhere: Option<PathBuf>,
     pub batch: Option<Batch>,
 }
+
+/// The message for a content that is kept apart from the store, and is not here.
+const PRIVATE_ABSENT: &str = "the content of a file with a secret is not in the run directory: it is kept in the state \
+    directory of the user who ran it, on that machine, until the run has ended; resume the run there, or start a new one";
 
 /// Mode and id of a file or link.
 pub(super) type Leaf = (u32, Id);
@@ -73,13 +78,10 @@ impl<'a> ObjectReader<'a> {
     }
 
     /// Why a content is not known: the first line of what stands in its place.
-    pub fn why(&mut self, id: &Id) -> Result<String, String> {
+    pub fn why(&mut self, id: &Id) -> Result<UnknownContent, String> {
         let text = self.read(id, ObjectKind::Blob)?;
-        Ok(String::from_utf8_lossy(&text)
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned())
+        let text = String::from_utf8_lossy(&text);
+        Ok(UnknownContent::parse(text.lines().next().unwrap_or_default()))
     }
 
     /// The content of one object.
@@ -114,15 +116,21 @@ impl<'a> ObjectReader<'a> {
         let format = self.format;
         let names: Vec<String> = ids.iter().map(|id| format.hex(id)).collect();
         let elsewhere = self.elsewhere.as_deref();
+        let store = self.store;
+        let is_private = |name: &str| store.private_ids().contains(name);
         let batch = match (&mut self.batch, &self.elsewhere) {
             (Some(batch), _) => batch,
             (none, Some(objects)) => none.insert(Batch::open(objects, format == ObjectFormat::Sha256)?),
+            (None, None) if names.iter().any(|name| is_private(name)) => return Err(PRIVATE_ABSENT.to_owned()),
             (None, None) => return Err(format!("object {} is missing", names.join(" "))),
         };
         batch.each(&names, &mut |number, header, content| {
             let name = names.get(number).map_or("", String::as_str);
             let Some(header) = header else {
-                return Err(absent(name, elsewhere));
+                return Err(match is_private(name) {
+                    true => PRIVATE_ABSENT.to_owned(),
+                    false => absent(name, elsewhere),
+                });
             };
             let content = checked(format, header, kind, content)?;
             let id = format.id_of(kind, &content)?;

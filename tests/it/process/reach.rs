@@ -1,15 +1,9 @@
 //! What confined commands can reach: toolchains, granted hosts; and what is left when this program is killed.
 
-use super::super::harness::{have, have_optional};
+use super::super::harness::{closed_paths, have, have_optional};
 use super::{House, house, lives, mark};
-use overnight::base::grant::ClosedPaths;
 use overnight::process::{self, Network, SandboxLevel};
-use std::sync::Arc;
 use std::time::Duration;
-
-fn closed() -> Arc<dyn ClosedPaths> {
-    Arc::new(process::NameSet::new(&[".git".to_owned()]))
-}
 
 #[tokio::test]
 async fn a_rust_project_builds_and_tests_in_every_level() {
@@ -25,7 +19,7 @@ async fn a_rust_project_builds_and_tests_in_every_level() {
             "#[test]\nfn two() { assert_eq!(1 + 1, 2); let _ = std::net::TcpListener::bind(\"127.0.0.1:0\"); }\n";
         std::fs::write(top.path().join("src/lib.rs"), code).unwrap();
         let private = process::private::Private::create(None).unwrap();
-        let closed = closed();
+        let closed = closed_paths();
         let wishes = process::private::Wishes {
             level,
             workspace: top.path(),
@@ -34,6 +28,7 @@ async fn a_rust_project_builds_and_tests_in_every_level() {
             network: &Network::None,
             witness: true,
             toolchains: &["rust".to_owned()],
+            credentials: |_| false,
             keep_caches: false,
             pass: &[],
             parent: &parent,
@@ -133,7 +128,7 @@ async fn small_projects_build_with_their_toolchain_where_the_machine_has_it() {
             }
             let private = process::private::Private::create(None).unwrap();
             let toolchains = [name.to_owned()];
-            let closed = closed();
+            let closed = closed_paths();
             let wishes = process::private::Wishes {
                 level,
                 workspace: top.path(),
@@ -142,6 +137,7 @@ async fn small_projects_build_with_their_toolchain_where_the_machine_has_it() {
                 network: &Network::None,
                 witness: true,
                 toolchains: &toolchains,
+                credentials: |_| false,
                 keep_caches: false,
                 pass: &[],
                 parent: &parent,

@@ -2,8 +2,10 @@
 
 use crate::base::call::{CallState, Display};
 use crate::base::event::{Event, EventKind};
+use crate::base::ids::RunId;
 use crate::cli::environment;
 use crate::cli::out;
+use crate::cli::private_contents;
 use crate::cli::refusal::Refusal;
 use crate::engine::changes::{self, NotReverted};
 use crate::engine::next::{Next, next};
@@ -18,7 +20,7 @@ use std::path::Path;
 /// Checks the tree. If it is as the run found it, the run's changes are applied again. `elsewhere`: it is another tree
 /// than the one that the run began in.
 pub async fn restore_tree(
-    dir: &Path,
+    (run, dir): (&RunId, &Path),
     (events, state): (&[Event], &RunState),
     plan: &Plan,
     workspace: &crate::workspace::Workspace,
@@ -28,7 +30,7 @@ pub async fn restore_tree(
         // Nothing was changed yet.
         return Ok(());
     };
-    let shadow = Shadow::open(&dir.join("git"), workspace.root(), &[dir.to_owned()])
+    let shadow = private_contents::open_store(run, &dir.join("git"), workspace.root(), &[dir.to_owned()])
         .map_err(|error| Refusal::Environment(format!("{}: {error}", dir.display())))?;
     let now = shadow.snapshot().await.map_err(Refusal::Environment)?;
     let left = state
@@ -37,8 +39,9 @@ pub async fn restore_tree(
         .map_or(baseline.clone(), |patch| patch.tree.clone());
     if state.touched {
         // The process ended before its last changes were measured, so there is no state to compare with. But if the
-        // tree lacks them, the history in the model's prompt is wrong.
-        return match now.tree == left && (elsewhere || edited_since(events)) {
+        // tree lacks them, the history in the model's prompt is wrong. A tree made anew lacks the earlier ones, too.
+        let lacks = now.tree == left || elsewhere && now.tree == baseline;
+        return match lacks && (elsewhere || edited_since(events)) {
             true => Err(Refusal::Environment(
                 "the process ended before its changes were stored, and this tree does not have them: resume the run in the \
                  tree that it worked on, or start a new one"
@@ -69,10 +72,13 @@ pub async fn restore_tree(
             );
             return Ok(());
         }
-        return Err(Refusal::Environment(
-            "the tree is neither as the run left it nor as it found it: restore one of the two, or start a new run"
-                .to_owned(),
-        ));
+        let differs = shadow.changed_paths(&Snapshot { tree: left }, &now).await;
+        let differs = differs.map_err(Refusal::Environment)?;
+        return Err(Refusal::Environment(format!(
+            "the tree is neither as the run left it nor as it found it: restore one of the two, or start a new run; it is not as the \
+             run left it in {}",
+            first_names(differs.iter().map(String::as_str))
+        )));
     }
     if let Some(blob) = blob {
         let patch = artefacts::read_blob(dir, blob)?;

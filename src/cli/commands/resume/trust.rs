@@ -46,7 +46,7 @@ pub fn plan(first: &RunStarted, vouched: bool) -> Result<Plan, Refusal> {
     Ok(plan)
 }
 
-/// The event that takes back the recorded approvals that nothing came of, if the journal may come from anybody: whoever
+/// The event that takes back the recorded approvals that were not used, if the journal may come from anybody: whoever
 /// can write it can write an approval. `vouched` as for [`plan`].
 pub fn withdrawn(state: &RunState, vouched: bool) -> Option<EventKind> {
     let unused = state.calls.values().filter(|record| record.is_unused_approval());

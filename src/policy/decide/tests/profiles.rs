@@ -206,3 +206,28 @@ rules:
     );
     assert!(!allowed(&both, "lister --hook ./x"));
 }
+
+#[test]
+fn a_program_starts_only_the_helpers_that_every_file_grants() {
+    let of = |list: &str| {
+        format!(
+            "version: 1\nprofiles:\n  lister:\n    starts: helpers {list}\n    operands: input*\nrules:\n  - {{ allow: run_shell_command, commands: [lister] }}\n"
+        )
+    };
+    let starts = |lists: &[&str]| -> Vec<Starts> {
+        let texts: Vec<String> = lists.iter().map(|list| of(list)).collect();
+        let set = set_of(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+        let args = json!({ "command": "lister src" });
+        let (tool, kind, origin, access) = by_name("run_shell_command", &args);
+        let asked = PolicyInput {
+            tool: &tool,
+            kind,
+            origin: &origin,
+            args: &args,
+        };
+        let (ruled, _) = ruled_commands(&set, &asked, &access, &TERRAIN);
+        ruled.into_iter().map(|one| one.starts).collect()
+    };
+    assert_eq!(starts(&["git", "git"]), [Starts::Helpers("git".to_owned())]);
+    assert_eq!(starts(&["git", "scripts"]), [Starts::Nothing]);
+}

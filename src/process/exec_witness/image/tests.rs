@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn helpers(name: &str) -> Starts {
-    Starts::Helpers(name.to_owned())
-}
-
 /// A process that does not exist: its numbers are above any limit.
 fn caller(number: i32, stack: u64) -> Caller {
     let file = image_of(rustix::process::getpid().as_raw_nonzero().get()).unwrap();
@@ -36,18 +32,6 @@ fn rooted() -> Images {
 }
 
 #[test]
-fn the_stricter_of_two() {
-    use Starts::{Anything, Judged, Nothing};
-    let order = [Nothing, helpers("git"), Judged, Anything];
-    for (at, one) in order.iter().enumerate() {
-        for (beside, other) in order.iter().enumerate() {
-            assert_eq!(stricter(one, other), order[at.min(beside)]);
-        }
-    }
-    assert_eq!(stricter(&helpers("git"), &helpers("tar")), Nothing);
-}
-
-#[test]
 fn the_helper_is_nobody_once_the_shell_runs() {
     let mut images = rooted();
     assert_eq!(images.class(&caller(1, 1)), AskerClass::Known(Starts::Judged));
@@ -60,7 +44,7 @@ fn a_first_caller_that_was_killed_teaches_nothing() {
     assert_eq!(images.class(&caller(2, 0)), AskerClass::Unreadable(None));
     assert_eq!(images.class(&caller(1, 2)), AskerClass::Known(Starts::Judged));
     let free = caller(3, 9);
-    images.let_go(&caller(3, 2), free.image.map(|image| image.file), Starts::Anything);
+    images.record_allowed(&caller(3, 2), free.image.map(|image| image.file), Starts::Anything);
     assert_eq!(images.class(&free), AskerClass::Known(Starts::Anything));
 }
 
@@ -69,7 +53,7 @@ fn an_exec_that_failed_changes_nothing() {
     let mut images = rooted();
     let shell = caller(1, 2);
     let other = FileId::of_test(3);
-    images.let_go(&shell, Some(other), Starts::Anything);
+    images.record_allowed(&shell, Some(other), Starts::Anything);
     assert_eq!(images.class(&shell), AskerClass::Known(Starts::Judged));
     assert_eq!(images.class(&caller(9, 2)), AskerClass::Known(Starts::Judged));
 }
@@ -79,7 +63,7 @@ fn equal_addresses_mean_the_stricter_of_both() {
     for (second, want) in [(Starts::Anything, Starts::Judged), (Starts::Nothing, Starts::Nothing)] {
         let mut images = rooted();
         let file = caller(1, 2).image.map(|image| image.file);
-        images.let_go(&caller(4, 2), file, second);
+        images.record_allowed(&caller(4, 2), file, second);
         assert_eq!(images.class(&caller(4, 2)), AskerClass::Known(want));
     }
 }
@@ -89,11 +73,11 @@ fn at_fixed_addresses_the_strictest_of_a_file_holds() {
     let mut images = rooted();
     let fixed = 0x7fff_ffff_e000;
     let file = caller(1, 2).image.map(|image| image.file);
-    images.let_go(&caller(4, 2), None, Starts::Anything);
+    images.record_allowed(&caller(4, 2), None, Starts::Anything);
     assert_eq!(images.class(&caller(4, 3)), AskerClass::Known(Starts::Anything));
-    images.let_go(&caller(4, 3), None, Starts::Anything);
+    images.record_allowed(&caller(4, 3), None, Starts::Anything);
     images.class(&caller(4, fixed));
-    images.let_go(&caller(5, 2), file, Starts::Nothing);
+    images.record_allowed(&caller(5, 2), file, Starts::Nothing);
     // A fork of the second program, whose own exec was not observed.
     assert_eq!(images.class(&caller(6, fixed)), AskerClass::Known(Starts::Nothing));
     assert_eq!(images.class(&caller(4, 3)), AskerClass::Known(Starts::Anything));
@@ -102,16 +86,16 @@ fn at_fixed_addresses_the_strictest_of_a_file_holds() {
 #[test]
 fn a_file_that_was_swapped_is_judged() {
     let mut images = rooted();
-    images.let_go(&caller(4, 2), Some(FileId::of_test(3)), Starts::Anything);
+    images.record_allowed(&caller(4, 2), Some(FileId::of_test(3)), Starts::Anything);
     assert_eq!(images.class(&caller(4, 8)), AskerClass::Known(Starts::Judged));
-    images.let_go(&caller(5, 2), Some(FileId::of_test(3)), Starts::Nothing);
+    images.record_allowed(&caller(5, 2), Some(FileId::of_test(3)), Starts::Nothing);
     assert_eq!(images.class(&caller(5, 9)), AskerClass::Known(Starts::Nothing));
 }
 
 #[test]
 fn a_number_that_is_used_again_is_another_process() {
     let mut images = rooted();
-    images.let_go(&caller(4, 2), None, Starts::Anything);
+    images.record_allowed(&caller(4, 2), None, Starts::Anything);
     let mut later = caller(4, 8);
     later.process.started += 1;
     assert_eq!(images.class(&later), AskerClass::Known(Starts::Judged));
@@ -120,10 +104,10 @@ fn a_number_that_is_used_again_is_another_process() {
 #[test]
 fn orphans_get_the_strictest_of_their_file_and_never_freedom() {
     let mut images = rooted();
-    images.let_go(&caller(4, 2), None, Starts::Anything);
+    images.record_allowed(&caller(4, 2), None, Starts::Anything);
     assert_eq!(images.class(&caller(4, 8)), AskerClass::Known(Starts::Anything));
     assert_eq!(images.class(&caller(5, 9)), AskerClass::Known(Starts::Judged));
-    images.let_go(&caller(6, 2), None, Starts::Nothing);
+    images.record_allowed(&caller(6, 2), None, Starts::Nothing);
     assert_eq!(images.class(&caller(6, 10)), AskerClass::Known(Starts::Nothing));
     assert_eq!(images.class(&caller(7, 11)), AskerClass::Known(Starts::Nothing));
 }
@@ -131,7 +115,7 @@ fn orphans_get_the_strictest_of_their_file_and_never_freedom() {
 #[test]
 fn what_cannot_be_read_is_known_by_its_number_and_start() {
     let mut images = rooted();
-    images.let_go(&caller(4, 2), None, Starts::Anything);
+    images.record_allowed(&caller(4, 2), None, Starts::Anything);
     assert_eq!(
         images.class(&caller(4, 0)),
         AskerClass::Unreadable(Some(Starts::Anything))
@@ -143,10 +127,10 @@ fn what_cannot_be_read_is_known_by_its_number_and_start() {
 fn the_dead_are_forgotten_at_the_limit() {
     let mut images = rooted();
     for number in 0..10_000 {
-        images.let_go(&caller(number, 2), None, Starts::Anything);
+        images.record_allowed(&caller(number, 2), None, Starts::Anything);
         images.class(&caller(number, 100 + u64::try_from(number).unwrap()));
         images.bound().unwrap();
-        assert!(images.known.len() + images.let_go.len() <= MOST);
+        assert!(images.known.len() + images.allowed.len() <= MOST);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The decoder of Anthropic Messages: builds a reply from stream events. Pure.
 
-use super::super::parts::{Cut, push_text, whole};
+use super::super::parts::{Ending, count, push_text, whole};
 use super::super::protocol::DecodeReply;
 use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
@@ -65,7 +65,7 @@ impl AnthropicDecoder {
     /// input; in [`Usage`] the input includes them.
     fn count(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage else { return };
-        let count = |key: &str| usage.get(key).and_then(Value::as_u64);
+        let count = |key: &str| usage.get(key).and_then(count);
         let old = self.usage;
         let cached = count("cache_read_input_tokens").unwrap_or(old.cached);
         let cache_write = count("cache_creation_input_tokens").unwrap_or(old.cache_write);
@@ -76,6 +76,7 @@ impl AnthropicDecoder {
             cache_write,
             output: count("output_tokens").unwrap_or(old.output),
             reasoning: 0,
+            estimated: false,
         };
     }
 }
@@ -132,8 +133,11 @@ impl DecodeReply for AnthropicDecoder {
         if !self.done {
             return Err(Fault::cut());
         }
-        let length = match self.stop.as_deref() {
-            Some("max_tokens") => true,
+        let ending = match self.stop.as_deref() {
+            Some("end_turn" | "stop_sequence") => Ending::Complete,
+            Some("tool_use") => Ending::Calls,
+            Some("max_tokens") => Ending::Length,
+            Some("pause_turn") => Ending::Paused,
             Some("refusal") => {
                 return Err(Fault::fatal(
                     ProviderClass::Blocked,
@@ -146,9 +150,10 @@ impl DecodeReply for AnthropicDecoder {
                     "the model's context window is full (model_context_window_exceeded)",
                 ));
             }
-            Some(_) => false,
+            Some(word) => Ending::unknown(word),
             None => return Err(Fault::cut()),
         };
+        let length = ending == Ending::Length;
         let (mut parts, mut kept) = (Vec::new(), Vec::new());
         let mut cut_call = None;
         let last = self.blocks.len().saturating_sub(1);
@@ -181,8 +186,7 @@ impl DecodeReply for AnthropicDecoder {
             };
             parts.insert(0, received);
         }
-        let cut = length.then_some(Cut { call: cut_call });
-        Ok(whole(parts, cut, self.usage, self.model))
+        whole(parts, (ending, cut_call), self.usage, self.model)
     }
 }
 

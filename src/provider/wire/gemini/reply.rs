@@ -1,6 +1,6 @@
 //! The decoder of Gemini `streamGenerateContent`: builds a reply from chunks. Pure.
 
-use super::super::parts::{Cut, push_text, whole};
+use super::super::parts::{Ending, count, push_text, whole};
 use super::super::protocol::DecodeReply;
 use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
@@ -119,9 +119,9 @@ impl DecodeReply for GeminiDecoder {
             "" => finish.to_owned(),
             message => format!("{finish}: {message}"),
         };
-        let length = match finish {
-            "STOP" | "FINISH_REASON_UNSPECIFIED" => false,
-            "MAX_TOKENS" => true,
+        let ending = match finish {
+            "STOP" | "FINISH_REASON_UNSPECIFIED" => Ending::Complete,
+            "MAX_TOKENS" => Ending::Length,
             "SAFETY" | "PROHIBITED_CONTENT" | "BLOCKLIST" | "SPII" | "IMAGE_SAFETY" => {
                 return Err(Fault::fatal(
                     ProviderClass::Blocked,
@@ -147,8 +147,7 @@ impl DecodeReply for GeminiDecoder {
         for part in &self.parts {
             neutral(part, &mut parts)?;
         }
-        let cut = length.then(Cut::default);
-        Ok(whole(parts, cut, self.usage, self.model))
+        whole(parts, (ending, None), self.usage, self.model)
     }
 }
 
@@ -195,7 +194,7 @@ fn neutral(part: &Value, parts: &mut Vec<Part>) -> Result<(), Fault> {
 }
 
 fn read_usage(usage: &Value) -> Usage {
-    let count = |key: &str| usage.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let count = |key: &str| usage.get(key).and_then(count).unwrap_or(0);
     let reasoning = count("thoughtsTokenCount");
     Usage {
         input: count("promptTokenCount") + count("toolUsePromptTokenCount"),
@@ -203,5 +202,6 @@ fn read_usage(usage: &Value) -> Usage {
         cache_write: 0,
         output: count("candidatesTokenCount") + reasoning,
         reasoning,
+        estimated: false,
     }
 }

@@ -1,7 +1,7 @@
 //! The decoder of OpenAI Chat Completions and compatible servers: builds a reply from chunks. Pure.
 
 use super::super::calls::{Pieces, object};
-use super::super::parts::{Cut, push_text, whole};
+use super::super::parts::{Ending, broken_off, count, push_text, whole};
 use super::super::protocol::DecodeReply;
 
 use crate::base::call::ToolCall;
@@ -139,17 +139,12 @@ impl DecodeReply for ChatDecoder {
     }
 
     fn finish(self: Box<Self>) -> Result<Reply, Fault> {
-        let length = match self.finish.as_deref() {
-            Some("length" | "max_tokens" | "model_length") => true,
-            Some("content_filter") => {
-                let message = "the answer was blocked by a content filter";
-                return Err(Fault::fatal(ProviderClass::Blocked, message));
-            }
-            Some("error") => return Err(Fault::cut()),
-            Some(_) => false,
-            None if self.done => false,
+        let ending = match self.finish.as_deref() {
+            Some(word) => ending(word)?,
+            None if self.done => Ending::Complete,
             None => return Err(Fault::cut()),
         };
+        let length = ending == Ending::Length;
         let (calls, kept, cut) = read_calls(self.calls, self.turn, length)?;
         let refused = !self.refusal.is_empty() && calls.is_empty();
         let mut parts = Vec::new();
@@ -183,21 +178,39 @@ impl DecodeReply for ChatDecoder {
             });
         }
         parts.extend(calls);
-        Ok(whole(parts, length.then_some(cut), self.usage, self.model))
+        whole(parts, (ending, cut), self.usage, self.model)
     }
+}
+
+/// What a `finish_reason` means: OpenAI's own words, and those of compatible servers (Mistral, DeepSeek, vLLM and SGLang,
+/// Text Generation Inference, Cohere, Zhipu).
+fn ending(word: &str) -> Result<Ending, Fault> {
+    Ok(match word.to_ascii_lowercase().as_str() {
+        "stop" | "stop_sequence" | "end_turn" | "eos" | "eos_token" | "complete" | "completed" => Ending::Complete,
+        "tool_calls" | "tool_call" | "tool_use" | "function_call" => Ending::Calls,
+        "length" | "max_tokens" | "model_length" => Ending::Length,
+        "content_filter" | "sensitive" => {
+            let message = "the answer was blocked by a content filter";
+            return Err(Fault::fatal(ProviderClass::Blocked, message));
+        }
+        "error" | "abort" | "aborted" | "cancelled" | "insufficient_system_resource" | "network_error" => {
+            return Err(broken_off(word));
+        }
+        _ => Ending::unknown(word),
+    })
 }
 
 /// The calls as neutral parts and in the form to send back. A call that was cut at the length limit is left out, and
 /// its tool named. The last call of a cut reply without any arguments was cut before the first byte of them.
-fn read_calls(pieces: Pieces, turn: u64, length: bool) -> Result<(Vec<Part>, Vec<Value>, Cut), Fault> {
-    let (mut calls, mut kept, mut cut) = (Vec::new(), Vec::new(), Cut::default());
+fn read_calls(pieces: Pieces, turn: u64, length: bool) -> Result<(Vec<Part>, Vec<Value>, Option<String>), Fault> {
+    let (mut calls, mut kept, mut cut) = (Vec::new(), Vec::new(), None);
     let pieces = pieces.into_calls();
     let last = pieces.len().saturating_sub(1);
     for (index, mut call) in pieces.into_iter().enumerate() {
         let is_unbegun = length && index == last && call.arguments.trim().is_empty();
         let Some(args) = object(&call.arguments).filter(|_| !is_unbegun) else {
             if length {
-                cut.call = Some(call.name.clone()).filter(|name| !name.is_empty());
+                cut = Some(call.name.clone()).filter(|name| !name.is_empty());
                 continue;
             }
             let start = shortened(&call.arguments, 200);
@@ -244,7 +257,7 @@ fn keep(extra: &mut Map<String, Value>, key: &str, value: &Value) {
 }
 
 fn read_usage(usage: &Value) -> Option<Usage> {
-    let count = |path: &str| usage.pointer(path).and_then(Value::as_u64);
+    let count = |path: &str| usage.pointer(path).and_then(count);
     let input = count("/prompt_tokens")?;
     let cached = count("/prompt_tokens_details/cached_tokens").or_else(|| count("/prompt_cache_hit_tokens"));
     Some(Usage {
@@ -253,5 +266,6 @@ fn read_usage(usage: &Value) -> Option<Usage> {
         cache_write: count("/prompt_tokens_details/cache_write_tokens").unwrap_or(0),
         output: count("/completion_tokens").unwrap_or(0),
         reasoning: count("/completion_tokens_details/reasoning_tokens").unwrap_or(0),
+        estimated: false,
     })
 }

@@ -1,7 +1,7 @@
 //! The decoder of OpenAI Responses: builds a reply from stream events. Pure.
 
 use super::super::calls::object;
-use super::super::parts::{Cut, push_text, whole};
+use super::super::parts::{Ending, broken_off, count, push_text, whole};
 use super::super::protocol::DecodeReply;
 
 use crate::base::call::ToolCall;
@@ -19,14 +19,8 @@ pub struct ResponsesDecoder {
     /// Finished output items as received, by index.
     items: Vec<(u64, Value)>,
     usage: Usage,
-    end: Option<End>,
+    end: Option<Ending>,
     model: String,
-}
-
-#[derive(Debug)]
-enum End {
-    Completed,
-    Length,
 }
 
 impl ResponsesDecoder {
@@ -56,15 +50,16 @@ impl ResponsesDecoder {
         let reason = response.pointer("/incomplete_details/reason").and_then(Value::as_str);
         match (status, reason) {
             ("failed", _) => return Err(fault::from_stream(response)),
-            ("cancelled", _) => return Err(Fault::cut()),
+            ("cancelled" | "in_progress" | "queued", _) => return Err(broken_off(status)),
             ("incomplete", Some("content_filter")) => {
                 return Err(Fault::fatal(
                     ProviderClass::Blocked,
                     "the answer was blocked by a content filter",
                 ));
             }
-            ("incomplete", _) => self.end = Some(End::Length),
-            _ => self.end = Some(End::Completed),
+            ("incomplete", _) => self.end = Some(Ending::Length),
+            ("completed", _) => self.end = Some(Ending::Complete),
+            (word, _) => self.end = Some(Ending::unknown(word)),
         }
         Ok(())
     }
@@ -115,11 +110,8 @@ impl DecodeReply for ResponsesDecoder {
     }
 
     fn finish(mut self: Box<Self>) -> Result<Reply, Fault> {
-        let length = match self.end {
-            Some(End::Length) => true,
-            Some(End::Completed) => false,
-            None => return Err(Fault::cut()),
-        };
+        let ending = self.end.take().ok_or_else(Fault::cut)?;
+        let length = ending == Ending::Length;
         self.items.sort_by_key(|(place, _)| *place);
         let (mut parts, mut kept, mut refusal) = (Vec::new(), Vec::new(), String::new());
         let mut cut_call = None;
@@ -158,8 +150,7 @@ impl DecodeReply for ResponsesDecoder {
                 model: self.model,
             });
         }
-        let cut = length.then_some(Cut { call: cut_call });
-        Ok(whole(parts, cut, self.usage, self.model))
+        whole(parts, (ending, cut_call), self.usage, self.model)
     }
 }
 
@@ -211,12 +202,13 @@ fn take(item: &Value, length: bool, parts: &mut Vec<Part>, refusal: &mut String)
 }
 
 fn read_usage(usage: &Value) -> Usage {
-    let count = |path: &str| usage.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+    let count = |path: &str| usage.pointer(path).and_then(count).unwrap_or(0);
     Usage {
         input: count("/input_tokens"),
         cached: count("/input_tokens_details/cached_tokens"),
         cache_write: count("/input_tokens_details/cache_write_tokens"),
         output: count("/output_tokens"),
         reasoning: count("/output_tokens_details/reasoning_tokens"),
+        estimated: false,
     }
 }

@@ -1,0 +1,151 @@
+//! The lists that a manifest names: files and commands whose lines are targets or inputs.
+
+use super::planning::Source;
+use crate::batch::lines;
+use crate::batch::manifest::{self, BatchManifest, TargetSource, TargetSpec};
+use crate::cli::inputs as texts;
+use crate::diag::{Diagnostic, SourceFiles, Spanned, YamlNode};
+use crate::process::unsandboxed;
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// Time limit for a command that lists targets.
+const LIST_TIME: Duration = Duration::from_secs(600);
+
+/// The name and text of a list.
+type Listed = Result<(String, String), Box<Diagnostic>>;
+
+/// Replaces each target that names a list by the lines of the list. A list that cannot be read is a problem.
+pub async fn expand_lists(
+    parsed: &mut BatchManifest,
+    source: &Source,
+    files: &mut SourceFiles,
+    problems: &mut Vec<Diagnostic>,
+) {
+    let mut targets = Vec::new();
+    for target in std::mem::take(&mut parsed.targets) {
+        let listed = match &target.source {
+            TargetSource::Path(_) | TargetSource::Repo(_) => {
+                targets.push(target);
+                continue;
+            }
+            TargetSource::File(file) => list_file(file, source),
+            TargetSource::Command(command) => list_command(command, source).await,
+        };
+        for node in &nodes_of(listed, files, problems) {
+            let Some(mut line) = manifest::target(node, false, problems) else {
+                continue;
+            };
+            // Fields of the list's own entry are defaults for its lines.
+            line.recipe = line.recipe.or_else(|| target.recipe.clone());
+            line.git_ref = line.git_ref.or_else(|| target.git_ref.clone());
+            line.params = line.params.or_else(|| target.params.clone());
+            line.input = line.input.or_else(|| target.input.clone());
+            line.inputs = line.input.is_none().then(|| target.inputs.clone()).flatten();
+            line.model = line.model.or_else(|| target.model.clone());
+            targets.push(line);
+        }
+    }
+    parsed.targets = Vec::new();
+    let mut read = HashMap::new();
+    for target in targets {
+        parsed
+            .targets
+            .extend(of_inputs(target, source, &mut read, files, problems));
+    }
+}
+
+/// A target for each line of its `inputs`; the target itself if it names none.
+fn of_inputs(
+    target: TargetSpec,
+    source: &Source,
+    read: &mut HashMap<String, Vec<YamlNode>>,
+    files: &mut SourceFiles,
+    problems: &mut Vec<Diagnostic>,
+) -> Vec<TargetSpec> {
+    let Some(list) = &target.inputs else {
+        return vec![target];
+    };
+    // The lines of a list of targets may all have the inputs of that list.
+    let nodes = match read.get(&list.value) {
+        Some(nodes) => nodes.clone(),
+        None => {
+            let nodes = nodes_of(list_file(list, source), files, problems);
+            read.insert(list.value.clone(), nodes.clone());
+            nodes
+        }
+    };
+    let one = |node: YamlNode| TargetSpec {
+        head: node.span,
+        input: Some(node),
+        inputs: None,
+        of_list: true,
+        ..target.clone()
+    };
+    nodes.into_iter().map(one).collect()
+}
+
+/// The lines of a list; none where it cannot be read.
+fn nodes_of(listed: Listed, files: &mut SourceFiles, problems: &mut Vec<Diagnostic>) -> Vec<YamlNode> {
+    let (name, text) = match listed {
+        Ok(found) => found,
+        Err(problem) => {
+            problems.push(*problem);
+            return Vec::new();
+        }
+    };
+    let file = files.add(name, text);
+    let (nodes, found) = lines::parse(files, file);
+    problems.extend(found);
+    nodes
+}
+
+fn list_file(file: &Spanned<String>, source: &Source) -> Listed {
+    let problem = |why: String| {
+        let problem = Diagnostic::error("no-file", file.span, why);
+        Box::new(problem.help("name a file of JSON Lines, relative to the manifest, or `-` for stdin"))
+    };
+    if file.value == "-" {
+        if source.name == "stdin" {
+            return Err(problem("stdin is already used for the manifest".to_owned()));
+        }
+        if source.stdin_read.replace(true) {
+            return Err(problem(
+                "stdin is already used for another list of this manifest".to_owned(),
+            ));
+        }
+        let text = texts::stdin().map_err(|refusal| problem(refusal.to_string()))?;
+        return Ok(("stdin".to_owned(), text));
+    }
+    let path = source.base.join(&file.value);
+    let text = texts::text(&path).map_err(|refusal| problem(refusal.to_string()))?;
+    Ok((path.display().to_string(), text))
+}
+
+async fn list_command(command: &Spanned<String>, source: &Source) -> Listed {
+    let problem = |why: String| {
+        let problem = Diagnostic::error("command-failed", command.span, why);
+        Box::new(problem.help("the command runs in the manifest's directory and prints one JSON object per line"))
+    };
+    let dir = match source.base.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => &source.base,
+    };
+    let printed = unsandboxed::own_command(dir, &command.value, b"", LIST_TIME)
+        .await
+        .map_err(problem)?;
+    if !printed.ok {
+        let how = match printed.code {
+            Some(code) => format!("the command failed with exit code {code}"),
+            None => "the command was killed by a signal".to_owned(),
+        };
+        return Err(problem(match printed.stderr.lines().next_back() {
+            Some(said) => format!("{how}: {said}"),
+            None => how,
+        }));
+    }
+    let text =
+        String::from_utf8(printed.stdout).map_err(|_| problem("the output of the command is not UTF-8".to_owned()))?;
+    Ok((format!("`{}`", command.value), text))
+}

@@ -1,0 +1,215 @@
+//! The plan of a batch: manifest, lists, flags and recipes, with all problems in them at once.
+
+use super::inputs::Inputs;
+use super::lists::expand_lists;
+use super::models::Models;
+use crate::base::secret::Redactor;
+use crate::batch::plan::{self, BatchPlan, PlanFlags, PlannedJob, RecipeReader};
+use crate::batch::{lines, manifest};
+use crate::cli::args::BatchArgs;
+use crate::cli::refusal::Refusal;
+use crate::cli::{environment, inputs as texts};
+use crate::diag::{self, Diagnostic, FileKind, Shape, SourceFiles, Span};
+use crate::provider::open::check_name;
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// A manifest's text and location.
+pub struct Source {
+    pub name: String,
+    pub text: String,
+    /// Base of its relative paths.
+    pub base: PathBuf,
+    /// Name of a batch whose manifest has none.
+    pub fallback: String,
+    /// Whether stdin was read, which is possible only once.
+    pub stdin_read: Cell<bool>,
+}
+
+/// The manifest that the command line names.
+///
+/// # Errors
+/// It cannot be read.
+pub fn source(args: &BatchArgs) -> Result<Source, Refusal> {
+    let path = args.manifest.clone().unwrap_or_default();
+    if path.as_os_str() == "-" {
+        return Ok(Source {
+            name: "stdin".to_owned(),
+            text: texts::stdin()?,
+            base: PathBuf::new(),
+            fallback: "stdin".to_owned(),
+            stdin_read: Cell::new(true),
+        });
+    }
+    if !path.is_file() {
+        let name = path.display();
+        return Err(Refusal::Invalid(format!(
+            "{name}:1:1: error[no-file]: there is no manifest {name}\nhelp: name a YAML or JSON Lines file, or `-` for stdin"
+        )));
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(Source {
+        name: path.display().to_string(),
+        text: texts::text(&path)?,
+        base: path.parent().unwrap_or_else(|| Path::new("")).to_owned(),
+        fallback: if manifest::is_job_name(&stem) {
+            stem
+        } else {
+            "batch".to_owned()
+        },
+        stdin_read: Cell::new(false),
+    })
+}
+
+/// Whether the text is JSON Lines, not a manifest: its first line is a complete JSON object without targets, or is
+/// meant as one, so that a mistake in it is reported at its place.
+fn is_lines(source: &Source) -> bool {
+    if source.name.ends_with(".jsonl") {
+        return true;
+    }
+    // The parsers skip this mark too.
+    let text = source.text.strip_prefix('\u{feff}').unwrap_or(&source.text);
+    let first = text
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .unwrap_or_default();
+    match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(first) {
+        Ok(object) => !object.contains_key("targets"),
+        Err(_) => first.starts_with("{\"") && first.ends_with('}') && !first.contains("\"targets\""),
+    }
+}
+
+/// The plan from manifest and flags with its models.
+///
+/// # Errors
+/// [`Refusal::Invalid`] with all problems of the manifest, its lists and its recipes, and those of [`Models::new`].
+pub async fn planned(args: &BatchArgs, source: &Source) -> Result<(BatchPlan, Models), Refusal> {
+    if source.text.trim().is_empty() {
+        return Err(Refusal::Invalid(format!(
+            "{name}:1:1: error[no-jobs]: {name} holds no jobs\nhelp: write a manifest with `targets`, or JSON Lines with one job a line, \
+             such as {{\"path\": \".\"}}",
+            name = source.name
+        )));
+    }
+    let mut files = SourceFiles::new();
+    let mut problems = Vec::new();
+    let file = files.add(source.name.clone(), source.text.clone());
+    let parsed = match is_lines(source) {
+        true => {
+            let (nodes, found) = lines::parse(&files, file);
+            problems.extend(found);
+            let start = files.whole(file).point();
+            Some(manifest::of_lines(&nodes, &source.fallback, start, &mut problems))
+        }
+        false => match diag::parse(&files, file) {
+            Ok(root) => match FileKind::unlike(&files, file, FileKind::Manifest) {
+                Some(other) => {
+                    problems.push(other);
+                    None
+                }
+                None => manifest::parse(&files, &root, &source.fallback, &mut problems),
+            },
+            Err(found) => {
+                problems.extend(found);
+                None
+            }
+        },
+    };
+    let Some(mut parsed) = parsed else {
+        return Err(refused(problems, &files));
+    };
+    expand_lists(&mut parsed, source, &mut files, &mut problems).await;
+    let flags = PlanFlags {
+        recipe: args.plan.recipe.clone(),
+        policies: args.plan.policy.clone(),
+        models: args.plan.model.clone(),
+    };
+    let mut plan = plan::expand(&parsed, &flags, &source.base, &mut problems);
+    if plan.jobs.is_empty() && problems.is_empty() {
+        let problem = Diagnostic::error("no-jobs", parsed.head, "the manifest defines no jobs");
+        problems.push(problem.help("add a target"));
+    }
+    for job in &plan.jobs {
+        problems.extend(secret_values(job, &environment::redactor()));
+        problems.extend(unknown_model(job));
+    }
+    let (mut reader, mut models) = (Inputs::new(), Models::new()?);
+    for at in 0..plan.jobs.len() {
+        let Some(job) = plan.jobs.get(at).filter(|job| !job.identity.recipe.is_empty()) else {
+            continue;
+        };
+        match reader.read(job, &mut files).await {
+            Ok(mut found) => {
+                models.settle(&mut found);
+                if let Some(job) = plan.jobs.get_mut(at) {
+                    job.inputs = found;
+                }
+            }
+            Err(found) => problems.extend(found),
+        }
+    }
+    match problems.is_empty() {
+        true => Ok((plan, models)),
+        false => Err(refused(problems, &files)),
+    }
+}
+
+/// The problem of a model that the manifest names and that cannot exist.
+fn unknown_model(job: &PlannedJob) -> Option<Diagnostic> {
+    let (model, place) = (job.arguments.model.as_deref()?, job.places.model?);
+    let why = check_name(model).err()?;
+    let help = "name a model of one of these, or give another one with `--model`";
+    Some(Diagnostic::error("unknown-model", place, why).help(help))
+}
+
+/// Parameters and input that hold a secret of this environment: the plan and the rows of a batch would hold them too.
+fn secret_values(job: &PlannedJob, redactor: &Redactor) -> Vec<Diagnostic> {
+    let problem = |span: Span, what: &str, name: &str| {
+        Diagnostic::error("secret-value", span, format!("{what} holds the value of {name}")).help(
+            "leave it in the environment: a command gets it by `env: { pass }` of the policy, a server by `${NAME}` in the recipe",
+        )
+    };
+    let entries = match job.params.as_ref().map(|node| &node.shape) {
+        Some(Shape::Map(entries)) => entries.as_slice(),
+        _ => &[],
+    };
+    let params = entries.iter().filter_map(|entry| {
+        let name = redactor
+            .find(entry.key.as_bytes())
+            .or_else(|| secret_in(redactor, &entry.value.to_json()))?;
+        Some(problem(
+            entry.value.span,
+            &format!("the parameter `{}`", entry.key),
+            name,
+        ))
+    });
+    let input = job.input.as_ref().and_then(|input| secret_in(redactor, input));
+    let at = job.input_at.first().copied().unwrap_or(job.head);
+    params
+        .chain(input.map(|name| problem(at, "the input of a job", name)))
+        .collect()
+}
+
+/// The name of a secret in the texts of a value.
+fn secret_in<'a>(redactor: &'a Redactor, value: &serde_json::Value) -> Option<&'a str> {
+    match value {
+        serde_json::Value::String(text) => redactor.find(text.as_bytes()),
+        serde_json::Value::Array(all) => all.iter().find_map(|one| secret_in(redactor, one)),
+        serde_json::Value::Object(all) => all
+            .iter()
+            .find_map(|(key, one)| redactor.find(key.as_bytes()).or_else(|| secret_in(redactor, one))),
+        other => redactor.find(other.to_string().as_bytes()),
+    }
+}
+
+fn refused(mut problems: Vec<Diagnostic>, files: &SourceFiles) -> Refusal {
+    diag::diagnostic::sort(&mut problems);
+    let mut seen = BTreeSet::new();
+    problems.retain(|problem| seen.insert((problem.span, problem.message.clone())));
+    // A file that is read for several jobs has a problem once, whichever job found it.
+    let mut shown = BTreeSet::new();
+    problems.retain(|problem| shown.insert(diag::render(files, problem)));
+    Refusal::of_problems(&problems, files)
+}

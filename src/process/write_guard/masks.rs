@@ -1,0 +1,646 @@
+//! The files that a command at level `full` must not read: which there are, at every place where it sees them. The list
+//! is made again before a command starts if the tree may have changed since, so that neither a later step nor a rename
+//! brings one into view.
+
+use super::walk::{Known, MOST_NAMES, MOST_TIME, Over, TreeWalk};
+use super::{MOST_MOUNTS, at};
+use crate::base::git_config;
+use crate::base::grant::{ClosedPaths, NothingClosed, Writes};
+use crate::process::confine::spec::WorkspaceReach;
+use crate::process::{Confinement, SandboxLevel, live};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The most files, because each costs a mount in every command. If exceeded, no command is started.
+const MOST_FILES: usize = 1_000;
+/// The most copies of git's configuration; further ones are hidden as a whole.
+const MOST_COPIES: usize = 100;
+/// The directory of earlier runs in a workspace. It is hidden as a whole: each run leaves many files in it.
+const OWN_DIR: &str = ".overnight";
+/// The name of the limits.
+const LIMIT: &str = "limit:hidden_files";
+
+/// Says which files commands must not read.
+pub trait SecretPaths: Send + Sync + fmt::Debug {
+    /// Whether a file (relative, `/`-separated) must not be read. Called for every file of a tree.
+    fn is_secret(&self, path: &str) -> bool;
+}
+
+/// The masks of a run's commands, and whether they are still those of the tree.
+#[derive(Debug, Default)]
+pub struct Masks {
+    rules: Option<Arc<dyn SecretPaths>>,
+    /// Whether something that may write has been started since the list was made.
+    stale: AtomicBool,
+    looked: Mutex<Option<Looked>>,
+}
+
+/// The last look at the trees.
+#[derive(Debug)]
+struct Looked {
+    roots: Vec<Root>,
+    known: BTreeMap<PathBuf, Known>,
+    list: Arc<MaskList>,
+}
+
+/// What is hidden from one command.
+#[derive(Debug, Default)]
+pub(super) struct MaskList {
+    /// Absolute paths, as the command sees them.
+    hidden: Vec<PathBuf>,
+    /// Files of git that are seen without their credentials.
+    copies: Vec<(PathBuf, Vec<u8>)>,
+    /// The directories of the workspace that contain such a file, relative to it.
+    above: Vec<PathBuf>,
+}
+
+/// A tree in which such files are searched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Root {
+    top: PathBuf,
+    /// Its path in the workspace as the rules know it; `""` is the workspace.
+    name: String,
+    /// Where commands see it.
+    seen: Vec<PathBuf>,
+}
+
+/// The rules for the paths of one tree, for the walk.
+#[derive(Debug)]
+struct Names<'a> {
+    rules: &'a dyn SecretPaths,
+    above: &'a str,
+}
+
+impl ClosedPaths for Names<'_> {
+    fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// A directory is reported so that it is not searched.
+    fn closed(&self, path: &str, is_dir: bool) -> bool {
+        let path = full(self.above, path);
+        if is_dir && path == OWN_DIR {
+            return self.rules.is_secret(&path);
+        }
+        match (is_dir, below_git(&path)) {
+            (true, inside) => inside.is_some_and(holds_no_settings),
+            (false, Some(inside)) => is_settings(inside) && self.rules.is_secret(&path),
+            (false, None) => self.rules.is_secret(&path),
+        }
+    }
+
+    fn why(&self, _path: &str) -> (&'static str, Option<String>) {
+        ("secret_like_path", None)
+    }
+}
+
+/// The part of a path below the last `.git` in it.
+fn below_git(path: &str) -> Option<&str> {
+    let mut end = 0;
+    let mut inside = None;
+    for name in path.split('/') {
+        end += name.len() + 1;
+        if name == ".git" {
+            inside = Some(end);
+        }
+    }
+    path.get(inside?..)
+}
+
+/// Whether a directory of git has no settings below it: objects, and names that people gave to branches.
+fn holds_no_settings(inside: &str) -> bool {
+    let (dir, name) = inside.rsplit_once('/').unwrap_or(("", inside));
+    let is_module = dir.rsplit('/').next() == Some("modules");
+    !is_module && matches!(name, "objects" | "refs" | "logs" | "lfs")
+}
+
+/// Whether a file of git holds settings or credentials. Git must read its other files.
+fn is_settings(inside: &str) -> bool {
+    let name = inside.rsplit('/').next().unwrap_or(inside);
+    is_config(inside) || matches!(name, "credentials" | ".git-credentials")
+}
+
+fn is_config(inside: &str) -> bool {
+    matches!(inside.rsplit('/').next(), Some("config" | "config.worktree"))
+}
+
+impl Masks {
+    /// Masks of the files that `rules` name.
+    pub fn of(rules: Arc<dyn SecretPaths>) -> Self {
+        Self {
+            rules: Some(rules),
+            ..Self::default()
+        }
+    }
+
+    /// Whether commands at level `full` cannot read such files.
+    pub fn hide_files(&self) -> bool {
+        self.rules.is_some()
+    }
+
+    /// Makes the first list.
+    ///
+    /// # Errors
+    /// A limit that was reached, or what could not be searched: no command would be started.
+    pub fn look(&self, confinement: &Confinement) -> Result<(), String> {
+        self.current(confinement).map(|_| ())
+    }
+
+    /// The list for a command that starts now. Costs nothing if no command that may write has run since the last one.
+    pub(super) fn current(&self, confinement: &Confinement) -> Result<Arc<MaskList>, String> {
+        let Some(rules) = self
+            .rules
+            .as_deref()
+            .filter(|_| confinement.level == SandboxLevel::Full)
+        else {
+            return Ok(Arc::default());
+        };
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let roots = roots(confinement);
+        // In this order: a command that begins to write in between sets it again.
+        let stale = self.stale.swap(false, Ordering::SeqCst);
+        let live = live::may_write(&confinement.workspace);
+        if let Some(looked) = &*looked
+            && !stale
+            && !live
+            && looked.roots == roots
+        {
+            return Ok(Arc::clone(&looked.list));
+        }
+        // If this fails, the next command looks at everything again.
+        let known = looked.take().map(|looked| looked.known).unwrap_or_default();
+        let mut search = Search {
+            own: own(confinement),
+            ..Search::default()
+        };
+        let known = search.all(rules, &roots, known)?;
+        let list = Arc::new(search.list());
+        *looked = Some(Looked {
+            roots,
+            known,
+            list: Arc::clone(&list),
+        });
+        if live {
+            self.changes();
+        }
+        Ok(list)
+    }
+
+    /// Notes that the tree may change from now on.
+    pub fn changes(&self) {
+        self.stale.store(true, Ordering::SeqCst);
+    }
+}
+
+impl MaskList {
+    /// The confinement with these files as hidden ones: what a command cannot reach is not recorded for comparing.
+    pub fn within<'a>(&self, confinement: &'a Confinement) -> Cow<'a, Confinement> {
+        if self.hidden.is_empty() {
+            return Cow::Borrowed(confinement);
+        }
+        let mut confinement = confinement.clone();
+        confinement.hidden.extend(self.hidden.iter().cloned());
+        Cow::Owned(confinement)
+    }
+
+    /// Adds the masks to what a command may reach. Directories that it could rename are fixed: it could move a file
+    /// away from under the masks of the commands after it.
+    pub fn add_to(&self, reach: &mut WorkspaceReach, writes: &Writes) {
+        reach.hidden.extend(self.hidden.iter().cloned());
+        reach.copies.extend(self.copies.iter().cloned());
+        if *writes == Writes::Nothing {
+            return;
+        }
+        let fixed = self
+            .above
+            .iter()
+            .filter(|dir| is_movable(reach, dir))
+            .cloned()
+            .collect();
+        reach.fixed = fixed;
+    }
+}
+
+/// Whether a directory is in a place that is mounted writable, and no mount of its own.
+fn is_movable(reach: &WorkspaceReach, dir: &Path) -> bool {
+    let nearest = |mounts: &[PathBuf]| {
+        let above = mounts.iter().filter(|mount| dir.starts_with(mount));
+        above.map(|mount| mount.components().count() + 1).max().unwrap_or(0)
+    };
+    let (writable, read_only) = (nearest(&reach.writable), nearest(&reach.read_only));
+    let is_mount = reach.writable.iter().any(|mount| mount == dir);
+    !is_mount && (reach.tree || writable > 0) && writable >= read_only
+}
+
+/// The directories of this program in the workspace, which are hidden as a whole.
+fn own(confinement: &Confinement) -> Vec<PathBuf> {
+    let dirs = confinement.hidden.iter();
+    let inside = dirs.filter_map(|dir| dir.strip_prefix(&confinement.workspace).ok());
+    inside.map(Path::to_path_buf).collect()
+}
+
+/// The trees whose files commands see: the workspace, what was brought into it, and git's own directory outside it.
+fn roots(confinement: &Confinement) -> Vec<Root> {
+    let workspace = &confinement.workspace;
+    let mut roots = vec![Root {
+        top: workspace.clone(),
+        name: String::new(),
+        seen: vec![workspace.clone()],
+    }];
+    let placed = &confinement.placed;
+    let layers: Vec<_> = placed.layers.iter().filter(|layer| layer.of_tree).collect();
+    let slots = match layers.is_empty() {
+        true => Vec::new(),
+        false => dirs_in(&placed.tree_slots),
+    };
+    for layer in layers {
+        let Ok(name) = layer.place.strip_prefix(workspace) else {
+            continue;
+        };
+        let root = |top: PathBuf, seen: Vec<PathBuf>| Root {
+            top,
+            name: name.to_string_lossy().into_owned(),
+            seen,
+        };
+        roots.push(root(
+            layer.below.clone(),
+            vec![layer.place.clone(), layer.below.clone()],
+        ));
+        for slot in &slots {
+            roots.push(root(slot.join(&layer.name).join("upper"), vec![layer.place.clone()]));
+        }
+    }
+    let repositories = confinement.readable.iter().filter(|dir| is_repository(dir));
+    roots.extend(repositories.map(|dir| Root {
+        top: dir.clone(),
+        name: ".git".to_owned(),
+        seen: vec![dir.clone()],
+    }));
+    roots
+}
+
+fn is_repository(dir: &Path) -> bool {
+    dir.join("HEAD").is_file() && dir.join("objects").is_dir()
+}
+
+/// The directories in a directory, sorted; none if it does not exist.
+fn dirs_in(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut dirs: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    dirs.sort();
+    dirs
+}
+
+/// One look at all trees.
+#[derive(Debug, Default)]
+struct Search {
+    /// Directories of this program in the workspace.
+    own: Vec<PathBuf>,
+    hidden: BTreeSet<PathBuf>,
+    copies: BTreeMap<PathBuf, Vec<u8>>,
+    above: BTreeSet<PathBuf>,
+    /// Files found that have further hard links: device and inode number.
+    linked: BTreeSet<(u64, u64)>,
+}
+
+impl Search {
+    fn all(
+        &mut self,
+        rules: &dyn SecretPaths,
+        roots: &[Root],
+        mut earlier: BTreeMap<PathBuf, Known>,
+    ) -> Result<BTreeMap<PathBuf, Known>, String> {
+        let mut all = BTreeMap::new();
+        for root in roots {
+            let Some(handle) = opened(root)? else { continue };
+            let names = Names {
+                rules,
+                above: &root.name,
+            };
+            let own = self.own_of(root);
+            let walk = walk(&handle, &names, &own);
+            let (found, known) = match earlier.remove(&root.top) {
+                Some(known) => walk.find_anew(Path::new(""), known),
+                None => walk.find(Path::new("")),
+            };
+            if let Some(over) = found.over.first() {
+                return Err(not_searched(root, over));
+            }
+            for path in &found.closed {
+                self.file(root, &handle, path)?;
+            }
+            all.insert(root.top.clone(), known);
+        }
+        if !self.linked.is_empty() {
+            roots.iter().try_for_each(|root| self.other_names(root))?;
+        }
+        Ok(all)
+    }
+
+    /// Run directories are in the workspace, whose root is the one without a name.
+    fn own_of(&self, root: &Root) -> Vec<PathBuf> {
+        match root.name.as_str() {
+            "" => self.own.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn file(&mut self, root: &Root, handle: &OwnedFd, path: &Path) -> Result<(), String> {
+        let data = match at::stat_below(handle, path) {
+            Ok(data) => data,
+            // Removed in the meantime.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+            Err(error) => return Err(unreadable(root, path, error)),
+        };
+        let kind = FileType::from_raw_mode(data.st_mode);
+        if kind.is_dir() && root.name.is_empty() && path == Path::new(OWN_DIR) {
+            return self.add(root, path, None);
+        }
+        if !kind.is_file() {
+            return Ok(());
+        }
+        if data.st_nlink > 1 {
+            self.linked.insert((data.st_dev, data.st_ino));
+        }
+        let copy = match is_config_of(root, path) {
+            false => None,
+            true => match cleaned(handle, path).map_err(|error| unreadable(root, path, error))? {
+                None => return Ok(()),
+                Some(copy) => Some(copy).filter(|_| self.copies.len() < MOST_COPIES),
+            },
+        };
+        self.add(root, path, copy)
+    }
+
+    fn add(&mut self, root: &Root, path: &Path, copy: Option<Vec<u8>>) -> Result<(), String> {
+        for place in &root.seen {
+            match &copy {
+                Some(copy) => {
+                    self.copies.insert(place.join(path), copy.clone());
+                }
+                None => {
+                    self.hidden.insert(place.join(path));
+                }
+            }
+        }
+        if root.name.is_empty() {
+            let dirs = path.ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty());
+            self.above.extend(dirs.map(Path::to_path_buf));
+        }
+        if self.hidden.len() > MOST_FILES || self.above.len() > MOST_MOUNTS {
+            return Err(format!(
+                "{LIMIT}: the workspace contains more than {MOST_FILES} files that commands must not read, or \
+                 directories that hold them; name those that they may read in a rule, or move them out"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Hides the other names of what was found.
+    fn other_names(&mut self, root: &Root) -> Result<(), String> {
+        let Some(handle) = opened(root)? else { return Ok(()) };
+        let own = self.own_of(root);
+        let walk = TreeWalk {
+            links: true,
+            ..walk(&handle, &NothingClosed, &own)
+        };
+        let found = walk.find_linked();
+        if let Some(over) = found.over.first() {
+            return Err(not_searched(root, over));
+        }
+        for linked in found.linked {
+            let known = root
+                .seen
+                .iter()
+                .any(|place| self.copies.contains_key(&place.join(&linked.path)));
+            if !known && self.linked.contains(&linked.file()) && !is_config_of(root, &linked.path) {
+                self.add(root, &linked.path, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn list(self) -> MaskList {
+        MaskList {
+            hidden: self.hidden.into_iter().collect(),
+            copies: self.copies.into_iter().collect(),
+            above: self.above.into_iter().collect(),
+        }
+    }
+}
+
+/// Whether a path is a configuration file of git, which git must read: it is seen as it is, or as a copy.
+fn is_config_of(root: &Root, path: &Path) -> bool {
+    let path = path.to_string_lossy();
+    below_git(&full(&root.name, &path)).is_some_and(is_config)
+}
+
+/// A path below a root, as the rules know it.
+fn full<'p>(above: &str, path: &'p str) -> Cow<'p, str> {
+    match above {
+        "" => Cow::Borrowed(path),
+        above => Cow::Owned(format!("{above}/{path}")),
+    }
+}
+
+fn walk<'a>(root: &'a OwnedFd, closed: &'a dyn ClosedPaths, own: &'a [PathBuf]) -> TreeWalk<'a> {
+    TreeWalk {
+        root,
+        closed,
+        own,
+        most_names: MOST_NAMES,
+        most_time: MOST_TIME,
+        links: false,
+    }
+}
+
+/// The root of a tree; `None` if it does not exist.
+fn opened(root: &Root) -> Result<Option<OwnedFd>, String> {
+    match at::root(&root.top) {
+        Ok(handle) => Ok(Some(handle)),
+        Err(Errno::NOENT | Errno::NOTDIR) if !root.name.is_empty() => Ok(None),
+        Err(error) => Err(unreadable(root, Path::new(""), error)),
+    }
+}
+
+/// A configuration file of git without its credentials; `None` if it has none, or no longer exists.
+fn cleaned(root: &OwnedFd, path: &Path) -> Result<Option<Vec<u8>>, Errno> {
+    let file = match at::file(root, path) {
+        Ok(file) => file,
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    let most = git_config::MOST_BYTES as u64 + 1;
+    let read = file.take(most).read_to_end(&mut bytes);
+    read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok(git_config::without_credentials(&bytes).map(|cleaned| cleaned.text))
+}
+
+fn unreadable(root: &Root, path: &Path, error: Errno) -> String {
+    format!(
+        "{LIMIT}: {} cannot be examined ({error}), so files in it could not be hidden from commands; make it readable",
+        root.top.join(path).display()
+    )
+}
+
+fn not_searched(root: &Root, over: &Over) -> String {
+    format!(
+        "{}: {} could not be searched for files that commands must not read; make it readable, or run in a smaller \
+         directory",
+        over.code,
+        root.top.join(&over.path).display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt;
+    use tempfile::TempDir;
+
+    #[derive(Debug)]
+    struct Ends;
+
+    impl SecretPaths for Ends {
+        fn is_secret(&self, path: &str) -> bool {
+            [".env", ".pem", "config", "credentials", ".overnight"]
+                .iter()
+                .any(|end| path.ends_with(end))
+        }
+    }
+
+    const TOKEN: &str = "[http]\n\textraheader = AUTHORIZATION: basic c2VjcmV0\n";
+
+    /// A tree with these files, and its confinement at level `full`.
+    fn tree(files: &[&str]) -> (TempDir, Confinement) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        for name in files {
+            let path = root.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, TOKEN).unwrap();
+        }
+        let confinement = Confinement {
+            level: SandboxLevel::Full,
+            masks: Arc::new(Masks::of(Arc::new(Ends))),
+            ..Confinement::unconfined(&root)
+        };
+        (dir, confinement)
+    }
+
+    fn hidden(confinement: &Confinement) -> Vec<String> {
+        let list = confinement.masks.current(confinement).unwrap();
+        let inside = |path: &PathBuf| path.strip_prefix(&confinement.workspace).unwrap().display().to_string();
+        list.hidden.iter().map(inside).collect()
+    }
+
+    #[test]
+    fn secret_files_are_found_under_all_their_names() {
+        let (dir, confinement) = tree(&[".env", "deep/.env", "deep/.git/.env", "plain"]);
+        fs::write(dir.path().join(".gitignore"), ".env\n").unwrap();
+        fs::hard_link(dir.path().join(".env"), dir.path().join("deep/other")).unwrap();
+        std::os::unix::fs::symlink("plain", dir.path().join("link.env")).unwrap();
+        let odd = OsStr::from_bytes(b"\xff.pem");
+        fs::write(dir.path().join(odd), "x").unwrap();
+        assert_eq!(
+            hidden(&confinement),
+            [".env", "deep/.env", "deep/other", "\u{fffd}.pem"]
+        );
+    }
+
+    #[test]
+    fn the_list_is_made_again_only_if_a_command_may_have_written() {
+        let (dir, confinement) = tree(&["conf/.env"]);
+        assert_eq!(hidden(&confinement), ["conf/.env"]);
+        fs::write(dir.path().join("conf/b.env"), "x").unwrap();
+        fs::rename(dir.path().join("conf"), dir.path().join("moved")).unwrap();
+        assert_eq!(hidden(&confinement), ["conf/.env"]);
+        confinement.masks.changes();
+        assert_eq!(hidden(&confinement), ["moved/.env", "moved/b.env"]);
+        fs::remove_file(dir.path().join("moved/.env")).unwrap();
+        confinement.masks.changes();
+        assert_eq!(hidden(&confinement), ["moved/b.env"]);
+        let writes = Writes::Tree;
+        let lived = live::begin(&confinement.workspace, &writes);
+        fs::write(dir.path().join("late.env"), "x").unwrap();
+        assert_eq!(hidden(&confinement), ["late.env", "moved/b.env"]);
+        drop(lived);
+    }
+
+    #[test]
+    fn settings_of_git_are_copied_where_they_hold_credentials() {
+        let (dir, confinement) = tree(&[
+            ".git/config",
+            ".git/credentials",
+            ".git/refs/heads/a.pem",
+            ".git/modules/objects/config",
+            ".git/modules/a.git/config",
+            "lib/.git/config",
+            "config",
+        ]);
+        fs::write(dir.path().join("lib/.git/config"), "[core]\n\tbare = false\n").unwrap();
+        assert_eq!(hidden(&confinement), [".git/credentials", "config"]);
+        let list = confinement.masks.current(&confinement).unwrap();
+        let copied: Vec<_> = list.copies.iter().map(|(path, _)| path.clone()).collect();
+        let root = &confinement.workspace;
+        assert_eq!(
+            copied,
+            [
+                ".git/config",
+                ".git/modules/a.git/config",
+                ".git/modules/objects/config"
+            ]
+            .map(|name| root.join(name))
+        );
+        assert!(
+            list.copies
+                .iter()
+                .all(|(_, text)| !String::from_utf8_lossy(text).contains("c2Vj"))
+        );
+    }
+
+    #[test]
+    fn earlier_runs_are_hidden_as_a_whole() {
+        let (_dir, confinement) = tree(&[
+            ".overnight/runs/1/a.env",
+            ".overnight/runs/2/a.env",
+            "sub/.overnight/b.env",
+        ]);
+        assert_eq!(hidden(&confinement), [".overnight", "sub/.overnight/b.env"]);
+    }
+
+    #[test]
+    fn directories_above_are_fixed_where_a_command_could_rename_them() {
+        let (_dir, confinement) = tree(&["a/b/.env", "kept/c/.env", "own/.env"]);
+        let list = confinement.masks.current(&confinement).unwrap();
+        let fixed = |mut reach: WorkspaceReach, writes: &Writes| {
+            list.add_to(&mut reach, writes);
+            assert_eq!(reach.hidden.len(), 3);
+            reach.fixed
+        };
+        let paths = |names: &[&str]| -> Vec<PathBuf> { names.iter().map(PathBuf::from).collect() };
+        let whole = WorkspaceReach {
+            tree: true,
+            read_only: paths(&["kept"]),
+            ..WorkspaceReach::default()
+        };
+        assert_eq!(fixed(whole, &Writes::Tree), paths(&["a", "a/b", "own"]));
+        let part = WorkspaceReach {
+            writable: paths(&["a"]),
+            ..WorkspaceReach::default()
+        };
+        assert_eq!(fixed(part, &Writes::Tree), paths(&["a/b"]));
+        assert_eq!(fixed(WorkspaceReach::default(), &Writes::Nothing), paths(&[]));
+    }
+}
