@@ -36,10 +36,15 @@ fn main() -> ExitCode {
         let printed = out::stdout(&version::long());
         return ExitCode::from(if printed.is_ok() { exit::PASSED } else { exit::OUTPUT });
     }
-    let parsed = manual::command()
-        .color(manual::color(&typed))
-        .try_get_matches()
-        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed = Cli::of_probe(&typed).map_or_else(
+        || {
+            manual::command()
+                .color(manual::color(&typed))
+                .try_get_matches()
+                .and_then(|matches| Cli::from_arg_matches(&matches))
+        },
+        Ok,
+    );
     let cli = match parsed {
         Ok(cli) => cli,
         Err(mut error) => {

@@ -364,9 +364,9 @@ fn settings(reader: &mut Reader<'_>, problems: &mut Problems) -> BatchSettings {
     let mut settings = BatchSettings::default();
     if let Some(mut budget) = reader.map("budget", "`budget`", problems) {
         settings.budget = Budget {
-            turns: budget.whole("turns", problems).map(|found| found.value),
-            tokens: budget.whole("tokens", problems).map(|found| found.value),
-            cost_micros: budget.amount("cost", problems).map(|found| micros(found.value)),
+            turns: budget.limit("turns", problems).map(|found| found.value),
+            tokens: budget.limit("tokens", problems).map(|found| found.value),
+            cost_micros: budget.amount_limit("cost", problems).map(|found| micros(found.value)),
             wall_ms: budget.duration("wall", problems).map(|found| found.value),
             ..Budget::default()
         };

@@ -6,6 +6,7 @@ use crate::base::slug::slug;
 use crate::deliver::message::is_branch_name;
 use crate::report::export::ReportFile as Output;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Runs an AI agent on a repository with nobody watching.
@@ -109,9 +110,22 @@ pub enum Command {
     /// Print the JSON Schema of a file that you write or of an output that scripts read
     #[command(after_long_help = super::schemas::HELP)]
     Schema(SchemaArgs),
-    /// Call every tool of one MCP server once
-    #[command(hide = true)]
+    /// Call every tool of one MCP server once. No parser, help or completion knows it, see [`Cli::of_probe`]
+    #[command(skip)]
     McpProbe { url: String },
+}
+
+impl Cli {
+    /// The command line `overnight mcp-probe URL`, which is only for the MCP conformance suite.
+    pub fn of_probe(typed: &[OsString]) -> Option<Self> {
+        let [name, url] = typed else { return None };
+        let url = url.to_str().filter(|_| name == "mcp-probe")?;
+        Some(Self {
+            command: Command::McpProbe { url: url.to_owned() },
+            directory: None,
+            color: Color::Auto,
+        })
+    }
 }
 
 /// Flags of `schema`.
@@ -142,7 +156,7 @@ pub enum StdoutFormat {
 pub struct RunFlags {
     /// Policy file, `builtin:NAME`, `git:REV:PATH` or `-` for stdin; every policy given must allow a call [env:
     /// OVERNIGHT_POLICY]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = candidates::policies())]
     pub policy: Vec<String>,
     /// `recipe`: trust the recipe (its servers, hosts and variables) wherever it comes from
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -169,10 +183,10 @@ pub struct RunFlags {
     #[arg(long, value_enum)]
     pub format: Option<StdoutFormat>,
     /// Limit of model replies [env: OVERNIGHT_MAX_TURNS]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     pub max_turns: Option<u64>,
     /// Limit of input and output tokens together [env: OVERNIGHT_MAX_TOKENS]
-    #[arg(long, value_name = "N", value_parser = whole)]
+    #[arg(long, value_name = "N", value_parser = positive)]
     pub max_tokens: Option<u64>,
     /// Limit of the cost in US dollars (default: 5.00 where the price of the model is known) [env: OVERNIGHT_MAX_COST]
     #[arg(long, value_name = "USD", value_parser = dollars)]
@@ -181,13 +195,13 @@ pub struct RunFlags {
     #[arg(long, value_name = "N", value_parser = positive)]
     pub max_output_tokens: Option<u64>,
     /// Time limit for the first byte of a reply (default: 3m; 10m for a server on this machine or in a private network)
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = time_limit)]
     pub first_byte_timeout: Option<u64>,
     /// How a replay compares the output of commands, checks and servers
     #[arg(long, value_enum, value_name = "HOW", default_value_t)]
     pub replay: Replaying,
     /// Limit of the wall-clock time, for example `90s`, `20m` or `1h30m` [env: OVERNIGHT_MAX_WALL]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = time_limit)]
     pub max_wall: Option<u64>,
     /// In a step of GitHub Actions: write the step's outputs (verdict, exit-code, patch, response, cost, …) and summary,
     /// and annotations on stderr [env: OVERNIGHT_GITHUB]
@@ -260,7 +274,7 @@ pub struct RunArgs {
     #[arg(required_unless_present = "prompt", add = candidates::recipes())]
     pub recipe: Option<PathBuf>,
     /// A prompt instead of a recipe: text, `-` for stdin, `@FILE` for a file
-    #[arg(short = 'p', long, value_name = "PROMPT", conflicts_with = "recipe")]
+    #[arg(short = 'p', long, value_name = "PROMPT", conflicts_with_all = ["recipe", "param", "params"])]
     pub prompt: Option<String>,
     /// Append stdin to the prompt, as data
     #[arg(long, requires = "prompt")]
@@ -373,11 +387,11 @@ pub struct BatchArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub struct BatchPlanArgs {
     /// The recipe of jobs that do not name one
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = candidates::recipes())]
     pub recipe: Option<String>,
     /// Policy file, `builtin:NAME` or `git:REV:PATH`, in addition to those of the manifest; every policy must allow a
     /// call
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = candidates::policies())]
     pub policy: Vec<String>,
     /// PROVIDER/NAME or `script:FILE`, instead of the manifest's models
     #[arg(long, short, value_name = "PROVIDER/NAME")]
@@ -525,7 +539,7 @@ pub struct DeliverArgs {
     #[arg(long, value_name = "NAME", value_parser = branch)]
     pub branch: Option<String>,
     /// Policy that the patch is checked against (default: the recorded ones)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = candidates::policies())]
     pub policy: Vec<String>,
     /// Base URL of the forge's API
     #[arg(long, value_name = "URL")]
@@ -543,7 +557,7 @@ pub struct DeliverArgs {
     #[arg(long)]
     pub draft: bool,
     /// Open no request when N of this recipe are open in the repository
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub max_open: Option<usize>,
     /// Also deliver runs with this verdict
     #[arg(long, value_name = "VERDICT", value_parser = verdict)]
@@ -557,9 +571,9 @@ pub struct DeliverArgs {
     /// Limit of all waits for services together, for example `90s` or `10m`
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10m")]
     pub max_wall: u64,
-    /// Minimum time between two changing requests to a forge
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s")]
-    pub pace: u64,
+    /// Minimum time between two changing requests to a forge (default: 1s)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub pace: Option<u64>,
     /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
     pub format: LineFormat,
@@ -794,7 +808,7 @@ pub enum ToolsCommand {
     /// List the tools as the model sees them
     List {
         /// Include the tools of this recipe
-        #[arg(long, value_name = "FILE")]
+        #[arg(long, value_name = "FILE", add = candidates::recipes())]
         recipe: Option<PathBuf>,
         /// `recipe`: trust the recipe wherever it comes from
         #[arg(long, value_enum, value_name = "WHAT")]
@@ -819,13 +833,13 @@ pub struct CallArgs {
     #[arg(long, value_name = "JSON|@FILE")]
     pub args: String,
     /// Policy file; every policy given must allow a call (default: builtin:read-only)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = candidates::policies())]
     pub policy: Vec<String>,
     /// The tree that the tool works on
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
     /// Include the tools of this recipe
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = candidates::recipes())]
     pub recipe: Option<PathBuf>,
     /// `recipe`: trust the recipe wherever it comes from
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -895,7 +909,7 @@ pub enum RunsCommand {
     /// Remove all but the newest N runs; those that have not come to their end stay
     Prune {
         /// The number of runs that stay
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = count)]
         keep: usize,
         /// Remove suspended, interrupted and unfinished runs too; an active run is always kept
         #[arg(long)]
@@ -943,29 +957,47 @@ fn verdict(text: &str) -> Result<crate::base::outcome::Verdict, String> {
     parsed.map_err(|_| "write a verdict of a run, such as failed or budget".to_owned())
 }
 
-pub(super) fn duration(text: &str) -> Result<u64, String> {
+fn duration(text: &str) -> Result<u64, String> {
     crate::diag::units::duration_ms(text).ok_or_else(|| "write a time such as 90s, 20m or 1h30m".to_owned())
 }
 
-fn positive(text: &str) -> Result<u64, String> {
+/// A time that is a limit of a run: with 0 nothing could run.
+pub(super) fn time_limit(text: &str) -> Result<u64, String> {
+    match duration(text)? {
+        0 => Err("a limit of 0 allows nothing to run: write a time such as 90s, 20m or 1h30m".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// A number that is a limit of a run: with 0 nothing could run.
+pub(super) fn positive(text: &str) -> Result<u64, String> {
     match whole(text)? {
-        0 => Err("write 1 or more".to_owned()),
+        0 => Err("a limit of 0 allows nothing to run: write 1 or more".to_owned()),
         number => Ok(number),
     }
 }
 
-pub(super) fn whole(text: &str) -> Result<u64, String> {
+fn whole(text: &str) -> Result<u64, String> {
     text.replace('_', "")
         .parse()
-        .map_err(|_| "write a whole number such as 2000000 or 2_000_000".to_owned())
+        .map_err(|_| "write a whole number such as 40, 2000000 or 2_000_000".to_owned())
 }
 
+fn count(text: &str) -> Result<usize, String> {
+    let number = whole(text)?;
+    usize::try_from(number).map_err(|_| "write a smaller number".to_owned())
+}
+
+/// A cost that is a limit of a run: with 0 nothing could run.
 pub(super) fn dollars(text: &str) -> Result<u64, String> {
     let amount: f64 = text.parse().map_err(|_| "write US dollars, such as 2.50".to_owned())?;
     if !amount.is_finite() || amount < 0.0 {
         return Err("write US dollars, such as 2.50".to_owned());
     }
-    Ok((amount * 1_000_000.0).round() as u64)
+    match (amount * 1_000_000.0).round() as u64 {
+        0 => Err("a limit of 0 allows nothing to run: write US dollars above 0, such as 2.50".to_owned()),
+        micros => Ok(micros),
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::base::event::EventKind;
 use crate::base::model_name::{REPLAY, SCRIPT, is_played};
 use crate::base::ruling::{Decision, PolicyInput};
 use crate::base::secret::{Redactor, is_model_key};
-use crate::diag::{self, SourceFiles};
+use crate::diag::SourceFiles;
 use crate::engine::deps::SandboxMaker;
 use crate::net::addresses;
 use crate::net::client::Limits;
@@ -22,7 +22,7 @@ use crate::net::retry::Schedule;
 use crate::policy::hosts::{self, HostPattern};
 use crate::policy::{self, PolicySet, Uses, WishedLevel};
 use crate::process::private::{self, Private, Wishes};
-use crate::process::{self, Confinement, Masks, Network, SandboxLevel, proxy, venv};
+use crate::process::{self, Confinement, Masks, Network, SandboxLevel, proxy, temporary, venv};
 use crate::provider::open::{OpenError, OpenWith, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
@@ -135,10 +135,7 @@ pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<R
     // The names of the recipe that need no server and no discovery were checked at their positions.
     let known: Vec<&str> = registry.specs().iter().map(|spec| spec.name.as_str()).collect();
     let line = |name: &String| {
-        let help = match diag::similar_word(name, known.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => "`overnight tools list` shows the names".to_owned(),
-        };
+        let help = foresee::tool_help(name, known.iter().copied());
         format!("error[unknown-tool]: no tool of this run is called `{name}`\nhelp: {help}")
     };
     let lines: Vec<String> = unknown.iter().map(line).collect();
@@ -183,12 +180,14 @@ pub fn guard_programs(policies: &mut PolicySet, workspace: &Workspace, origin: O
 
 /// The directories that commands have besides the workspace; the same for every run in a repository.
 pub fn private(root: &Path) -> Result<Private, Refusal> {
+    // The trial of the sandbox needs one; without this look a model would be asked before it.
+    temporary::usable().map_err(Refusal::Environment)?;
     let home = || environment::variable("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = environment::variable("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
     let cache = cache.filter(|cache| cache.is_absolute() && !environment::absolute(cache).starts_with(root));
     let cache = cache.map(|cache| cache.join("overnight").join(repository_key(root)));
-    let mut private = Private::create(cache.as_deref())
-        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+    let mut private =
+        Private::create(cache.as_deref()).map_err(|error| Refusal::Environment(temporary::why_not(&error)))?;
     private.git_dir = patch::outer_git_dir(root, Path::new(&environment::variable("HOME").unwrap_or_default()));
     Ok(private)
 }

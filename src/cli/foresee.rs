@@ -3,6 +3,7 @@
 
 use super::environment;
 use super::programs::{self, AbsentProgram};
+use super::refusal::Refusal;
 use crate::base::call::ToolKind;
 use crate::diag::{self, Diagnostic, Span, Spanned};
 use crate::policy::rule::is_later;
@@ -10,7 +11,7 @@ use crate::policy::shell;
 use crate::provider::open::check_name;
 use crate::recipe::model::StepSource;
 use crate::recipe::{Plan, Recipe};
-use crate::tools::builtin_specs;
+use crate::tools::{builtin_specs, field_names};
 use std::path::Path;
 
 /// The problems of a recipe; missing files are checked only if a workspace is given.
@@ -119,6 +120,25 @@ pub fn unknown_tools(recipe: &Recipe) -> Vec<Diagnostic> {
     found
 }
 
+/// Refuses names in `--tools` that no tool can have, with this recipe or with none; as [`unknown_tools`].
+pub fn tools_of_flag(names: Option<&[String]>, recipe: Option<&Recipe>) -> Result<(), Refusal> {
+    let is_discovered =
+        recipe.is_some_and(|recipe| recipe.tools.discovery.is_some() || recipe.tools.settings.is_some());
+    let of_server = |name: &str| {
+        let mut servers = recipe.into_iter().flat_map(|recipe| &recipe.tools.mcp_servers);
+        servers.any(|server| may_select_of(name, &server.name.value))
+    };
+    let is_unknown = |name: &&String| !selects(name) && !of_server(name) && !is_later(name);
+    let mut unknown = names.into_iter().flatten().filter(is_unknown);
+    match unknown.next().filter(|_| !is_discovered) {
+        None => Ok(()),
+        Some(name) => Err(Refusal::Usage(format!(
+            "--tools {name}: there is no tool `{name}`; {}",
+            tool_help(name, builtin_specs().iter().map(|spec| spec.name.as_str()))
+        ))),
+    }
+}
+
 /// Whether a pattern of `tools` may select tools of a server, whose names are known when it has started.
 pub fn may_select_of(pattern: &str, server: &str) -> bool {
     let start = format!("{server}__");
@@ -148,11 +168,16 @@ fn unknown_tool(name: &Spanned<String>) -> Diagnostic {
     if let Some(spec) = specs.iter().find(|spec| spec.aliases.contains(&name.value)) {
         return problem.help(format!("write `{}`: calls are counted by this name", spec.name));
     }
-    let known = specs.iter().map(|spec| spec.name.as_str());
-    problem.help(match diag::similar_word(&name.value, known) {
+    problem.help(tool_help(&name.value, specs.iter().map(|spec| spec.name.as_str())))
+}
+
+/// What to write for a tool that there is not.
+pub fn tool_help<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let near = field_names::meant(name).or_else(|| field_names::of_server(name));
+    match near.or_else(|| diag::similar_word(name, known)) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`overnight tools list` shows the names".to_owned(),
-    })
+    }
 }
 
 /// Whether a context file (without its `@`) exists. A path with a template or a pattern counts as existing, because it

@@ -63,11 +63,16 @@ fn small_enough(bytes: Vec<u8>, name: &str) -> Result<Vec<u8>, Refusal> {
 
 /// Decodes bytes as UTF-8; `name` is for messages.
 pub fn utf8(bytes: Vec<u8>, name: &str) -> Result<String, Refusal> {
-    String::from_utf8(small_enough(bytes, name)?).map_err(|error| {
+    let text = String::from_utf8(small_enough(bytes, name)?).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
         Refusal::Invalid(format!(
             "{name}:1:1: error[not-utf8]: byte {place} is not UTF-8\nhelp: save it as UTF-8"
         ))
+    })?;
+    // Editors of some systems write a byte order mark, which no parser of JSON takes.
+    Ok(match text.strip_prefix('\u{feff}') {
+        Some(rest) => rest.to_owned(),
+        None => text,
     })
 }
 

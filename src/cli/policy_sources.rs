@@ -69,8 +69,19 @@ impl Policies {
 /// extend. `own`: a recipe names them. Then files that look like secrets, and those of git, are not read, and those of an
 /// untrusted recipe may extend only files in certain directories.
 pub async fn policies(names: &[String], workspace: &Path, own: Option<&OwnPolicy>) -> Result<Policies, Refusal> {
+    policies_from(Path::new(""), names, workspace, own).await
+}
+
+/// As [`policies`], with the names of files relative to this directory and not to the current one.
+pub async fn policies_from(
+    directory: &Path,
+    names: &[String],
+    workspace: &Path,
+    own: Option<&OwnPolicy>,
+) -> Result<Policies, Refusal> {
     let mut all = Policies::default();
     let mut reader = Reader {
+        directory,
         workspace,
         own,
         commits: BTreeMap::new(),
@@ -108,6 +119,8 @@ pub fn builtin(name: &str) -> Result<Policies, Refusal> {
 
 /// Reads policies and what they extend; all files of one revision come from the same commit.
 struct Reader<'a> {
+    /// What the names of files are relative to; empty for the current directory.
+    directory: &'a Path,
     workspace: &'a Path,
     /// The recipe's own policy, if it is that.
     own: Option<&'a OwnPolicy>,
@@ -130,13 +143,19 @@ impl Reader<'_> {
         if name == "-" {
             return inputs::stdin();
         }
-        let path = Path::new(name);
+        let path = &self.directory.join(name);
         if path.is_dir() {
             return Err(Refusal::Invalid(format!(
                 "{name}:1:1: error[no-file]: {name} is a directory\nhelp: name a policy file in it"
             )));
         }
         if !path.exists() {
+            let preset = format!("builtin:{name}");
+            if presets::names().any(|known| known == preset) {
+                return Err(Refusal::Invalid(format!(
+                    "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: did you mean `{preset}`?"
+                )));
+            }
             return Err(Refusal::Invalid(format!(
                 "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: name a file, git:REV:PATH, `-` for stdin, or a policy \
                  of this program: {}",
@@ -215,7 +234,7 @@ impl Reader<'_> {
                 Err(other) => Err(other),
             };
         }
-        let path = Path::new(name);
+        let path = &self.directory.join(name);
         let within = self.own.and_then(|own| own.within.as_deref());
         if within.is_some_and(|places| !ends_in(path, places)) {
             return Ok(Err(

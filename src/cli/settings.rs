@@ -56,6 +56,7 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
             (read.plan.clone(), Some(read))
         }
         (None, Some(prompt)) => {
+            foresee::tools_of_flag(args.tools.as_deref(), None)?;
             let input = given_input(args)?.map(|input| input.json()).transpose()?;
             let text = inputs::text_or_file(prompt)?;
             if text.trim().is_empty() {
@@ -375,6 +376,7 @@ pub async fn recipe_plan(
     let file = files.add(origin.name.clone(), text);
     let mut noted = Vec::new();
     let recipe = recipe::parse(files, file, &mut noted).map_err(|problems| Refusal::of_problems(&problems, files))?;
+    foresee::tools_of_flag(typed.overrides.tools.as_deref(), Some(&recipe))?;
     let unknown = match typed.sketch {
         // What is only shown starts no tool and asks no model.
         true => Vec::new(),

@@ -1,6 +1,6 @@
 //! The environment variables that replace flags, and the list of all variables that this program reads, for the manual.
 
-use super::args::{RunArgs, RunFlags, StdoutFormat, dollars, duration, whole};
+use super::args::{RunArgs, RunFlags, StdoutFormat, dollars, positive, time_limit};
 use super::refusal::Refusal;
 use super::{environment, out};
 use crate::diag::similar_word;
@@ -170,10 +170,6 @@ fn path(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(text))
 }
 
-fn number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "write a whole number such as 50".to_owned())
-}
-
 /// The output format from the environment; an invalid value is reported later, together with the flags.
 pub fn format() -> Option<StdoutFormat> {
     set("OVERNIGHT_FORMAT")
@@ -228,10 +224,10 @@ pub fn fill(shared: &mut RunFlags) -> Result<(), Refusal> {
     }
     shared.github = github(shared.github)?;
     let limits: [(&mut Option<u64>, &str, ReadNumber); 4] = [
-        (&mut shared.max_turns, "OVERNIGHT_MAX_TURNS", number),
-        (&mut shared.max_tokens, "OVERNIGHT_MAX_TOKENS", whole),
+        (&mut shared.max_turns, "OVERNIGHT_MAX_TURNS", positive),
+        (&mut shared.max_tokens, "OVERNIGHT_MAX_TOKENS", positive),
         (&mut shared.max_cost, "OVERNIGHT_MAX_COST", dollars),
-        (&mut shared.max_wall, "OVERNIGHT_MAX_WALL", duration),
+        (&mut shared.max_wall, "OVERNIGHT_MAX_WALL", time_limit),
     ];
     for (limit, name, parse) in limits {
         if limit.is_none() {

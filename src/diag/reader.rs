@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
                 asked: Vec::new(),
             }),
             _ => {
-                problems.push(wrong_type(node, what, "a map of keys"));
+                problems.push(no_map(node, what));
                 None
             }
         }
@@ -106,8 +106,28 @@ impl<'a> Reader<'a> {
         whole(self.node(key)?, key, problems)
     }
 
+    /// A limit: a whole number, 1 or more.
+    pub fn limit(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<u64>> {
+        let limit = self.whole(key, problems)?;
+        if limit.value == 0 {
+            problems.push(nothing_runs(limit.span, "write 1 or more, or remove the key"));
+            return None;
+        }
+        Some(limit)
+    }
+
+    /// A limit: a number above 0.
+    pub fn amount_limit(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<f64>> {
+        let limit = self.amount(key, problems)?;
+        if limit.value <= 0.0 {
+            problems.push(nothing_runs(limit.span, "write a number above 0, or remove the key"));
+            return None;
+        }
+        Some(limit)
+    }
+
     /// A number, 0 or more.
-    pub fn amount(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<f64>> {
+    fn amount(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<f64>> {
         let node = self.node(key)?;
         let value = plain(node).and_then(units::decimal).filter(|value| *value >= 0.0);
         if value.is_none() {
@@ -214,10 +234,21 @@ impl<'a> Reader<'a> {
             if !self.asked.contains(&entry.key.as_str()) {
                 let message = format!("unknown key `{}` in {}", entry.key, self.what);
                 let mut problem = Diagnostic::error("unknown-key", entry.key_span, message);
-                problem.help = did_you_mean(&entry.key, self.asked.iter().copied());
+                problem.help = self
+                    .habit(&entry.key)
+                    .or_else(|| did_you_mean(&entry.key, self.asked.iter().copied()));
                 problems.push(problem);
             }
         }
+    }
+
+    /// What to write for a key of another tool, where the key that does the same is known here and not yet given.
+    fn habit(&self, key: &str) -> Option<String> {
+        let (_, ours, help) = HABITS
+            .iter()
+            .find(|(other, ours, _)| *other == key && self.asked.contains(ours))?;
+        let is_given = *ours != "run" && self.entries.iter().any(|entry| entry.key == *ours);
+        (!is_given).then(|| (*help).to_owned())
     }
 
     /// Checks `version: 1`, the only version.
@@ -233,6 +264,25 @@ impl<'a> Reader<'a> {
         }
     }
 }
+
+/// The problem of a limit of 0.
+fn nothing_runs(span: Span, help: &str) -> Diagnostic {
+    Diagnostic::error("out-of-range", span, "a limit of 0 allows nothing to run").help(help)
+}
+
+/// Keys of workflows elsewhere, the key of ours that is meant or that stands beside it, and what to write.
+const HABITS: [(&str, &str, &str); 6] = [
+    ("name", "id", "write `id`"),
+    ("if", "when", "write `when: EXPRESSION`"),
+    ("working-directory", "run", "begin the command with `cd DIR &&`"),
+    (
+        "env",
+        "run",
+        "set the variable in the command, as in `NAME=value program`; a policy passes those of the environment: `env: { pass: [NAME] }`",
+    ),
+    ("continue-on-error", "allow_failure", "write `allow_failure: true`"),
+    ("timeout-minutes", "timeout", "write `timeout: 10m`"),
+];
 
 fn ticked(key: &str) -> String {
     format!("`{key}`")
@@ -263,6 +313,44 @@ pub fn wrong_type(node: &YamlNode, what: &str, expected: &str) -> Diagnostic {
     };
     let message = format!("{what} must be {expected}, found {}", node.describe());
     Diagnostic::error("wrong-type", span, message).help(format!("write {expected}"))
+}
+
+/// How maps are written that people often write as something else, by what messages call them.
+const FORMS: [(&str, &str); 19] = [
+    ("the recipe", "`version: 1`, `name: NAME` and `steps: […]`, a line each"),
+    ("the policy", "`version: 1` and `rules: […]`, a line each"),
+    (
+        "the manifest",
+        "`version: 1`, `recipe: FILE` and `targets: […]`, a line each",
+    ),
+    ("the script", "`replies: [{ text: done }]`"),
+    ("the table", "`version: 1` and `cases: […]`, a line each"),
+    ("this step", "`{ id: fix, prompt: … }` or `{ id: lint, run: … }`"),
+    ("this check", "`{ run: ./run-tests }`"),
+    ("this parameter", "`{ name: NAME, type: string }`"),
+    ("this target", "`{ path: ../a }`"),
+    ("this rule", "`{ allow: read_file }`"),
+    ("`retry`", "`retry: { max: 2 }`"),
+    (
+        "`isolate`",
+        "`isolate: { keep: [node_modules] }`; the flag `--isolate` isolates a run",
+    ),
+    ("`tools`", "`tools: { include: [read_file] }`"),
+    ("`input`", "`input: { format: json }`"),
+    ("`response`", "`response: { schema: … }`"),
+    ("`budget`", "`budget: { turns: 40 }`"),
+    ("`rate`", "`rate: { requests: 300/m }`"),
+    ("`sandbox`", "`sandbox: { network: none }`"),
+    ("`env`", "`env: { pass: [NAME] }`"),
+];
+
+/// The problem of a value that must be a map of keys. `what` comes first in the message.
+pub fn no_map(node: &YamlNode, what: &str) -> Diagnostic {
+    let problem = wrong_type(node, what, "a map of keys");
+    match FORMS.iter().find(|(name, _)| *name == what) {
+        Some((_, form)) => problem.help(format!("write {form}")),
+        None => problem,
+    }
 }
 
 /// The string of a node; reports a problem when it is a list, a map or empty.

@@ -60,6 +60,7 @@ pub fn read(files: &SourceFiles, file: SourceId) -> Reading {
     }
     let mut builder = Builder {
         file,
+        text,
         open: Vec::new(),
         root: None,
         documents: 0,
@@ -92,6 +93,36 @@ fn options() -> Options {
     options
 }
 
+const KEY_HELP: &str = "keys are plain words";
+const TEMPLATE_HELP: &str =
+    "quote a text with a template, as in `\"{{ name }}\"`, or write it on the lines below a `|`";
+
+/// The line that the byte at this place belongs to.
+fn line_at(text: &str, at: usize) -> &str {
+    let start = text
+        .get(..at)
+        .and_then(|before| before.rfind('\n'))
+        .map_or(0, |end| end + 1);
+    text.get(start..)
+        .and_then(|rest| rest.lines().next())
+        .unwrap_or_default()
+}
+
+/// What to do about a syntax error, by the parser's message and the line where it was found.
+fn syntax_help(message: &str, line: &str) -> &'static str {
+    if line.contains('\u{a0}') {
+        "the line has a no-break space (U+00A0): write a plain one"
+    } else if message.contains("tab") && line.trim_start_matches(' ').starts_with('\t') {
+        "indent with spaces, not with tabs"
+    } else if line.contains("{{") {
+        TEMPLATE_HELP
+    } else if message.contains("mapping values are not allowed") {
+        "quote a text that contains `: `, or write it on the lines below a `|`"
+    } else {
+        "check the indentation, quotes and brackets here and just before"
+    }
+}
+
 /// A list or map that is still open.
 enum Open {
     List(Span, Vec<YamlNode>),
@@ -105,8 +136,9 @@ enum Open {
     },
 }
 
-struct Builder {
+struct Builder<'t> {
     file: SourceId,
+    text: &'t str,
     open: Vec<Open>,
     root: Option<YamlNode>,
     documents: usize,
@@ -116,7 +148,7 @@ struct Builder {
     problems: Vec<Diagnostic>,
 }
 
-impl Builder {
+impl Builder<'_> {
     fn span(&self, stretch: Stretch) -> Span {
         let range = stretch.byte_range().unwrap_or(0..0);
         Span {
@@ -188,8 +220,8 @@ impl Builder {
             end: at,
         };
         let problem = Diagnostic::error("yaml-syntax", span, error.info());
-        self.problems
-            .push(problem.help("check the indentation, quotes and brackets here and just before"));
+        let help = syntax_help(error.info(), line_at(self.text, at));
+        self.problems.push(problem.help(help));
     }
 
     fn refuse_properties(&mut self, event: &Event<'_>, stretch: Stretch, span: Span) {
@@ -209,7 +241,11 @@ impl Builder {
     fn begin(&mut self, open: Open) {
         if let Some(Open::Map { key: None, .. }) = self.open.last() {
             let (Open::List(span, _) | Open::Map { span, .. }) = &open;
-            self.refused_key(*span, "a list or map cannot be a key");
+            let before = self.text.get(..span.start).unwrap_or_default();
+            let is_template =
+                before.ends_with('{') && self.text.get(span.start..).is_some_and(|rest| rest.starts_with('{'));
+            let help = if is_template { TEMPLATE_HELP } else { KEY_HELP };
+            self.refused_key(*span, "a list or map cannot be a key", help);
             self.lost = true;
         }
         self.nodes += 1;
@@ -245,10 +281,10 @@ impl Builder {
 
     fn key(&mut self, text: String, plain: bool, span: Span) {
         if plain && text == "<<" {
-            return self.refused_key(span, "a merge key (`<<`) is not allowed");
+            return self.refused_key(span, "a merge key (`<<`) is not allowed", KEY_HELP);
         }
         if plain && text.is_empty() {
-            return self.refused_key(span, "an empty key");
+            return self.refused_key(span, "an empty key", KEY_HELP);
         }
         let Some(Open::Map { keys, key, .. }) = self.open.last_mut() else {
             return;
@@ -265,9 +301,8 @@ impl Builder {
     }
 
     /// The value of a refused key is still read, so that further problems are found.
-    fn refused_key(&mut self, span: Span, why: &str) {
-        self.problems
-            .push(Diagnostic::error("yaml-key", span, why).help("keys are plain words"));
+    fn refused_key(&mut self, span: Span, why: &str, help: &str) {
+        self.problems.push(Diagnostic::error("yaml-key", span, why).help(help));
         if let Some(Open::Map { key, .. }) = self.open.last_mut() {
             *key = Some((None, span));
         }

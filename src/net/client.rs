@@ -381,9 +381,13 @@ pub fn plain(url: &str, connect: Duration) -> Result<reqwest::Client, HttpError>
 /// # Errors
 /// A sentence that says what is wrong: not `http` or `https`, no host, or credentials, a query or a fragment in it.
 pub fn checked_base(text: &str) -> Result<String, String> {
+    let no_scheme = || format!("`{text}` must begin with http:// or https:// and a host");
+    if !text.contains("://") {
+        return Err(no_scheme());
+    }
     let url = reqwest::Url::parse(text).map_err(|error| format!("`{text}` is not a URL: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(format!("`{text}` must begin with http:// or https:// and a host"));
+        return Err(no_scheme());
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err("a base URL must not contain credentials; set the key's variable".to_owned());

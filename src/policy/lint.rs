@@ -9,7 +9,7 @@ use super::profiles::ValueClass;
 use super::rule::is_later;
 use super::rule_match::{file_fits, path_fits};
 use super::secrets_like::secret_like;
-use super::shell::PrefixWord;
+use super::shell::{self, PrefixWord};
 use crate::base::access::{PathStatus, ResolvedPath};
 use crate::diag::Diagnostic;
 use crate::diag::diagnostic::{list, sort};
@@ -138,6 +138,7 @@ fn warnings(set: &PolicySet, whole: bool) -> Vec<Diagnostic> {
             code_execution(rule, &mut found);
             network(rule, &mut found);
             never(rule, &mut found);
+            unmatched(rule, &mut found);
             patterns(rule, &mut found);
             profile(rule, &mut found);
             programs(policy, rule, &mut found);
@@ -145,6 +146,7 @@ fn warnings(set: &PolicySet, whole: bool) -> Vec<Diagnostic> {
             shadowed(policy, rule, &mut found);
             if whole {
                 closed_repository(policy, rule, &mut found);
+                no_commands(policy, rule, &mut found);
                 unused_modify(policy, rule, &mut found);
             }
         }
@@ -290,6 +292,61 @@ fn names_tool(rule: &Rule, tool: &str) -> bool {
     rule.tools
         .iter()
         .any(|pattern| matches!(pattern, ToolPattern::Name(name) if name == tool))
+}
+
+/// The words of a prefix behind assignments and wrappers, if it begins with these: then it matches no command.
+pub fn behind(prefix: &CommandPrefix) -> Option<Vec<&str>> {
+    let words: Vec<&str> = prefix
+        .words
+        .iter()
+        .filter_map(|word| match word {
+            PrefixWord::Text(text) => Some(text.as_str()),
+            PrefixWord::End => None,
+        })
+        .collect();
+    let mut rest = words.as_slice();
+    while let Some(at) = shell::behind(rest) {
+        rest = rest.get(at..).unwrap_or_default();
+    }
+    (rest.len() < words.len()).then(|| rest.to_vec())
+}
+
+/// Warns about prefixes of an allow rule that begin with what is taken off before rules are looked up.
+fn unmatched(rule: &Rule, found: &mut Vec<Diagnostic>) {
+    if rule.effect != RuleEffect::Allow {
+        return;
+    }
+    for prefix in rule.commands.iter().flatten() {
+        let Some(command) = behind(prefix) else { continue };
+        let message = format!(
+            "`{}` matches no command: assignments and wrappers such as `timeout` are taken off before rules are looked up",
+            prefix.text
+        );
+        let help = match (command.as_slice(), prefix.text.contains('=')) {
+            ([], _) => "write the first words of the command".to_owned(),
+            (words, false) => format!("write `{}`", words.join(" ")),
+            (words, true) => format!(
+                "write `{}`; variables that are not harmless are listed under `env: {{ pass: [NAME] }}`",
+                words.join(" ")
+            ),
+        };
+        warn(found, "never-matches", prefix.span, message, &help);
+    }
+}
+
+/// Warns about a rule that is to allow commands on paths where no rule lets a program start.
+fn no_commands(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
+    let is_shell = |tool: &ToolPattern| matches!(tool, ToolPattern::Name(name) if name == SHELL);
+    let only_opens = rule.paths.is_some() && rule.commands.is_none() && rule.tools.iter().all(is_shell);
+    let starts = |other: &Rule| {
+        let is_open = other.commands.is_some() || other.paths.is_none();
+        other.effect == RuleEffect::Allow && other.is_about_builtin(SHELL) && is_open
+    };
+    if rule.effect == RuleEffect::Allow && only_opens && !policy.rules.iter().any(starts) {
+        let message = "no program may start: this rule only opens paths to commands, and no rule lists `commands`";
+        let help = "list `commands`, such as `commands: [ls, cat]`";
+        warn(found, "no-commands", rule.span, message.to_owned(), help);
+    }
 }
 
 fn never(rule: &Rule, found: &mut Vec<Diagnostic>) {
@@ -472,7 +529,7 @@ fn programs(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
         return;
     }
     for prefix in rule.commands.iter().flatten() {
-        let Some(PrefixWord::Text(program)) = prefix.words.first() else {
+        let Some(PrefixWord::Text(program)) = prefix.words.first().filter(|_| behind(prefix).is_none()) else {
             continue;
         };
         if program.contains('/') && !program.starts_with('/') {

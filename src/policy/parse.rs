@@ -336,9 +336,9 @@ fn toolchains(names: Vec<Spanned<String>>, problems: &mut Problems) -> Vec<Strin
 
 fn limits(mut block: Reader<'_>, known: &KnownTools, problems: &mut Problems) -> Budget {
     let mut budget = Budget {
-        turns: block.whole("turns", problems).map(|turns| turns.value),
-        tokens: block.whole("tokens", problems).map(|tokens| tokens.value),
-        cost_micros: block.amount("cost", problems).map(|cost| micros(cost.value)),
+        turns: block.limit("turns", problems).map(|turns| turns.value),
+        tokens: block.limit("tokens", problems).map(|tokens| tokens.value),
+        cost_micros: block.amount_limit("cost", problems).map(|cost| micros(cost.value)),
         wall_ms: block.duration("wall", problems).map(|wall| wall.value),
         ..Budget::default()
     };

@@ -14,7 +14,7 @@ use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{
     Diagnostic, Reader, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean, file_line, similar_word,
 };
-use crate::tools::{args, builtin_spec};
+use crate::tools::{args, builtin_spec, field_names};
 use globset::GlobBuilder;
 
 /// Where a rule is written and which names it may use.
@@ -234,11 +234,23 @@ fn command_list(texts: &[Spanned<String>], problems: &mut Problems) -> Vec<Comma
             }),
             Err(why) => {
                 let problem = Diagnostic::error("bad-command", text.span, format!("`{}`: {why}", text.value));
-                problems.push(problem.help("write the first words of one command, such as `cargo test`"));
+                problems.push(problem.help(prefix_help(&text.value)));
             }
         }
     }
     list
+}
+
+/// What to write for a prefix that cannot be parsed.
+fn prefix_help(text: &str) -> String {
+    let stem = text
+        .trim_end()
+        .strip_suffix('*')
+        .map(|stem| stem.trim_end_matches([' ', ':']));
+    match stem.filter(|stem| !stem.is_empty() && parse_prefix(stem).is_ok()) {
+        Some(stem) => format!("write `{stem}`, which covers every command that begins with these words"),
+        None => "write the first words of one command, such as `cargo test`".to_owned(),
+    }
 }
 
 fn host_list(texts: &[Spanned<String>], problems: &mut Problems) -> Vec<HostPattern> {
@@ -429,6 +441,11 @@ fn tool(text: &Spanned<String>, known: &KnownTools, problems: &mut Problems) -> 
         }
         return found.map(ToolPattern::Origin);
     }
+    if let Some(ours) = field_names::of_server(word) {
+        let message = format!("`{word}` is a tool of a server that is itself called `mcp`");
+        let problem = Diagnostic::warning("later-tool", text.span, message);
+        problems.push(problem.help(format!("tools of servers are `SERVER__TOOL` here: write `{ours}`")));
+    }
     if word.contains('*') && is_later(word) {
         return Some(ToolPattern::Glob(word.to_owned()));
     }
@@ -448,6 +465,13 @@ pub fn tool_name(text: &Spanned<String>, known: &KnownTools, problems: &mut Prob
     }
     if is_later(name) && !name.contains('*') && !name.chars().any(char::is_whitespace) {
         return Some(name.to_owned());
+    }
+    if let Some(ours) = field_names::meant(name) {
+        let problem = Diagnostic::error("unknown-tool", text.span, format!("there is no tool `{name}`"));
+        problems.push(problem.help(format!(
+            "write `{ours}`, or `discovered_tool_{name}` for a discovered tool of this name"
+        )));
+        return None;
     }
     let mut problem = Diagnostic::error("unknown-tool", text.span, format!("there is no tool `{name}`"));
     problem.help = did_you_mean(name, known.names());

@@ -1,6 +1,9 @@
 //! Describes a policy in plain words.
 
-use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, SHELL, ToolPattern, WishedLevel};
+use super::lint::behind;
+use super::model::{
+    CommandPrefix, Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, SHELL, ToolPattern, WishedLevel,
+};
 use crate::base::budget::Budget;
 use crate::base::quote::counted;
 use crate::base::ruling::Decision;
@@ -88,8 +91,17 @@ fn file(out: &mut String, policy: &Policy) {
 /// One rule as a phrase.
 pub fn sentence(rule: &Rule) -> String {
     let mut out = match (&rule.commands, &rule.hosts, &rule.paths) {
+        (Some(_), ..) if !rule.is_about_builtin(SHELL) => {
+            format!("no call of {}, since only {SHELL} has `commands`", tools(rule))
+        }
         (Some(commands), ..) => {
-            let texts: Vec<&str> = commands.iter().map(|prefix| prefix.text.as_str()).collect();
+            // What no command matches is not allowed by the rule, either.
+            let matched = |prefix: &&CommandPrefix| rule.effect != RuleEffect::Allow || behind(prefix).is_none();
+            let texts: Vec<&str> = commands
+                .iter()
+                .filter(matched)
+                .map(|prefix| prefix.text.as_str())
+                .collect();
             let any = if rule.any_args { " with any arguments" } else { "" };
             let writes = match rule.writes {
                 None => "",
@@ -102,7 +114,10 @@ pub fn sentence(rule: &Rule) -> String {
                 Some(RuleRuns::Nothing) => ", starting no program",
                 Some(RuleRuns::Anything) => ", starting any program",
             };
-            format!("the commands {}{any}{writes}{runs}", ticked(&texts))
+            match texts.is_empty() {
+                true => "no command".to_owned(),
+                false => format!("the commands {}{any}{writes}{runs}", ticked(&texts)),
+            }
         }
         _ => tools(rule),
     };

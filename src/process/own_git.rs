@@ -164,7 +164,7 @@ impl Scratch {
             lay_out(dir.path(), sha256)?;
             Ok(Self { dir })
         };
-        made().map_err(|error| format!("no temporary directory: {error}"))
+        made().map_err(|error| temporary::why_not(&error))
     }
 
     /// The git directory.

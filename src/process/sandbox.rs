@@ -5,6 +5,7 @@ use super::confine::spec::{ChildMessage, Task, Trial, WorkspaceReach};
 use super::confined_command::{self, Started};
 use super::spawn;
 use super::spawn_error::SpawnError;
+use super::temporary;
 use super::{Confinement, Network, SandboxLevel};
 use std::io;
 use std::net::TcpListener;
@@ -124,7 +125,7 @@ fn landlock_abi() -> i64 {
 
 /// Whether the level is available, and then whether programs can be judged at exec there.
 async fn try_level(level: SandboxLevel) -> Result<Result<(), String>, String> {
-    let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
+    let dir = tempfile::tempdir().map_err(|error| temporary::why_not(&error))?;
     let confinement = Confinement {
         level,
         network: Network::None,

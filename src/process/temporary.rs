@@ -102,6 +102,26 @@ impl Drop for Temporary {
     }
 }
 
+/// Whether temporary directories can be made; an error says what to change.
+///
+/// # Errors
+/// As of [`why_not`].
+pub fn usable() -> Result<(), String> {
+    tempfile::tempdir().map(drop).map_err(|error| why_not(&error))
+}
+
+/// What to say where `error` is that no temporary directory can be made.
+pub fn why_not(error: &io::Error) -> String {
+    let dir = std::env::temp_dir();
+    let dir = dir.display();
+    match std::env::var_os("TMPDIR") {
+        Some(_) => format!(
+            "TMPDIR={dir} cannot hold temporary files ({error}): set TMPDIR to a directory that exists and can be written"
+        ),
+        None => format!("{dir} cannot hold temporary files ({error}): name a directory that can be written in TMPDIR"),
+    }
+}
+
 /// Removes the content, then the lock, then the directory.
 fn remove(dir: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(dir).into_iter().flatten() {

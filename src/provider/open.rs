@@ -139,6 +139,9 @@ fn unknown(model: &str) -> OpenError {
         .map(|wire| format!("{}/NAME", wire.vendor()))
         .collect();
     let name = model.split_once('/').map_or(model, |(_, name)| name).to_lowercase();
+    if let Some(meant) = compatible(model) {
+        return OpenError::Name(format!("no provider for the model `{model}`: write {meant}"));
+    }
     let meant = match pricing::ids().find(|id| id.split_once('/').is_some_and(|(_, known)| known == name)) {
         Some(id) => format!("did you mean `{id}`? "),
         None => String::new(),
@@ -147,6 +150,27 @@ fn unknown(model: &str) -> OpenError {
         "no provider for the model `{model}`: {meant}Write {}, script:FILE or replay:RUN",
         known.join(", ")
     ))
+}
+
+/// Services with the wire of OpenAI that others name like a provider, with their addresses.
+const COMPATIBLE: [(&str, &str); 10] = [
+    ("ollama", "http://localhost:11434/v1"),
+    ("ollama_chat", "http://localhost:11434/v1"),
+    ("lmstudio", "http://localhost:1234/v1"),
+    ("lm_studio", "http://localhost:1234/v1"),
+    ("vllm", "http://localhost:8000/v1"),
+    ("hosted_vllm", "http://localhost:8000/v1"),
+    ("openrouter", "https://openrouter.ai/api/v1"),
+    ("groq", "https://api.groq.com/openai/v1"),
+    ("deepseek", "https://api.deepseek.com/v1"),
+    ("mistral", "https://api.mistral.ai/v1"),
+];
+
+/// What to write for a model of a compatible service that is named like a provider.
+fn compatible(model: &str) -> Option<String> {
+    let (provider, name) = model.split_once('/').filter(|(_, name)| !name.trim().is_empty())?;
+    let (_, address) = COMPATIBLE.iter().find(|(known, _)| *known == provider)?;
+    Some(format!("openai/{name} with --base-url {address}"))
 }
 
 struct Base {

@@ -134,7 +134,7 @@ impl Check<'_> {
 
     fn condition(&mut self, text: &Spanned<String>, earlier: &[&str]) {
         match template::condition_names(&text.value) {
-            Ok(names) => names.iter().for_each(|name| self.name(text, name, earlier)),
+            Ok(names) => self.names(text, &names, earlier),
             Err(error) => self.problems.push(problem(self.files, text, error)),
         }
     }
@@ -143,8 +143,28 @@ impl Check<'_> {
         let names = template::names(&text.value);
         let names = names.and_then(|names| template::check_words(&text.value).map(|()| names));
         match names {
-            Ok(names) => names.iter().for_each(|name| self.name(text, name, earlier)),
+            Ok(names) => self.names(text, &names, earlier),
             Err(error) => self.problems.push(problem(self.files, text, error)),
+        }
+    }
+
+    /// The names of one text. An id with a `-` behind a dot is read as a subtraction, and told once as what was meant.
+    fn names(&mut self, text: &Spanned<String>, names: &[FreeName], earlier: &[&str]) {
+        let mut until = 0;
+        for name in names {
+            if name.range.start < until {
+                continue;
+            }
+            let Some((id, end)) = dashed(&text.value, name).filter(|(id, _)| earlier.contains(id)) else {
+                self.name(text, name, earlier);
+                continue;
+            };
+            until = end;
+            let span = text.locate(self.files, name.range.start..end);
+            let message = format!("the id `{id}` has a `-`, which means minus here");
+            let problem = Diagnostic::error("undefined-name", span, message);
+            self.problems
+                .push(problem.help(format!("write `steps[\"{id}\"].output`, and other fields alike")));
         }
     }
 
@@ -200,7 +220,8 @@ impl Check<'_> {
                 ),
             ),
             [first, ..] => {
-                let known = self.parameters.iter().copied().chain(["input", "steps"]);
+                let taken = self.input.is_some().then_some("input");
+                let known = self.parameters.iter().copied().chain(taken).chain(["steps"]);
                 (format!("`{first}` is not declared"), did_you_mean(first, known))
             }
             [] => return,
@@ -209,6 +230,16 @@ impl Check<'_> {
         problem.help = help;
         self.problems.push(problem);
     }
+}
+
+/// The id with a `-` that is written behind `steps.` where this name begins, and where it ends.
+fn dashed<'t>(text: &'t str, name: &FreeName) -> Option<(&'t str, usize)> {
+    const BEFORE: &str = "steps.";
+    let start = name.range.start + BEFORE.len();
+    let rest = text.get(name.range.start..)?.strip_prefix(BEFORE)?;
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
+    let id = rest.split(|letter| !is_part(letter)).next()?;
+    id.contains('-').then(|| (id, start + id.len()))
 }
 
 /// Converts a template's error to its position in the file.

@@ -448,19 +448,9 @@ fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<Retry> {
 fn budget(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<BudgetSpec> {
     let mut map = reader.map("budget", "`budget`", problems)?;
     let mut calls = Vec::new();
-    let positive = |value: Option<Spanned<u64>>, problems: &mut Problems| {
-        let value = value?;
-        if value.value == 0 {
-            let problem = Diagnostic::error("out-of-range", value.span, "a limit of 0 allows nothing to run");
-            problems.push(problem.help("write 1 or more, or remove the key"));
-        }
-        Some(value.value)
-    };
-    let turns = map.whole("turns", problems);
-    let turns = positive(turns, problems);
-    let tokens = map.whole("tokens", problems);
-    let tokens = positive(tokens, problems);
-    let cost = map.amount("cost", problems);
+    let turns = map.limit("turns", problems).map(|turns| turns.value);
+    let tokens = map.limit("tokens", problems).map(|tokens| tokens.value);
+    let cost = map.amount_limit("cost", problems);
     let wall_ms = map.duration("wall", problems).map(|wall| wall.value);
     for entry in map.entries("calls", problems).unwrap_or_default() {
         if let Some(limit) = reader::whole(&entry.value, &entry.key, problems) {

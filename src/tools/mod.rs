@@ -8,6 +8,7 @@ mod command_end;
 pub mod denial;
 mod diff;
 pub mod discovered;
+pub mod field_names;
 pub mod glob;
 pub mod grep_search;
 pub mod list_directory;

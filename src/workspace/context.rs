@@ -73,6 +73,11 @@ pub fn gather(workspace: &Workspace, names: &[String], may_read: MayRead<'_>) ->
     gather.out
 }
 
+/// Whether a name of the recipe refers to a file of the workspace.
+pub fn is_found(workspace: &Workspace, name: &str) -> bool {
+    !named(workspace, name.trim_start_matches('@')).is_empty()
+}
+
 impl Gather<'_> {
     fn warn(&mut self, message: String) {
         self.out.warnings.push(message);
@@ -136,12 +141,19 @@ impl Gather<'_> {
 
 /// The files that one name of the recipe refers to.
 pub(super) fn named(workspace: &Workspace, name: &str) -> Vec<ResolvedPath> {
-    let pattern = if NESTED.contains(&name) {
-        format!("**/{name}")
-    } else {
-        name.to_owned()
-    };
-    let Ok(pattern) = WorkspacePattern::parse(workspace, "", &pattern, true) else {
+    if NESTED.contains(&name) {
+        // A walk lists no links, and the outermost of these files is often one to another of them.
+        let outer = Some(workspace.locate(name)).filter(is_file);
+        let below = searched(workspace, &format!("**/{name}"));
+        let others = below.into_iter().filter(|place| place.path != name);
+        return outer.into_iter().chain(others).collect();
+    }
+    searched(workspace, name)
+}
+
+/// The files that a path, a directory with a `SKILL.md` or a glob refers to.
+fn searched(workspace: &Workspace, pattern: &str) -> Vec<ResolvedPath> {
+    let Ok(pattern) = WorkspacePattern::parse(workspace, "", pattern, true) else {
         return Vec::new();
     };
     if !pattern.start.inside {

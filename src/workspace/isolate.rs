@@ -50,7 +50,7 @@ pub async fn make(
         patch::repository(&root).ok_or("--isolate needs a git repository, and the workspace is not in one")?;
     let common = std::fs::canonicalize(&repository.common_dir).unwrap_or_else(|_| repository.common_dir.clone());
     left::remove(&common, is_unfinished, stop).await;
-    let dir = Temporary::make(temporary::WORKTREE).map_err(|error| format!("no temporary directory: {error}"))?;
+    let dir = Temporary::make(temporary::WORKTREE).map_err(|error| temporary::why_not(&error))?;
     let tree = dir.path().join("tree");
     let name = tree.to_string_lossy();
     let own = repository.git_dir.to_string_lossy().into_owned();

@@ -288,6 +288,25 @@ fn the_action_says_how_a_run_failed() {
 }
 
 #[test]
+fn a_word_of_the_action_that_is_neither_true_nor_false_is_refused() {
+    for (name, value) in [
+        ("INPUT_ISOLATE", "True"),
+        ("INPUT_ISOLATE", "yes"),
+        ("INPUT_FAIL", "no"),
+    ] {
+        let runner = Runner::new();
+        let before = runner.world.read("README.md");
+        let done = runner.run(BETTER, &[(name, value)]).exits(2);
+        assert!(
+            done.stdout.contains("must be true or false"),
+            "{name}={value}: {}",
+            done.stdout
+        );
+        assert_eq!(runner.world.read("README.md"), before, "{name}={value}");
+    }
+}
+
+#[test]
 fn the_action_installs_only_what_has_its_digest() {
     let runner = Runner::new();
     let target = match std::env::consts::ARCH {

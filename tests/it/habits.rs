@@ -200,7 +200,8 @@ fn the_answer_to_a_prompt_can_have_a_schema() {
     let world = World::new();
     let schema = world.beside(
         "schema.json",
-        r#"{"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}"#,
+        // With a byte order mark, as some editors write it.
+        "\u{feff}{\"type\": \"object\", \"required\": [\"n\"], \"properties\": {\"n\": {\"type\": \"integer\"}}}",
     );
     let good = format!(
         "script:{}",
@@ -464,6 +465,41 @@ fn a_check_of_a_recipe_finds_what_a_run_would_meet() {
 }
 
 #[test]
+fn a_required_context_file_may_be_a_link_inside_the_tree_and_none_out_of_it() {
+    let world = World::repo(&[("AGENTS.md", "Speak plainly.\n")]);
+    std::os::unix::fs::symlink("AGENTS.md", world.ws().join("CLAUDE.md")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", world.ws().join("GEMINI.md")).unwrap();
+    let recipe = |name: &str| {
+        let text = format!(
+            "version: 1\nname: r\ncontext: [{{ path: {name}, required: true }}]\nsteps: [{{ id: a, prompt: x }}]\n"
+        );
+        world.beside(&format!("{name}.yaml"), text)
+    };
+    let model = script(&world);
+    let out = world.out().to_string_lossy().into_owned();
+    let result = world
+        .call(&[
+            "run",
+            &recipe("CLAUDE.md"),
+            "-m",
+            &model,
+            "--out",
+            &out,
+            "--format",
+            "json",
+        ])
+        .exits(0)
+        .json();
+    assert!(!result["warnings"].to_string().contains("CLAUDE.md"), "{result}");
+    let transcript = std::fs::read_to_string(world.out().join("transcript.json")).unwrap();
+    assert!(transcript.contains("Speak plainly."), "{transcript}");
+    let done = world
+        .call(&["run", &recipe("GEMINI.md"), "-m", &model, "--out", "q"])
+        .exits(3);
+    assert!(done.stderr.contains("error[no-context-file]"), "{}", done.stderr);
+}
+
+#[test]
 fn version_colour_pages_and_candidates() {
     let world = World::new();
     let short = world.call(&["--version"]).exits(0).stdout;
@@ -511,6 +547,75 @@ fn version_colour_pages_and_candidates() {
         .env("_CLAP_IFS", "\n");
     let offered = Done::of(ask.output().unwrap()).exits(0).stdout;
     assert!(offered.contains("builtin:read-only"), "{offered}");
+    for (words, wanted) in [
+        (&["run", "--policy", "builtin:r"][..], "builtin:read-only"),
+        (&["resume", "--policy", "builtin:r"][..], "builtin:read-only"),
+        (&["batch", "--policy", "builtin:r"][..], "builtin:read-only"),
+        (&["batch", "--recipe", "builtin:fix-t"][..], "builtin:fix-tests"),
+        (&["deliver", "--policy", "builtin:r"][..], "builtin:read-only"),
+        (&["tools", "call", "--policy", "builtin:r"][..], "builtin:read-only"),
+        (&["mcp"][..], ""),
+    ] {
+        let typed = [&["--", "overnight"][..], words].concat();
+        let mut ask = world.command(&typed);
+        ask.env("COMPLETE", "bash")
+            .env("_CLAP_COMPLETE_INDEX", words.len().to_string())
+            .env("_CLAP_IFS", "\n");
+        let offered = Done::of(ask.output().unwrap()).exits(0).stdout;
+        assert!(
+            offered.contains(wanted) && !offered.contains("probe"),
+            "{words:?}: {offered}"
+        );
+    }
+    let fixed = world.call(&["completions", "bash", "--fixed"]).exits(0).stdout;
+    assert!(
+        !fixed.contains("mcp-probe"),
+        "a command that nobody is to use is offered"
+    );
+}
+
+/// bash takes the `:` of `builtin:NAME` for the end of a word; the script joins the parts, and cuts what stands on the line.
+#[test]
+fn bash_completes_names_with_a_colon() {
+    let world = World::new();
+    let script = world.beside("completions.bash", world.call(&["completions", "bash"]).exits(0).stdout);
+    let program = std::path::Path::new(BIN)
+        .parent()
+        .unwrap()
+        .to_string_lossy()
+        .into_owned();
+    let complete = |line: &str, words: &[&str], current: &str| {
+        let set = words
+            .iter()
+            .map(|word| format!("'{word}'"))
+            .collect::<Vec<_>>()
+            .join(" ");
+        let text = format!(
+            "PATH=\"{program}:$PATH\"; source '{script}'; COMP_WORDS=({set}); COMP_CWORD={}; COMP_LINE='{line}'; COMP_POINT={}; \
+             COMP_TYPE=9; _overnight overnight '{current}' ''; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            words.len() - 1,
+            line.len()
+        );
+        let mut bash = Command::new("bash");
+        bash.args(["--norc", "-c", &text]).current_dir(world.ws());
+        Done::of(bash.output().unwrap()).exits(0).stdout
+    };
+    let offered = complete(
+        "overnight run builtin:fix-cl",
+        &["overnight", "run", "builtin", ":", "fix-cl"],
+        "fix-cl",
+    );
+    assert_eq!(offered, "fix-clippy\n");
+    let offered = complete("overnight run builtin:", &["overnight", "run", "builtin", ":"], "");
+    assert!(offered.lines().any(|line| line == "fix-tests"), "{offered}");
+    let offered = complete(
+        "overnight run --policy=builtin:read",
+        &["overnight", "run", "--policy", "=", "builtin", ":", "read"],
+        "read",
+    );
+    assert_eq!(offered, "read-only\n");
+    let offered = complete("overnight run --dry", &["overnight", "run", "--dry"], "--dry");
+    assert_eq!(offered, "--dry-run\n");
 }
 
 #[test]
@@ -968,6 +1073,18 @@ fn init_of_an_empty_directory_says_what_to_do() {
     assert_eq!(world.git(&["status", "--porcelain"]), "");
 }
 
+#[test]
+fn init_outside_of_git_names_no_worktree() {
+    let world = World::new();
+    world.file("README.md", "# A project\n");
+    let done = world.call(&["init"]).exits(0);
+    let next = done.stdout.lines().find(|line| line.starts_with("next: ")).unwrap();
+    assert!(!next.contains("--isolate"), "{next}");
+    world.git(&["init", "-q"]);
+    let done = world.call(&["init"]).exits(0);
+    assert!(done.stdout.contains(" --isolate\n"), "{}", done.stdout);
+}
+
 /// Another kind of repository gets a neutral start.
 #[test]
 fn init_begins_in_a_repository_of_no_known_toolchain() {
@@ -1032,12 +1149,78 @@ fn what_was_meant_is_said() {
     said(
         &["run", "-p", "x", "-m", "openai/q", "--base-url", "nope"],
         2,
-        "--base-url",
+        "--base-url: `nope` must begin with http:// or https://",
     );
     said(&["run", "-p", "x", "--yolo"], 2, "--policy builtin:build");
     said(&["run", "-p", "x", "--output-format", "json"], 2, "--format json");
     said(&["lint"], 2, "overnight policy check FILE");
     said(&["exec", "x"], 2, "overnight run -p PROMPT");
+    for (flag, hint) in [
+        ("-y", "--policy builtin:build"),
+        ("--sandbox", "builtin:read-only"),
+        ("-s", "builtin:read-only"),
+        ("--cd", "-C DIR"),
+        ("--add-dir", "--workspace DIR"),
+        ("--allowedTools", "--policy builtin:build"),
+        ("--recipe", "overnight run RECIPE"),
+        ("--message", "overnight run -p PROMPT"),
+        ("--timeout", "--max-wall TIME"),
+        ("--max-time=10m", "--max-wall TIME"),
+        ("--budget", "--max-cost USD"),
+        ("--provider", "--model PROVIDER/NAME"),
+        ("--debug", "-v"),
+        ("--resume", "overnight resume --last"),
+    ] {
+        let done = world.call(&["run", "x.yaml", flag]).exits(2);
+        assert!(
+            done.stderr.contains(hint) && !done.stderr.contains("as a value"),
+            "{flag}: {}",
+            done.stderr
+        );
+    }
+    said(&["-p", "hi"], 2, "overnight run -p PROMPT");
+    said(&["fix the tests"], 2, "overnight run -p PROMPT");
+    said(&["builtin:fix-tests"], 2, "overnight run RECIPE");
+    said(&["check", "x.yaml"], 2, "overnight recipe check FILE");
+    said(&["completion"], 2, "overnight completions SHELL");
+    said(&["models"], 2, "--model PROVIDER/NAME");
+    said(&["mcp"], 2, "mcp_servers");
+    let odd = world.call(&["run", "x.yaml", "--nonsense"]).exits(2).stderr;
+    assert!(!odd.contains("as a value"), "{odd}");
+    // What only a recipe takes, and limits that let nothing run.
+    for flag in ["--param", "--params"] {
+        said(&["run", "-p", "x", flag, "a=b"], 2, "cannot be used with");
+    }
+    for (flag, value, wanted) in [
+        ("--max-turns", "0", "a limit of 0 allows nothing to run"),
+        ("--max-tokens", "0", "a limit of 0 allows nothing to run"),
+        ("--max-cost", "0", "a limit of 0 allows nothing to run"),
+        ("--max-wall", "0s", "a limit of 0 allows nothing to run"),
+        ("--max-turns", "many", "write a whole number such as 40"),
+    ] {
+        said(&["run", "-p", "x", flag, value], 2, wanted);
+    }
+    said(
+        &["run", "-p", "x", "-m", &model, "--tools", "Read"],
+        2,
+        "--tools Read: there is no tool `Read`; did you mean `read_file`?",
+    );
+    said(
+        &["run", "-p", "x", "-m", &model, "--tools", "kind:write"],
+        2,
+        "kind:write",
+    );
+    said(
+        &["run", "-p", "x", "-m", "ollama/qwen3"],
+        2,
+        "openai/qwen3 with --base-url http://localhost:11434/v1",
+    );
+    said(
+        &["run", "-p", "x", "-m", &model, "--policy", "read-only"],
+        3,
+        "did you mean `builtin:read-only`?",
+    );
+    said(&["runs", "prune", "--keep", "x"], 2, "write a whole number such as 40");
     said(
         &["run", "fix-tests", "-m", &model],
         3,

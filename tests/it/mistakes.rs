@@ -519,6 +519,24 @@ fn suggested_rules_say_where_they_go_and_load_as_printed() {
 }
 
 #[test]
+fn a_temporary_directory_that_is_not_there_is_named_before_a_model_is_asked() {
+    let world = World::new().env("TMPDIR", "/nope");
+    let model = model(&world, &[says("done")]);
+    let out = world.out().to_string_lossy().into_owned();
+    let done = world
+        .call(&["run", "-p", "hi", "--model", &model, "--out", &out])
+        .exits(8);
+    assert!(done.stderr.contains("TMPDIR=/nope"), "{}", done.stderr);
+    assert_eq!(done.stdout, "");
+    let done = world.call(&["doctor"]).exits(8);
+    assert!(
+        done.stdout.contains("TMPDIR=/nope") && !done.stdout.contains("level: none"),
+        "{}",
+        done.stdout
+    );
+}
+
+#[test]
 fn a_nul_byte_in_a_command_is_told_at_its_place_before_anything_runs() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let head = "version: 1\nname: r\n";

@@ -190,6 +190,43 @@ fn a_policy_that_came_from_stdin_is_not_asked_for_again() {
 }
 
 #[test]
+fn a_policy_is_read_again_from_where_it_was_and_not_from_where_the_resume_is() {
+    let world = tree();
+    let replies = script(&[writes("b.txt", "b\n"), says("done")]);
+    let model = format!("script:{}", world.beside("script.yaml", replies));
+    world.beside("base.yaml", "version: 1\nextends: [builtin:edit]\n");
+    world.beside(
+        "rules.yaml",
+        "version: 1\nextends: [base.yaml]\nrules:\n  - { suspend: write_file, paths: [b.txt] }\n",
+    );
+    let out = world.out().to_string_lossy().into_owned();
+    let run = [
+        "run",
+        "-p",
+        "x",
+        "--model",
+        &model,
+        "--policy",
+        "../rules.yaml",
+        "--out",
+        &out,
+    ];
+    world.call(&run).exits(5);
+    let elsewhere = world.path().join("home");
+    let resume = |answer: &[&str]| {
+        let args = [&["resume", out.as_str()][..], answer].concat();
+        Done::of(world.command(&args).current_dir(&elsewhere).output().unwrap())
+    };
+    // What has changed there is told, and nothing beside the resume stands in for it.
+    world.beside("base.yaml", "version: 1\nextends: [builtin:edit]\nrules: []\n");
+    let told = resume(&["--approve", "c1"]).exits(8).stderr;
+    assert!(told.contains("has changed since the run began"), "{told}");
+    world.beside("base.yaml", "version: 1\nextends: [builtin:edit]\n");
+    resume(&["--approve", "c1"]).exits(0);
+    assert_eq!(world.read("b.txt"), "b\n");
+}
+
+#[test]
 fn a_suspended_run_is_approved_on_another_machine() {
     let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file, paths: [b.txt] }\n";
     let world = tree();

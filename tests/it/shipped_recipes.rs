@@ -132,3 +132,64 @@ fn each_recipe_is_listed_checked_and_has_its_page() {
         }
     }
 }
+
+/// The default test command of the recipes for Python finds the tests in the usual places, and README says which it is.
+#[test]
+fn the_default_test_command_finds_the_tests_of_usual_layouts() {
+    let find = "python3 -m unittest discover $(test -e tests/__init__.py || test ! -d tests || echo -s tests)";
+    for name in ["bump-dependency", "fix-ruff", "fix-tests", "patch-advisory"] {
+        let text = std::fs::read_to_string(project().join(format!("recipes/{name}.yaml"))).unwrap();
+        assert!(text.contains(&format!("default: {find},")), "{name}");
+    }
+    let readme = std::fs::read_to_string(project().join("README.md")).unwrap();
+    assert!(readme.contains("`builtin:fix-tests` runs `python3 -m unittest discover`"));
+    let test = "import unittest\nclass A(unittest.TestCase):\n    def test_a(self):\n        pass\n";
+    for place in [
+        &["test_a.py"][..],
+        &["tests/test_a.py"],
+        &["tests/__init__.py", "tests/test_a.py"],
+        &["pkg/__init__.py", "pkg/tests/__init__.py", "pkg/tests/test_a.py"],
+    ] {
+        let world = World::new();
+        for file in place {
+            world.file(file, if file.ends_with("test_a.py") { test } else { "" });
+        }
+        let done = Command::new("bash")
+            .args(["-c", find])
+            .current_dir(world.ws())
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(
+            done.status.success() && told.contains("Ran 1 test"),
+            "{place:?}: {told}"
+        );
+    }
+}
+
+#[test]
+fn fix_ruff_without_ruff_names_it_and_asks_no_model() {
+    if std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join("ruff").exists())) {
+        return;
+    }
+    let world = World::repo(&[("a.py", "import os\n")]);
+    let replies = format!(
+        "script:{}",
+        world.beside("replies.yaml", "replies:\n  - { text: done }\n")
+    );
+    let out = world.out().to_string_lossy().into_owned();
+    let done = world
+        .call(&[
+            "run",
+            "builtin:fix-ruff",
+            "--policy",
+            "builtin:python",
+            "--model",
+            &replies,
+            "--out",
+            &out,
+        ])
+        .exits(8);
+    assert!(done.stderr.contains("`ruff` is not available"), "{}", done.stderr);
+    assert_eq!(world.result()["usage"]["turns"], 0);
+}

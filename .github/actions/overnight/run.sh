@@ -3,6 +3,15 @@
 # a later step of the action fails.
 set -euo pipefail
 
+# Anything else would silently mean the weaker of the two.
+for name in isolate fail; do
+  value=INPUT_${name^^}
+  case ${!value:-true} in
+    true | false) ;;
+    *) echo "::error::'$name' must be true or false"; exit 2 ;;
+  esac
+done
+
 out=$RUNNER_TEMP/overnight
 rm -rf "$out"
 words=(run "$INPUT_RECIPE" --workspace "$INPUT_WORKSPACE" --out "$out" --github)
@@ -16,7 +25,7 @@ done <<< "$INPUT_PARAMS"
 [ -z "$INPUT_INPUT" ] || words+=(--input "$INPUT_INPUT")
 [ -z "$INPUT_MAX_COST" ] || words+=(--max-cost "$INPUT_MAX_COST")
 [ -z "$INPUT_MAX_WALL" ] || words+=(--max-wall "$INPUT_MAX_WALL")
-[ "$INPUT_ISOLATE" != true ] || words+=(--isolate)
+[ "${INPUT_ISOLATE:-true}" != true ] || words+=(--isolate)
 
 code=0
 overnight "${words[@]}" || code=$?

@@ -38,6 +38,9 @@ use std::time::Duration;
 /// Limit of names in the line about jobs that are left out.
 const NAMED: usize = 10;
 
+/// The minimum time between two changing requests to a forge, without `--pace`.
+const PACE: Duration = Duration::from_secs(1);
+
 impl From<DeliverTo> for DeliverTarget {
     fn from(to: DeliverTo) -> Self {
         match to {
@@ -140,7 +143,10 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         args,
         target,
         vars: environment::variables(),
-        patience: Patience::new(Duration::from_millis(args.max_wall), Duration::from_millis(args.pace)),
+        patience: Patience::new(
+            Duration::from_millis(args.max_wall),
+            args.pace.map_or(PACE, Duration::from_millis),
+        ),
         policies,
         token: token.map(SecretString::from),
         current: Mutex::default(),
@@ -223,6 +229,7 @@ fn warn_of_unused(args: &DeliverArgs, target: DeliverTarget) {
         ("--reviewer", !args.reviewer.is_empty() && no_request),
         ("--draft", args.draft && no_request),
         ("--api-url", args.api_url.is_some() && no_request),
+        ("--pace", args.pace.is_some() && no_request),
         ("--into", args.into.is_some() && no_remote),
         ("--remote", args.remote.is_some() && no_remote),
     ];

@@ -9,7 +9,7 @@ use crate::cli::refusal::Refusal;
 use crate::cli::{exit, privileged_event};
 use crate::process::own_git::{self, May};
 use crate::process::own_path;
-use crate::process::{self, unsandboxed};
+use crate::process::{self, temporary, unsandboxed};
 use crate::workspace::patch;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -105,8 +105,11 @@ async fn sandbox() -> Vec<Finding> {
         });
     }
     if !usable {
-        let text =
-            "allow user namespaces or Landlock on this machine, or write `sandbox: { level: none }` in the policy";
+        // Without a place for temporary files no level can be tried: nothing is known of the machine.
+        let text = temporary::usable().err().unwrap_or_else(|| {
+            "allow user namespaces or Landlock on this machine, or write `sandbox: { level: none }` in the policy"
+                .to_owned()
+        });
         all.push(finding(Sign::Missing, "sandbox", text));
     }
     all

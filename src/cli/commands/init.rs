@@ -197,8 +197,13 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
         true => String::new(),
         false => format!(" -C {}", shell_word(&dir.to_string_lossy())),
     };
+    // A worktree needs a repository.
+    let isolate = match std::fs::canonicalize(dir).ok().and_then(|dir| patch::repository(&dir)) {
+        Some(_) => " --isolate",
+        None => "",
+    };
     printed(&format!(
-        "next: overnight{place} run {name} --policy ci/overnight-policy.yaml --model gemini/gemini-2.5-pro --isolate\n"
+        "next: overnight{place} run {name} --policy ci/overnight-policy.yaml --model gemini/gemini-2.5-pro{isolate}\n"
     ))?;
     Ok(exit::PASSED)
 }

@@ -198,6 +198,9 @@ fn command_of<'a>(texts: &[&'a str]) -> Option<&'a str> {
 
 /// Prints a completion script that asks this program for candidates, or a static one.
 fn completions(shell: clap_complete::Shell, fixed: bool) -> Result<u8, Refusal> {
+    if shell == clap_complete::Shell::Bash && !fixed {
+        return whole(include_str!("completions.bash"));
+    }
     let mut script = Vec::new();
     let name = shell.to_string();
     let shells = clap_complete::env::Shells::builtins();

@@ -1,5 +1,5 @@
 //! Implements `overnight mcp-probe URL`: connects to one server through the layer that runs use and calls every tool
-//! once. For the MCP conformance suite, which passes its settings in environment variables; hidden from `--help`.
+//! once. For the MCP conformance suite, which passes its settings in environment variables; no parser, help or completion knows it.
 
 use crate::base::ids::CallId;
 use crate::base::secret::Redactor;

@@ -401,7 +401,7 @@ async fn test(files: Vec<PathBuf>, format: ReportFormat, started: Instant) -> Re
             continue;
         }
         let out_dir = Temporary::make(temporary::RECIPE_TEST)
-            .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+            .map_err(|error| Refusal::Environment(temporary::why_not(&error)))?;
         let run = out_dir.path().join("run");
         let interrupt = signals::watch()?;
         let ended = run::of_sample(arguments(&recipe, &run), started, &interrupt).await;

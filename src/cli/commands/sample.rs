@@ -27,8 +27,7 @@ pub async fn prepare(mut args: RunArgs) -> Result<(RunArgs, Temporary), Refusal>
         .recipe
         .clone()
         .ok_or_else(|| Refusal::Usage("--sample needs a recipe".to_owned()))?;
-    let copy = Temporary::make(temporary::SAMPLE)
-        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+    let copy = Temporary::make(temporary::SAMPLE).map_err(|error| Refusal::Environment(temporary::why_not(&error)))?;
     let shipped = recipe.to_str().and_then(|name| name.strip_prefix(shipped::PREFIX));
     let sample = match shipped {
         None => dir(&recipe),

@@ -42,6 +42,7 @@ use crate::report::stream::Stream;
 use crate::tools::Registry;
 use crate::tools::web::Search;
 use crate::workspace::Workspace;
+use crate::workspace::context;
 use crate::workspace::isolate::Standing;
 use crate::workspace::patch::{self, Shadow};
 use std::collections::BTreeMap;
@@ -528,7 +529,7 @@ fn required_context(session: &RunSession) -> Result<(), Refusal> {
         .required_context
         .iter()
         .map(String::as_str)
-        .filter(|path| !foresee::is_there(root, path))
+        .filter(|path| !foresee::is_there(root, path) || !context::is_found(&session.workspace, path))
         .collect();
     if missing.is_empty() {
         return Ok(());

@@ -137,6 +137,19 @@ fn each_warning() {
             vec!["any-arguments"],
         ),
         ("  - { allow: read_file, commands: [ls] }\n", vec!["never-matches"]),
+        (
+            "  - { allow: run_shell_command, commands: [FOO=1 ls, timeout 60 ls -l, nice -n 5 ls, time -p ls, env A=b ls, nohup ls, env timeout 5 ls] }\n",
+            vec!["never-matches"; 7],
+        ),
+        ("  - { deny: run_shell_command, commands: [timeout 60 ls] }\n", vec![]),
+        (
+            "  - { allow: run_shell_command, paths: ['src/**'] }\n",
+            vec!["no-commands"],
+        ),
+        (
+            "  - { allow: run_shell_command, paths: ['src/**'] }\n  - { allow: run_shell_command, commands: [ls] }\n",
+            vec![],
+        ),
         ("  - { allow: 's__t', paths: [a] }\n", vec!["never-matches"]),
         ("  - { allow: write_file, hosts: [docs.rs] }\n", vec!["never-matches"]),
         (

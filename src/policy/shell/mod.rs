@@ -48,7 +48,7 @@ pub(crate) use runners::{INSTALLED_DIRS, Launch, ecosystem_of, installed_name, u
 pub use scan::MAX_BYTES;
 pub(crate) use searched::{look_below, may_hold, searched};
 pub use walk::{read, read_argv};
-pub use wrappers::is_wrapper;
+pub use wrappers::{behind, is_wrapper};
 
 /// The effects of a command, as far as its text shows them.
 #[derive(Clone, Debug, Default, PartialEq)]

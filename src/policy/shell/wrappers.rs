@@ -164,6 +164,38 @@ pub fn is_wrapper(program: &str) -> bool {
         || GRAMMARS.iter().any(|one| one.name == program)
 }
 
+/// The index of the word with which the command itself begins, where the words begin with assignments or with a wrapper
+/// and its own words. Both are taken off before a rule is looked up, so that no command matches such a prefix.
+pub fn behind(words: &[&str]) -> Option<usize> {
+    let is_assignment = |word: &&&str| {
+        let name = word.split_once('=').map_or("", |(name, _)| name);
+        name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+            && name
+                .chars()
+                .all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+    };
+    let assigned = words.iter().take_while(is_assignment).count();
+    if assigned > 0 {
+        return Some(assigned);
+    }
+    let (first, rest) = words.split_first()?;
+    let at = match *first {
+        "command" | "builtin" => return None,
+        "env" | "time" => {
+            let own = rest
+                .iter()
+                .take_while(|word| word.starts_with('-') || is_assignment(word));
+            1 + own.count()
+        }
+        name => {
+            let grammar = GRAMMARS.iter().find(|grammar| grammar.name == name)?;
+            let words: Vec<ShellWord> = words.iter().copied().map(ShellWord::known).collect();
+            skip_options(grammar, &words).ok()? + grammar.operands
+        }
+    };
+    (at < words.len()).then_some(at)
+}
+
 /// Interprets the words after the first one. Sets `leads_code` if `env` sets a variable that makes the inner command
 /// load code of the tree.
 ///

@@ -75,6 +75,15 @@ fn server(entry: &MapEntry, problems: &mut Problems) -> Option<ServerSpec> {
     let network = map.texts("network", problems).unwrap_or_default();
     let writes = map.choice("writes", &[("nothing", "nothing"), ("tree", "tree")], problems);
     let oauth = oauth(&mut map, problems);
+    // What a template or a variable gives is known only later.
+    let is_odd = |url: &&Spanned<String>| {
+        let known = !url.value.contains("{{") && !url.value.contains('$');
+        known && !url.value.starts_with("https://") && !url.value.starts_with("http://")
+    };
+    if let Some(url) = url.as_ref().filter(is_odd) {
+        let message = format!("`{}` is not the address of a server", url.value);
+        problems.push(Diagnostic::error("bad-url", url.span, message).help("write `https://…`"));
+    }
     if command.is_some() == url.is_some() {
         let message = format!("the server `{}` needs exactly one of `command` and `url`", entry.key);
         let problem = Diagnostic::error("server-kind", entry.key_span, message);

@@ -47,6 +47,21 @@ fn well_known_names_are_found_at_any_depth_outer_first() {
 }
 
 #[test]
+fn a_well_known_name_may_be_a_link_at_the_top() {
+    let (dir, workspace) = tree(&[("AGENTS.md", "root"), ("z/CLAUDE.md", "z")]);
+    let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, dir.path().join(name)).unwrap();
+    link("AGENTS.md", "CLAUDE.md");
+    link("/etc/hostname", "GEMINI.md");
+    let gathered = named(&workspace, &["CLAUDE.md"]);
+    let texts: Vec<&str> = gathered.blocks.iter().map(|block| block.text.as_str()).collect();
+    assert_eq!(texts, ["root", "z"], "{gathered:?}");
+    assert!(gathered.warnings.is_empty(), "{gathered:?}");
+    // The file behind the link appears once, and a link out of the workspace leads to nothing.
+    assert_eq!(named(&workspace, &["AGENTS.md", "CLAUDE.md"]).blocks.len(), 2);
+    assert!(named(&workspace, &["GEMINI.md"]).blocks.is_empty());
+}
+
+#[test]
 fn imports_are_relative_once_and_never_code() {
     let (_dir, workspace) = tree(&[
         (

@@ -15,7 +15,7 @@ use crate::report::result;
 use crate::report::summary::RunSummary;
 use jiff::Timestamp;
 use std::borrow::Cow;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 /// The recorded plan. `vouched`: a key or this machine's own record proves that this program wrote the journal.
 /// Otherwise the plan's digest must match the journal, and the user is told what cannot be verified.
@@ -191,6 +191,10 @@ pub async fn rulers(
             .map(|(set, _)| set)
             .map_err(|problems| Refusal::of_problems(&problems, &files))
     };
+    let began = |policy: &PolicyText| match &first.source {
+        Some(source) if vouched && first.policies.contains(policy) => began_in(&policy.name, &source.files),
+        _ => PathBuf::new(),
+    };
     let ours = match args.shared.policy.is_empty() {
         false => {
             let read = policy_sources::policies(&args.shared.policy, workspace, None).await?;
@@ -202,7 +206,7 @@ pub async fn rulers(
         true => {
             let mut all = Policies::default();
             for recorded in last {
-                all.add(read_again(recorded, workspace).await?);
+                all.add(read_again(recorded, &began(recorded), workspace).await?);
             }
             all
         }
@@ -213,7 +217,7 @@ pub async fn rulers(
         true => Vec::new(),
     };
     for recorded in first.policies.iter().filter(|policy| policy.narrows) {
-        let again = read_again(recorded, workspace).await;
+        let again = read_again(recorded, &began(recorded), workspace).await;
         set = set.narrowed_by(&load(&again.unwrap_or_else(|_| Policies::recorded(recorded)))?);
     }
     Ok((set, named))
@@ -230,8 +234,24 @@ fn at_the_start(mut read: Policies, then: &[String]) -> Policies {
     read
 }
 
+/// The directory in which the run began, by its recorded absolute `files`, if the policy that was named relative to it is
+/// still there; otherwise an empty path, for the current directory.
+fn began_in(name: &str, files: &[String]) -> PathBuf {
+    let named: Vec<Component<'_>> = Path::new(name)
+        .components()
+        .filter(|part| *part != Component::CurDir)
+        .collect();
+    let directory = |file: &String| -> Option<PathBuf> {
+        let parts: Vec<Component<'_>> = Path::new(file).components().collect();
+        let directory = parts.strip_suffix(named.as_slice())?.iter().collect::<PathBuf>();
+        directory.join(name).is_file().then_some(directory)
+    };
+    files.iter().find_map(directory).unwrap_or_default()
+}
+
 /// Reads a recorded policy from its source, which must still give the same text, including everything that it extends.
-async fn read_again(recorded: &PolicyText, workspace: &Path) -> Result<Policies, Refusal> {
+/// `began`: what its name is relative to.
+async fn read_again(recorded: &PolicyText, began: &Path, workspace: &Path) -> Result<Policies, Refusal> {
     let name = &recorded.name;
     let instead = "name the policies for the rest of the run with --policy";
     if name == "-" {
@@ -240,11 +260,13 @@ async fn read_again(recorded: &PolicyText, workspace: &Path) -> Result<Policies,
         )));
     }
     let names = [name.clone()];
-    let found = policy_sources::policies(&names, workspace, None).await.map_err(|_| {
-        Refusal::Environment(format!(
-            "the policy {name} of this run is not available here: {instead}"
-        ))
-    })?;
+    let found = policy_sources::policies_from(began, &names, workspace, None)
+        .await
+        .map_err(|_| {
+            Refusal::Environment(format!(
+                "the policy {name} of this run is not available here: {instead}"
+            ))
+        })?;
     let read = at_the_start(found, &recorded.tree);
     // Presets are built in.
     if name.starts_with("builtin:") {
