@@ -378,6 +378,8 @@ pub async fn finish(
     ground: &mut Preconditions,
     outcome: RunOutcome,
 ) -> Result<(), JournalError> {
+    // The time of a step does not cover the end of the run.
+    deps.interrupt.limit_step(None);
     deps.scope.jobs.kill_all().await;
     deps.scope.servers.close().await;
     exec::record_ended_jobs(deps, ledger)?;

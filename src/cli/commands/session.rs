@@ -350,7 +350,7 @@ async fn drive(
         trusted: session.trusted,
         system,
         interrupt: Arc::clone(interrupt),
-        deadline,
+        run_deadline: deadline,
         command_time: Duration::from_millis(COMMAND_MS),
         // Looked at again, because the process that writes into the pipe may have started after this one.
         last_warning: Box::new(move || unread_stdin().filter(|_| !was_unread)),
