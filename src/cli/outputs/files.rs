@@ -29,7 +29,7 @@ impl Copy {
     }
 
     /// Removes the file of an earlier run.
-    fn remove(&self) -> Result<(), String> {
+    pub(super) fn remove(&self) -> Result<(), String> {
         self.unmoved()?;
         artefacts::remove(&self.path).map_err(|error| format!("{}: {error}", self.path.display()))
     }
