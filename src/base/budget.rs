@@ -1,5 +1,6 @@
 //! Limits of runs and steps, and what was spent against them. Pure arithmetic; the engine enforces the limits.
 
+use super::ids::StepId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -95,6 +96,29 @@ pub struct LimitHit {
     pub limit: String,
     pub spent: u64,
     pub allowed: u64,
+    /// The step whose limit it is; `None` for the limit of the run.
+    pub step: Option<StepId>,
+}
+
+impl LimitHit {
+    /// A wall-clock limit of this many milliseconds.
+    pub fn wall(allowed: u64) -> Self {
+        Self {
+            limit: "wall".to_owned(),
+            spent: allowed,
+            allowed,
+            step: None,
+        }
+    }
+
+    /// The same, as a limit of this step.
+    #[must_use]
+    pub fn of_step(self, step: &StepId) -> Self {
+        Self {
+            step: Some(step.clone()),
+            ..self
+        }
+    }
 }
 
 impl fmt::Display for LimitHit {
@@ -125,6 +149,7 @@ impl Spent {
                 limit: limit.to_owned(),
                 spent,
                 allowed,
+                step: None,
             })
         })
     }

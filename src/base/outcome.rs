@@ -114,10 +114,14 @@ impl RunOutcome {
 
     /// The outcome of reaching a limit.
     pub fn limit(hit: &LimitHit) -> Self {
+        let whose = match &hit.step {
+            Some(step) => format!("budget of step {step}"),
+            None => "budget".to_owned(),
+        };
         Self::new(
             Verdict::Budget,
             format!("limit:{}", hit.limit),
-            format!("budget reached: {hit}"),
+            format!("{whose} reached: {hit}"),
         )
     }
 }

@@ -307,7 +307,8 @@ pub fn unstarted(outcome: &RunOutcome, recipe: &str) -> WrittenOutputs {
     }
 }
 
-/// Writes the outputs of a run that never started: `result.json` and JUnit. `outcome`: why.
+/// Writes the outputs of a run that never started: `result.json` and JUnit. Removes patch and transcript of an earlier run
+/// from the paths that flags name. `outcome`: why it did not start.
 pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, outcome: &RunOutcome) -> WrittenOutputs {
     let (verdict, message) = (outcome.verdict, outcome.message.as_str());
     let mut code = exit::code(outcome);
@@ -327,6 +328,9 @@ pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, outcom
     let xml = junit::unstarted(verdict, recipe, message, &ending).unwrap_or_default();
     if let Some(copy) = &copies.junit {
         noted(copy.write(xml.as_bytes()));
+    }
+    for stale in [&copies.patch, &copies.transcript].into_iter().flatten() {
+        noted(stale.remove());
     }
     if let Some(dir) = dir {
         if noted(replace(&dir.join("junit.xml"), xml.as_bytes())) {

@@ -127,13 +127,13 @@ fn ignored_signals() -> u64 {
         .unwrap_or(0)
 }
 
-/// Starts watching the wall-clock limit, in the background. Of several calls the earliest deadline counts.
+/// Starts watching the wall-clock limits of the run and of its steps, in the background. `deadline`: of the run. Of several
+/// calls the earliest counts.
 pub fn limit(interrupt: &Arc<Interrupt>, deadline: Instant) {
     let interrupt = Arc::clone(interrupt);
     let wait = async move {
-        tokio::time::sleep_until(deadline.into()).await;
+        interrupt.watch_clock(deadline).await;
         bounded::end_soon();
-        interrupt.wall();
     };
     match runtime() {
         Ok(runtime) => drop(runtime.spawn(wait)),

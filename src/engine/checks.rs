@@ -33,7 +33,7 @@ const STRICT: &str = "set -euo pipefail; ";
 /// A command that the recipe's author wrote.
 pub struct AuthorCommand<'a> {
     pub text: &'a str,
-    /// Its time limit, cut to what is left of the run.
+    /// Its time limit, cut to what is left of the run and of the step.
     pub time: Duration,
     /// What it gets on stdin; `None` for nothing.
     pub stdin: Option<String>,
@@ -52,7 +52,7 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) 
         true => format!("{STRICT}{text}"),
         false => text.to_owned(),
     };
-    let left = deps.deadline.saturating_duration_since(Instant::now());
+    let left = deps.deadline().saturating_duration_since(Instant::now());
     let spawn = Spawn {
         program: match what.is_answer {
             true => Invocation::ShellApart(program),

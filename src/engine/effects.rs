@@ -378,6 +378,8 @@ pub async fn finish(
     ground: &mut Preconditions,
     outcome: RunOutcome,
 ) -> Result<(), JournalError> {
+    // The time of a step does not cover the end of the run.
+    deps.interrupt.limit_step(None);
     deps.scope.jobs.kill_all().await;
     deps.scope.servers.close().await;
     exec::record_ended_jobs(deps, ledger)?;
@@ -411,6 +413,16 @@ pub async fn finish(
     // What ended only now may have been denied, too.
     if let Some(ending) = verdict::early_end(&ledger.state, &deps.plan) {
         outcome = outcome.and(ending);
+    }
+    if outcome.verdict.is_success()
+        && let Some(step) = verdict::skipped_answer(&ledger.state, &deps.plan)
+    {
+        let message = format!(
+            "the answer that `response` describes is null: step {}, which gives it, was skipped by its `when`. Write the recipe so \
+             that its last step with a `prompt` is never skipped, or let the reader of the answer expect null",
+            step.id
+        );
+        ledger.warn("no_output", message)?;
     }
     changes::warn_left_out_of_patch(deps, ledger, &mut outcome).await?;
     if let Some(warning) = (deps.last_warning)() {

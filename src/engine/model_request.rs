@@ -355,7 +355,7 @@ async fn once(
     let show = move |impression| live.send(impression);
     let context = AskContext {
         cancel: &deps.interrupt.token,
-        deadline: deps.deadline,
+        deadline: deps.deadline(),
         live: &show,
         retried: &retried,
     };
@@ -420,7 +420,7 @@ fn calls_with_secrets(deps: &Deps, reply: &Reply) -> Vec<CallId> {
 
 fn failure(deps: &Deps, error: ProviderError) -> RunError {
     if error.class == ProviderClass::OutOfTime {
-        deps.interrupt.wall();
+        deps.interrupt.out_of_time(deps.run_deadline);
     }
     if let Some(mut outcome) = deps.interrupted() {
         if error.class == ProviderClass::OutOfTime && outcome.verdict == Verdict::Budget {

@@ -216,7 +216,8 @@ fn ask(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
     let own = step
         .budget
         .as_ref()
-        .and_then(|budget| state.progress.spent.exhausted(budget));
+        .and_then(|budget| state.progress.spent.exhausted(budget))
+        .map(|hit| hit.of_step(&step.id));
     let capped = plan.budget.cost_micros.is_some() || step.budget.as_ref().is_some_and(|b| b.cost_micros.is_some());
     if capped && state.spent.unpriced {
         let message = "budget reached: a model without a known price answered, and the cost is limited; add its price to \
@@ -286,17 +287,25 @@ fn call(state: &RunState, plan: &Plan) -> Next {
 
 /// The limit that one more call of `tool` would exceed; `more`: calls of this batch that are about to start already.
 pub fn call_limit(state: &RunState, plan: &Plan, tool: &str, more: u64) -> Option<LimitHit> {
-    let own = plan.steps.get(state.step).and_then(|step| step.budget.as_ref());
-    let spents = [(&state.spent, Some(&plan.budget)), (&state.progress.spent, own)];
-    spents.into_iter().find_map(|(spent, budget)| {
-        let allowed = *budget?.calls.get(tool)?;
-        let spent = spent.calls.get(tool).copied().unwrap_or(0) + more;
-        (spent >= allowed).then(|| LimitHit {
-            limit: format!("calls:{tool}"),
-            spent,
-            allowed,
+    let own = plan
+        .steps
+        .get(state.step)
+        .and_then(|step| Some((step, step.budget.as_ref()?)));
+    let of_run = (&state.spent, &plan.budget, None);
+    let of_step = own.map(|(step, budget)| (&state.progress.spent, budget, Some(&step.id)));
+    [Some(of_run), of_step]
+        .into_iter()
+        .flatten()
+        .find_map(|(spent, budget, step)| {
+            let allowed = *budget.calls.get(tool)?;
+            let spent = spent.calls.get(tool).copied().unwrap_or(0) + more;
+            (spent >= allowed).then(|| LimitHit {
+                limit: format!("calls:{tool}"),
+                spent,
+                allowed,
+                step: step.cloned(),
+            })
         })
-    })
 }
 
 fn unsettled(state: &RunState) -> Vec<CallId> {

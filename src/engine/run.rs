@@ -1,7 +1,7 @@
 //! The loop: asks `next` what to do, does it, records what happened, until the run is done.
 
 use super::changes;
-use super::deps::Deps;
+use super::deps::{Deps, StepLimit};
 use super::effects;
 use super::exec;
 use super::ledger::Ledger;
@@ -10,6 +10,7 @@ use super::next::{Next, next};
 use super::preconditions::Preconditions;
 use super::run_error::RunError;
 use super::scheduler;
+use super::state::{Phase, RunState};
 use crate::base::event::EventKind;
 use crate::base::ids::CallId;
 use crate::base::outcome::{RunOutcome, Verdict};
@@ -19,6 +20,7 @@ use crate::journal::JournalError;
 pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Preconditions) -> Result<RunOutcome, JournalError> {
     let mut turn = Turn {
         asking: RequestContext::new(deps),
+        timed: None,
     };
     loop {
         if ledger.state.outcome.is_none() {
@@ -28,6 +30,7 @@ pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Preconditions) ->
         if let Next::Done(outcome) = step {
             return Ok(outcome);
         }
+        turn.limit_step(deps, &ledger.state);
         let done = match deps.interrupted() {
             Some(outcome) => Err(RunError::Ended(outcome)),
             None => turn.perform(deps, ledger, &mut ground, step).await,
@@ -49,9 +52,25 @@ pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Preconditions) ->
 /// Data that lasts from one turn to the next and is not recorded.
 struct Turn {
     asking: RequestContext,
+    /// Index of the step whose time runs.
+    timed: Option<usize>,
 }
 
 impl Turn {
+    /// Sets the wall-clock limit of a step that has begun, and removes that of one that has ended. All attempts and checks of
+    /// a step share its time; in a resumed run the time of the current step begins again.
+    fn limit_step(&mut self, deps: &Deps, state: &RunState) {
+        let current = (state.phase != Phase::Between).then_some(state.step);
+        if current == self.timed {
+            return;
+        }
+        self.timed = current;
+        let step = current.and_then(|index| deps.plan.steps.get(index));
+        let wall = step.and_then(|step| Some((&step.id, step.budget.as_ref()?.wall_ms?)));
+        deps.interrupt
+            .limit_step(wall.and_then(|(id, wall_ms)| StepLimit::begin(id, wall_ms)));
+    }
+
     async fn perform(
         &mut self,
         deps: &Deps,

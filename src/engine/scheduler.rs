@@ -213,7 +213,7 @@ async fn aside<T: Send + 'static>(
     deps: &Deps,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Option<T>, RunError> {
-    let until = deps.deadline.min(Instant::now() + PATIENCE);
+    let until = deps.deadline().min(Instant::now() + PATIENCE);
     if let Some(done) = waited_for(until, &deps.interrupt.token, work).await {
         return Ok(Some(done));
     }
@@ -331,7 +331,7 @@ async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, wave:
             workspace: Arc::clone(&deps.workspace),
             scope: Arc::clone(&deps.scope),
             cancel: deps.interrupt.token.child_token(),
-            deadline: deps.deadline.min(Instant::now() + deps.command_time),
+            deadline: deps.deadline().min(Instant::now() + deps.command_time),
             live: live.clone(),
             writes: ready.bounds.writes,
             judge: ready.bounds.judge,

@@ -109,6 +109,14 @@ fn was_skipped(state: &RunState, step: &PlanStep) -> bool {
     results.any(|(id, result)| *id == step.id && result.was_not_wanted())
 }
 
+/// The step that gives the answer for the response schema, if its condition skipped it.
+pub fn skipped_answer<'a>(state: &RunState, plan: &'a Plan) -> Option<&'a PlanStep> {
+    plan.response.as_ref()?;
+    let mut last_first = plan.steps.iter().rev();
+    let answers = last_first.find(|step| matches!(step.work, StepWork::Prompt { .. }))?;
+    was_skipped(state, answers).then_some(answers)
+}
+
 /// Whether the plan asks a model, and the result of every step that would says so.
 fn all_asking(state: &RunState, plan: &Plan, says: fn(&StepResult) -> bool) -> bool {
     let mut asking = plan

@@ -42,6 +42,7 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
         reason: sum.outcome.reason.clone(),
         response: sum.answer(),
         output: sum.output.cloned().unwrap_or(Value::Null),
+        lacks_output: sum.outcome.verdict.is_success() && sum.wants_output() && sum.output.is_none(),
         denied: denied(sum),
         suspended: suspended(sum, ending),
         unruled: sum.unruled.iter().map(|unruled| unruled.as_ref().clone()).collect(),
@@ -100,6 +101,7 @@ pub fn unstarted(outcome: &RunOutcome, recipe: &str, ending: &Ending) -> RunResu
         message: outcome.message.clone(),
         response: String::new(),
         output: Value::Null,
+        lacks_output: false,
         denied: Vec::new(),
         suspended: Vec::new(),
         unruled: Vec::new(),
@@ -131,10 +133,12 @@ pub fn unstarted(outcome: &RunOutcome, recipe: &str, ending: &Ending) -> RunResu
     }
 }
 
-/// The output of `--format text`: the validated JSON if the recipe asks for it, otherwise the final answer. Ends with a
-/// newline unless it is empty.
+/// The output of `--format text`: the validated JSON if the recipe asks for it (`null` if the step that gives it was skipped),
+/// otherwise the final answer. Ends with a newline unless it is empty.
 pub fn text(result: &RunResult) -> String {
     let mut text = match &result.output {
+        // An answer of an earlier step was not validated.
+        Value::Null if result.lacks_output => Value::Null.to_string(),
         Value::Null => result.response.clone(),
         output => output.to_string(),
     };

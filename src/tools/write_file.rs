@@ -162,12 +162,7 @@ fn write(place: &ResolvedPath, content: &str, context: &ToolContext) -> Result<T
         ));
     }
     let lines = match &text {
-        Some(text) => changed_lines(
-            text.as_str(),
-            &plain_line_ends(content),
-            SHOWN_LINES,
-            &context.scope.redactor,
-        ),
+        Some(text) => changed_lines(text.as_str(), &plain_line_ends(content), SHOWN_LINES),
         None => "(the old content was not text)".to_owned(),
     };
     let told = format!("Overwrote {path} ({counts} lines). Changed lines:\n{lines}");

@@ -103,6 +103,73 @@ fn the_wall_clock_ends_whatever_runs() {
     }
 }
 
+/// The wall-clock limit of a step ends whatever the step does, and only that step.
+#[test]
+fn the_wall_clock_of_a_step_ends_whatever_it_does() {
+    let late = json!({"text": "late", "delay_ms": 15_000});
+    let once = "echo x >> n.txt; [ $(wc -l < n.txt) -gt 1 ] || sleep 15";
+    let again = "retry: { max: 9 }, checks: [{ name: c, run: 'sleep 0.7; false' }]";
+    let cases = [
+        ("a command", "prompt: x".to_owned(), vec![shell("sleep 15")]),
+        ("a reply", "prompt: x".to_owned(), vec![late]),
+        (
+            "a check",
+            "prompt: x, checks: [{ name: c, run: sleep 15 }]".to_owned(),
+            vec![],
+        ),
+        // Otherwise the second attempt would be the last one, for it does the same again.
+        ("all attempts together", format!("prompt: x, {again}"), vec![]),
+        ("a step without a model", format!("run: '{once}'"), vec![]),
+    ];
+    let ended = |what: &str, step: &str, mut replies: Vec<Value>| {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let recipe = format!(
+            "version: 1\nname: r\nsteps:\n  - {{ id: first, {step}, budget: {{ wall: 1s }} }}\n  - {{ id: second, prompt: y }}\n"
+        );
+        replies.resize(5, says("done"));
+        let begun = Instant::now();
+        world
+            .recipe(&recipe, &script(&replies), &open_policy(&["sleep"]), &[])
+            .exits(6);
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(10), "{what}: {took:?}");
+        let result = world.result();
+        assert_eq!(
+            (&result["verdict"], &result["reason"], &result["partial"]),
+            (&json!("budget"), &json!("limit:wall"), &json!(true)),
+            "{what}"
+        );
+        let message = result["message"].as_str().unwrap();
+        assert!(
+            message.starts_with("budget of step first reached: wall clock: 1000 ms"),
+            "{what}: {message}"
+        );
+        let statuses = [0, 1].map(|step: usize| &result["steps"][step]["status"]);
+        assert_eq!(statuses, [&json!("interrupted"), &json!("not_started")], "{what}");
+        world
+    };
+    // The steps on both sides take longer, together and alone; the command sandbox is made in the first one.
+    let control = || {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let recipe = "version: 1\nname: r\nsteps:\n  - { id: zero, run: sleep 0.6 }\n  - { id: first, run: 'true', budget: { wall: 1s } }\n  \
+                      - { id: second, run: sleep 1 }\n";
+        world.recipe(recipe, &script(&[]), &open_policy(&[]), &[]).exits(0);
+    };
+    std::thread::scope(|scope| {
+        for (what, step, replies) in cases {
+            scope.spawn(move || {
+                let world = ended(what, &step, replies);
+                if step.starts_with("run") {
+                    // The time of the step begins again.
+                    let out = world.out().to_string_lossy().into_owned();
+                    world.call(&["resume", &out]).exits(0);
+                }
+            });
+        }
+        scope.spawn(control);
+    });
+}
+
 /// As many files as take a minute or more to be read; they have no blocks on the disk.
 const SPARSE: usize = 1_000;
 

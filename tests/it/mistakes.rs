@@ -127,6 +127,38 @@ fn a_link_of_the_user_stays_and_leads_to_the_newest_file() {
     assert!(names(&world.path().join("kept")).is_empty(), "no drafts stay");
 }
 
+/// Whoever reads a file after a refusal must not take that of an earlier run for this run's.
+#[test]
+fn a_refused_run_leaves_no_patch_and_no_transcript_of_an_earlier_one() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let model = model(&world, &[says("done")]);
+    let wrong = world.beside("wrong.yaml", "version: 1\nnam: x\n");
+    let files = ["earlier.patch", "earlier.json"];
+    for (args, code, stay) in [
+        (vec!["-p", "x", "--out", "."], 8, false),
+        (vec!["-p", "x", "--workspace", "../none"], 8, false),
+        (vec![wrong.as_str()], 3, false),
+        // Neither of these says what a run did.
+        (vec![wrong.as_str(), "--dry-run"], 3, true),
+        (vec!["-p", "x", "--max-wall", "soon"], 2, true),
+    ] {
+        let paths = files.map(|name| world.beside(name, "of an earlier run"));
+        let flags = [
+            "run",
+            "--model",
+            &model,
+            "--patch",
+            &paths[0],
+            "--transcript",
+            &paths[1],
+        ];
+        world.call(&[flags.as_slice(), &args].concat()).exits(code);
+        for path in paths {
+            assert_eq!(Path::new(&path).exists(), stay, "{args:?}: {path}");
+        }
+    }
+}
+
 #[test]
 fn a_link_of_the_tree_is_no_output() {
     let world = World::repo(&[("a.txt", "one\n")]);

@@ -322,6 +322,36 @@ fn a_check_of_the_answer_does_not_excuse_a_denial() {
 
 // Conditions
 
+/// A reader of stdout gets JSON from every run that passes.
+#[test]
+fn a_run_without_the_answer_that_its_recipe_promises_prints_null() {
+    let response = "response: { schema: { type: object, required: [x] } }\n";
+    let green = "[{ name: c, run: 'true' }]";
+    let plain = "steps: [{ id: a, prompt: x }, { id: b, when: 'false', prompt: y }]\n".to_owned();
+    for (what, recipe, stdout, warned) in [
+        ("skipped by its condition", format!("{response}{plain}"), "null\n", true),
+        (
+            "green",
+            format!("{response}skip_if_green: true\nsteps: [{{ id: a, prompt: x, checks: {green} }}]\n"),
+            "null\n",
+            false,
+        ),
+        ("without a schema", plain, "prose\n", false),
+    ] {
+        let world = World::repo(&[("a.txt", "x\n")]);
+        let recipe = format!("version: 1\nname: r\n{recipe}");
+        let done = world
+            .recipe(&recipe, &script(&[says("prose")]), &open_policy(&[]), &[])
+            .exits(0);
+        assert_eq!(done.stdout, stdout, "{what}");
+        let result = world.result();
+        assert!(result["output"].is_null(), "{what}: {result}");
+        let warnings = result["warnings"].as_array().unwrap();
+        let codes: Vec<&str> = warnings.iter().filter_map(|warning| warning["code"].as_str()).collect();
+        assert_eq!(codes.contains(&"no_output"), warned, "{what}: {codes:?}");
+    }
+}
+
 const WHEN: &str = "version: 1
 name: when
 expect: change

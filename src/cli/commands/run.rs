@@ -28,14 +28,14 @@ use std::time::{Duration, Instant};
 /// Runs the command. Returns the exit code.
 pub async fn run(mut args: RunArgs, started: Instant) -> u8 {
     if let Err(refusal) = variables::fill_run(&mut args) {
-        return session::refused(&refusal, None, &recipe_name(&args), &args.shared);
+        return session::refused(&refusal, None, &recipe_name(&args), &refusal_flags(&args));
     }
     if args.shared.quiet {
         out::hold();
     }
     let interrupt = match signals::watch() {
         Ok(interrupt) => interrupt,
-        Err(refusal) => return session::refused(&refusal, None, &recipe_name(&args), &args.shared),
+        Err(refusal) => return session::refused(&refusal, None, &recipe_name(&args), &refusal_flags(&args)),
     };
     if args.sample {
         return run_sample(args, started, &interrupt).await;
@@ -45,7 +45,7 @@ pub async fn run(mut args: RunArgs, started: Instant) -> u8 {
 
 /// Runs the sample of a recipe. The run directory is created in the user's current directory.
 async fn run_sample(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) -> u8 {
-    let shared = args.shared.clone();
+    let shared = refusal_flags(&args);
     match of_sample(args, started, interrupt).await {
         Ok(code) => code,
         Err(refusal) => session::refused(&refusal, None, "sample", &shared),
@@ -73,11 +73,11 @@ pub async fn of_sample(args: RunArgs, started: Instant, interrupt: &Arc<Interrup
 /// Runs in the tree that the flags name.
 async fn in_tree(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) -> u8 {
     let recipe = recipe_name(&args);
-    let shared = args.shared.clone();
+    let shared = refusal_flags(&args);
     let out = args.out.clone();
     let mut place = Place::of(&args);
     let tree = shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
-    let _held = match session::hold_outputs(&shared, out.as_deref().filter(|_| !args.dry_run), &tree) {
+    let _held = match session::hold_outputs(&args.shared, out.as_deref().filter(|_| !args.dry_run), &tree) {
         Ok(held) => held,
         Err(refusal) => return session::refused(&refusal, None, &recipe, &session::without_copies(&shared)),
     };
@@ -89,7 +89,7 @@ async fn in_tree(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) ->
         return session::refused(&refusal, None, &recipe, &shared);
     }
     if !args.dry_run {
-        session::remove_stale_patch(&shared);
+        session::remove_stale_copies(&shared);
     }
     let unwritable = session::unwritable(&shared).filter(|_| !args.dry_run);
     let (ended, shared) = match unwritable {
@@ -104,6 +104,15 @@ async fn in_tree(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) ->
             session::refused(&refusal, dir, &recipe, &shared)
         }
     }
+}
+
+/// The flags that name the outputs of a refusal. A dry run leaves patch and transcript of an earlier run alone.
+fn refusal_flags(args: &RunArgs) -> RunFlags {
+    let mut shared = args.shared.clone();
+    if args.dry_run {
+        (shared.patch, shared.transcript) = (None, None);
+    }
+    shared
 }
 
 /// Names in a run directory whose run was refused or ended before its journal began.

@@ -364,7 +364,7 @@ async fn drive(
         trusted: session.trusted,
         system,
         interrupt: Arc::clone(interrupt),
-        deadline,
+        run_deadline: deadline,
         command_time: Duration::from_millis(COMMAND_MS),
         // Looked at again, because the process that writes into the pipe may have started after this one.
         last_warning: Box::new(move || unread_stdin().filter(|_| !was_unread)),
@@ -682,20 +682,21 @@ pub fn unwritable(shared: &RunFlags) -> Option<(Refusal, RunFlags)> {
     (!problems.is_empty()).then(|| (Refusal::Output(problems.join("; ")), writable))
 }
 
-/// Removes the patch of an earlier run, so that it is not taken for this run's if this run makes none.
-pub fn remove_stale_patch(shared: &RunFlags) {
-    let Some(path) = &shared.patch else {
-        return;
-    };
-    if let Err(error) = artefacts::remove(path) {
-        out::stderr(&format!(
-            "warning: the earlier {} cannot be removed: {error}",
-            path.display()
-        ));
+/// Removes patch and transcript of an earlier run, so that they are not taken for this run's if this run ends without them,
+/// for example because it is killed.
+pub fn remove_stale_copies(shared: &RunFlags) {
+    for path in [&shared.patch, &shared.transcript].into_iter().flatten() {
+        if let Err(error) = artefacts::remove(path) {
+            out::stderr(&format!(
+                "warning: the earlier {} cannot be removed: {error}",
+                path.display()
+            ));
+        }
     }
 }
 
-/// Reports a refusal: `result.json`, JUnit, the JSON object on stdout, and the message on stderr.
+/// Reports a refusal: `result.json`, JUnit, the JSON object on stdout, and the message on stderr. Removes patch and transcript of
+/// an earlier run from the paths that flags name.
 pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &RunFlags) -> u8 {
     out::refusal(refusal);
     let message = environment::redactor().redact(&refusal.to_string()).into_owned();

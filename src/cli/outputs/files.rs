@@ -36,7 +36,7 @@ impl Copy {
     }
 
     /// Removes the file of an earlier run.
-    fn remove(&self) -> Result<(), String> {
+    pub(super) fn remove(&self) -> Result<(), String> {
         self.unmoved()?;
         let removed = self.file.as_deref().map_or(Ok(()), artefacts::remove_at);
         removed.map_err(|error| format!("{}: {error}", self.path.display()))

@@ -30,6 +30,10 @@ pub struct RunResult {
     pub response: String,
     /// The final answer as validated JSON, or null.
     pub output: Value,
+    /// Whether the run succeeded without the JSON that its recipe asks for, because the step that gives it was skipped. Not
+    /// in the file; stdout then has `null`.
+    #[serde(skip)]
+    pub lacks_output: bool,
     /// Denied calls, in order.
     pub denied: Vec<RuledOut>,
     /// Calls that wait for a person, in order.

@@ -247,7 +247,7 @@ fn search(query: &Query, context: &ToolContext) -> Result<ToolOutput, ToolError>
         }
     }
     let stop = || context.cancel.is_cancelled();
-    let hits = scan::scan(query, workspace, &context.scope.redactor, &stop);
+    let hits = scan::scan(query, workspace, &stop);
     if stop() {
         return Err(ToolError::model("cancelled", "the search was stopped"));
     }

@@ -2,7 +2,7 @@
 
 use super::Query;
 use crate::base::access::{PathStatus, ResolvedPath};
-use crate::base::secret::Redactor;
+use crate::base::secret::start;
 use crate::tools::page::{MAX_LINE, cut_line};
 use crate::workspace::Workspace;
 use crate::workspace::walk::Visitor;
@@ -90,18 +90,16 @@ impl Hits {
 struct Search<'s> {
     query: &'s Query,
     workspace: &'s Workspace,
-    redactor: &'s Redactor,
     hits: &'s Mutex<Hits>,
     stop: &'s (dyn Fn() -> bool + Sync),
 }
 
 /// Runs the search. Secrets are redacted in lines that are cut.
-pub fn scan(query: &Query, workspace: &Workspace, redactor: &Redactor, stop: &(dyn Fn() -> bool + Sync)) -> Hits {
+pub fn scan(query: &Query, workspace: &Workspace, stop: &(dyn Fn() -> bool + Sync)) -> Hits {
     let hits = Mutex::new(Hits::default());
     let search = Search {
         query,
         workspace,
-        redactor,
         hits: &hits,
         stop,
     };
@@ -212,7 +210,7 @@ impl Gather<'_> {
         let text = String::from_utf8_lossy(bytes);
         let line = MatchedLine {
             number: number.unwrap_or(0),
-            text: shortened(text.trim_end_matches(['\n', '\r']), self.search.redactor),
+            text: shortened(text.trim_end_matches(['\n', '\r'])),
             matched,
         };
         self.file.bytes += line.text.len() + size_of::<MatchedLine>();
@@ -221,12 +219,12 @@ impl Gather<'_> {
 }
 
 /// A line, or its beginning. Redacts before cutting, because half a secret would not be found afterwards.
-fn shortened(line: &str, redactor: &Redactor) -> String {
+fn shortened(line: &str) -> String {
     if line.len() <= MAX_LINE {
         return line.to_owned();
     }
-    let line = redactor.redact(line);
-    cut_line(&line).unwrap_or_else(|| line.into_owned())
+    let safe = start(line, usize::MAX);
+    cut_line(&safe).unwrap_or_else(|| safe.into_owned())
 }
 
 impl Sink for Gather<'_> {

@@ -1,7 +1,6 @@
 //! The reasons why an edit failed, and the messages with which the model can correct it.
 
 use super::tokens::{plain, tokens};
-use crate::base::secret::Redactor;
 use crate::tools::diff::shorten;
 use crate::tools::write_file::MAX_WRITE;
 use std::collections::HashSet;
@@ -52,7 +51,7 @@ impl EditFailure {
     }
 
     /// The message for the model about the edit of `path`. Secrets are redacted in lines that are cut.
-    pub fn message(&self, path: &str, redactor: &Redactor) -> String {
+    pub fn message(&self, path: &str) -> String {
         match self {
             Self::Same => format!("nothing to change in {path}: old_string and new_string are equivalent"),
             Self::Nothing { closest } if closest.is_empty() => {
@@ -61,7 +60,7 @@ impl EditFailure {
                 )
             }
             Self::Nothing { closest } => {
-                let closest = numbered(closest, redactor);
+                let closest = numbered(closest);
                 format!(
                     "old_string was not found in {path}; nothing was changed. The most similar lines are:\n{closest}\nCopy the text to replace from the file, without the line numbers"
                 )
@@ -98,11 +97,11 @@ impl EditFailure {
             Self::Placeholder(line) => {
                 format!(
                     "new_string leaves code out: `{}`; nothing was changed in {path}. Write the whole text that belongs there",
-                    shorten(line, redactor)
+                    shorten(line)
                 )
             }
             Self::Unsure { line, why, closest } => {
-                let closest = numbered(closest, redactor);
+                let closest = numbered(closest);
                 format!(
                     "old_string is like the text at line {line} of {path}, but {why}; nothing was changed. The file has:\n{closest}\nCopy the text to replace from the file, without the line numbers"
                 )
@@ -117,10 +116,10 @@ pub(super) fn shown(text: &str, lines: Range<usize>) -> Vec<(usize, String)> {
     rows.map(|(index, line)| (index + 1, line.to_owned())).collect()
 }
 
-fn numbered(lines: &[(usize, String)], redactor: &Redactor) -> String {
+fn numbered(lines: &[(usize, String)]) -> String {
     let rows = lines
         .iter()
-        .map(|(number, line)| format!("{number:5}: {}", shorten(line, redactor)));
+        .map(|(number, line)| format!("{number:5}: {}", shorten(line)));
     rows.collect::<Vec<_>>().join("\n")
 }
 

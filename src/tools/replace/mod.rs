@@ -32,7 +32,6 @@ use super::{PreparedCall, ToolContext, ToolError, placeholder};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
 use crate::base::call::{Display, Location, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::base::quote::counted;
-use crate::base::secret::Redactor;
 use crate::workspace::fs::FsError;
 use crate::workspace::root::UNASKED;
 use crate::workspace::text::{Text, decode, plain_line_ends};
@@ -129,11 +128,9 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<PreparedCall, 
             Some(file_diff(place.shown(), None, &plain_line_ends(&request.new)))
         }
         // Here the error, which shows lines of the file, is dropped.
-        PathStatus::File | PathStatus::HardLinked if readable => {
-            change(&place, &request, workspace, &Redactor::default())
-                .ok()
-                .map(|change| change.diff(&place))
-        }
+        PathStatus::File | PathStatus::HardLinked if readable => change(&place, &request, workspace)
+            .ok()
+            .map(|change| change.diff(&place)),
         _ => None,
     };
     let creates = place.found == PathStatus::Nothing && request.old.is_empty();
@@ -161,17 +158,12 @@ impl Change {
 }
 
 /// The change that the request makes to the current file. Writes nothing.
-fn change(
-    place: &ResolvedPath,
-    request: &Request,
-    workspace: &Workspace,
-    redactor: &Redactor,
-) -> Result<Change, ToolError> {
+fn change(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Result<Change, ToolError> {
     let path = place.shown();
     let bytes = match workspace.read(place, MAX_FILE) {
         Ok(bytes) => bytes,
         Err(FsError::Missing) if request.old.is_empty() => {
-            refuse_placeholder(path, request, redactor)?;
+            refuse_placeholder(path, request)?;
             return Ok(Change {
                 before: None,
                 bytes: request.new.clone().into_bytes(),
@@ -196,7 +188,7 @@ fn change(
             .and_then(|landing| as_often_as_expected(landing, request.expected))
             .map_err(|miss| {
                 let read = if reread { REREAD } else { "" };
-                ToolError::model(miss.kind(), format!("{}{read}", miss.message(path, redactor)))
+                ToolError::model(miss.kind(), format!("{}{read}", miss.message(path)))
             })?;
         // A file above the limit may be edited, but the edit may not add more text than one call may write.
         if landing.bytes.len() > bytes.len() {
@@ -215,7 +207,7 @@ fn change(
         );
         return Err(ToolError::model("attempt_to_create_existing_file", message));
     }
-    refuse_placeholder(path, request, redactor)?;
+    refuse_placeholder(path, request)?;
     let bytes = text
         .rewrite(&request.new)
         .map_err(|error| ToolError::model("file_write_failure", format!("cannot write {path}: {error}")))?;
@@ -235,26 +227,26 @@ fn as_often_as_expected(landing: Match, expected: Option<u64>) -> Result<Match, 
     }
 }
 
-fn told(miss: &EditFailure, path: &str, redactor: &Redactor) -> ToolError {
-    ToolError::model(miss.kind(), miss.message(path, redactor))
+fn told(miss: &EditFailure, path: &str) -> ToolError {
+    ToolError::model(miss.kind(), miss.message(path))
 }
 
-fn refuse_placeholder(path: &str, request: &Request, redactor: &Redactor) -> Result<(), ToolError> {
+fn refuse_placeholder(path: &str, request: &Request) -> Result<(), ToolError> {
     let line = placeholder::first(&request.new, "");
     line.map_or(Ok(()), |line| {
-        Err(told(&EditFailure::Placeholder(line.to_owned()), path, redactor))
+        Err(told(&EditFailure::Placeholder(line.to_owned()), path))
     })
 }
 
 fn edit(place: &ResolvedPath, request: &Request, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-    let (workspace, redactor) = (&*context.workspace, &*context.scope.redactor);
+    let workspace = &*context.workspace;
     let path = &place.path;
-    let change = match change(place, request, workspace, redactor) {
+    let change = match change(place, request, workspace) {
         Ok(change) => change,
         Err(error) => return already_made(place, request, workspace, error),
     };
     if change.before.is_some() && change.landing.is_none() && request.new.is_empty() {
-        return Err(told(&EditFailure::Same, path, redactor));
+        return Err(told(&EditFailure::Same, path));
     }
     workspace
         .write(place, &change.bytes)
@@ -264,7 +256,7 @@ fn edit(place: &ResolvedPath, request: &Request, context: &ToolContext) -> Resul
     let after = change.after();
     let (told, summary, line) = match (&change.before, &change.landing) {
         (Some(before), Some(landing)) => {
-            let lines = changed_lines(before.as_str(), &after, SHOWN_LINES, redactor);
+            let lines = changed_lines(before.as_str(), &after, SHOWN_LINES);
             let told = format!(
                 "Edited {path} ({}; {counts} lines). Changed lines:\n{lines}",
                 how(landing)

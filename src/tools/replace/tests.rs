@@ -2,7 +2,6 @@
 
 use super::corpus::{self, EditCase, ExpectedEdit};
 use super::{EditFailure, Match, land};
-use crate::base::secret::Redactor;
 use crate::workspace::text::decode;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -43,7 +42,7 @@ fn the_corpus_lands_or_is_refused() {
         if mark != Mark::Right {
             let got = match &outcome {
                 Ok(landing) => format!("{} {:?}\n{:?}", landing.strategy, landing.corrections, landing.edits),
-                Err(miss) => miss.message("FILE", &Redactor::default()),
+                Err(miss) => miss.message("FILE"),
             };
             bad.push_str(&format!(
                 "--- row {} {}: {mark:?}\nold {:?}\nnew {:?}\n{got}\n",
@@ -93,7 +92,7 @@ fn a_doubtful_depth_is_refused() {
 fn a_miss_shows_the_nearest_lines() {
     let file = decode(b"one\nlet total = sum(prices);\nthree\n").unwrap();
     let miss = land(&file, "let total = prices.iter().sum();", "x", false).unwrap_err();
-    let told = miss.message("src/a.rs", &Redactor::default());
+    let told = miss.message("src/a.rs");
     assert!(
         told.contains("    2: let total = sum(prices);") && told.contains("src/a.rs"),
         "{told}"
@@ -204,7 +203,7 @@ fn many_places_take_no_longer_than_the_file_is_long() {
     // Matches that overlap, exactly and in their words.
     let same = decode("a".repeat(2_000_000).as_bytes()).unwrap();
     let many = land(&same, &"a".repeat(100_000), "b", false).unwrap_err();
-    let told = many.message("f", &Redactor::default());
+    let told = many.message("f");
     assert!(told.contains("matches more than 1000 places"), "{told}");
     let words = decode("a ".repeat(100_000).as_bytes()).unwrap();
     assert_eq!(
