@@ -9,7 +9,7 @@ use super::files::PathPattern;
 use super::installed;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, RuledCommand, Uses};
 use super::nearest;
-use super::needs::{MAX_NEEDS, Need, gather, prefix_of};
+use super::needs::{MAX_NEEDS, Need, gather, prefix_of, typed_line};
 use super::profiles::SideEffects;
 use super::rule_match::{OTHER_TOOL, allows, forbids, modifies};
 use super::shell::{self, CommandReading, CommandRefusal, FileUse, Simple};
@@ -541,7 +541,7 @@ impl Judge<'_> {
     }
 
     fn forbidden(&self, rule: &Rule, need: Need<'_>) -> Ruling {
-        let what = need.describe(self.asked);
+        let what = around(rule, &need).unwrap_or_else(|| need.describe(self.asked));
         let suspends = rule.effect == RuleEffect::Suspend;
         let reason = match (&rule.because, suspends) {
             (Some(because), _) => format!("{what}: {because}"),
@@ -655,6 +655,16 @@ impl Judge<'_> {
             },
         }
     }
+}
+
+/// The shell that a rule names (`bash -c TEXT`), if it matches a command only because that is in the text.
+fn around(rule: &Rule, need: &Need<'_>) -> Option<String> {
+    let (Need::Command(simple) | Need::State(simple)) = need else {
+        return None;
+    };
+    let mut prefixes = rule.commands.iter().flatten();
+    let words = prefixes.find_map(|prefix| shell::shell_around(&prefix.words, simple))?;
+    Some(format!("run `{}`", typed_line(words)))
 }
 
 /// A refusal that names first what the model can do, then what the policy's author could write.

@@ -576,3 +576,16 @@ fn an_exception_that_may_fit_anywhere_holds_where_the_tree_has_such_a_path() {
         assert_eq!(ruling["decision"], decision, "{command}: {ruling}");
     }
 }
+
+#[test]
+fn a_rule_about_a_shell_suspends_the_shell_whose_text_is_read() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let rules = "version: 1\nrules:\n  - { id: ask, suspend: run_shell_command, commands: [bash, sh] }\n  - { allow: \
+                 run_shell_command, commands: [cat, touch, bash], args: any, writes: tree, runs: anything \
+                 }\nsandbox: { level: none }\n";
+    let replies = [shell("bash -c 'cat a.txt; touch log'"), says("done")];
+    world.run(&script(&replies), rules, &["-p", "x"]).exits(5);
+    let result = world.result();
+    assert_eq!(result["suspended"][0]["rule"], "ask", "{result}");
+    assert!(!world.ws().join("log").exists());
+}

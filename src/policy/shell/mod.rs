@@ -42,7 +42,7 @@ use crate::base::access::ResolvedPath;
 use crate::policy::profiles::{OwnProfiles, SideEffects};
 
 pub(crate) use builtins::activates;
-pub(crate) use prefix_match::{Match, best_match, names_program, unvouched};
+pub(crate) use prefix_match::{Match, best_match, names_program, shell_around, unvouched};
 pub use prefix_match::{PrefixWord, covers, deny_covers, lifts, matched, parse_prefix, surely_covers, texts};
 pub(crate) use runners::{INSTALLED_DIRS, Launch, ecosystem_of, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
@@ -88,6 +88,9 @@ pub struct Simple {
     pub(crate) concern_words: Vec<usize>,
     /// The words with each wrapper still in front, for deny rules.
     pub(crate) wrapped: Vec<Vec<ShellWord>>,
+    /// The words of the shells whose text it is in (`bash -c TEXT`), also with each wrapper in front, for rules that
+    /// restrict.
+    pub(crate) within: Vec<Vec<ShellWord>>,
     /// Indices of words that a prefix may skip (`--no-pager` in `git --no-pager diff`).
     pub(crate) passed_over: Vec<usize>,
     /// What else it may run, for deny rules if execs are not judged.
