@@ -407,6 +407,7 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandRe
             ));
         }
         shell::look_below(&mut reading, &exceptions(context.set, context.asked), context.terrain);
+        shell::look_below_moved(&mut reading, &restricted(context.set), context.terrain);
         readings.push(reading);
     }
     Ok(readings)
@@ -418,6 +419,17 @@ pub(super) fn exceptions<'a>(set: &'a PolicySet, asked: &PolicyInput<'_>) -> Vec
     let about = |rule: &&Rule| rule.effect == RuleEffect::Allow && rule.is_about(asked.tool, asked.kind, asked.origin);
     let paths = rules.filter(about).flat_map(|rule| &rule.except.paths);
     paths.filter(|pattern| pattern.fits_anywhere()).collect()
+}
+
+/// The patterns of all paths that rules restrict.
+pub(super) fn restricted(set: &PolicySet) -> Vec<&PathPattern> {
+    let rules = set.files.iter().flat_map(|policy| &policy.rules);
+    let patterns = rules.flat_map(|rule| {
+        let own = rule.paths.iter().flatten().filter(move |_| rule.is_restricting());
+        let excepted = rule.except.paths.iter().filter(move |_| !rule.is_restricting());
+        own.chain(excepted)
+    });
+    patterns.collect()
 }
 
 fn denied(refusal: CommandRefusal) -> Ruling {
@@ -541,7 +553,9 @@ impl Judge<'_> {
     }
 
     fn forbidden(&self, rule: &Rule, need: Need<'_>) -> Ruling {
-        let what = around(rule, &need).unwrap_or_else(|| need.describe(self.asked));
+        let what = around(rule, &need)
+            .or_else(|| held_below(rule, &need))
+            .unwrap_or_else(|| need.describe(self.asked));
         let suspends = rule.effect == RuleEffect::Suspend;
         let reason = match (&rule.because, suspends) {
             (Some(because), _) => format!("{what}: {because}"),
@@ -665,6 +679,24 @@ fn around(rule: &Rule, need: &Need<'_>) -> Option<String> {
     let mut prefixes = rule.commands.iter().flatten();
     let words = prefixes.find_map(|prefix| shell::shell_around(&prefix.words, simple))?;
     Some(format!("run `{}`", typed_line(words)))
+}
+
+/// What a rule forbids if it is not a written directory itself, but what lies below.
+fn held_below(rule: &Rule, need: &Need<'_>) -> Option<String> {
+    let (place, _) = need.place().filter(|(_, writing)| *writing)?;
+    let patterns = rule.paths.as_ref()?;
+    if patterns.iter().any(|pattern| pattern.touches_itself(place)) {
+        return None;
+    }
+    let known = need.below();
+    let found = known.and_then(|paths| patterns.iter().find_map(|pattern| pattern.first_of(paths)));
+    Some(match found {
+        Some(path) => format!("write {}, which contains {path}", place.shown()),
+        None => format!(
+            "write {}, below which there may be paths that the rule names",
+            place.shown()
+        ),
+    })
 }
 
 /// A refusal that names first what the model can do, then what the policy's author could write.

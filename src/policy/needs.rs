@@ -47,6 +47,14 @@ impl<'a> Need<'a> {
         }
     }
 
+    /// For a directory that a command removes or moves: the paths below it that rules restrict, if they are known.
+    pub fn below(&self) -> Option<&'a [String]> {
+        match self {
+            Need::ShellWrite(used, _) => used.below.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Whether it comes from shell text.
     pub fn is_shell(&self) -> bool {
         !matches!(self, Need::Tool | Need::Read(_) | Need::Write(_) | Need::Url(_))

@@ -46,7 +46,7 @@ pub(crate) use prefix_match::{Match, best_match, names_program, shell_around, un
 pub use prefix_match::{PrefixWord, covers, deny_covers, lifts, matched, parse_prefix, surely_covers, texts};
 pub(crate) use runners::{INSTALLED_DIRS, Launch, ecosystem_of, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
-pub(crate) use searched::{look_below, may_hold, searched};
+pub(crate) use searched::{look_below, look_below_moved, may_hold, searched};
 pub use walk::{read, read_argv};
 pub use wrappers::is_wrapper;
 
@@ -213,6 +213,8 @@ pub struct FileUse {
     pub opaque: bool,
     /// Whether an existing file is opened and written in place (a redirection) instead of being replaced.
     pub in_place: bool,
+    /// For a directory that is removed, moved or filled: the paths below it that rules restrict; `None` if they are not known.
+    pub(crate) below: Option<Vec<String>>,
 }
 
 impl FileUse {
@@ -223,6 +225,7 @@ impl FileUse {
             asked: OF_INPUT.to_owned(),
             opaque: true,
             in_place: false,
+            below: None,
         }
     }
 
@@ -238,6 +241,7 @@ impl FileUse {
             asked: path.to_owned(),
             opaque: false,
             in_place: false,
+            below: None,
         }
     }
 }
