@@ -118,6 +118,34 @@ fn a_directory_that_is_not_known_leaves_no_redirect_to_chance() {
 }
 
 #[test]
+fn a_way_back_that_only_a_failed_cd_would_lead_outside_is_left_to_the_exec() {
+    for text in [
+        "cd src; ls; cd ..; ls",
+        "cd src\nls\ncd ..\nls",
+        "cd src && ls; cd .. && ls",
+        "mkdir -p t && cd t && ls; cd ..",
+        "cd sub; cd deep; ls; cd ../..; cat README.md",
+    ] {
+        let found = witnessed(text);
+        let last = found.commands.last().unwrap();
+        assert_eq!(last.dirs.is_none(), !text.ends_with(".."), "{text}");
+        let refused = read(text, "", &TERRAIN, &Grants::default()).unwrap_err();
+        assert_eq!(refused.code, "outside_path", "{text}");
+    }
+    let grants = Grants {
+        witness: true,
+        ..Grants::default()
+    };
+    for (text, code) in [
+        ("cd ..; ls", "outside_path"),
+        ("cd src && cd ../..; ls", "outside_path"),
+        ("cd src; ls; cd ..; ls > out.txt", "redirect_opaque"),
+    ] {
+        assert_eq!(read(text, "", &TERRAIN, &grants).unwrap_err().code, code, "{text}");
+    }
+}
+
+#[test]
 fn hosts_are_listed() {
     assert_eq!(
         reading("curl -s https://docs.rs/a").commands[0].hosts,
