@@ -9,9 +9,9 @@ use super::files::PathPattern;
 use super::installed;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, RuledCommand, Uses};
 use super::nearest;
-use super::needs::{MAX_NEEDS, Need, gather, prefix_of, typed_line};
+use super::needs::{MAX_NEEDS, Need, gather, line, prefix_of, typed_line};
 use super::profiles::SideEffects;
-use super::rule_match::{OTHER_TOOL, allows, forbids, modifies};
+use super::rule_match::{OTHER_TOOL, allows, forbids, modifies, only_searches};
 use super::shell::{self, CommandReading, CommandRefusal, FileUse, Simple};
 use crate::base::access::{Access, FsView, PathStatus};
 use crate::base::grant::{Starts, WriteKind, WritePath, Writes};
@@ -413,11 +413,17 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandRe
     Ok(readings)
 }
 
-/// The exceptions of rules about commands for which the tree must be looked at: those that may fit anywhere.
+/// The patterns that restrict single commands for which the tree must be looked at, because they may fit anywhere:
+/// exceptions of rules about commands, and paths of rules that deny or suspend certain commands.
 pub(super) fn exceptions<'a>(set: &'a PolicySet, asked: &PolicyInput<'_>) -> Vec<&'a PathPattern> {
     let rules = set.files.iter().flat_map(|policy| &policy.rules);
-    let about = |rule: &&Rule| rule.effect == RuleEffect::Allow && rule.is_about(asked.tool, asked.kind, asked.origin);
-    let paths = rules.filter(about).flat_map(|rule| &rule.except.paths);
+    let about = rules.filter(|rule| rule.is_about(asked.tool, asked.kind, asked.origin));
+    let paths = about.flat_map(|rule| {
+        let excepted = (rule.effect == RuleEffect::Allow).then_some(&rule.except.paths);
+        let restricted = rule.paths.as_ref();
+        let restricted = restricted.filter(|_| rule.is_restricting() && rule.commands.is_some());
+        excepted.into_iter().chain(restricted).flatten()
+    });
     paths.filter(|pattern| pattern.fits_anywhere()).collect()
 }
 
@@ -555,6 +561,7 @@ impl Judge<'_> {
     fn forbidden(&self, rule: &Rule, need: Need<'_>) -> Ruling {
         let what = around(rule, &need)
             .or_else(|| held_below(rule, &need))
+            .or_else(|| by_search(rule, &need))
             .unwrap_or_else(|| need.describe(self.asked));
         let suspends = rule.effect == RuleEffect::Suspend;
         let reason = match (&rule.because, suspends) {
@@ -697,6 +704,16 @@ fn held_below(rule: &Rule, need: &Need<'_>) -> Option<String> {
             place.shown()
         ),
     })
+}
+
+/// A command that a rule forbids only because of a directory that it searches.
+fn by_search(rule: &Rule, need: &Need<'_>) -> Option<String> {
+    let (Need::Command(simple) | Need::State(simple)) = need else {
+        return None;
+    };
+    let line = line(simple);
+    only_searches(rule, simple)
+        .then(|| format!("run `{line}`, which searches a directory that may hold paths of the rule"))
 }
 
 /// A refusal that names first what the model can do, then what the policy's author could write.

@@ -282,6 +282,7 @@ fn denied_as(
             commands: vec![shell::plain_words(&exec.argv, name)],
             ..CommandReading::default()
         });
+        shell::look_below(&mut reading, &exceptions(set, asked), terrain);
         shell::look_below_moved(&mut reading, &restricted(set), terrain);
         for simple in &reading.commands {
             let hit = rules

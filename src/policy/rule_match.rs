@@ -647,23 +647,36 @@ fn forbids_command(rule: &Rule, prefixes: &[CommandPrefix], need: &Need<'_>) -> 
     if rule.except.commands.iter().any(|prefix| covers(&prefix.words, simple)) {
         return miss("excepted");
     }
-    let places = || {
-        let reads = simple.reads.iter().map(|used| (used, false));
-        reads.chain(simple.writes.iter().map(|used| (used, true)))
-    };
-    let touched = |patterns: &[PathPattern]| {
-        places().any(|(used, writing)| match &used.place {
-            Some(place) => patterns
-                .iter()
-                .any(|pattern| pattern.touches_with(place, writing, used.below.as_deref())),
-            None => !simple.judged_at_exec,
-        })
-    };
+    let touched = |patterns: &[PathPattern]| names_place(patterns, simple) || searches_place(patterns, simple);
     match (&rule.paths, &rule.hosts) {
         (Some(patterns), _) if !touched(patterns) => miss("no path matches"),
         (_, Some(patterns)) if !simple.hosts.iter().any(|url| host_touched(url, patterns)) => miss("no host matches"),
         _ => Ok(()),
     }
+}
+
+/// Whether a command names a place that one of these patterns of a restricting rule touches.
+fn names_place(patterns: &[PathPattern], simple: &Simple) -> bool {
+    let reads = simple.reads.iter().map(|used| (used, false));
+    let mut places = reads.chain(simple.writes.iter().map(|used| (used, true)));
+    places.any(|(used, writing)| match &used.place {
+        Some(place) => patterns
+            .iter()
+            .any(|pattern| pattern.touches_with(place, writing, used.below.as_deref())),
+        None => !simple.judged_at_exec,
+    })
+}
+
+/// Whether a command searches a directory that may hold a place which one of these patterns touches.
+fn searches_place(patterns: &[PathPattern], simple: &Simple) -> bool {
+    let held = |dir: &str| patterns.iter().any(|pattern| may_hold(simple, dir, pattern));
+    searched(simple).into_iter().any(held)
+}
+
+/// Whether a restricting rule for commands and paths matches a command only because of the directories that it searches.
+pub(super) fn only_searches(rule: &Rule, simple: &Simple) -> bool {
+    let patterns = rule.paths.as_deref().filter(|_| rule.commands.is_some());
+    patterns.is_some_and(|patterns| !names_place(patterns, simple) && searches_place(patterns, simple))
 }
 
 fn forbids_host(rule: &Rule, patterns: &[HostPattern], need: &Need<'_>) -> Result<(), Mismatch> {
