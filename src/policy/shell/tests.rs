@@ -162,6 +162,20 @@ fn plain_questions_need_no_rule() {
 }
 
 #[test]
+fn an_unquoted_word_of_a_test_is_told_to_be_quoted() {
+    for (text, fix) in [
+        ("[ $n -gt 3 ]", "quote it: `\"$n\"`"),
+        ("while [ $i -lt 3 ]; do ls; done", "quote it: `\"$i\"`"),
+        ("test -v name", "test the value"),
+    ] {
+        let refused = read(text, "", &TERRAIN, &Grants::default()).unwrap_err();
+        assert_eq!(refused.code, "refused_construct:test -v", "{text}");
+        assert!(refused.fix.starts_with(fix), "{text}: {refused:?}");
+    }
+    assert!(read("[ \"$n\" -gt 3 ]", "", &TERRAIN, &Grants::default()).is_ok());
+}
+
+#[test]
 fn refusals_say_why() {
     for (text, code) in [
         ("eval ls", "refused_construct:eval"),
