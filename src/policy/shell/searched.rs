@@ -73,7 +73,7 @@ pub(crate) fn look_below_moved(reading: &mut CommandReading, restricted: &[&Path
         restricted.iter().any(|pattern| pattern.touches_file(path, &folded))
     };
     let moves = |simple: &&mut Simple| {
-        let elsewhere = words(simple).any(|word| word.starts_with("-t") || word.starts_with("--target"));
+        let elsewhere = words(simple).any(|word| is_short(word, &['t']) || word.starts_with("--t"));
         MOVERS.contains(&simple.program.as_str()) && !elsewhere
     };
     let uses = reading.commands.iter_mut().filter(moves);

@@ -121,6 +121,7 @@ fn puts_files(pass: &Pass<'_, '_>, sources: &[ShellWord]) -> bool {
     };
     PUTS.contains(&program)
         && !pass.given.iter().any(|name| OTHERWISE.contains(&name.as_str()))
+        && !sources.is_empty()
         && sources.iter().all(are_files)
 }
 
