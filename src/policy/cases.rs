@@ -17,8 +17,8 @@ use super::model::SHELL;
 use super::text_values::string;
 use crate::base::ruling::Ruling;
 use crate::diag::diagnostic::{any_error, sort};
-use crate::diag::reader::Problems;
-use crate::diag::{Diagnostic, Reader, SourceFiles, SourceId, Span, YamlNode, parse as parse_yaml};
+use crate::diag::reader::{Problems, wrong_type};
+use crate::diag::{Diagnostic, Reader, Shape, SourceFiles, SourceId, Span, YamlNode, parse as parse_yaml};
 use serde_json::{Value, json};
 
 /// One case of the table.
@@ -71,7 +71,10 @@ pub fn parse(files: &SourceFiles, file: SourceId) -> Result<Vec<PolicyCase>, Vec
     let root = parse_yaml(files, file)?;
     let mut problems = Vec::new();
     let mut cases = Vec::new();
-    if let Some(mut reader) = Reader::open(&root, "the table", &mut problems) {
+    if !matches!(root.shape, Shape::Map(_)) {
+        let problem = wrong_type(&root, "the table", "a map with the key `cases`");
+        problems.push(problem.help("write `version: 1`, and the cases as a list below `cases:`"));
+    } else if let Some(mut reader) = Reader::open(&root, "the table", &mut problems) {
         reader.version(&mut problems);
         if let Some(list) = reader.need("cases", &mut problems)
             && let Some(nodes) = reader.items("cases", &mut problems)
@@ -236,6 +239,7 @@ mod tests {
     fn a_table_is_strict() {
         for (text, code) in [
             ("version: 1\n", "missing-key"),
+            ("- { read: a, expect: allow }\n", "wrong-type"),
             ("version: 1\ncases: []\n", "no-cases"),
             ("version: 1\ncases: [{ expect: allow }]\n", "bad-case"),
             (
@@ -267,6 +271,13 @@ mod tests {
                 "{text}: {problems:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_plain_list_is_told_its_key() {
+        let problems = table("- { read: a, expect: allow }\n").unwrap_err();
+        let help = problems[0].help.as_deref().unwrap();
+        assert!(help.contains("below `cases:`"), "{problems:?}");
     }
 
     #[test]

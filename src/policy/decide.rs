@@ -9,9 +9,9 @@ use super::files::PathPattern;
 use super::installed;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, RuledCommand, Uses};
 use super::nearest;
-use super::needs::{MAX_NEEDS, Need, gather, prefix_of};
+use super::needs::{MAX_NEEDS, Need, gather, line, prefix_of, typed_line};
 use super::profiles::SideEffects;
-use super::rule_match::{OTHER_TOOL, allows, forbids, modifies};
+use super::rule_match::{OTHER_TOOL, allows, forbids, modifies, only_searches};
 use super::shell::{self, CommandReading, CommandRefusal, FileUse, Simple};
 use crate::base::access::{Access, FsView, PathStatus};
 use crate::base::grant::{Starts, WriteKind, WritePath, Writes};
@@ -407,17 +407,35 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandRe
             ));
         }
         shell::look_below(&mut reading, &exceptions(context.set, context.asked), context.terrain);
+        shell::look_below_moved(&mut reading, &restricted(context.set), context.terrain);
         readings.push(reading);
     }
     Ok(readings)
 }
 
-/// The exceptions of rules about commands for which the tree must be looked at: those that may fit anywhere.
+/// The patterns that restrict single commands for which the tree must be looked at, because they may fit anywhere:
+/// exceptions of rules about commands, and paths of rules that deny or suspend certain commands.
 pub(super) fn exceptions<'a>(set: &'a PolicySet, asked: &PolicyInput<'_>) -> Vec<&'a PathPattern> {
     let rules = set.files.iter().flat_map(|policy| &policy.rules);
-    let about = |rule: &&Rule| rule.effect == RuleEffect::Allow && rule.is_about(asked.tool, asked.kind, asked.origin);
-    let paths = rules.filter(about).flat_map(|rule| &rule.except.paths);
+    let about = rules.filter(|rule| rule.is_about(asked.tool, asked.kind, asked.origin));
+    let paths = about.flat_map(|rule| {
+        let excepted = (rule.effect == RuleEffect::Allow).then_some(&rule.except.paths);
+        let restricted = rule.paths.as_ref();
+        let restricted = restricted.filter(|_| rule.is_restricting() && rule.commands.is_some());
+        excepted.into_iter().chain(restricted).flatten()
+    });
     paths.filter(|pattern| pattern.fits_anywhere()).collect()
+}
+
+/// The patterns of all paths that rules restrict.
+pub(super) fn restricted(set: &PolicySet) -> Vec<&PathPattern> {
+    let rules = set.files.iter().flat_map(|policy| &policy.rules);
+    let patterns = rules.flat_map(|rule| {
+        let own = rule.paths.iter().flatten().filter(move |_| rule.is_restricting());
+        let excepted = rule.except.paths.iter().filter(move |_| !rule.is_restricting());
+        own.chain(excepted)
+    });
+    patterns.collect()
 }
 
 fn denied(refusal: CommandRefusal) -> Ruling {
@@ -541,7 +559,10 @@ impl Judge<'_> {
     }
 
     fn forbidden(&self, rule: &Rule, need: Need<'_>) -> Ruling {
-        let what = need.describe(self.asked);
+        let what = around(rule, &need)
+            .or_else(|| held_below(rule, &need))
+            .or_else(|| by_search(rule, &need))
+            .unwrap_or_else(|| need.describe(self.asked));
         let suspends = rule.effect == RuleEffect::Suspend;
         let reason = match (&rule.because, suspends) {
             (Some(because), _) => format!("{what}: {because}"),
@@ -655,6 +676,44 @@ impl Judge<'_> {
             },
         }
     }
+}
+
+/// The shell that a rule names (`bash -c TEXT`), if it matches a command only because that is in the text.
+fn around(rule: &Rule, need: &Need<'_>) -> Option<String> {
+    let (Need::Command(simple) | Need::State(simple)) = need else {
+        return None;
+    };
+    let mut prefixes = rule.commands.iter().flatten();
+    let words = prefixes.find_map(|prefix| shell::shell_around(&prefix.words, simple))?;
+    Some(format!("run `{}`", typed_line(words)))
+}
+
+/// What a rule forbids if it is not a written directory itself, but what lies below.
+fn held_below(rule: &Rule, need: &Need<'_>) -> Option<String> {
+    let (place, _) = need.place().filter(|(_, writing)| *writing)?;
+    let patterns = rule.paths.as_ref()?;
+    if patterns.iter().any(|pattern| pattern.touches_itself(place)) {
+        return None;
+    }
+    let known = need.below();
+    let found = known.and_then(|paths| patterns.iter().find_map(|pattern| pattern.first_of(paths)));
+    Some(match found {
+        Some(path) => format!("write {}, which contains {path}", place.shown()),
+        None => format!(
+            "write {}, below which there may be paths that the rule names",
+            place.shown()
+        ),
+    })
+}
+
+/// A command that a rule forbids only because of a directory that it searches.
+fn by_search(rule: &Rule, need: &Need<'_>) -> Option<String> {
+    let (Need::Command(simple) | Need::State(simple)) = need else {
+        return None;
+    };
+    let line = line(simple);
+    only_searches(rule, simple)
+        .then(|| format!("run `{line}`, which searches a directory that may hold paths of the rule"))
 }
 
 /// A refusal that names first what the model can do, then what the policy's author could write.

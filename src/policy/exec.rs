@@ -3,7 +3,7 @@
 
 mod shadow;
 
-use super::decide::{Context, exceptions, rule_on};
+use super::decide::{Context, exceptions, restricted, rule_on};
 use super::helpers;
 use super::model::{PolicySet, Rule, RuleEffect, RuledCommand};
 use super::needs::Need;
@@ -289,10 +289,12 @@ fn denied_as(
         let name = &name;
         let exec = &Exec { argv, ..exec.clone() };
         // Arguments that cannot be interpreted are judged as plain words.
-        let reading = read(set, exec, name, dir, terrain).unwrap_or_else(|_| CommandReading {
+        let mut reading = read(set, exec, name, dir, terrain).unwrap_or_else(|_| CommandReading {
             commands: vec![shell::plain_words(&exec.argv, name)],
             ..CommandReading::default()
         });
+        shell::look_below(&mut reading, &exceptions(set, asked), terrain);
+        shell::look_below_moved(&mut reading, &restricted(set), terrain);
         for simple in &reading.commands {
             let hit = rules
                 .iter()
@@ -482,6 +484,7 @@ fn by_name(
         }
     }
     shell::look_below(&mut reading, &exceptions(set, asked), terrain);
+    shell::look_below_moved(&mut reading, &restricted(set), terrain);
     let context = Context {
         set,
         asked,

@@ -13,7 +13,8 @@ use std::sync::OnceLock;
 ///
 /// A glob relative to the workspace: `*` and `?` match within a component, `**` crosses components, `[…]` and `{a,b}`
 /// work as usual. `dir/` means `dir/**`. A pattern that ends in `/**` also matches the directory itself when it is
-/// listed or searched.
+/// listed or searched. Where it restricts (`deny`, `suspend`, `except` of an allow rule), a pattern also matches
+/// everything below what it matches, as in `.gitignore`: a name does not show whether it is a directory's.
 #[derive(Clone, Debug)]
 pub struct PathPattern {
     /// As it was written, without a leading `./`.
@@ -22,6 +23,8 @@ pub struct PathPattern {
     folded: Matcher,
     /// For a pattern `X/**`: the pattern `X`, as written and folded.
     base: Option<(Matcher, Matcher)>,
+    /// For any other pattern: what lies below what it matches, as written and folded.
+    below: Option<(Matcher, Matcher)>,
     all: bool,
     /// Whether it was written as `dir/`.
     dir: bool,
@@ -68,10 +71,15 @@ impl PathPattern {
             None => None,
         };
         let all = text.split('/').all(|part| part == "**") || text == "**/*";
+        let below = match (&base, below_text(&text)) {
+            (None, Some(below)) => Some((glob(&below)?, glob(&fold_pattern(&below))?)),
+            _ => None,
+        };
         Ok(Self {
             exact: glob(if text == "." { "" } else { &text })?,
             folded: glob(&fold_pattern(&text))?,
             base,
+            below,
             all,
             dir,
             text,
@@ -117,18 +125,37 @@ impl PathPattern {
     }
 
     /// For a deny rule: whether the path, as written or as resolved, may match on some file system (case,
-    /// normalisation). A directory that is written to matches if something below it may match; a directory that is only
-    /// created has nothing below it.
+    /// normalisation), or lies below a match. A directory that is written to matches if something below it may match; a
+    /// directory that is only created has nothing below it.
     pub fn touches(&self, place: &ResolvedPath, writing: bool) -> bool {
-        if self.all {
+        self.touches_with(place, writing, None)
+    }
+
+    /// Like [`PathPattern::touches`], with the paths below a directory that is written to, if they are known: then it
+    /// matches only if one of them does.
+    pub(super) fn touches_with(&self, place: &ResolvedPath, writing: bool, below: Option<&[String]>) -> bool {
+        if self.touches_itself(place) {
             return true;
         }
+        writing
+            && place.found == PathStatus::Dir
+            && match below {
+                Some(paths) => self.first_of(paths).is_some(),
+                None => self.may_fit_below(&place.path),
+            }
+    }
+
+    /// Whether it touches the place by its own path, whatever lies below.
+    pub(super) fn touches_itself(&self, place: &ResolvedPath) -> bool {
         let asked = tidy(&place.asked);
-        let hit = [place.path.as_str(), asked.as_str()].into_iter().any(|path| {
-            let folded = fold_path(path).join("/");
-            self.hits(path, false) || self.hits(&folded, true)
-        });
-        hit || (writing && place.found == PathStatus::Dir && self.may_fit_below(&place.path))
+        let hits = |path: &str| self.touches_file(path, &fold_path(path).join("/"));
+        self.all || hits(&place.path) || hits(&asked)
+    }
+
+    /// The first of these paths of the tree that it touches.
+    pub(super) fn first_of<'p>(&self, paths: &'p [String]) -> Option<&'p str> {
+        let touched = |path: &&String| self.touches_file(path, &fold_path(path).join("/"));
+        paths.iter().find(touched).map(String::as_str)
     }
 
     /// Like [`PathPattern::touches`] for a file of a tree whose path is already normalised and folded.
@@ -141,36 +168,39 @@ impl PathPattern {
         self.covers_path(path, false)
     }
 
-    /// Whether it may match a directory or anything below it.
+    /// For a deny rule: whether it matches a directory with everything below it, by the directory's own path.
     pub(super) fn touches_tree(&self, dir: &str, folded: &str) -> bool {
-        let Some((exact, fold)) = &self.base else {
-            return self.all;
-        };
-        self.all
-            || ancestors(dir).any(|above| exact.is_match(above))
-            || ancestors(folded).any(|above| fold.is_match(above))
+        self.touches_file(dir, folded)
     }
 
-    /// Globs for a prefilter: every matching path matches one of the first list, or its folded form one of the second.
+    /// Globs for a prefilter: every path that it touches matches one of the first list, or its folded form one of the
+    /// second.
     pub(super) fn glob_texts(&self) -> (Vec<String>, Vec<String>) {
-        let with_base = |text: &str| {
-            let base = text.strip_suffix("/**").map(ToOwned::to_owned);
-            std::iter::once(text.to_owned()).chain(base).collect()
-        };
-        let exact = if self.text == "." { "" } else { &self.text };
-        (with_base(exact), with_base(&fold_pattern(&self.text)))
+        let base = self.text.strip_suffix("/**").map(ToOwned::to_owned);
+        let more: Vec<String> = base.or_else(|| below_text(&self.text)).into_iter().collect();
+        let own = if self.text == "." { "" } else { &self.text };
+        let exact = std::iter::once(own.to_owned()).chain(more.iter().cloned()).collect();
+        let folded = std::iter::once(own)
+            .chain(more.iter().map(String::as_str))
+            .map(fold_pattern)
+            .collect();
+        (exact, folded)
     }
 
+    /// Whether it matches the path, the directory that `X/**` is about, or what lies below a match.
     fn hits(&self, path: &str, folded: bool) -> bool {
-        let (whole, base) = if folded {
-            (&self.folded, self.base.as_ref().map(|(_, base)| base))
-        } else {
-            (&self.exact, self.base.as_ref().map(|(base, _)| base))
+        let form = |(exact, fold): &(Matcher, Matcher)| {
+            if folded {
+                fold.is_match(path)
+            } else {
+                exact.is_match(path)
+            }
         };
-        whole.is_match(path) || base.is_some_and(|base| base.is_match(path))
+        let whole = if folded { &self.folded } else { &self.exact };
+        whole.is_match(path) || self.base.as_ref().is_some_and(form) || self.below.as_ref().is_some_and(form)
     }
 
-    /// Whether the pattern could match some path below a directory, judged by its literal prefix.
+    /// Whether the pattern could match a directory or some path below it, judged by its literal prefix.
     pub(super) fn may_fit_below(&self, dir: &str) -> bool {
         let dir = fold_path(dir);
         let lead = fold_path(self.lead());
@@ -241,6 +271,15 @@ pub const MAX_BYTES: usize = 512;
 pub const MAX_BRACES: usize = 32;
 
 const WILD: [char; 6] = ['*', '?', '[', '{', ']', '}'];
+
+/// The pattern of what lies below everything that a pattern matches; `None` if that is the pattern itself.
+fn below_text(text: &str) -> Option<String> {
+    match text {
+        "." => Some("**".to_owned()),
+        text if text == "**" || text.ends_with("/**") => None,
+        text => Some(format!("{text}/**")),
+    }
+}
 
 fn ancestors(dir: &str) -> impl Iterator<Item = &str> {
     let cuts = dir.match_indices('/').filter_map(|(at, _)| dir.get(..at));
@@ -352,6 +391,60 @@ mod tests {
         assert!(pattern("src/gen/**").touches(&place("src/gen", PathStatus::NewDir), true));
         assert!(pattern("src/**").covers(&place("src/a", PathStatus::NewDir), true));
         assert!(!pattern("docs/**").touches(&place("src", PathStatus::Dir), true));
+    }
+
+    #[test]
+    fn a_restriction_holds_below_what_it_names() {
+        for (text, path, touched) in [
+            ("priv", "priv", true),
+            ("priv", "priv/a/b", true),
+            ("priv", "private", false),
+            ("priv", "a/priv/b", false),
+            ("Priv", "priv/A", true),
+            ("**/priv", "a/priv/b", true),
+            ("*", "a/b", true),
+            ("src/*", "src/a/b", true),
+            ("src/*", "src", false),
+            ("*.d", "x.d/y", true),
+            ("{a,b}", "b/c", true),
+            (".", "a/b", true),
+            ("src/**", "src", true),
+            ("src/**/*.rs", "src/a.rs/b", true),
+            ("src/**/*.rs", "src/a", false),
+        ] {
+            let pattern = pattern(text);
+            assert_eq!(
+                pattern.touches(&place(path, PathStatus::File), false),
+                touched,
+                "{text} {path}"
+            );
+            let folded = fold_path(path).join("/");
+            assert_eq!(pattern.touches_tree(path, &folded), touched, "{text} {path}");
+            let (exact, fold) = pattern.glob_texts();
+            let passes = |texts: &[String], path: &str| {
+                let mut globs = texts.iter().map(|text| build(text).unwrap().compile_matcher());
+                globs.any(|glob| glob.is_match(path))
+            };
+            assert!(
+                !touched || passes(&exact, path) || passes(&fold, &folded),
+                "{text} {path}"
+            );
+            assert!(
+                !pattern.covers(&place(path, PathStatus::File), false) || touched,
+                "{text} {path}"
+            );
+        }
+        assert!(!pattern("priv").covers(&place("priv/a", PathStatus::File), false));
+    }
+
+    #[test]
+    fn what_lies_below_a_written_directory_is_known_or_supposed() {
+        let dir = place("src", PathStatus::Dir);
+        let keys = pattern("**/*.pem");
+        assert!(keys.touches(&dir, true) && !keys.touches(&dir, false));
+        assert!(!keys.touches_with(&dir, true, Some(&["src/a.rs".to_owned()])));
+        assert!(keys.touches_with(&dir, true, Some(&["src/K.PEM".to_owned()])));
+        assert!(pattern("src").touches_with(&dir, true, Some(&[])));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::installed::writer_by_tool;
 use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, RuleRuns, SHELL, ToolPattern, WishedLevel};
 use super::profiles::ValueClass;
 use super::rule::is_later;
-use super::rule_match::{file_fits, path_fits};
+use super::rule_match::file_fits;
 use super::secrets_like::secret_like;
 use super::shell::{self, PrefixWord};
 use crate::base::access::{PathStatus, ResolvedPath};
@@ -604,9 +604,11 @@ fn reads(policy: &Policy, tool: &str, pattern: &PathPattern) -> bool {
         let mut patterns = rule.paths.iter().flatten();
         patterns.any(|other| other.text() == pattern.text())
     };
+    let touches = |patterns: &[PathPattern]| patterns.iter().any(|other| other.touches(&place, false));
     let closes = |rule: &Rule| {
         let is_narrowed = rule.commands.is_some() || rule.hosts.is_some() || !rule.with.is_empty();
-        rule.is_restricting() && !is_narrowed && (is_same(rule) || path_fits(rule, &place, false).is_ok())
+        let fits = || rule.paths.as_deref().is_none_or(touches) && !touches(&rule.except.paths);
+        rule.is_restricting() && !is_narrowed && (is_same(rule) || fits())
     };
     let allows =
         |rule: &Rule| rule.effect == RuleEffect::Allow && (is_same(rule) || file_fits(rule, &place, false).is_ok());

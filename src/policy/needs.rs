@@ -47,6 +47,14 @@ impl<'a> Need<'a> {
         }
     }
 
+    /// For a directory that a command removes or moves: the paths below it that rules restrict, if they are known.
+    pub fn below(&self) -> Option<&'a [String]> {
+        match self {
+            Need::ShellWrite(used, _) => used.below.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Whether it comes from shell text.
     pub fn is_shell(&self) -> bool {
         !matches!(self, Need::Tool | Need::Read(_) | Need::Write(_) | Need::Url(_))
@@ -87,9 +95,13 @@ fn used_path(used: &FileUse) -> &str {
 /// The words of a command as they were typed, at most 200 characters.
 pub fn line(simple: &Simple) -> String {
     let typed = simple.launches.first().map_or(&simple.words, |launch| &launch.words);
-    let words: Vec<&str> = typed.iter().map(|word| word.text.as_str()).collect();
-    let line = words.join(" ");
-    shortened(&line, 200)
+    typed_line(typed)
+}
+
+/// Words as they were typed, at most 200 characters.
+pub(super) fn typed_line(words: &[ShellWord]) -> String {
+    let words: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
+    shortened(&words.join(" "), 200)
 }
 
 /// All accesses of a call, including those of its commands. Reads of `overnight:result/ID` need no rule and are left

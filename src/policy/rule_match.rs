@@ -7,8 +7,8 @@ use super::hosts::{self, HostPattern, UrlRefused};
 use super::model::{CommandPrefix, Except, Rule, RuleEffect, RuleRuns};
 use super::needs::{Need, ShellReader, line};
 use super::shell::{
-    self, CommandRefusal, Simple, best_match, covers, deny_covers, lifts, matched, may_hold, names_program, searched,
-    surely_covers, unvouched,
+    self, CommandRefusal, FileUse, Simple, best_match, covers, deny_covers, lifts, matched, may_hold, names_program,
+    searched, surely_covers, unvouched,
 };
 use crate::base::access::ResolvedPath;
 use crate::base::grant::Starts;
@@ -67,7 +67,7 @@ pub fn allows(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<(
         false => miss(OTHER_TOOL),
     };
     match need {
-        Need::ShellWrite(used, by) => allows_shell_write(rule, used.place.as_ref(), *by, about, asked),
+        Need::ShellWrite(used, by) => allows_shell_write(rule, used, *by, about, asked),
         Need::ShellHost(url, by) => allows_shell_host(rule, url, by, about, asked),
         Need::Tool if rule.is_narrowed() => {
             called().and_then(|()| miss("the call accesses nothing that the rule is narrowed to"))
@@ -131,7 +131,13 @@ fn path_not_touched(rule: &Rule, place: &ResolvedPath) -> Result<(), Mismatch> {
 
 /// Whether the `paths` of an allow rule cover a place and its `except` does not touch it.
 pub(super) fn path_fits(rule: &Rule, place: &ResolvedPath, writing: bool) -> Result<(), Mismatch> {
-    if rule.except.paths.iter().any(|pattern| pattern.touches(place, writing)) {
+    path_fits_with(rule, place, writing, None)
+}
+
+/// Like [`path_fits`], with the restricted paths below a directory that is removed or moved, if they are known.
+fn path_fits_with(rule: &Rule, place: &ResolvedPath, writing: bool, below: Option<&[String]>) -> Result<(), Mismatch> {
+    let mut except = rule.except.paths.iter();
+    if except.any(|pattern| pattern.touches_with(place, writing, below)) {
         return miss("excepted");
     }
     match &rule.paths {
@@ -261,7 +267,7 @@ fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
         // `.git/**` opens the repository to git; alone it does not narrow what git reads.
         let fits = match !writing && simple.program == "git" && opens_only_repository(rule) {
             true => path_not_touched(rule, place),
-            false => path_fits(rule, place, writing),
+            false => path_fits_with(rule, place, writing, used.below.as_deref()),
         };
         fits.map_err(|why| off_limits(rule, simple, place.shown(), why))?;
     }
@@ -492,14 +498,15 @@ pub(super) fn with_scheme(url: &str) -> Cow<'_, str> {
 
 fn allows_shell_write(
     rule: &Rule,
-    place: Option<&ResolvedPath>,
+    used: &FileUse,
     by: Option<&Simple>,
     about: bool,
     asked: &PolicyInput<'_>,
 ) -> Result<(), Mismatch> {
-    let Some(place) = place else {
+    let Some(place) = &used.place else {
         return miss("the path is not known before the command runs");
     };
+    let below = used.below.as_deref();
     if about && rule.paths.is_some() && arguments(rule, asked, false).is_ok() {
         let command_fits = match (&rule.commands, by) {
             (None, _) => rule.hosts.is_none(),
@@ -508,7 +515,7 @@ fn allows_shell_write(
         };
         let fits = match by.filter(|simple| simple.program == "git" && place.path == ".git") {
             Some(simple) => opens_repository(rule, simple, asked),
-            None => path_fits(rule, place, true).is_ok(),
+            None => path_fits_with(rule, place, true, below).is_ok(),
         };
         if command_fits && fits {
             return Ok(());
@@ -524,7 +531,7 @@ fn allows_shell_write(
     if !rule.with.is_empty() || rule.commands.is_some() || rule.hosts.is_some() {
         return miss("narrowed to something other than paths");
     }
-    path_fits(rule, place, true)
+    path_fits_with(rule, place, true, below)
 }
 
 fn allows_shell_host(
@@ -579,7 +586,11 @@ pub fn forbids(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<
         return forbids_host(rule, patterns, need);
     }
     match (place, &rule.paths) {
-        (Some((place, _)), Some(patterns)) if patterns.iter().any(|pattern| pattern.touches(place, writing)) => {
+        (Some((place, _)), Some(patterns))
+            if patterns
+                .iter()
+                .any(|pattern| pattern.touches_with(place, writing, need.below())) =>
+        {
             path_not_excepted(rule, place, writing)
         }
         (_, Some(_)) => miss("no path matches"),
@@ -636,21 +647,36 @@ fn forbids_command(rule: &Rule, prefixes: &[CommandPrefix], need: &Need<'_>) -> 
     if rule.except.commands.iter().any(|prefix| covers(&prefix.words, simple)) {
         return miss("excepted");
     }
-    let places = || {
-        let reads = simple.reads.iter().map(|used| (used, false));
-        reads.chain(simple.writes.iter().map(|used| (used, true)))
-    };
-    let touched = |patterns: &[PathPattern]| {
-        places().any(|(used, writing)| match &used.place {
-            Some(place) => patterns.iter().any(|pattern| pattern.touches(place, writing)),
-            None => !simple.judged_at_exec,
-        })
-    };
+    let touched = |patterns: &[PathPattern]| names_place(patterns, simple) || searches_place(patterns, simple);
     match (&rule.paths, &rule.hosts) {
         (Some(patterns), _) if !touched(patterns) => miss("no path matches"),
         (_, Some(patterns)) if !simple.hosts.iter().any(|url| host_touched(url, patterns)) => miss("no host matches"),
         _ => Ok(()),
     }
+}
+
+/// Whether a command names a place that one of these patterns of a restricting rule touches.
+fn names_place(patterns: &[PathPattern], simple: &Simple) -> bool {
+    let reads = simple.reads.iter().map(|used| (used, false));
+    let mut places = reads.chain(simple.writes.iter().map(|used| (used, true)));
+    places.any(|(used, writing)| match &used.place {
+        Some(place) => patterns
+            .iter()
+            .any(|pattern| pattern.touches_with(place, writing, used.below.as_deref())),
+        None => !simple.judged_at_exec,
+    })
+}
+
+/// Whether a command searches a directory that may hold a place which one of these patterns touches.
+fn searches_place(patterns: &[PathPattern], simple: &Simple) -> bool {
+    let held = |dir: &str| patterns.iter().any(|pattern| may_hold(simple, dir, pattern));
+    searched(simple).into_iter().any(held)
+}
+
+/// Whether a restricting rule for commands and paths matches a command only because of the directories that it searches.
+pub(super) fn only_searches(rule: &Rule, simple: &Simple) -> bool {
+    let patterns = rule.paths.as_deref().filter(|_| rule.commands.is_some());
+    patterns.is_some_and(|patterns| !names_place(patterns, simple) && searches_place(patterns, simple))
 }
 
 fn forbids_host(rule: &Rule, patterns: &[HostPattern], need: &Need<'_>) -> Result<(), Mismatch> {

@@ -576,3 +576,70 @@ fn an_exception_that_may_fit_anywhere_holds_where_the_tree_has_such_a_path() {
         assert_eq!(ruling["decision"], decision, "{command}: {ruling}");
     }
 }
+
+#[test]
+fn a_rule_about_a_shell_suspends_the_shell_whose_text_is_read() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let rules = "version: 1\nrules:\n  - { id: ask, suspend: run_shell_command, commands: [bash, sh] }\n  - { allow: \
+                 run_shell_command, commands: [cat, touch, bash], args: any, writes: tree, runs: anything \
+                 }\nsandbox: { level: none }\n";
+    let replies = [shell("bash -c 'cat a.txt; touch log'"), says("done")];
+    world.run(&script(&replies), rules, &["-p", "x"]).exits(5);
+    let result = world.result();
+    assert_eq!(result["suspended"][0]["rule"], "ask", "{result}");
+    assert!(!world.ws().join("log").exists());
+}
+
+#[test]
+fn a_denied_directory_is_denied_with_all_below() {
+    let world = World::repo(&[
+        ("priv/deep/a.txt", "needle\n"),
+        ("priv/other.txt", "needle\n"),
+        ("b.txt", "needle\n"),
+    ]);
+    let rules = "version: 1\nextends: [builtin:edit, builtin:look]\nrules:\n  - { id: shut, deny: '*', paths: [priv] \
+                 }\nsandbox: { level: none }\n";
+    let write = json!({ "file_path": "priv/n.txt", "content": "x\n" });
+    let replies = [
+        calls("read_file", json!({ "file_path": "priv/deep/a.txt" })),
+        calls("write_file", write),
+        shell("cat priv/deep/a.txt"),
+        calls("grep_search", json!({ "pattern": "needle" })),
+        says("done"),
+    ];
+    world.run(&script(&replies), rules, &["-p", "x"]).exits(4);
+    let result = world.result();
+    let denied = result["denied"].as_array().unwrap();
+    let by_rule = denied.iter().filter(|one| one["rule"] == "shut").count();
+    assert_eq!((denied.len(), by_rule), (3, 3), "{result}");
+    assert!(!world.ws().join("priv/n.txt").exists());
+    let told = std::fs::read_to_string(world.out().join("transcript.json")).unwrap();
+    assert!(told.contains("b.txt") && !told.contains("other.txt"), "{told}");
+}
+
+#[test]
+fn a_directory_without_a_denied_file_is_removed_and_filled() {
+    let world = World::repo(&[
+        ("src/a.rs", "a\n"),
+        ("src/x/b.rs", "b\n"),
+        ("target/debug/app", "x\n"),
+        ("keep/deep/k.lock", "k\n"),
+    ]);
+    let rules = "version: 1\nextends: [builtin:build]\nrules:\n  - { id: locks, deny: '*', paths: ['**/*.lock'] }\n";
+    let policy = world.beside("policy.yaml", rules);
+    for (command, decision) in [
+        ("cp src/a.rs src/x/", "allow"),
+        ("mv src/a.rs src/x", "allow"),
+        ("rm -rf target", "allow"),
+        ("mv src/x src/w", "allow"),
+        ("rm -rf keep", "deny"),
+    ] {
+        let told = world.call(&["policy", "explain", &policy, "--command", command, "--format", "json"]);
+        let ruling = told.exits(0).json();
+        assert_eq!(ruling["decision"], decision, "{command}: {ruling}");
+        if decision == "deny" {
+            let reason = ruling["reason"].as_str().unwrap();
+            assert!(reason.contains("keep, which contains keep/deep/k.lock"), "{reason}");
+        }
+    }
+}

@@ -14,6 +14,7 @@ const FROZEN: &[&str] = &[
     "{ id: docs, suspend: run_shell_command, paths: [docs/] }",
     "{ deny: run_shell_command, commands: [rm], paths: ['src/**'] }",
     "{ deny: read_file, paths: ['private/**'] }",
+    "{ deny: write_file, paths: ['**/new', 'docs/a*'] }",
 ];
 
 #[test]
@@ -125,13 +126,14 @@ fn most_names_are_passed_over() {
 fn a_directory_is_closed_only_with_all_below() {
     let rules: &[&[&str]] = &[
         &["{ deny: write_file, paths: ['tests/**'], except: ['tests/new/**'] }"],
-        &["{ deny: write_file, paths: ['tests'] }"],
         &["{ deny: write_file, paths: ['tests/*'] }"],
     ];
     for rules in rules {
         let closed = set_of(&[rules]).closed();
         assert!(!closed.closed("tests", true), "{rules:?}");
     }
+    let closed = set_of(&[&["{ deny: write_file, paths: [tests] }"]]).closed();
+    assert!(closed.closed("tests", true) && closed.closed("tests/a/b", false) && !closed.closed("testsuite/a", false));
     let closed = set_of(&[rules[0]]).closed();
     assert!(closed.closed("tests/old", true), "the exception lies elsewhere");
     assert!(closed.closed("tests/a", false) && !closed.closed("tests/new/a", false));

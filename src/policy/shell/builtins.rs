@@ -146,16 +146,31 @@ fn set(words: &[ShellWord]) -> Result<(), CommandRefusal> {
 fn test(words: &[ShellWord]) -> Result<(), CommandRefusal> {
     let refused = || CommandRefusal::construct("test -v", "test the value: `[ -n \"$name\" ]`");
     for word in words.iter().skip(1) {
-        let evaluated = match word.exact() {
-            Some(text) => text == "-v" || text == "-R" || text.contains(['$', '`']),
-            // Without quotes it may expand to several words, `-v` among them.
-            None => word.kind == WordKind::Unknown && word.may_be_option() && !is_one_word(&word.text),
-        };
-        if evaluated {
-            return Err(refused());
+        match word.exact() {
+            Some(text) if text == "-v" || text == "-R" || text.contains(['$', '`']) => return Err(refused()),
+            None if word.kind == WordKind::Unknown && word.may_be_option() && !is_one_word(&word.text) => {
+                return Err(unquoted(&words[0].text, &word.text));
+            }
+            _ => {}
         }
     }
     Ok(())
+}
+
+/// The refusal of a word for `test` that may expand to several, `-v` among them.
+fn unquoted(program: &str, source: &str) -> CommandRefusal {
+    let quoted = format!("\"{source}\"");
+    let fix = match is_one_word(&quoted) {
+        true => format!("quote it: `{quoted}`"),
+        false => "test one quoted value: `[ -n \"$name\" ]`".to_owned(),
+    };
+    let reason =
+        format!("`{source}` without quotes may become several words of `{program}`, `-v` among them, which runs code");
+    CommandRefusal {
+        reason,
+        fix,
+        ..CommandRefusal::construct("test -v", "")
+    }
 }
 
 /// Whether a source expands to exactly one word that is not an option: one pair of double quotes, a status or a count.

@@ -6,7 +6,11 @@ use super::{CommandRefusal, ShellWord, WordKind, place};
 use crate::base::access::PathStatus;
 use crate::policy::names::tidy;
 
-/// The directories after `cd`.
+/// The code of a directory outside the workspace.
+const OUTSIDE: &str = "outside_path";
+
+/// The directories after `cd`. If only some of the possible ones lie outside the workspace, it is unknown where the shell
+/// is, and each later program is judged in its own directory.
 ///
 /// # Errors
 /// `outside_path`, `refused_construct:cd`, `refused_construct:cd_link`.
@@ -45,11 +49,21 @@ pub fn change(
         return Ok(unknown(state));
     };
     let mut dirs: Vec<String> = Vec::new();
+    let mut leaves = None;
     for dir in known {
-        let next = enter(walk, dir, value)?;
-        if !dirs.contains(&next) {
-            dirs.push(next);
+        match enter(walk, dir, value) {
+            Ok(next) if dirs.contains(&next) => {}
+            Ok(next) => dirs.push(next),
+            Err(refusal) if refusal.code == OUTSIDE => leaves = Some(refusal),
+            Err(refusal) => return Err(refusal),
         }
+    }
+    if let Some(refusal) = leaves {
+        // `cd src; ls; cd ..`: it leaves only if an earlier `cd` failed.
+        return match walk.grants.witness && !dirs.is_empty() {
+            true => Ok(unknown(state)),
+            false => Err(refusal),
+        };
     }
     Ok(ExitDirectories {
         ok: Dirs::Of(dirs),
@@ -62,7 +76,7 @@ fn enter(walk: &CommandWalk<'_>, dir: &str, value: &str) -> Result<String, Comma
     let found = (walk.terrain.locate)(&joined);
     if !found.inside {
         return Err(CommandRefusal::new(
-            "outside_path",
+            OUTSIDE,
             format!("`cd {value}` leaves the workspace"),
             "stay inside the workspace",
         ));

@@ -42,11 +42,11 @@ use crate::base::access::ResolvedPath;
 use crate::policy::profiles::{OwnProfiles, SideEffects};
 
 pub(crate) use builtins::activates;
-pub(crate) use prefix_match::{Match, best_match, names_program, unvouched};
+pub(crate) use prefix_match::{Match, best_match, names_program, shell_around, unvouched};
 pub use prefix_match::{PrefixWord, covers, deny_covers, lifts, matched, parse_prefix, surely_covers, texts};
 pub(crate) use runners::{INSTALLED_DIRS, Launch, ecosystem_of, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
-pub(crate) use searched::{look_below, may_hold, searched};
+pub(crate) use searched::{look_below, look_below_moved, may_hold, searched};
 pub use walk::{read, read_argv};
 pub use wrappers::{behind, is_wrapper};
 
@@ -88,6 +88,9 @@ pub struct Simple {
     pub(crate) concern_words: Vec<usize>,
     /// The words with each wrapper still in front, for deny rules.
     pub(crate) wrapped: Vec<Vec<ShellWord>>,
+    /// The words of the shells whose text it is in (`bash -c TEXT`), also with each wrapper in front, for rules that
+    /// restrict.
+    pub(crate) within: Vec<Vec<ShellWord>>,
     /// Indices of words that a prefix may skip (`--no-pager` in `git --no-pager diff`).
     pub(crate) passed_over: Vec<usize>,
     /// What else it may run, for deny rules if execs are not judged.
@@ -210,6 +213,8 @@ pub struct FileUse {
     pub opaque: bool,
     /// Whether an existing file is opened and written in place (a redirection) instead of being replaced.
     pub in_place: bool,
+    /// For a directory that is removed, moved or filled: the paths below it that rules restrict; `None` if they are not known.
+    pub(crate) below: Option<Vec<String>>,
 }
 
 impl FileUse {
@@ -220,6 +225,7 @@ impl FileUse {
             asked: OF_INPUT.to_owned(),
             opaque: true,
             in_place: false,
+            below: None,
         }
     }
 
@@ -235,6 +241,7 @@ impl FileUse {
             asked: path.to_owned(),
             opaque: false,
             in_place: false,
+            below: None,
         }
     }
 }

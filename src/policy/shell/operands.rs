@@ -79,6 +79,7 @@ fn patched(pass: &mut Pass<'_, '_>) {
                 asked: format!("{}.orig", used.asked),
                 opaque: false,
                 in_place: false,
+                below: None,
             })
         };
         let copies = pass.used.writes.iter().filter_map(kept).collect();

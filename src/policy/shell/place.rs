@@ -72,6 +72,7 @@ pub fn of_text(walk: &CommandWalk<'_>, state: &ShellState, text: &str) -> Option
             asked: text.to_owned(),
             opaque: false,
             in_place: false,
+            below: None,
         };
         if !found.contains(&next) {
             found.push(next);
@@ -103,6 +104,7 @@ fn of_pattern(walk: &CommandWalk<'_>, state: &ShellState, pattern: &str) -> Vec<
                 place: Some(place),
                 opaque: false,
                 in_place: false,
+                below: None,
             });
         }
     }
@@ -121,6 +123,7 @@ fn outside(text: &str) -> FileUse {
         asked: text.to_owned(),
         opaque: false,
         in_place: false,
+        below: None,
     }
 }
 

@@ -193,6 +193,10 @@ pub fn deny_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
                 matches(prefix, words, Unknown::MayBeAnything)
                     || ((guess || launcher) && may_match_inside(prefix, words))
             })
+        || simple
+            .within
+            .iter()
+            .any(|words| matches(prefix, words, Unknown::MayBeAnything))
 }
 
 /// Whether the entry may match starting at any word, or within a word that may be a shell text.
@@ -309,8 +313,22 @@ fn has_options(prefix: &[PrefixWord]) -> bool {
 pub fn surely_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
     std::iter::once(&simple.words)
         .chain(&simple.wrapped)
+        .chain(&simple.within)
         .chain(launched(simple))
         .any(|words| matches(prefix, words, Unknown::MatchesNothing))
+}
+
+/// The shell with its text (`bash -c TEXT`) by which an entry surely matches a command in that text, if the entry does
+/// not match the command itself.
+pub(crate) fn shell_around<'a>(prefix: &[PrefixWord], simple: &'a Simple) -> Option<&'a [ShellWord]> {
+    let fits = |words: &&Vec<ShellWord>| matches(prefix, words, Unknown::MatchesNothing);
+    let own = std::iter::once(&simple.words)
+        .chain(&simple.wrapped)
+        .chain(launched(simple));
+    match own.into_iter().any(|words| fits(&words)) {
+        true => None,
+        false => simple.within.iter().find(fits).map(Vec::as_slice),
+    }
 }
 
 /// The words with each runner still in front.

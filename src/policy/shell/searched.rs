@@ -1,4 +1,5 @@
-//! The directories whose files a command reads without naming them: `grep -r x docs`, `rg x`, `git grep x`.
+//! The directories whose files a command reads without naming them (`grep -r x docs`, `rg x`, `git grep x`), and what
+//! lies below those that it removes, moves or fills.
 
 use super::{CommandReading, Simple};
 use crate::base::access::{FsView, PathStatus, ResolvedPath};
@@ -58,6 +59,31 @@ pub(crate) fn look_below(reading: &mut CommandReading, exceptions: &[&PathPatter
             (dir, found)
         };
         simple.below = dirs.into_iter().map(look).collect();
+    }
+}
+
+/// Programs that change no file below a directory but remove, move or fill it: what they touch lies there now, or is
+/// found when the command has ended.
+const MOVERS: [&str; 5] = ["cp", "git", "mv", "rm", "rmdir"];
+
+/// Records which paths that rules restrict lie below the directories that commands remove, move or fill.
+pub(crate) fn look_below_moved(reading: &mut CommandReading, restricted: &[&PathPattern], terrain: &FsView<'_>) {
+    let fits = |path: &&String| {
+        let folded = fold_path(path).join("/");
+        restricted.iter().any(|pattern| pattern.touches_file(path, &folded))
+    };
+    let moves = |simple: &&mut Simple| {
+        let elsewhere = words(simple).any(|word| is_short(word, &['t']) || word.starts_with("--t"));
+        MOVERS.contains(&simple.program.as_str()) && !elsewhere
+    };
+    let uses = reading.commands.iter_mut().filter(moves);
+    for used in uses.flat_map(|simple| simple.writes.iter_mut()) {
+        let Some(place) = used.place.as_ref() else { continue };
+        let is_dir = place.inside && place.found == PathStatus::Dir;
+        if is_dir && restricted.iter().any(|pattern| pattern.may_fit_below(&place.path)) {
+            let found = (terrain.below)(&place.path);
+            used.below = found.map(|paths| paths.iter().filter(fits).cloned().collect());
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use super::scope::{CommandWalk, Dirs, ExitDirectories, MAX_NESTED, MAX_TEXTS, Sh
 use super::values::{NEVER_SPELLED, WordUse};
 use super::wrappers::{self, WrapperStep};
 use super::{
-    CommandReach, CommandRefusal, FileUse, ShellWord, Simple, WordKind, assign, builtins, chdir, extended, place, words,
+    CommandReach, CommandReading, CommandRefusal, FileUse, ShellWord, Simple, WordKind, assign, builtins, chdir,
+    extended, place, words,
 };
 use crate::base::grant::Starts;
 use crate::policy::names::tidy;
@@ -268,6 +269,7 @@ fn finish(
         concern: used.concerns.first().map(|(_, refusal)| refusal.clone()),
         concern_words: used.concerns.iter().map(|(at, _)| *at).collect(),
         wrapped: job.wrapped,
+        within: Vec::new(),
         passed_over: used.passed_over,
         reach: match (walk.grants.witness || state_only, used.reach) {
             (true, _) => CommandReach::Nothing,
@@ -415,15 +417,21 @@ fn inner_text(
         ..ShellState::new(state.dirs.clone())
     };
     let read = walk.inner.whole;
+    let redirected = |reading: &CommandReading| reading.reads.len() + reading.writes.len();
+    let (before, redirects_before) = (inner.reading.commands.len(), redirected(&inner.reading));
     let done = read(&mut inner, &start);
+    if inner.reading.commands.len() == before && redirected(&inner.reading) > redirects_before {
+        // Rules that name the shell need a command that they are held against.
+        note(&mut inner, vec![ShellWord::known(":")]);
+    }
     walk.reading = inner.reading;
     let dirs = state.dirs.known().map(<[String]>::to_vec);
-    walk.reading.shells.extend(
-        job.wrapped
-            .into_iter()
-            .chain([job.words])
-            .map(|words| (words, dirs.clone())),
-    );
+    let shells: Vec<Vec<ShellWord>> = job.wrapped.into_iter().chain([job.words]).collect();
+    for simple in walk.reading.commands.iter_mut().skip(before) {
+        simple.within.extend(shells.iter().cloned());
+    }
+    let started = shells.into_iter().map(|words| (words, dirs.clone()));
+    walk.reading.shells.extend(started);
     walk.reading.reads.extend(redirects.reads);
     walk.reading.writes.extend(redirects.writes);
     done?;

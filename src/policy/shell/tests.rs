@@ -118,6 +118,34 @@ fn a_directory_that_is_not_known_leaves_no_redirect_to_chance() {
 }
 
 #[test]
+fn a_way_back_that_only_a_failed_cd_would_lead_outside_is_left_to_the_exec() {
+    for text in [
+        "cd src; ls; cd ..; ls",
+        "cd src\nls\ncd ..\nls",
+        "cd src && ls; cd .. && ls",
+        "mkdir -p t && cd t && ls; cd ..",
+        "cd sub; cd deep; ls; cd ../..; cat README.md",
+    ] {
+        let found = witnessed(text);
+        let last = found.commands.last().unwrap();
+        assert_eq!(last.dirs.is_none(), !text.ends_with(".."), "{text}");
+        let refused = read(text, "", &TERRAIN, &Grants::default()).unwrap_err();
+        assert_eq!(refused.code, "outside_path", "{text}");
+    }
+    let grants = Grants {
+        witness: true,
+        ..Grants::default()
+    };
+    for (text, code) in [
+        ("cd ..; ls", "outside_path"),
+        ("cd src && cd ../..; ls", "outside_path"),
+        ("cd src; ls; cd ..; ls > out.txt", "redirect_opaque"),
+    ] {
+        assert_eq!(read(text, "", &TERRAIN, &grants).unwrap_err().code, code, "{text}");
+    }
+}
+
+#[test]
 fn hosts_are_listed() {
     assert_eq!(
         reading("curl -s https://docs.rs/a").commands[0].hosts,
@@ -131,6 +159,20 @@ fn plain_questions_need_no_rule() {
     assert!(found.commands.iter().all(|simple| simple.state_only));
     assert_eq!(paths(&reading("echo yes > out.txt").commands[0].writes), ["out.txt"]);
     assert!(reading("echo \"$x\" | cat").commands[0].state_only);
+}
+
+#[test]
+fn an_unquoted_word_of_a_test_is_told_to_be_quoted() {
+    for (text, fix) in [
+        ("[ $n -gt 3 ]", "quote it: `\"$n\"`"),
+        ("while [ $i -lt 3 ]; do ls; done", "quote it: `\"$i\"`"),
+        ("test -v name", "test the value"),
+    ] {
+        let refused = read(text, "", &TERRAIN, &Grants::default()).unwrap_err();
+        assert_eq!(refused.code, "refused_construct:test -v", "{text}");
+        assert!(refused.fix.starts_with(fix), "{text}: {refused:?}");
+    }
+    assert!(read("[ \"$n\" -gt 3 ]", "", &TERRAIN, &Grants::default()).is_ok());
 }
 
 #[test]

@@ -73,17 +73,20 @@ pub fn defer(pass: &mut Pass<'_, '_>, at: usize) {
 
 /// The target of copies: the file itself, or the names below it if it is a directory.
 pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord, sources: &[ShellWord]) {
-    take(pass, ValueClass::Out, at, word);
     if remote(&word.text) {
         take(pass, ValueClass::Archive, at, word);
     }
     let Some(target) = word.exact().map(str::to_owned) else {
+        take(pass, ValueClass::Out, at, word);
         return;
     };
     let places = place::of_text(pass.walk, pass.state, &target).unwrap_or_default();
-    let is_dir = places
-        .iter()
-        .any(|found| found.place.as_ref().is_some_and(|place| place.found == PathStatus::Dir));
+    let leads_to_dir = |found: &FileUse| found.place.as_ref().is_some_and(|place| place.found == PathStatus::Dir);
+    let is_dir = places.iter().any(leads_to_dir);
+    // Then only the new entry of the directory is written.
+    if !is_dir || !places.iter().all(leads_to_dir) || !puts_files(pass, sources) {
+        take(pass, ValueClass::Out, at, word);
+    }
     if !is_dir && sources.len() < 2 && !target.ends_with('/') {
         return;
     }
@@ -101,6 +104,27 @@ pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord, sources: &[She
     }
 }
 
+/// Whether the command certainly copies or moves only files, each of which becomes an entry of a directory that exists.
+fn puts_files(pass: &Pass<'_, '_>, sources: &[ShellWord]) -> bool {
+    const PUTS: [&str; 4] = ["cp", "git", "install", "mv"];
+    const OTHERWISE: [&str; 6] = ["-D", "-T", "-d", "--directory", "-t", "--target-directory"];
+    let program = pass.words.first().map_or("", |word| word.text.as_str());
+    let program = program.rsplit('/').next().unwrap_or_default();
+    let is_file = |found: &FileUse| {
+        let place = found.place.as_ref();
+        place.is_some_and(|place| matches!(place.found, PathStatus::File | PathStatus::HardLinked))
+    };
+    let are_files = |source: &ShellWord| {
+        let text = source.exact().filter(|text| !text.ends_with('/'));
+        let found = text.and_then(|text| place::of_text(pass.walk, pass.state, text));
+        found.is_some_and(|found| !found.is_empty() && found.iter().all(is_file))
+    };
+    PUTS.contains(&program)
+        && !pass.given.iter().any(|name| OTHERWISE.contains(&name.as_str()))
+        && !sources.is_empty()
+        && sources.iter().all(are_files)
+}
+
 /// A write whose place is known only at exec.
 fn unknown_write(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     defer(pass, at);
@@ -110,6 +134,7 @@ fn unknown_write(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
             asked: word.text.clone(),
             opaque: true,
             in_place: false,
+            below: None,
         };
         place::add(&mut pass.used.writes, vec![used]);
     }

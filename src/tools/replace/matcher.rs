@@ -1,6 +1,7 @@
 //! Computes an edit: tries to find the old text with methods from the strictest to the loosest. Pure; `mod` does the
 //! I/O.
 
+use super::accents;
 use super::correct::{Correction, Reading, plain_margins, readings};
 use super::exact::{self, Lines, Meaning};
 use super::failure::{self, EditFailure};
@@ -62,7 +63,7 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Match, 
     }
     let (old, new) = match file.as_str().contains(&old) {
         true => (old, new),
-        false => (plain_margins(&old), plain_margins(&new)),
+        false => accents::like_file(file.as_str(), plain_margins(&old), plain_margins(&new)),
     };
     let attempt = Attempt {
         file,
@@ -75,11 +76,22 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Match, 
     match found {
         Some(landing) if landing.bytes == file.bytes() => Err(EditFailure::Same),
         Some(landing) => Ok(landing),
-        None => Err(EditFailure::Nothing {
-            closest: failure::closest(file.as_str(), &old),
-        }),
+        None => match accents::line_of(file.as_str(), &old) {
+            Some(line) => Err(EditFailure::Unsure {
+                line,
+                why: ACCENTS.to_owned(),
+                closest: failure::shown(file.as_str(), line - 1..line + 5),
+            }),
+            None => Err(EditFailure::Nothing {
+                closest: failure::closest(file.as_str(), &old),
+            }),
+        },
     }
 }
+
+/// Why a text is not found that looks like one of the file.
+const ACCENTS: &str = "its accents are spelled with other characters (composed, or decomposed into a letter and a combining mark), and the file has \
+    words in both spellings, so that it is unclear which is meant: give a part without accents, or rewrite the line by other means";
 
 struct Attempt<'a> {
     file: &'a Text,

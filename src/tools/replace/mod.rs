@@ -3,6 +3,7 @@
 //! In this module "the copy" is `old_string`: the model's copy of a part of the file, which often differs in
 //! whitespace.
 
+mod accents;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]

@@ -79,6 +79,30 @@ fn the_depth_of_what_stays_is_kept() {
 }
 
 #[test]
+fn accents_may_be_composed_or_decomposed() {
+    let (composed, decomposed) = ("M\u{fc}ller", "Mu\u{308}ller");
+    for (own, other) in [(composed, decomposed), (decomposed, composed)] {
+        let file = format!("s = '{own}'\nt = 1\n");
+        let edited = bytes(&file, &format!("s = '{other}'"), &format!("s = '{other}s'"));
+        assert_eq!(edited.unwrap(), format!("s = '{own}s'\nt = 1\n"));
+    }
+    let both = format!("a = {decomposed}\nb = {composed}\n");
+    let miss = land(
+        &decode(both.as_bytes()).unwrap(),
+        &format!("a = {composed}"),
+        "x",
+        false,
+    )
+    .unwrap_err();
+    assert_eq!(miss.kind(), "edit_no_occurrence_found");
+    let told = miss.message("a.txt", &Redactor::default());
+    assert!(
+        told.contains("decomposed") && told.contains("line 1 of a.txt"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_doubtful_depth_is_refused() {
     let file = "fn a() {\n    if x {\n        b();\n    }\n}\n";
     let flat = "fn a() {\nif x {\nb();\n}\n}\n";
