@@ -95,7 +95,7 @@ fn accents_may_be_composed_or_decomposed() {
     )
     .unwrap_err();
     assert_eq!(miss.kind(), "edit_no_occurrence_found");
-    let told = miss.message("a.txt", &Redactor::default());
+    let told = miss.message("a.txt");
     assert!(
         told.contains("decomposed") && told.contains("line 1 of a.txt"),
         "{told}"
