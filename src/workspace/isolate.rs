@@ -163,14 +163,18 @@ impl Isolated {
     /// the commit has stays.
     pub async fn remove_brought(&self, keep: &[String]) {
         let tree = self.dir.path().join("tree");
-        let git_dir = self.repository.git_dir.to_string_lossy();
+        // HEAD of the worktree: that of the user's tree may have moved since.
+        let Some(own) = patch::repository(&tree) else {
+            return;
+        };
+        let git_dir = own.git_dir.to_string_lossy();
         let Ok(root) = std::fs::canonicalize(&self.workspace) else {
             return;
         };
+        let workspace = self.workspace.strip_prefix(&tree).unwrap_or_else(|_| Path::new(""));
         for path in keep.iter().filter_map(|path| keep::relative(path).ok()) {
             let place = root.join(&path);
-            let below = self.workspace.strip_prefix(&tree).unwrap_or_else(|_| Path::new(""));
-            let below = below.join(&path);
+            let below = workspace.join(&path);
             let below = below.to_string_lossy();
             let args = [
                 "--git-dir",
