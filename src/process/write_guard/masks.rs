@@ -92,7 +92,7 @@ impl ClosedPaths for Names<'_> {
         }
         match (is_dir, below_git(&path)) {
             (true, inside) => inside.is_some_and(holds_no_settings),
-            (false, Some(inside)) => is_settings(inside) && self.rules.is_secret(&path),
+            (false, Some(inside)) => git_config::is_settings(last(inside)) && self.rules.is_secret(&path),
             (false, None) => self.rules.is_secret(&path),
         }
     }
@@ -122,14 +122,9 @@ fn holds_no_settings(inside: &str) -> bool {
     !is_module && matches!(name, "objects" | "refs" | "logs" | "lfs")
 }
 
-/// Whether a file of git holds settings or credentials. Git must read its other files.
-fn is_settings(inside: &str) -> bool {
-    let name = inside.rsplit('/').next().unwrap_or(inside);
-    is_config(inside) || matches!(name, "credentials" | ".git-credentials")
-}
-
-fn is_config(inside: &str) -> bool {
-    matches!(inside.rsplit('/').next(), Some("config" | "config.worktree"))
+/// The last name of a path.
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 impl Masks {
@@ -440,7 +435,7 @@ impl Search {
 /// Whether a path is a configuration file of git, which git must read: it is seen as it is, or as a copy.
 fn is_config_of(root: &Root, path: &Path) -> bool {
     let path = path.to_string_lossy();
-    below_git(&full(&root.name, &path)).is_some_and(is_config)
+    below_git(&full(&root.name, &path)).is_some_and(|inside| git_config::is_config(last(inside)))
 }
 
 /// A path below a root, as the rules know it.
