@@ -110,8 +110,7 @@ fn secret(
     set: &PolicySet,
     asked: &PolicyInput<'_>,
 ) -> Option<CommandRefusal> {
-    if set.withheld && !writing && matches!(need, Need::ShellRead(_, ShellReader::Command)) && is_withheld(&place.path)
-    {
+    if set.masked && !writing && matches!(need, Need::ShellRead(_, ShellReader::Command)) && is_masked(&place.path) {
         return None;
     }
     let why = if matches!(place.found, PathStatus::Dir | PathStatus::NewDir) {
@@ -137,9 +136,9 @@ fn secret(
     Some(CommandRefusal::new("secret_like_path", reason, fix))
 }
 
-/// Whether the sandbox withholds what is secret of a secret-like path: of git's own files it covers or cleans only those
-/// with settings or credentials, since git must read the others.
-fn is_withheld(path: &str) -> bool {
+/// Whether the sandbox masks what is secret of a secret-like path: of git's own files it covers or cleans only those with
+/// settings or credentials, since git must read the others.
+fn is_masked(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let named = secret_like(path).is_some() || secret_like_dir(path).is_some();
     named && (!in_git(path) || git_config::is_settings(name))

@@ -414,8 +414,8 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandRe
 
 /// The exceptions of rules about commands for which the tree must be looked at: those that may fit anywhere.
 pub(super) fn exceptions<'a>(set: &'a PolicySet, asked: &PolicyInput<'_>) -> Vec<&'a PathPattern> {
-    let rules = set.files.iter().flat_map(|policy| &policy.rules);
-    let about = |rule: &&Rule| rule.effect == RuleEffect::Allow && rule.is_about(asked.tool, asked.kind, asked.origin);
+    let rules = set.files.iter().flat_map(Policy::allowing);
+    let about = |rule: &&Rule| rule.is_about(asked.tool, asked.kind, asked.origin);
     let paths = rules.filter(about).flat_map(|rule| &rule.except.paths);
     paths.filter(|pattern| pattern.fits_anywhere()).collect()
 }
