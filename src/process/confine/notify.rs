@@ -18,8 +18,8 @@ const ARCHITECTURE: u32 = 0xc000_00b7;
 /// System call numbers from here on belong to the x32 ABI, which uses the same architecture number as x86-64.
 const X32: u32 = 0x4000_0000;
 
-/// Further offsets in `struct seccomp_data`; both supported architectures are little-endian, so the low half of an argument
-/// comes first.
+/// Further offsets in `struct seccomp_data`; both supported architectures are little-endian, so the low half of an
+/// argument comes first.
 const ARCH: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
 
