@@ -45,7 +45,7 @@ impl Budget {
         }
     }
 
-    /// These limits with those of `other` in their place where it has any.
+    /// These limits, each replaced by that of `other` if it has one.
     #[must_use]
     pub fn overridden_by(&self, other: &Budget) -> Budget {
         let mut calls = self.calls.clone();

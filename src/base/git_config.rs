@@ -23,7 +23,7 @@ const SECRET_KEYS: [&str; 7] = [
     "apikey",
     "api-key",
 ];
-/// A key with such a part whose value is a switch.
+/// A key with such a part whose value is only true or false.
 const SWITCH: &str = "sslcertpasswordprotected";
 /// Parts of a value, in small letters, that come before a credential.
 const SECRET_TEXTS: [&str; 5] = ["authorization:", "bearer ", "password=", "sshpass ", "token="];
@@ -40,11 +40,21 @@ pub struct Cleaned {
     pub removed: Vec<(String, String)>,
 }
 
+/// Whether a file of this name in a git directory is a configuration file.
+pub fn is_config(name: &str) -> bool {
+    matches!(name, "config" | "config.worktree")
+}
+
+/// Whether a file of this name in a git directory holds settings or credentials. Git must read the other files.
+pub fn is_settings(name: &str) -> bool {
+    is_config(name) || matches!(name, "credentials" | ".git-credentials")
+}
+
 /// The file without its credentials; `None` if there are none.
 pub fn without_credentials(bytes: &[u8]) -> Option<Cleaned> {
     // Each byte as one character, so that a value in any encoding comes out as it went in.
     let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
-    let Some(entries) = (bytes.len() <= MOST_BYTES).then(|| read(&text)).flatten() else {
+    let Some(sections) = (bytes.len() <= MOST_BYTES).then(|| read(&text)).flatten() else {
         return Some(Cleaned {
             text: NOTICE.as_bytes().to_vec(),
             removed: Vec::new(),
@@ -52,20 +62,17 @@ pub fn without_credentials(bytes: &[u8]) -> Option<Cleaned> {
     };
     let mut removed = Vec::new();
     let mut out = String::from(NOTICE);
-    let mut section: Option<&Section> = None;
-    for entry in &entries {
-        let secret = entry.credentials();
-        removed.extend(secret.into_iter().map(|value| (entry.name(), in_utf8(&value))));
-        let bare = entry.section.parameter.as_deref().and_then(without_user);
-        if let (Some((_, secret)), true) = (&bare, section != Some(&entry.section)) {
-            removed.push((entry.section.name.clone(), in_utf8(secret)));
+    for section in &sections {
+        let (parameter, secrets) = section.parameter.as_deref().map(without_users).unzip();
+        let secrets = secrets.unwrap_or_default();
+        removed.extend(secrets.iter().map(|value| (section.name.clone(), in_utf8(value))));
+        out.push_str(&header(&section.name, parameter.as_deref()));
+        for entry in &section.entries {
+            let name = format!("{}.{}", section.name, entry.key);
+            let secrets = entry.credentials();
+            removed.extend(secrets.iter().map(|value| (name.clone(), in_utf8(value))));
+            out.push_str(&entry.line());
         }
-        if section != Some(&entry.section) {
-            let parameter = bare.map(|(url, _)| url).or_else(|| entry.section.parameter.clone());
-            out.push_str(&header(&entry.section.name, parameter.as_deref()));
-            section = Some(&entry.section);
-        }
-        out.push_str(&entry.line());
     }
     let text = out.chars().map(|one| u8::try_from(one).unwrap_or(b'?')).collect();
     (!removed.is_empty()).then_some(Cleaned { text, removed })
@@ -77,28 +84,25 @@ fn in_utf8(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Section {
     /// In small letters.
     name: String,
     /// What is in quotation marks after the name: a URL, a remote, a branch.
     parameter: Option<String>,
+    /// In order.
+    entries: Vec<Entry>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    section: Section,
-    /// In small letters; empty for a section's header, which may have no key.
+    /// In small letters.
     key: String,
     /// `None` if there is no `=`.
     value: Option<String>,
 }
 
 impl Entry {
-    fn name(&self) -> String {
-        format!("{}.{}", self.section.name, self.key)
-    }
-
     fn is_secret_key(&self) -> bool {
         self.key != SWITCH && SECRET_KEYS.iter().any(|part| self.key.contains(part))
     }
@@ -114,25 +118,24 @@ impl Entry {
         let Some(value) = self.value.as_deref().filter(|value| !value.is_empty()) else {
             return Vec::new();
         };
+        let (_, mut parts) = without_users(value);
         if self.is_secret(value) {
-            let mut parts = parts_of_secret(value);
-            if self.is_secret_key() {
-                parts.push(value.to_owned());
-            }
-            return parts;
+            parts.extend(parts_of_secret(value));
         }
-        without_user(value).map(|(_, secret)| secret).into_iter().collect()
+        if self.is_secret_key() {
+            parts.push(value.to_owned());
+        }
+        parts
     }
 
     /// The entry as a line; without its value if that is a credential.
     fn line(&self) -> String {
         let key = &self.key;
         match &self.value {
-            _ if key.is_empty() => String::new(),
             None => format!("\t{key}\n"),
             Some(value) if !value.is_empty() && self.is_secret(value) => String::new(),
             Some(value) => {
-                let value = without_user(value).map_or_else(|| value.clone(), |(url, _)| url);
+                let (value, _) = without_users(value);
                 format!("\t{key} = \"{}\"\n", escaped(&value))
             }
         }
@@ -158,7 +161,7 @@ fn parts_of_secret(value: &str) -> Vec<String> {
         }
     }
     for word in ["password=", "token=", "sshpass -p"] {
-        if let Some(at) = small.find(word) {
+        for (at, _) in small.match_indices(word) {
             let after = value
                 .get(at + word.len()..)
                 .unwrap_or_default()
@@ -170,16 +173,37 @@ fn parts_of_secret(value: &str) -> Vec<String> {
     parts
 }
 
-/// A URL without its credential, and the credential. `None` if it has none: the user of `ssh://git@host` is a name.
-fn without_user(text: &str) -> Option<(String, String)> {
-    let (scheme, rest) = text.split_once("://")?;
+/// A text without the credentials of the URLs in it, and the credentials: an alias may name several URLs, and one of a
+/// mirror has another in its path.
+fn without_users(text: &str) -> (String, Vec<String>) {
+    let mut parts = text.split("://");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    let mut secrets = Vec::new();
+    for rest in parts {
+        let bare = without_user(&out, rest);
+        out.push_str("://");
+        match bare {
+            Some((bare, secret)) => {
+                out.push_str(&bare);
+                secrets.push(secret);
+            }
+            None => out.push_str(rest),
+        }
+    }
+    (out, secrets)
+}
+
+/// What follows `://` without its credential, and the credential; `before` ends with the URL's scheme. `None` if it has
+/// none: the user of `ssh://git@host` is a name.
+fn without_user(before: &str, rest: &str) -> Option<(String, String)> {
+    let is_ssh = before.ends_with("ssh");
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (place, path) = rest.split_at(end);
     let (user, host) = place.rsplit_once('@')?;
     let secret = match user.split_once(':') {
         Some((_, password)) => password,
         // A user without a password is a name, unless it is a token.
-        None if scheme.ends_with("ssh") || user.len() < TOKEN => return None,
+        None if is_ssh || user.len() < TOKEN => return None,
         None => user,
     };
     if secret.is_empty() {
@@ -187,10 +211,10 @@ fn without_user(text: &str) -> Option<(String, String)> {
     }
     let decoded = String::from_utf8(percent::decode(secret)).unwrap_or_else(|_| secret.to_owned());
     let name = match user.split_once(':') {
-        Some((name, _)) if scheme.ends_with("ssh") => format!("{name}@"),
+        Some((name, _)) if is_ssh => format!("{name}@"),
         _ => String::new(),
     };
-    Some((format!("{scheme}://{name}{host}{path}"), decoded))
+    Some((format!("{name}{host}{path}"), decoded))
 }
 
 fn header(name: &str, parameter: Option<&str>) -> String {
@@ -218,8 +242,8 @@ fn escaped(value: &str) -> String {
     out
 }
 
-/// All entries in order; a section's header is an entry without a key. `None` if git would refuse the file.
-fn read(text: &str) -> Option<Vec<Entry>> {
+/// All sections in order. `None` if git would refuse the file.
+fn read(text: &str) -> Option<Vec<Section>> {
     let text = text
         .strip_prefix("\u{ef}\u{bb}\u{bf}")
         .unwrap_or(text)
@@ -227,33 +251,17 @@ fn read(text: &str) -> Option<Vec<Entry>> {
     let mut reader = Reader {
         rest: text.chars().peekable(),
     };
-    let mut entries = Vec::new();
-    let mut section: Option<Section> = None;
+    let mut sections: Vec<Section> = Vec::new();
     while let Some(first) = reader.rest.next() {
         match first {
             one if one.is_ascii_whitespace() => {}
             '#' | ';' => reader.skip_line(),
-            '[' => {
-                let found = reader.section()?;
-                entries.push(Entry {
-                    section: found.clone(),
-                    key: String::new(),
-                    value: None,
-                });
-                section = Some(found);
-            }
-            one if one.is_ascii_alphabetic() => {
-                let (key, value) = reader.entry(one)?;
-                entries.push(Entry {
-                    section: section.clone()?,
-                    key,
-                    value,
-                });
-            }
+            '[' => sections.push(reader.section()?),
+            one if one.is_ascii_alphabetic() => sections.last_mut()?.entries.push(reader.entry(one)?),
             _ => return None,
         }
     }
-    Some(entries)
+    Some(sections)
 }
 
 struct Reader<'a> {
@@ -269,12 +277,18 @@ impl Reader<'_> {
         }
     }
 
-    /// What follows `[`.
+    /// What follows `[`, as a section that has no entries yet.
     fn section(&mut self) -> Option<Section> {
         let mut name = String::new();
         loop {
             match self.rest.next()? {
-                ']' => return Some(Section { name, parameter: None }),
+                ']' => {
+                    return Some(Section {
+                        name,
+                        parameter: None,
+                        entries: Vec::new(),
+                    });
+                }
                 ' ' | '\t' => break,
                 one if one.is_ascii_alphanumeric() || matches!(one, '-' | '.') => name.push(one.to_ascii_lowercase()),
                 _ => return None,
@@ -296,21 +310,23 @@ impl Reader<'_> {
         (self.rest.next()? == ']').then_some(Section {
             name,
             parameter: Some(parameter),
+            entries: Vec::new(),
         })
     }
 
     /// A key that begins with `first`, and its value.
-    fn entry(&mut self, first: char) -> Option<(String, Option<String>)> {
+    fn entry(&mut self, first: char) -> Option<Entry> {
         let mut key = String::from(first.to_ascii_lowercase());
         while let Some(one) = self.rest.next_if(|one| one.is_ascii_alphanumeric() || *one == '-') {
             key.push(one.to_ascii_lowercase());
         }
         while self.rest.next_if(|one| matches!(one, ' ' | '\t')).is_some() {}
-        match self.rest.next() {
-            None | Some('\n') => Some((key, None)),
-            Some('=') => Some((key, Some(self.value()?))),
-            Some(_) => None,
-        }
+        let value = match self.rest.next() {
+            None | Some('\n') => None,
+            Some('=') => Some(self.value()?),
+            Some(_) => return None,
+        };
+        Some(Entry { key, value })
     }
 
     fn value(&mut self) -> Option<String> {
@@ -407,6 +423,20 @@ mod tests {
                     \tinsteadof = \"https://h.example/\"\n[credential]\n\thelper = \"cache\"\n[a]\n\tb = \"x\\\"y\\\\z\"\n";
         assert_eq!(copy, format!("{NOTICE}{kept}"));
         assert_eq!(cleaned(&copy), None, "the copy has none");
+    }
+
+    #[test]
+    fn every_credential_of_a_value_goes() {
+        let text = "[url \"https://mirror.example/https://me:first1@h.example/\"]\n\tinsteadOf = x\n[alias]\n\
+                    \tboth = !git push https://a.example && git push https://me:second2@b.example/r && git push ssh://me:third3@c.example/r\n\
+                    \tcall = !curl --data token=fourth4 --data token=fifth5 https://me:sixth6@d.example/\n";
+        let (copy, values) = cleaned(text).unwrap();
+        for value in ["first1", "second2", "third3", "fourth4", "fifth5", "sixth6"] {
+            assert!(values.iter().any(|found| found == value), "{value}: {values:?}");
+        }
+        let kept = "[url \"https://mirror.example/https://h.example/\"]\n\tinsteadof = \"x\"\n[alias]\n\
+                    \tboth = \"!git push https://a.example && git push https://b.example/r && git push ssh://me@c.example/r\"\n";
+        assert_eq!(copy, format!("{NOTICE}{kept}"));
     }
 
     #[test]

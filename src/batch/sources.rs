@@ -3,6 +3,7 @@
 
 use crate::base::ids::sha256_hex;
 use crate::base::percent;
+use crate::base::sync::lock;
 use crate::process::own_git::{self, May};
 use crate::process::own_path;
 use crate::process::unsandboxed;
@@ -13,7 +14,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::OnceCell;
 
@@ -161,7 +162,7 @@ impl SourceCache {
     /// The mirror of a URL, fetched once per call.
     async fn mirror(&self, url: &str) -> Result<Repository, String> {
         let cell = {
-            let mut mirrors = self.mirrors.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut mirrors = lock(&self.mirrors);
             Arc::clone(mirrors.entry(url.to_owned()).or_default())
         };
         cell.get_or_init(|| self.fetch(url)).await.clone()
@@ -224,13 +225,13 @@ impl SourceCache {
                 .await?
                 .ok_or_else(|| format!("`{name}` is not a branch, tag or commit of the repository"))?,
         };
-        let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut commits = lock(&self.commits);
         commits.insert(key, found.clone());
         Ok(found)
     }
 
     fn known(&self, key: &(PathBuf, String)) -> Option<String> {
-        let commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        let commits = lock(&self.commits);
         commits.get(key).cloned()
     }
 }

@@ -994,7 +994,7 @@ pub(super) fn dollars(text: &str) -> Result<u64, String> {
     if !amount.is_finite() || amount < 0.0 {
         return Err("write US dollars, such as 2.50".to_owned());
     }
-    match (amount * 1_000_000.0).round() as u64 {
+    match crate::base::budget::micros(amount) {
         0 => Err("a limit of 0 allows nothing to run: write US dollars above 0, such as 2.50".to_owned()),
         micros => Ok(micros),
     }

@@ -212,10 +212,10 @@ pub fn kept_digests(home: &Path) -> Result<BTreeMap<String, String>, JournalErro
         let dir = home.join(kind);
         let entries = match std::fs::read_dir(&dir) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            entries => entries.map_err(|source| unreadable(&dir, source))?,
+            entries => entries.map_err(JournalError::read(&dir))?,
         };
         for entry in entries {
-            let entry = entry.map_err(|source| unreadable(&dir, source))?;
+            let entry = entry.map_err(JournalError::read(&dir))?;
             let name = format!("{kind}/{}", entry.file_name().to_string_lossy());
             digests.insert(name, file_digest(&entry.path())?);
         }
@@ -245,15 +245,8 @@ pub fn file_digest(path: &Path) -> Result<String, JournalError> {
         true => Ok(format!("link to {}", std::fs::read_link(path)?.display()).into_bytes()),
         false => std::fs::read(path),
     };
-    let bytes = read().map_err(|source| unreadable(path, source))?;
+    let bytes = read().map_err(JournalError::read(path))?;
     Ok(sha256_hex(&[&bytes]))
-}
-
-fn unreadable(path: &Path, source: std::io::Error) -> JournalError {
-    JournalError::Read {
-        path: path.display().to_string(),
-        source,
-    }
 }
 
 /// The files of this run, each with the additional copy that a flag names.

@@ -68,7 +68,7 @@ impl CommandJudge {
                 read_only: confinement.readable.clone(),
                 ruled,
                 activates,
-                withholds: confinement.level == SandboxLevel::Full && confinement.masks.hide_files(),
+                masks: confinement.level == SandboxLevel::Full && confinement.masks.hide_files(),
             },
         }
     }

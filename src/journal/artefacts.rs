@@ -32,7 +32,7 @@ pub fn keep_blob(dir: &Path, bytes: &[u8]) -> Result<BlobId, JournalError> {
     let path = blob_path(dir, &id);
     // A file with this name and different content is replaced.
     if read_blob(dir, &id).is_err() {
-        place_file(&path, bytes, (OWN, true))?;
+        place_file(&path, bytes, (OWN, true)).map_err(JournalError::write(&path))?;
     }
     Ok(id)
 }
@@ -48,7 +48,7 @@ pub fn keep_put_back(dir: &Path, patch: &[u8]) -> Result<String, JournalError> {
         let path = dir.join(&name);
         match std::fs::symlink_metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                place_file(&path, patch, (PRIVATE, true))?;
+                place_file(&path, patch, (PRIVATE, true)).map_err(JournalError::write(&path))?;
                 return Ok(name);
             }
             Ok(found)
@@ -103,13 +103,11 @@ enum Destination {
 /// [`JournalError::Write`]: its directories cannot be made, it cannot be written, or too many links lead to it.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     let wrap = JournalError::write(path);
-    match destination(path).map_err(wrap)? {
-        (_, Destination::Open) => write_open(path, bytes).map_err(wrap),
-        (_, Destination::File(file)) => write_at(&file, bytes).map_err(|error| match error {
-            JournalError::Write { source, .. } => wrap(source),
-            other => other,
-        }),
-    }
+    let written = match destination(path).map_err(wrap)? {
+        (_, Destination::Open) => write_open(path, bytes),
+        (_, Destination::File(file)) => put(&file, bytes),
+    };
+    written.map_err(wrap)
 }
 
 /// The file that a path leads to, by an absolute path without links. `None` for what is not a file: a device, a pipe.
@@ -125,16 +123,12 @@ pub fn file_of(path: &Path) -> Option<PathBuf> {
 /// # Errors
 /// [`JournalError::Write`].
 pub fn write_at(file: &Path, bytes: &[u8]) -> Result<(), JournalError> {
-    let wrap = |source| JournalError::Write {
-        path: file.display().to_string(),
-        source,
-    };
-    let (_held, place) = held(file).map_err(wrap)?;
-    replace(&place, bytes).map_err(|error| match error {
-        // Under its own name.
-        JournalError::Write { source, .. } => wrap(source),
-        other => other,
-    })
+    put(file, bytes).map_err(JournalError::write(file))
+}
+
+fn put(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (_held, place) = held(file)?;
+    place_file(&place, bytes, (OWN, false))
 }
 
 /// As [`remove`], of a path from [`file_of`]. No link is followed, even if one has appeared in the path since.
@@ -172,12 +166,6 @@ pub fn remove(path: &Path) -> io::Result<()> {
         (_, Destination::File(file)) => remove_at(&file),
         _ => Ok(()),
     }
-}
-
-/// Whether writing a file that the user named replaces it, so that it can be written again. A device or a pipe would get
-/// the bytes twice.
-pub fn is_replaced(path: &Path) -> bool {
-    matches!(destination(path), Ok((_, Destination::File(_))))
 }
 
 /// Why a file that the user named cannot be written, and what to do, as far as that can be told before. Changes nothing.
@@ -292,24 +280,23 @@ pub fn remove_drafts(dir: &Path) {
 /// # Errors
 /// [`JournalError::Write`]: its directories cannot be made, or it cannot be written.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
-    place_file(path, bytes, (OWN, false))
+    place_file(path, bytes, (OWN, false)).map_err(JournalError::write(path))
 }
 
 /// `synced`: the bytes are on disk before the file gets its name.
-fn place_file(path: &Path, bytes: &[u8], (mode, synced): (u32, bool)) -> Result<(), JournalError> {
-    let wrap = JournalError::write(path);
+fn place_file(path: &Path, bytes: &[u8], (mode, synced): (u32, bool)) -> io::Result<()> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    std::fs::create_dir_all(parent).map_err(wrap)?;
-    let mut draft = tempfile::NamedTempFile::new_in(parent).map_err(wrap)?;
-    draft.write_all(bytes).map_err(wrap)?;
+    std::fs::create_dir_all(parent)?;
+    let mut draft = tempfile::NamedTempFile::new_in(parent)?;
+    draft.write_all(bytes)?;
     let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
-    draft.as_file().set_permissions(mode).map_err(wrap)?;
+    draft.as_file().set_permissions(mode)?;
     if synced {
-        draft.as_file().sync_data().map_err(wrap)?;
+        draft.as_file().sync_data()?;
     }
-    draft.persist(path).map_err(|error| wrap(error.error))?;
+    draft.persist(path).map_err(|error| error.error)?;
     Ok(())
 }

@@ -53,7 +53,7 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// Makes an error of writing this path out of the system's.
+    /// Turns an I/O error into one of writing `path`.
     pub fn write(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
         move |source| Self::Write {
             path: path.display().to_string(),
@@ -61,7 +61,7 @@ impl JournalError {
         }
     }
 
-    /// Makes an error of reading this path out of the system's.
+    /// Turns an I/O error into one of reading `path`.
     pub fn read(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
         move |source| Self::Read {
             path: path.display().to_string(),

@@ -5,13 +5,14 @@ use super::addresses::address_is_public;
 use super::client::{HttpError, innermost, tls};
 use super::wait::{Pause, bounded};
 use crate::base::secret;
+use crate::base::sync::lock;
 use futures_util::future::BoxFuture;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
 use reqwest::{Response, Url};
 use rustls::ClientConfig;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
@@ -188,7 +189,7 @@ impl Fetcher {
 
     /// Counts a request to a host; an error when the host's limit is reached.
     fn count(&self, host: &str) -> Result<(), FetchError> {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = lock(&self.asked);
         let now = Instant::now();
         asked.retain(|_, times| {
             times.retain(|time| now.duration_since(*time) < SPAN);

@@ -12,6 +12,7 @@ use super::secrets_like::{secret_like, secret_like_dir};
 use super::set::intersection;
 use super::shell::CommandRefusal;
 use crate::base::access::{FsView, PathStatus, ResolvedPath};
+use crate::base::git_config;
 use crate::base::ruling::PolicyInput;
 
 /// Why the bounds refuse an access, whatever the rules say.
@@ -109,8 +110,7 @@ fn secret(
     set: &PolicySet,
     asked: &PolicyInput<'_>,
 ) -> Option<CommandRefusal> {
-    if set.withheld && !writing && matches!(need, Need::ShellRead(_, ShellReader::Command)) && is_withheld(&place.path)
-    {
+    if set.masked && !writing && matches!(need, Need::ShellRead(_, ShellReader::Command)) && is_masked(&place.path) {
         return None;
     }
     let why = if matches!(place.found, PathStatus::Dir | PathStatus::NewDir) {
@@ -136,13 +136,12 @@ fn secret(
     Some(CommandRefusal::new("secret_like_path", reason, fix))
 }
 
-/// Whether the sandbox shows commands nothing of a secret-like path: of git's own files it withholds only those that hold
-/// credentials by their purpose, since git must read the others.
-fn is_withheld(path: &str) -> bool {
-    const OF_GIT: [&str; 4] = ["config", "config.worktree", "credentials", ".git-credentials"];
+/// Whether the sandbox masks what is secret of a secret-like path: of git's own files it covers or cleans only those with
+/// settings or credentials, since git must read the others.
+fn is_masked(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let named = secret_like(path).is_some() || secret_like_dir(path).is_some();
-    named && (!in_git(path) || OF_GIT.contains(&name))
+    named && (!in_git(path) || git_config::is_settings(name))
 }
 
 fn in_git(path: &str) -> bool {

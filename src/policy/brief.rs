@@ -168,7 +168,7 @@ impl PolicySet {
         )
     }
 
-    /// What all files grant, as by [`intersection`]; a file that grants anything narrows nothing.
+    /// What all files grant, as by [`intersection`]; a file with [`Granted::Any`] narrows nothing.
     fn agreed_on(&self, of: impl Fn(&Policy) -> Granted, within: impl Fn(&str, &str) -> bool) -> Granted {
         let lists: Vec<Vec<String>> = self
             .files

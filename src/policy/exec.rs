@@ -45,8 +45,8 @@ pub struct Setting {
     pub ruled: Vec<RuledCommand>,
     /// Whether the command sources a virtual environment's `activate`, which runs `uname`.
     pub activates: bool,
-    /// Whether the sandbox shows the command nothing of secret-like files: level `full`.
-    pub withholds: bool,
+    /// Whether the sandbox masks secret-like files for the command: level `full`.
+    pub masks: bool,
 }
 
 impl Setting {
@@ -70,12 +70,10 @@ pub fn judge(
     terrain: &FsView<'_>,
 ) -> ExecAnswer {
     let answer = match judge_by_all(set, asked, setting, exec, terrain) {
-        ExecAnswer::Deny(denial) if setting.withholds => {
-            match judge_by_all(&set.withholding(), asked, setting, exec, terrain) {
-                ExecAnswer::Deny(_) => ExecAnswer::Deny(denial),
-                answer => answer,
-            }
-        }
+        ExecAnswer::Deny(denial) if setting.masks => match judge_by_all(&set.masked(), asked, setting, exec, terrain) {
+            ExecAnswer::Deny(_) => ExecAnswer::Deny(denial),
+            answer => answer,
+        },
         answer => answer,
     };
     match answer {
@@ -304,11 +302,10 @@ fn denied_as(
                     Some(because) => format!("run `{}`: {because}", shown(exec)),
                     None => format!("run `{}` is denied by rule {}", shown(exec), rule.name),
                 };
+                let fix = format!("go another way, or narrow rule {} with `except`", rule.name);
                 return Some(ExecDenial {
                     rule: Some(rule.name.clone()),
-                    code: "exec_denied".to_owned(),
-                    reason,
-                    fix: format!("go another way, or narrow rule {} with `except`", rule.name),
+                    ..ExecDenial::denied(reason, fix)
                 });
             }
         }
@@ -468,9 +465,7 @@ fn by_name(
 ) -> Result<ExecAnswer, ExecDenial> {
     let denial = |rule: Option<String>, reason: String, fix: String| ExecDenial {
         rule,
-        code: "exec_denied".to_owned(),
-        reason,
-        fix,
+        ..ExecDenial::denied(reason, fix)
     };
     let refused = |refusal: shell::CommandRefusal| {
         let reason = format!("run `{}`: {}", shown(exec), refusal.reason);

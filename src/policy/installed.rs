@@ -87,10 +87,7 @@ pub(super) fn writer_by_tool<'p>(
     let allows =
         |rule: &Rule| rule.effect == RuleEffect::Allow && file_fits(rule, place, true).is_ok() && is_open(rule);
     // A rule about arguments may leave other calls of the same tool as they are.
-    let closes = |rule: &Rule| {
-        let is_narrowed = rule.commands.is_some() || rule.hosts.is_some() || !rule.with.is_empty();
-        closing.contains(&rule.effect) && !is_narrowed && touches(rule, place)
-    };
+    let closes = |rule: &Rule| closing.contains(&rule.effect) && !rule.is_about_arguments() && touches(rule, place);
     let writers = builtin_specs()
         .iter()
         .filter(|spec| spec.effects.touches == Touches::WrittenFile);

@@ -572,9 +572,8 @@ const READERS: [&str; 3] = ["read_file", "read_many_files", "grep_search"];
 
 /// Warns about a denial of some readers of a path that leaves another one allowed there.
 fn other_readers(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
-    let is_plain = rule.with.is_empty() && rule.commands.is_none() && rule.hosts.is_none();
     let named = READERS.iter().any(|tool| rule.is_about_builtin(tool));
-    if rule.effect != RuleEffect::Deny || !is_plain || !named {
+    if rule.effect != RuleEffect::Deny || rule.is_about_arguments() || !named {
         return;
     }
     for pattern in rule.paths.iter().flatten() {
@@ -606,9 +605,8 @@ fn reads(policy: &Policy, tool: &str, pattern: &PathPattern) -> bool {
     };
     let touches = |patterns: &[PathPattern]| patterns.iter().any(|other| other.touches(&place, false));
     let closes = |rule: &Rule| {
-        let is_narrowed = rule.commands.is_some() || rule.hosts.is_some() || !rule.with.is_empty();
         let fits = || rule.paths.as_deref().is_none_or(touches) && !touches(&rule.except.paths);
-        rule.is_restricting() && !is_narrowed && (is_same(rule) || fits())
+        rule.is_restricting() && !rule.is_about_arguments() && (is_same(rule) || fits())
     };
     let allows =
         |rule: &Rule| rule.effect == RuleEffect::Allow && (is_same(rule) || file_fits(rule, &place, false).is_ok());

@@ -26,9 +26,9 @@ pub struct PolicySet {
     pub(super) hidden: Vec<String>,
     /// Folded components of the workspace's path from the top of its repository; empty at the top.
     pub(super) above: Vec<String>,
-    /// Whether the sandbox shows commands nothing of secret-like files, so that one among the operands of a program, which
-    /// the model did not write out, does no harm.
-    pub(super) withheld: bool,
+    /// Whether the sandbox masks secret-like files for commands, so that one among the operands of a program, which the
+    /// model did not write out, does no harm.
+    pub(super) masked: bool,
 }
 
 /// One policy file with the rules of the presets that it extends.
@@ -320,6 +320,11 @@ impl Rule {
     /// Whether the rule comes from a built-in policy (`builtin:edit`).
     pub(super) fn is_of_preset(&self) -> bool {
         self.name.starts_with("builtin:")
+    }
+
+    /// Whether the rule is only about calls with certain arguments.
+    pub(super) fn is_about_arguments(&self) -> bool {
+        self.commands.is_some() || self.hosts.is_some() || !self.with.is_empty()
     }
 
     /// Whether the rule is narrowed by what a call touches.

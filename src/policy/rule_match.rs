@@ -528,7 +528,7 @@ fn allows_shell_write(
     if !rule.is_about_builtin("write_file") {
         return miss("does not allow `write_file`");
     }
-    if !rule.with.is_empty() || rule.commands.is_some() || rule.hosts.is_some() {
+    if rule.is_about_arguments() {
         return miss("narrowed to something other than paths");
     }
     path_fits_with(rule, place, true, below)

@@ -1,6 +1,7 @@
 //! File names that conventionally hold secrets. Only names are examined, never contents.
 
 use super::names::fold_path;
+use crate::base::git_config;
 
 /// Directories whose entire content counts, and what they hold.
 const DIRS: &[(&str, &str)] = &[
@@ -189,7 +190,7 @@ pub fn holds_credentials(path: &str) -> bool {
 
 fn is_of_git(name: &str, above: &[String]) -> bool {
     let git = above.iter().any(|part| part == ".git");
-    name == ".gitconfig" || (git && matches!(name, "config" | "config.worktree" | "credentials"))
+    name == ".gitconfig" || (git && git_config::is_settings(name))
 }
 
 /// Whether a directory holds keys or credentials, or is inside one that does.

@@ -26,7 +26,7 @@ impl PolicySet {
             protect: Vec::new(),
             hidden: Vec::new(),
             above: Vec::new(),
-            withheld: false,
+            masked: false,
         }
     }
 
@@ -134,17 +134,17 @@ impl PolicySet {
                     protect: self.protect.clone(),
                     hidden: self.hidden.clone(),
                     above: self.above.clone(),
-                    withheld: self.withheld,
+                    masked: self.masked,
                 }),
             }
         }
         Some(groups)
     }
 
-    /// The same policies for a program that the sandbox shows nothing of secret-like files.
-    pub(super) fn withholding(&self) -> Self {
+    /// The same policies for a program that runs where the sandbox masks secret-like files.
+    pub(super) fn masked(&self) -> Self {
         Self {
-            withheld: true,
+            masked: true,
             ..self.clone()
         }
     }

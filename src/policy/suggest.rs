@@ -149,7 +149,7 @@ fn leave_unnameable(used: &mut Used) {
     used.writes.retain(|_, paths| !paths.is_empty());
 }
 
-/// The rule that decided, for the end of a text in brackets.
+/// `, rule NAME` for the rule that decided; empty if there was none.
 fn of_rule(rule: Option<&str>) -> String {
     rule.map(|rule| format!(", rule {rule}")).unwrap_or_default()
 }

@@ -13,12 +13,13 @@ use super::spawn_error::SpawnError;
 use super::tree::ProcessTree;
 use super::{Confinement, Network, SandboxLevel};
 use crate::base::grant::ExecJudge;
+use crate::base::sync::lock;
 use std::fmt;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::process::{Child, Command};
 
@@ -107,7 +108,7 @@ impl fmt::Debug for SpareChild {
 impl SpareChild {
     /// The waiting child, if it was prepared in this way and has not ended.
     fn take(&self, preparation: &Preparation) -> Option<Waiting> {
-        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let mut spare = lock(&self.0).take()?;
         let usable = spare.preparation == *preparation && matches!(spare.child.try_wait(), Ok(None));
         usable.then_some(spare)
     }
@@ -115,7 +116,7 @@ impl SpareChild {
     /// Starts a child for the next command, unless there is one. If that fails, the next command starts its own and
     /// reports the error.
     fn refill(&self, helper: &Path, preparation: Preparation) {
-        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = lock(&self.0);
         if spare.is_none() {
             *spare = Waiting::start(helper, preparation).ok();
         }

@@ -26,7 +26,7 @@ pub(super) fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> R
 /// Receives bytes, and the descriptors that came with them, at most four. No byte means that the other end is closed.
 ///
 /// # Errors
-/// Of a socket that does not block also `AGAIN`.
+/// Those of the system; `AGAIN` if the socket does not block and nothing has arrived.
 pub(super) fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

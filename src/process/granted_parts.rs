@@ -25,10 +25,10 @@ const CODE: [&str; 14] = [
     "site-packages",
 ];
 
-/// What is granted, by whether it holds credentials.
+/// Granted places, split by whether they hold credentials.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sorted {
-    /// The places, with the entries of those that hold credentials somewhere in place of them.
+    /// Places to grant. One that holds credentials is replaced by those of its entries that hold none.
     pub without: Vec<PathBuf>,
     /// Files and directories that hold credentials.
     pub credentials: Vec<PathBuf>,

@@ -116,6 +116,15 @@ impl Confinement {
             objects: Arc::default(),
         }
     }
+
+    /// The hidden places in the workspace, relative to it.
+    pub(crate) fn hidden_inside(&self) -> Vec<PathBuf> {
+        let inside = self
+            .hidden
+            .iter()
+            .filter_map(|dir| dir.strip_prefix(&self.workspace).ok());
+        inside.map(Path::to_path_buf).collect()
+    }
 }
 
 /// The strength of the sandbox.

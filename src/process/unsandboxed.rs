@@ -114,9 +114,9 @@ pub(super) async fn run_git(
 
 /// Feeds a child that was started with pipes, and waits for its end. `what`: what it is in errors.
 async fn finished(mut child: Child, input: &[u8], time: Duration, what: &str) -> Result<Printed, String> {
-    let mut pipe = child.stdin.take();
+    let pipe = child.stdin.take();
     let feed = async {
-        if let Some(mut pipe) = pipe.take() {
+        if let Some(mut pipe) = pipe {
             // If the program needed the input, its exit code reports the failure.
             let _ = pipe.write_all(input).await;
         }

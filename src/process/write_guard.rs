@@ -156,25 +156,23 @@ impl Guarded {
     /// # Errors
     /// The name of a limit that was reached, and what to do. The command must not be started.
     pub fn take(confinement: &Confinement, writes: &Writes) -> Result<(Self, WorkspaceReach), String> {
-        let masks = confinement.masks.current(confinement)?;
-        let run = &confinement.masks;
-        let within = masks.within(confinement);
-        let confinement: &Confinement = &within;
+        let hidden = confinement.masks.current(confinement)?;
+        let seen = hidden.within(confinement);
         let mut kept = Vec::new();
         if confinement.level != SandboxLevel::None {
             if *writes == Writes::Nothing {
                 let mut reach = WorkspaceReach::default();
-                masks.add_to(&mut reach, writes);
+                hidden.add_to(&mut reach, writes);
                 return Ok((Self(None, None), reach));
             }
-            kept = confinement.links.separate(confinement)?;
+            kept = confinement.links.separate(&seen)?;
         }
-        let (guard, mut reach) = WriteGuard::take(confinement, writes)?;
-        run.changes();
+        let (guard, mut reach) = WriteGuard::take(&seen, writes)?;
+        confinement.masks.changes();
         // Also where it is granted: it would be written outside too.
         reach.writable.retain(|path| !kept.contains(path));
         reach.read_only.extend(kept);
-        masks.add_to(&mut reach, writes);
+        hidden.add_to(&mut reach, writes);
         Ok((Self(guard, None), reach))
     }
 
@@ -230,12 +228,8 @@ pub fn within_reach(confinement: &Confinement) -> Vec<PathBuf> {
 impl WriteGuard {
     fn walk(&self) -> TreeWalk<'_> {
         TreeWalk {
-            root: &self.root,
-            closed: &*self.closed,
-            own: &self.own,
             most_names: self.most_names,
-            most_time: walk::MOST_TIME,
-            links: false,
+            ..TreeWalk::new(&self.root, &*self.closed, &self.own)
         }
     }
 

@@ -10,6 +10,7 @@ use super::{AskContext, Discarded, FailedAttempt, ModelInfo, ModelRequest, Provi
 use crate::base::event::ProgressEvent;
 use crate::base::message::{Part, Reply};
 use crate::base::quote::counted;
+use crate::base::sync::lock;
 use crate::net::client::{Client, HttpError, Limits, ResponseHead, Until, is_nearby};
 use crate::net::gate::{Barred, RequestGate};
 use crate::net::retry::{Pace, RetryDecision, Schedule, chance};
@@ -17,8 +18,8 @@ use crate::net::sse;
 use crate::net::wait::{Pause, pause};
 use futures_util::future::BoxFuture;
 use secrecy::SecretString;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Size limit of a single event of a stream, in bytes.
@@ -148,7 +149,7 @@ impl Http {
 
     /// Bytes of requests encoded so far; reused prefixes are not counted again.
     pub fn encoded(&self) -> u64 {
-        self.prefix.lock().unwrap_or_else(PoisonError::into_inner).encoded()
+        lock(&self.prefix).encoded()
     }
 
     fn body(&self, request: &ModelRequest<'_>) -> Vec<u8> {
@@ -157,7 +158,7 @@ impl Http {
             plain: self.plain.load(Ordering::Relaxed),
             max_output_tokens: self.service.max_output_tokens,
         };
-        let mut prefix = self.prefix.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut prefix = lock(&self.prefix);
         prefix.body(self.service.wire, options, request)
     }
 

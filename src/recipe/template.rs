@@ -10,6 +10,7 @@ pub use author::{VALUE, render_author};
 use super::shell::{self, CLOSE, OPEN, ShellValue};
 pub use super::template_error::TemplateError;
 use super::template_error::{HELP_UNDEFINED, MAX_BYTES};
+use crate::base::sync::lock;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Object, ObjectRepr, Serde, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, UndefinedBehavior};
@@ -17,7 +18,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Limit of instructions that one rendering may execute.
 const FUEL: u64 = 500_000;
@@ -155,14 +156,14 @@ pub fn render_command(text: &str, scope: &TemplateScope<'_>) -> Result<String, T
         if let Some(raw) = value.downcast_object_ref::<Raw>() {
             return write(out, &raw.0);
         }
-        let mut words = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut words = lock(&kept);
         let word = word(value, &words);
         write(out, &format!("{OPEN}{}{CLOSE}", words.len()))?;
         words.push(word);
         Ok(())
     });
     let marked = run(&env, text, scope)?;
-    let words = words.lock().unwrap_or_else(PoisonError::into_inner);
+    let words = lock(&words);
     shell::fill(&marked, &words)
 }
 

@@ -2,7 +2,8 @@
 //! that were not granted.
 
 use crate::base::grant::{Undone, described};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::base::sync::lock;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What tools tell; the loop takes and records it. Clones share the lists.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +62,6 @@ impl Notices {
     }
 
     fn lists(&self) -> MutexGuard<'_, Lists> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

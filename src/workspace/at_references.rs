@@ -2,7 +2,7 @@
 
 use super::collect::{FileQuery, Item};
 use super::content::{FileContent, MAX_MEDIA, classify, media};
-use super::context_file::{ContextFile, ContextLimits, MayRead, head};
+use super::context_file::{ContextFile, MOST_FILE_TEXT, MOST_FILES, MOST_TEXT, MayRead, head};
 use super::pattern::WorkspacePattern;
 use super::root::{UNASKED, Workspace};
 use super::walk::Filter;
@@ -10,8 +10,8 @@ use crate::base::access::PathStatus;
 use crate::base::content::Media;
 use crate::base::message::Part;
 
-/// The limits for the files of one prompt, which may also be media.
-const LIMITS: ContextLimits = ContextLimits::reading(20 << 20);
+/// The most bytes of a file, which may also be media; a longer one is not read at all.
+const MOST_READ: u64 = 20 << 20;
 
 /// Upper limit for the references in one prompt.
 const MAX_REFS: usize = 100;
@@ -149,7 +149,7 @@ pub fn attach(workspace: &Workspace, prompt: &str, may_read: MayRead<'_>) -> Att
             exclude: &[],
             filter: Filter::all(),
             tool: UNASKED,
-            cap: LIMITS.files,
+            cap: MOST_FILES,
         },
         &|| false,
     );
@@ -157,7 +157,7 @@ pub fn attach(workspace: &Workspace, prompt: &str, may_read: MayRead<'_>) -> Att
         out.warnings.push(format!("`@{missing}` matches no file"));
     }
     if collection.cut {
-        out.warnings.push(format!("only {} files are attached", LIMITS.files));
+        out.warnings.push(format!("only {MOST_FILES} files are attached"));
     }
     let mut blocks = Blocks::default();
     for item in &collection.files {
@@ -196,16 +196,15 @@ struct Blocks {
 impl Blocks {
     fn add(&mut self, workspace: &Workspace, item: &Item, out: &mut Attached) {
         let path = &item.place.path;
-        let bytes = match workspace.read(&item.place, LIMITS.read) {
+        let bytes = match workspace.read(&item.place, MOST_READ) {
             Ok(bytes) => bytes,
             Err(error) => return out.warnings.push(format!("`@{path}`: {error}")),
         };
-        let room = LIMITS.file_text.min(LIMITS.all_text.saturating_sub(self.text.len()));
+        let room = MOST_FILE_TEXT.min(MOST_TEXT.saturating_sub(self.text.len()));
         match classify(path, &bytes) {
             FileContent::Text(_) if room < 1_000 => {
                 return out.warnings.push(format!(
-                    "`@{path}`: not attached, because the limit is {} bytes",
-                    LIMITS.all_text
+                    "`@{path}`: not attached, because the limit is {MOST_TEXT} bytes"
                 ));
             }
             FileContent::Text(text) => {

@@ -3,7 +3,7 @@
 
 use super::at_references;
 use super::content::{FileContent, classify};
-use super::context_file::{ContextFile, ContextLimits, MayRead, head};
+use super::context_file::{ContextFile, MOST_FILE_TEXT, MOST_FILES, MOST_TEXT, MayRead, head};
 use super::pattern::WorkspacePattern;
 use super::root::{UNASKED, Workspace, join};
 use super::walk::Filter;
@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 /// File names that are also searched below the root if a recipe names them without a directory.
 const NESTED: [&str; 4] = ["AGENTS.md", "GEMINI.md", "CLAUDE.md", "SKILL.md"];
 
-/// The limits for the files of a recipe; imports count.
-const LIMITS: ContextLimits = ContextLimits::reading(4 << 20);
+/// The most bytes of a file; a longer one is not read at all.
+const MOST_READ: u64 = 4 << 20;
 
 /// Upper limit for nested imports.
 const MAX_DEPTH: usize = 5;
@@ -88,10 +88,9 @@ impl Gather<'_> {
         if self.seen.contains(&path) {
             return;
         }
-        if self.seen.len() >= LIMITS.files || self.total >= LIMITS.all_text {
+        if self.seen.len() >= MOST_FILES || self.total >= MOST_TEXT {
             return self.warn(format!(
-                "context `{path}`: left out, because the limit is {} files and {} bytes",
-                LIMITS.files, LIMITS.all_text
+                "context `{path}`: left out, because the limit is {MOST_FILES} files and {MOST_TEXT} bytes"
             ));
         }
         if !self.workspace.may_search(UNASKED, &path) || !(self.may_read)(place) {
@@ -100,14 +99,14 @@ impl Gather<'_> {
         self.seen.insert(path.clone());
         let text = match self
             .workspace
-            .read(place, LIMITS.read)
+            .read(place, MOST_READ)
             .map(|bytes| classify(&path, &bytes))
         {
             Ok(FileContent::Text(text)) => text.as_str().to_owned(),
             Ok(_) => return self.warn(format!("context `{path}`: not a text file")),
             Err(error) => return self.warn(format!("context `{path}`: {error}")),
         };
-        let room = LIMITS.file_text.min(LIMITS.all_text - self.total);
+        let room = MOST_FILE_TEXT.min(MOST_TEXT - self.total);
         let shown = head(&text, room);
         self.total += shown.len();
         self.out.blocks.push(ContextFile {

@@ -6,29 +6,12 @@ use crate::base::secret::start;
 /// Whether a place may be read; called for every file, including imports.
 pub type MayRead<'a> = &'a dyn Fn(&ResolvedPath) -> bool;
 
-/// Upper limits for the files that a recipe or a prompt gives to the model.
-pub(super) struct ContextLimits {
-    /// Number of files.
-    pub files: usize,
-    /// Bytes of the text of one file.
-    pub file_text: usize,
-    /// Bytes of the texts of all files.
-    pub all_text: usize,
-    /// Bytes of a file; a longer one is not read at all.
-    pub read: u64,
-}
-
-impl ContextLimits {
-    /// The limits where files of so many bytes are read.
-    pub const fn reading(read: u64) -> Self {
-        Self {
-            files: 200,
-            file_text: 64 << 10,
-            all_text: 256 << 10,
-            read,
-        }
-    }
-}
+/// The most files that a recipe or a prompt gives to the model.
+pub(super) const MOST_FILES: usize = 200;
+/// The most bytes of the text of one file.
+pub(super) const MOST_FILE_TEXT: usize = 64 << 10;
+/// The most bytes of the texts of all files.
+pub(super) const MOST_TEXT: usize = 256 << 10;
 
 /// One file as the model receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]

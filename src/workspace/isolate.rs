@@ -51,10 +51,11 @@ pub async fn make(
     let common = std::fs::canonicalize(&repository.common_dir).unwrap_or_else(|_| repository.common_dir.clone());
     left::remove(&common, is_unfinished, stop).await;
     let dir = Temporary::make(temporary::WORKTREE).map_err(|error| temporary::why_not(&error))?;
-    let tree = dir.path().join("tree");
+    let mut isolated = Isolated::of(dir, &root, repository, common);
+    let tree = isolated.tree();
     let name = tree.to_string_lossy();
-    let own = repository.git_dir.to_string_lossy().into_owned();
-    let commit = stop.run_until_cancelled(patch::head(&repository)).await;
+    let own = isolated.repository.git_dir.to_string_lossy().into_owned();
+    let commit = stop.run_until_cancelled(patch::head(&isolated.repository)).await;
     let commit = commit.ok_or_else(|| STOPPED.to_owned())??;
     let commit = commit.ok_or("--isolate needs a commit, and the repository has none")?;
     // Git registers the worktree but checks out no files, because that would run filters and hooks of the repository.
@@ -69,32 +70,23 @@ pub async fn make(
         name.as_ref(),
         commit.as_str(),
     ];
-    let places = [common, dir.path().to_owned()];
     let late = async {
         stop.cancelled().await;
         tokio::time::sleep(MOST_GIT_TIME).await;
     };
     let made = tokio::select! {
-        made = own_git::git(&args, Path::new("/"), &[], None, May::WriteAndStart(&places)) => made?,
+        made = own_git::git(&args, Path::new("/"), &[], None, May::WriteAndStart(&isolated.places)) => made?,
         () = late => {
             // A killed git leaves a registration that it takes for one in use.
-            left::forget(&places[0], dir.path());
+            left::forget(&isolated.places[0], isolated.dir.path());
             return Err(STOPPED.to_owned());
         }
     };
     if !made.ok {
         return Err(format!("cannot create a worktree: {}", made.stderr));
     }
-    let mut isolated = Isolated {
-        workspace: tree.join(root.strip_prefix(&repository.top).unwrap_or_else(|_| Path::new(""))),
-        dir,
-        repository,
-        places,
-        pointers: 0,
-        warnings: Vec::new(),
-    };
-    let filled = isolated.fill(tree.clone(), commit, stop).await;
-    match filled.and_then(|lacks| isolated.is_inside(&tree).map(|()| lacks)) {
+    let filled = isolated.fill(commit, stop).await;
+    match filled.and_then(|lacks| isolated.is_inside().map(|()| lacks)) {
         Ok((pointers, submodules)) => {
             isolated.pointers = pointers;
             let Some(changes) = stop.run_until_cancelled(uncommitted(&isolated.repository)).await else {
@@ -119,21 +111,16 @@ pub fn take_over(workspace: &Path, run: &RunId) -> Option<Isolated> {
     let repository = patch::repository(&root)?;
     let common = std::fs::canonicalize(&repository.common_dir).ok()?;
     let dir = left::take_over(&common, run)?;
-    let tree = dir.path().join("tree");
-    let below = root.strip_prefix(&repository.top).unwrap_or_else(|_| Path::new(""));
-    let isolated = Isolated {
-        workspace: tree.join(below),
-        places: [common, dir.path().to_owned()],
-        dir,
-        repository,
-        pointers: 0,
-        warnings: Vec::new(),
-    };
-    if isolated.is_inside(&tree).is_ok() {
+    let isolated = Isolated::of(dir, &root, repository, common);
+    if isolated.is_inside().is_ok() {
         return Some(isolated);
     }
     isolated.leave();
     None
+}
+
+fn tree_in(dir: &Temporary) -> PathBuf {
+    dir.path().join("tree")
 }
 
 /// The run for which the worktree was made that contains `path`. `None` outside of all worktrees of isolated runs.
@@ -144,6 +131,24 @@ pub fn run_of(path: &Path) -> Option<RunId> {
 }
 
 impl Isolated {
+    /// The worktree in `dir` for `root`, a directory of the user's tree.
+    fn of(dir: Temporary, root: &Path, repository: patch::Repository, common: PathBuf) -> Self {
+        let below = root.strip_prefix(&repository.top).unwrap_or_else(|_| Path::new(""));
+        Self {
+            workspace: tree_in(&dir).join(below),
+            places: [common, dir.path().to_owned()],
+            dir,
+            repository,
+            pointers: 0,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The top of the worktree.
+    fn tree(&self) -> PathBuf {
+        tree_in(&self.dir)
+    }
+
     /// Records that `run` works in the worktree: if its process is killed, the worktree stays until the run is finished.
     /// To be called only when the worktree has all that the run has changed.
     ///
@@ -162,15 +167,19 @@ impl Isolated {
     /// Removes the directories that an earlier process brought into the worktree, so that they are brought again. What
     /// the commit has stays.
     pub async fn remove_brought(&self, keep: &[String]) {
-        let tree = self.dir.path().join("tree");
-        let git_dir = self.repository.git_dir.to_string_lossy();
+        let tree = self.tree();
+        // HEAD of the worktree: that of the user's tree may have moved since.
+        let Some(own) = patch::repository(&tree) else {
+            return;
+        };
+        let git_dir = own.git_dir.to_string_lossy();
         let Ok(root) = std::fs::canonicalize(&self.workspace) else {
             return;
         };
+        let workspace = self.workspace.strip_prefix(&tree).unwrap_or_else(|_| Path::new(""));
         for path in keep.iter().filter_map(|path| keep::relative(path).ok()) {
             let place = root.join(&path);
-            let below = self.workspace.strip_prefix(&tree).unwrap_or_else(|_| Path::new(""));
-            let below = below.join(&path);
+            let below = workspace.join(&path);
             let below = below.to_string_lossy();
             let args = [
                 "--git-dir",
@@ -191,12 +200,8 @@ impl Isolated {
     }
 
     /// Writes the files of the commit. Returns the number of Git LFS pointers, and the submodules.
-    async fn fill(
-        &self,
-        tree: PathBuf,
-        commit: String,
-        stop: &CancellationToken,
-    ) -> Result<(usize, Vec<String>), String> {
+    async fn fill(&self, commit: String, stop: &CancellationToken) -> Result<(usize, Vec<String>), String> {
+        let tree = self.tree();
         let repository = self.repository.clone();
         let stopped = stop.clone();
         let filled = tokio::task::spawn_blocking(move || {
@@ -218,12 +223,13 @@ impl Isolated {
 
     /// Rejects a workspace that is missing from the commit or is a symbolic link in it, even if it is a directory in
     /// the user's tree: the run would work in the target of the link.
-    fn is_inside(&self, tree: &Path) -> Result<(), String> {
-        let below = self.workspace.strip_prefix(tree).unwrap_or(&self.workspace);
-        let mut place = tree.to_owned();
+    fn is_inside(&self) -> Result<(), String> {
+        let tree = self.tree();
+        let below = self.workspace.strip_prefix(&tree).unwrap_or(&self.workspace);
+        let mut place = tree.clone();
         for part in below.components() {
             place.push(part);
-            let shown = place.strip_prefix(tree).unwrap_or(&place).display();
+            let shown = place.strip_prefix(&tree).unwrap_or(&place).display();
             match std::fs::symlink_metadata(&place) {
                 Ok(data) if data.is_dir() => {}
                 Ok(data) if data.is_symlink() => {
@@ -264,7 +270,7 @@ impl Isolated {
 
     /// Removes the worktree and its registration in the repository.
     pub async fn remove(self) {
-        let tree = self.dir.path().join("tree");
+        let tree = self.tree();
         let name = tree.to_string_lossy().into_owned();
         let own = self.repository.git_dir.to_string_lossy().into_owned();
         let may = May::WriteAndStart(&self.places);

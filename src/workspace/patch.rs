@@ -378,9 +378,9 @@ impl Shadow {
             format: self.format,
             store: &state.store,
             packer: Mutex::new(state.store.packer()),
-            private: self.private.as_ref().and_then(|contents| {
-                let packer = Mutex::new(state.store.private_packer()?);
-                Some(PrivateScan { contents, packer })
+            private: self.private.as_ref().map(|contents| PrivateScan {
+                contents,
+                packer: Mutex::new(state.store.private_packer(contents.dir())),
             }),
             encoders: Mutex::default(),
             index,

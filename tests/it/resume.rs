@@ -312,13 +312,18 @@ fn a_tree_that_is_neither_as_it_was_left_nor_as_it_was_found_is_refused() {
 
 /// Kills a run after its first call has ended, before the model answers again.
 fn killed(world: &World, first: Value, more: &[&str]) -> String {
+    killed_of(world, &[&["-p", "x"][..], more].concat(), first)
+}
+
+/// As [`killed`], of a run of these arguments.
+fn killed_of(world: &World, task: &[&str], first: Value) -> String {
     let slow = json!({"text": "late", "delay_ms": 60_000});
     let model = format!("script:{}", world.beside("script.yaml", script(&[first, slow])));
     let policy = world.beside("policy.yaml", open_policy(&["echo", "true"]));
     let out = world.out().to_string_lossy().into_owned();
     let args = [
-        &["run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out],
-        more,
+        &["run", "--model", &model, "--policy", &policy, "--out", &out][..],
+        task,
     ]
     .concat();
     let mut child = world
@@ -436,6 +441,29 @@ fn a_killed_isolated_run_goes_on_in_the_worktree_that_it_left() {
         assert!(patch(&world).contains("+b\n"));
         assert!(worktrees(&world).is_empty());
     }
+}
+
+#[test]
+fn what_the_user_commits_after_a_kill_does_not_change_the_worktree_that_it_left() {
+    let world = tree();
+    world.file(".gitignore", "deps/\n").commit("ignored");
+    world.file("deps/d.txt", "brought\n");
+    let own = world.path().join("home").to_string_lossy().into_owned();
+    let world = world.env("TMPDIR", own);
+    let recipe = "version: 1\nname: r\nisolate: { keep: [src, deps] }\nsteps:\n  - { id: look, prompt: go }\n";
+    let recipe = world.beside("recipe.yaml", recipe);
+    let out = killed_of(&world, &[&recipe, "--isolate"], shell("echo b > new.txt"));
+    world.git(&["rm", "-rq", "src"]);
+    world.git(&["add", "-f", "deps"]);
+    world.git(&["commit", "-qm", "moved on"]);
+    let done = world.call(&["resume", &out]).exits(0);
+    // `deps` is not in the commit of the worktree, so it is brought again; `src` is in it, so it stays.
+    assert!(done.stderr.contains("overnight: deps: "), "{}", done.stderr);
+    let patch = patch(&world);
+    assert!(
+        patch.contains("new.txt") && !patch.contains("src/b.txt") && !patch.contains("deps"),
+        "{patch}"
+    );
 }
 
 #[test]

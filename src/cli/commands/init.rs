@@ -290,10 +290,7 @@ fn write(root: &Path, path: &Path, text: &str) -> Result<(), Refusal> {
     let parent = path.parent().unwrap_or(root);
     place::make_dirs(root, parent)
         .and_then(|()| place::write_new(path, text.as_bytes()))
-        .map_err(|source| JournalError::Write {
-            path: path.display().to_string(),
-            source,
-        })?;
+        .map_err(JournalError::write(path))?;
     Ok(())
 }
 

@@ -374,10 +374,7 @@ async fn begin(
         source: Some(source.clone()),
         files: beside.iter().map(RecipeFile::kept).collect(),
     };
-    place::make_dirs(&place.workspace, &place.dir).map_err(|source| JournalError::Write {
-        path: place.dir.display().to_string(),
-        source,
-    })?;
+    place::make_dirs(&place.workspace, &place.dir).map_err(JournalError::write(&place.dir))?;
     let session = RunSession {
         run_dir: place.settled.clone(),
         home: place.settled.clone(),

@@ -1,13 +1,14 @@
 //! Writes to stdout and stderr that end. A pipe that stays open and that nobody reads would otherwise stop the whole
 //! program, with its signals and its time limit.
 
+use crate::base::sync::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::stdio;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long stdout may take nothing. Then writing to it is an error: its output is what the caller asked for.
@@ -37,14 +38,14 @@ pub fn end_soon() {
 /// # Errors
 /// As the stream's; [`io::ErrorKind::TimedOut`] if nobody reads it.
 pub fn stdout(bytes: &[u8]) -> io::Result<()> {
-    let _alone = STDOUT.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = lock(&STDOUT);
     write(stdio::stdout(), bytes, STDOUT_WAIT)
 }
 
 /// Writes all of `bytes` to stderr, or leaves it out if nobody reads it. Errors are ignored: there is nowhere to report
 /// them.
 pub fn stderr(bytes: &[u8]) {
-    let mut left_out = STDERR.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut left_out = lock(&STDERR);
     let wait = if left_out.is_some() {
         Duration::ZERO
     } else {

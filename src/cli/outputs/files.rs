@@ -42,9 +42,9 @@ impl Copy {
         removed.map_err(|error| format!("{}: {error}", self.path.display()))
     }
 
-    /// Whether it can be written again.
+    /// Whether it can be written again: a device or a pipe would get the bytes twice.
     pub(super) fn is_replaced(&self) -> bool {
-        artefacts::is_replaced(&self.path)
+        self.file.is_some()
     }
 
     fn unmoved(&self) -> Result<(), String> {

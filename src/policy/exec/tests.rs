@@ -44,7 +44,7 @@ fn setting() -> Setting {
         read_only: vec![PathBuf::from("/private/home/.cargo/bin")],
         ruled: Vec::new(),
         activates: false,
-        withholds: false,
+        masks: false,
     }
 }
 
@@ -122,7 +122,7 @@ fn words_are_ruled_as_they_really_are() {
 fn operands_of_which_the_sandbox_shows_nothing_do_no_harm() {
     let args = json!({});
     let hides = Setting {
-        withholds: true,
+        masks: true,
         ..setting()
     };
     for (words, wanted) in [

@@ -6,6 +6,9 @@ pub(super) const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 pub(super) const AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
 pub(super) const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
+/// The offset of the number of the system call in `struct seccomp_data`.
+pub(super) const NUMBER: u32 = 0;
+
 /// One instruction. `k`: the offset, the number to compare with, or the result. `jt`, `jf`: how many instructions are
 /// skipped if the comparison holds, and if it does not.
 pub(super) fn line(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {

@@ -167,7 +167,7 @@ fn build(level: SandboxLevel, unix: bool) -> Result<Vec<BpfProgram>, seccompiler
     // The flags of `clone3` and the mode of `openat2` are in memory, which a filter cannot read; after ENOSYS programs
     // fall back to `clone` and `openat`, as on older kernels.
     let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new()), (libc::SYS_openat2, Vec::new())]);
-    // The second numbers that calls have for x32 programs match no rule here; the last filter, in `notify`, kills for them.
+    // Numbers of the x32 ABI match no rule here; the last filter, in `notify`, kills a process that uses one.
     let mut programs = vec![refuse, program(unknown, libc::ENOSYS.unsigned_abs())?];
     if level == SandboxLevel::Full {
         let attributes = ATTRIBUTES.map(|call| (call, Vec::new()));

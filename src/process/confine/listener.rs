@@ -1,6 +1,6 @@
 //! The seccomp filter that suspends chosen system calls until they are answered, and the listener that answers them.
 
-use super::bpf::{EQUAL, LOAD, RETURN, line};
+use super::bpf::{EQUAL, LOAD, NUMBER, RETURN, line};
 use super::filter;
 use super::mediate::{self, Places};
 use super::report::step;
@@ -88,7 +88,7 @@ impl SyscallListener {
 /// Returns `action` for the mediated calls and allows everything else.
 fn program(action: u32) -> Vec<libc::sock_filter> {
     let calls: Vec<i64> = mediate::calls().collect();
-    let mut program = vec![line(LOAD, 0, 0, 0)];
+    let mut program = vec![line(LOAD, NUMBER, 0, 0)];
     for (at, call) in calls.iter().enumerate() {
         // Jumps over the remaining comparisons and the default result.
         let over = u8::try_from(calls.len() - at).unwrap_or(u8::MAX);

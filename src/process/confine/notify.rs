@@ -1,6 +1,6 @@
 //! The last seccomp filter of a confined command: suspends each `execve` and `execveat` until the parent has answered.
 
-use super::bpf::{AT_LEAST, EQUAL, LOAD, RETURN, line};
+use super::bpf::{AT_LEAST, EQUAL, LOAD, NUMBER, RETURN, line};
 use super::filter;
 use super::mediate;
 use super::report::{send_with_descriptor, step};
@@ -18,9 +18,8 @@ const ARCHITECTURE: u32 = 0xc000_00b7;
 /// System call numbers from here on belong to the x32 ABI, which uses the same architecture number as x86-64.
 const X32: u32 = 0x4000_0000;
 
-/// Offsets in `struct seccomp_data`; both supported architectures are little-endian, so the low half of an argument
-/// comes first.
-const NUMBER: u32 = 0;
+/// Further offsets in `struct seccomp_data`; both supported architectures are little-endian, so the low half of an
+/// argument comes first.
 const ARCH: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
 

@@ -94,24 +94,20 @@ pub(super) fn judged(exec: &Exec, workspace: &Path, denied: Option<ExecDenial>) 
 /// judged.
 pub(super) fn without_interpreter(path: &Path) -> ExecDenial {
     let name = path.file_name().unwrap_or_default().display();
-    ExecDenial {
-        rule: None,
-        code: "exec_denied".to_owned(),
-        reason: format!(
+    ExecDenial::denied(
+        format!(
             "`{name}` is neither a binary nor a script that names its interpreter, so the shell would run it itself"
         ),
-        fix: "add a `#!` line, for example `#!/bin/sh`, or run it as `bash FILE`".to_owned(),
-    }
+        "add a `#!` line, for example `#!/bin/sh`, or run it as `bash FILE`",
+    )
 }
 
 /// The denial of an exec that cannot be examined, or not within the limits.
 pub(super) fn limit(reason: &str) -> ExecDenial {
-    ExecDenial {
-        rule: None,
-        code: "exec_denied".to_owned(),
-        reason: format!("the program cannot be judged: {reason}"),
-        fix: "run it in a simpler way: as a command of its own, with fewer arguments".to_owned(),
-    }
+    ExecDenial::denied(
+        format!("the program cannot be judged: {reason}"),
+        "run it in a simpler way: as a command of its own, with fewer arguments",
+    )
 }
 
 #[cfg(test)]

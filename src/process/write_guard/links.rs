@@ -4,9 +4,10 @@
 //! that is impossible, level `full` mounts the file read-only, and at the other levels no such command is started.
 
 use super::node::Print;
-use super::walk::{self, Linked, MOST_NAMES, MOST_TIME, TreeWalk, WalkResult};
+use super::walk::{self, Linked, MOST_TIME, TreeWalk, WalkResult};
 use super::{MOST_MOUNTS, at, limit_message};
 use crate::base::grant::NothingClosed;
+use crate::base::sync::lock;
 use crate::process::{Confinement, SandboxLevel};
 use rustix::fs::{
     Access, AtFlags, Gid, StatVfsMountFlags, StatxAttributes, StatxFlags, Timespec, Timestamps, Uid, accessat, chownat,
@@ -20,7 +21,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// The most bytes that are copied. If exceeded, no command that may write is started (`limit:guard_links`).
@@ -41,7 +42,7 @@ impl SeparatedLinks {
     /// # Errors
     /// The name of a limit that was reached, and what to do. No command that may write must be started.
     pub(super) fn separate(&self, confinement: &Confinement) -> Result<Vec<PathBuf>, String> {
-        let mut done = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = lock(&self.0);
         if let Some(kept) = &*done {
             return Ok(kept.clone());
         }
@@ -54,19 +55,10 @@ impl SeparatedLinks {
 fn separate_all(confinement: &Confinement) -> Result<Vec<PathBuf>, String> {
     let root = at::root(&confinement.workspace)
         .map_err(|error| format!("{}: the workspace cannot be opened: {error}", walk::LINKS))?;
-    let own: Vec<PathBuf> = confinement
-        .hidden
-        .iter()
-        .filter_map(|dir| dir.strip_prefix(&confinement.workspace).ok())
-        .map(Path::to_path_buf)
-        .collect();
+    let own = confinement.hidden_inside();
     let walk = TreeWalk {
-        root: &root,
-        closed: &NothingClosed,
-        own: &own,
-        most_names: MOST_NAMES,
-        most_time: MOST_TIME,
         links: true,
+        ..TreeWalk::new(&root, &NothingClosed, &own)
     };
     let found = walk.find_linked();
     match found.over.first() {

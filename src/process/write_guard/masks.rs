@@ -1,11 +1,12 @@
-//! The files that a command at level `full` must not read: which there are, at every place where it sees them. The list
-//! is made again before a command starts if the tree may have changed since, so that neither a later step nor a rename
-//! brings one into view.
+//! The files that a command at level `full` must not read, at every path where it would see them. The list is made again
+//! before a command starts if the tree may have changed since, so that neither a later step nor a rename brings one into
+//! view.
 
-use super::walk::{Known, MOST_NAMES, MOST_TIME, Over, TreeWalk};
+use super::walk::{Known, Over, TreeWalk};
 use super::{MOST_MOUNTS, at};
 use crate::base::git_config;
 use crate::base::grant::{ClosedPaths, NothingClosed, Writes};
+use crate::base::sync::lock;
 use crate::process::confine::spec::WorkspaceReach;
 use crate::process::{Confinement, SandboxLevel, live};
 use rustix::fs::FileType;
@@ -17,7 +18,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The most files, because each costs a mount in every command. If exceeded, no command is started.
 const MOST_FILES: usize = 1_000;
@@ -92,7 +93,7 @@ impl ClosedPaths for Names<'_> {
         }
         match (is_dir, below_git(&path)) {
             (true, inside) => inside.is_some_and(holds_no_settings),
-            (false, Some(inside)) => is_settings(inside) && self.rules.is_secret(&path),
+            (false, Some(inside)) => git_config::is_settings(last(inside)) && self.rules.is_secret(&path),
             (false, None) => self.rules.is_secret(&path),
         }
     }
@@ -122,14 +123,9 @@ fn holds_no_settings(inside: &str) -> bool {
     !is_module && matches!(name, "objects" | "refs" | "logs" | "lfs")
 }
 
-/// Whether a file of git holds settings or credentials. Git must read its other files.
-fn is_settings(inside: &str) -> bool {
-    let name = inside.rsplit('/').next().unwrap_or(inside);
-    is_config(inside) || matches!(name, "credentials" | ".git-credentials")
-}
-
-fn is_config(inside: &str) -> bool {
-    matches!(inside.rsplit('/').next(), Some("config" | "config.worktree"))
+/// The last name of a path.
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 impl Masks {
@@ -151,10 +147,11 @@ impl Masks {
     /// # Errors
     /// A limit that was reached, or what could not be searched: no command would be started.
     pub fn look(&self, confinement: &Confinement) -> Result<(), String> {
-        self.current(confinement).map(|_| ())
+        self.current(confinement).map(drop)
     }
 
-    /// The list for a command that starts now. Costs nothing if no command that may write has run since the last one.
+    /// The list for a command that starts now. The trees are searched only if a command that may write
+    /// has run since the last list.
     pub(super) fn current(&self, confinement: &Confinement) -> Result<Arc<MaskList>, String> {
         let Some(rules) = self
             .rules
@@ -163,7 +160,7 @@ impl Masks {
         else {
             return Ok(Arc::default());
         };
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looked = lock(&self.looked);
         let roots = roots(confinement);
         // In this order: a command that begins to write in between sets it again.
         let stale = self.stale.swap(false, Ordering::SeqCst);
@@ -178,7 +175,7 @@ impl Masks {
         // If this fails, the next command looks at everything again.
         let known = looked.take().map(|looked| looked.known).unwrap_or_default();
         let mut search = Search {
-            own: own(confinement),
+            own: confinement.hidden_inside(),
             ..Search::default()
         };
         let known = search.all(rules, &roots, known)?;
@@ -238,13 +235,6 @@ fn is_movable(reach: &WorkspaceReach, dir: &Path) -> bool {
     let (writable, read_only) = (nearest(&reach.writable), nearest(&reach.read_only));
     let is_mount = reach.writable.iter().any(|mount| mount == dir);
     !is_mount && (reach.tree || writable > 0) && writable >= read_only
-}
-
-/// The directories of this program in the workspace, which are hidden as a whole.
-fn own(confinement: &Confinement) -> Vec<PathBuf> {
-    let dirs = confinement.hidden.iter();
-    let inside = dirs.filter_map(|dir| dir.strip_prefix(&confinement.workspace).ok());
-    inside.map(Path::to_path_buf).collect()
 }
 
 /// The trees whose files commands see: the workspace, what was brought into it, and git's own directory outside it.
@@ -326,7 +316,7 @@ impl Search {
                 above: &root.name,
             };
             let own = self.own_of(root);
-            let walk = walk(&handle, &names, &own);
+            let walk = TreeWalk::new(&handle, &names, &own);
             let (found, known) = match earlier.remove(&root.top) {
                 Some(known) => walk.find_anew(Path::new(""), known),
                 None => walk.find(Path::new("")),
@@ -410,7 +400,7 @@ impl Search {
         let own = self.own_of(root);
         let walk = TreeWalk {
             links: true,
-            ..walk(&handle, &NothingClosed, &own)
+            ..TreeWalk::new(&handle, &NothingClosed, &own)
         };
         let found = walk.find_linked();
         if let Some(over) = found.over.first() {
@@ -440,7 +430,7 @@ impl Search {
 /// Whether a path is a configuration file of git, which git must read: it is seen as it is, or as a copy.
 fn is_config_of(root: &Root, path: &Path) -> bool {
     let path = path.to_string_lossy();
-    below_git(&full(&root.name, &path)).is_some_and(is_config)
+    below_git(&full(&root.name, &path)).is_some_and(|inside| git_config::is_config(last(inside)))
 }
 
 /// A path below a root, as the rules know it.
@@ -448,17 +438,6 @@ fn full<'p>(above: &str, path: &'p str) -> Cow<'p, str> {
     match above {
         "" => Cow::Borrowed(path),
         above => Cow::Owned(format!("{above}/{path}")),
-    }
-}
-
-fn walk<'a>(root: &'a OwnedFd, closed: &'a dyn ClosedPaths, own: &'a [PathBuf]) -> TreeWalk<'a> {
-    TreeWalk {
-        root,
-        closed,
-        own,
-        most_names: MOST_NAMES,
-        most_time: MOST_TIME,
-        links: false,
     }
 }
 

@@ -46,12 +46,7 @@ impl WriteGuard {
             closed: Arc::clone(&confinement.closed),
             objects: Arc::clone(&confinement.objects),
             repositories: BTreeMap::new(),
-            own: confinement
-                .hidden
-                .iter()
-                .filter_map(|dir| dir.strip_prefix(&confinement.workspace).ok())
-                .map(Path::to_path_buf)
-                .collect(),
+            own: confinement.hidden_inside(),
             allowed: Allowed::default(),
             areas: Vec::new(),
             mounted: BTreeSet::new(),

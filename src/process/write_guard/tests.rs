@@ -283,12 +283,8 @@ fn files_behind_hard_links_that_are_too_large_to_copy_are_named_and_left() {
     let (dir, _, store) = linked_outside();
     let root = at::root(dir.path()).unwrap();
     let search = TreeWalk {
-        root: &root,
-        closed: &crate::base::grant::NothingClosed,
-        own: &[],
-        most_names: walk::MOST_NAMES,
-        most_time: walk::MOST_TIME,
         links: true,
+        ..TreeWalk::new(&root, &crate::base::grant::NothingClosed, &[])
     };
     let found = search.find_linked();
     assert_eq!(found.linked.len(), 2);

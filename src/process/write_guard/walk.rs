@@ -4,6 +4,7 @@
 use super::at;
 use super::node::{Print, is_object};
 use crate::base::grant::ClosedPaths;
+use crate::base::sync::lock;
 use rustix::fs::{AtFlags, FileType, Stat, fstat, fstatfs, statat};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The most names in one tree. If reached: `limit:guard_names`.
@@ -161,6 +162,20 @@ pub(super) struct TreeWalk<'a> {
     pub most_time: Duration,
     /// Whether files with several hard links are searched too, for which each file is looked at.
     pub links: bool,
+}
+
+impl<'a> TreeWalk<'a> {
+    /// A search for closed paths and sockets within the limits of all walks.
+    pub fn new(root: &'a OwnedFd, closed: &'a dyn ClosedPaths, own: &'a [PathBuf]) -> Self {
+        Self {
+            root,
+            closed,
+            own,
+            most_names: MOST_NAMES,
+            most_time: MOST_TIME,
+            links: false,
+        }
+    }
 }
 
 /// State shared by the threads.
@@ -599,10 +614,6 @@ fn threads() -> usize {
     *THREADS.get_or_init(|| std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, MOST_THREADS)))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::names::NameSet;
@@ -658,14 +669,7 @@ mod tests {
             std::thread::sleep(SETTLED * 2);
             let root = at::root(&root_path).unwrap();
             let closed = NameSet::new(&["**/.npmrc", "**/.git"].map(str::to_owned));
-            let walk = TreeWalk {
-                root: &root,
-                closed: &closed,
-                own: &[],
-                most_names: MOST_NAMES,
-                most_time: MOST_TIME,
-                links: false,
-            };
+            let walk = TreeWalk::new(&root, &closed, &[]);
             let (_, known) = walk.find(Path::new(""));
             acts.iter().for_each(|one| act(&root_path, one));
             let again = walk.find_again(Path::new(""), &known);
@@ -691,14 +695,7 @@ mod tests {
             return;
         }
         let closed = NameSet::new(&["**/.npmrc".to_owned()]);
-        let walk = TreeWalk {
-            root: &root,
-            closed: &closed,
-            own: &[],
-            most_names: MOST_NAMES,
-            most_time: MOST_TIME,
-            links: false,
-        };
+        let walk = TreeWalk::new(&root, &closed, &[]);
         let (_, known) = walk.find(Path::new(""));
         assert_eq!(known.dirs.len(), 3);
         assert!(walk.changed(&known).is_empty());

@@ -3,6 +3,7 @@
 use super::Query;
 use crate::base::access::{PathStatus, ResolvedPath};
 use crate::base::secret::start;
+use crate::base::sync::lock;
 use crate::tools::page::{MAX_LINE, cut_line};
 use crate::workspace::Workspace;
 use crate::workspace::walk::Visitor;
@@ -145,10 +146,6 @@ fn included(query: &Query, path: &str) -> bool {
         0 => !fits.any(|fits| fits.is_ignore()),
         _ => fits.any(|fits| fits.is_whitelist()),
     }
-}
-
-fn lock(hits: &Mutex<Hits>) -> std::sync::MutexGuard<'_, Hits> {
-    hits.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn searcher(query: &Query) -> Searcher {

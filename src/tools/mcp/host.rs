@@ -4,6 +4,7 @@
 use super::elicit;
 use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
+use crate::base::sync::lock;
 use crate::tools::LiveSender;
 use rmcp::ClientHandler;
 use rmcp::model::{
@@ -12,7 +13,7 @@ use rmcp::model::{
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The client side of one connection. Clones share their state.
 #[derive(Clone, Default)]
@@ -30,7 +31,7 @@ struct Heard {
 impl Host {
     /// Sets the call to which progress belongs; `None` to ignore progress.
     pub fn listen_for(&self, call: Option<(CallId, LiveSender)>) {
-        *self.heard.current.lock().unwrap_or_else(PoisonError::into_inner) = call;
+        *lock(&self.heard.current) = call;
     }
 
     /// Whether the server has reported a changed tool list since the last call of this function.
@@ -39,12 +40,7 @@ impl Host {
     }
 
     fn emit_progress(&self, chunk: String) {
-        let current = self
-            .heard
-            .current
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let current = lock(&self.heard.current).clone();
         if let Some((call, live)) = current {
             live.send(ProgressEvent::Output { call, chunk });
         }

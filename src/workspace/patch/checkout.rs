@@ -36,7 +36,7 @@ pub(in crate::workspace) fn checkout(
     stop: &CancellationToken,
 ) -> Result<Checkout, String> {
     let format = repository.format();
-    // Nothing is in the private store: all objects are the repository's.
+    // The scratch store is empty: all objects are the repository's.
     let scratch = Scratch::make(format == super::object::ObjectFormat::Sha256)?;
     let store = Store::open(scratch.path(), format)?;
     let mut objects = ObjectReader::new(format, &store, Some(repository.objects()));
@@ -58,7 +58,7 @@ pub(in crate::workspace) fn checkout(
     let mut written = Vec::with_capacity(blobs.len());
     let mut pointers = 0;
     let mut next = files.iter().filter(|(_, (mode, _))| *mode != METADATA);
-    // The private store is empty, so contents arrive in the order of the request.
+    // The scratch store is empty, so contents arrive in the order of the request.
     objects.each(&blobs, ObjectKind::Blob, &mut |id, content| {
         unless_stopped(stop)?;
         let (path, (mode, _)) = next.next().ok_or("more objects than files")?;

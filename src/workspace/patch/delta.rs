@@ -1,4 +1,4 @@
-//! Computes the patch between two snapshots. The git process that writes it sees a private store with only the files
+//! Computes the patch between two snapshots. The git process that writes it sees a scratch store with only the files
 //! that differ, each verified against its id; it only reads, starts no program and uses no settings of the tree or the
 //! user.
 

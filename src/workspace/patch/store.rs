@@ -21,8 +21,6 @@ pub(super) struct Store {
     dir: PathBuf,
     format: ObjectFormat,
     packs: Vec<Pack>,
-    /// The directory of the packs that are kept apart.
-    private: Option<PathBuf>,
     /// Whether the store has loose objects, from an early version that had no packs.
     loose: bool,
 }
@@ -41,7 +39,6 @@ impl Store {
             dir,
             format,
             packs: Vec::new(),
-            private: None,
             loose: false,
         };
         if !store.dir.exists() {
@@ -58,7 +55,6 @@ impl Store {
         if dir.is_dir() {
             self.packs.extend(packs_in(&dir, self.format)?);
         }
-        self.private = Some(dir);
         Ok(())
     }
 
@@ -113,10 +109,9 @@ impl Store {
         Packer::new(self.dir.clone(), self.format)
     }
 
-    /// Starts a pack for new contents that are kept apart; `None` where none are.
-    pub fn private_packer(&self) -> Option<Packer> {
-        let dir = self.private.clone()?;
-        Some(Packer::new(dir, self.format).making_directory())
+    /// Starts a pack for new contents that are kept apart, in the git directory `git_dir`.
+    pub fn private_packer(&self, git_dir: &Path) -> Packer {
+        Packer::new(git_dir.join("objects/pack"), self.format).making_directory()
     }
 
     /// Adds the contents of a finished pack that are kept apart, and lists them in the store.

@@ -117,17 +117,21 @@ impl<'a> ObjectReader<'a> {
         let names: Vec<String> = ids.iter().map(|id| format.hex(id)).collect();
         let elsewhere = self.elsewhere.as_deref();
         let store = self.store;
-        let is_private = |name: &str| store.private_ids().contains(name);
         let batch = match (&mut self.batch, &self.elsewhere) {
             (Some(batch), _) => batch,
             (none, Some(objects)) => none.insert(Batch::open(objects, format == ObjectFormat::Sha256)?),
-            (None, None) if names.iter().any(|name| is_private(name)) => return Err(PRIVATE_ABSENT.to_owned()),
-            (None, None) => return Err(format!("object {} is missing", names.join(" "))),
+            (None, None) => {
+                let private = store.private_ids();
+                return Err(match names.iter().any(|name| private.contains(name)) {
+                    true => PRIVATE_ABSENT.to_owned(),
+                    false => format!("object {} is missing", names.join(" ")),
+                });
+            }
         };
         batch.each(&names, &mut |number, header, content| {
             let name = names.get(number).map_or("", String::as_str);
             let Some(header) = header else {
-                return Err(match is_private(name) {
+                return Err(match store.private_ids().contains(name) {
                     true => PRIVATE_ABSENT.to_owned(),
                     false => absent(name, elsewhere),
                 });
