@@ -186,11 +186,7 @@ async fn attempt(
     let when = (started, interrupt);
     let ended = go_on(&args, &dir, (events, &state), (*first, plan), told, &tree, when).await;
     if let Tree::Isolated { made, .. } = tree {
-        // If the run was not continued, the worktree that it left may have the only copy of its last changes.
-        match ended.is_err() && made.is_of(&run) && store::is_unfinished(&run) {
-            true => made.leave(),
-            false => made.remove().await,
-        }
+        session::close_worktree(*made, &run).await;
     }
     ended
 }

@@ -286,11 +286,7 @@ async fn attempt(
             }
             Err(refusal) => Err(session::or_interrupted(refusal, interrupt, wall)),
         };
-        // If the journal has no end, the worktree may have the only copy of the last changes.
-        match ended.is_err() && store::is_unfinished(&place.run) {
-            true => isolated.leave(),
-            false => isolated.remove().await,
-        }
+        session::close_worktree(isolated, &place.run).await;
         return ended;
     }
     let _held = store::hold_workspace(&place.workspace).map_err(|_| {

@@ -43,7 +43,7 @@ use crate::tools::Registry;
 use crate::tools::web::Search;
 use crate::workspace::Workspace;
 use crate::workspace::context;
-use crate::workspace::isolate::Standing;
+use crate::workspace::isolate::{Isolated, Standing};
 use crate::workspace::patch::{self, Shadow};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -98,6 +98,15 @@ pub fn current() -> Option<String> {
     let moved = state::moved_run(run.as_str());
     let journal = moved.as_ref().unwrap_or(home).join("journal.jsonl");
     Some(format!("the journal is complete up to here: {}", journal.display()))
+}
+
+/// Removes the worktree of an isolated run. If the run has no end yet, because it broke off or was not continued, the worktree may
+/// have the only copy of its last changes: it is left to a resume.
+pub async fn close_worktree(made: Isolated, run: &RunId) {
+    match made.is_of(run) && store::is_unfinished(run) {
+        true => made.leave(),
+        false => made.remove().await,
+    }
 }
 
 /// The wall-clock limit of a plan.
