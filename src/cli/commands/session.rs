@@ -14,11 +14,10 @@ use crate::cli::environment;
 use crate::cli::origin::{self, RecipeFile};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
-use crate::cli::secrets::{self, Secrets};
+use crate::cli::secrets::Secrets;
 use crate::cli::toolset::{self, Toolset};
 use crate::cli::{
-    bootstrap, exit, foresee, git_credentials, github, limits, named_outputs, out, private_contents, programs, prompts,
-    signals, unread,
+    bootstrap, exit, foresee, github, limits, named_outputs, out, private_contents, programs, prompts, signals, unread,
 };
 use crate::diag::SourceFiles;
 use crate::engine::deps::{Baseline, Deps, Interrupt, SandboxMaker};
@@ -52,7 +51,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The validated inputs of a session.
+/// The validated inputs of a session. The redactor knows the secrets of the plan and of the workspace.
 pub struct RunSession {
     /// Directory of the outputs.
     pub run_dir: PathBuf,
@@ -227,8 +226,6 @@ async fn drive(
     interrupt: &Arc<Interrupt>,
     broken: &mut BrokenOff,
 ) -> Result<(Option<String>, PathBuf), Refusal> {
-    environment::add_secrets(secrets::sent(&session.plan, &Secrets::of(environment::variables())));
-    environment::add_secrets(git_credentials::of(session.workspace.root()));
     let redactor = environment::redactor();
     let pricing = bootstrap::pricing()?;
     let model = Arc::clone(&session.provider);
