@@ -2,7 +2,6 @@
 
 mod early;
 
-use super::resume;
 use crate::base::call::{ToolKind, ToolSpec};
 use crate::base::event::{Event, EventKind, GivenPrompt, RunStarted, Sink, ToolsetReady};
 use crate::base::ids::{RunId, sha256_hex};
@@ -173,7 +172,7 @@ pub async fn run(
             }
         }
     };
-    if resume::is_final(written.result.verdict, &written.result.reason) {
+    if written.result.verdict.is_final(&written.result.reason) {
         state::forget_contents(&run);
     }
     let github = shared.github.then(github::files).transpose()?;
