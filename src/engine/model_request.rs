@@ -25,7 +25,7 @@ use std::time::Instant;
 const SHORT_COUNT: &str = "prompt_tokens";
 /// Code of the warning for a service that sends no usable counts of tokens.
 const NO_COUNT: &str = "usage";
-/// Code of the warning for a reply whose end the service gives a word that is not known.
+/// Code of the warning for a reply that ended with a reason this program does not know.
 const UNKNOWN_END: &str = "finish_reason";
 /// Upper bound for bytes per token, averaged over a whole request. Code and prose have 3 to 4.5.
 const BYTES_A_TOKEN_AT_MOST: u64 = 8;
@@ -278,7 +278,7 @@ fn not_counted(deps: &Deps, ledger: &Ledger, reply: &Reply) -> Option<String> {
     }
     Some(
         "the service sends no usable count of tokens (`usage`): tokens and cost are estimated from the bytes of requests and \
-         replies, and limits of both hold for the estimate"
+         replies, and limits of both apply to the estimate"
             .to_owned(),
     )
 }
