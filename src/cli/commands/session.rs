@@ -98,8 +98,8 @@ pub fn current() -> Option<String> {
     Some(format!("the journal is complete up to here: {}", journal.display()))
 }
 
-/// Removes the worktree of an isolated run. If the run has no end yet, because it broke off or was not continued, the worktree may
-/// have the only copy of its last changes: it is left to a resume.
+/// Removes the worktree of an isolated run. If the run has no end yet, because it broke off or was not continued, the
+/// worktree may have the only copy of its last changes: it is left to a resume.
 pub async fn close_worktree(made: Isolated, run: &RunId) {
     match made.is_of(run) && store::is_unfinished(run) {
         true => made.leave(),
