@@ -69,6 +69,15 @@ impl Verdict {
     pub fn is_success(self) -> bool {
         matches!(self, Verdict::Passed | Verdict::NoChange)
     }
+
+    /// Whether a run that ended so, with this reason, cannot be resumed.
+    pub fn is_final(self, reason: &str) -> bool {
+        match self {
+            Verdict::Passed | Verdict::NoChange | Verdict::Denied | Verdict::Invalid => true,
+            Verdict::Failed => !matches!(reason, "stuck" | "replay_miss"),
+            _ => false,
+        }
+    }
 }
 
 /// How and why a run ended.

@@ -3,6 +3,7 @@
 use super::args::{Replaying, RunFlags};
 use super::environment;
 use super::foresee;
+use super::git_credentials;
 use super::inputs;
 use super::out;
 use super::refusal::Refusal;
@@ -41,10 +42,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Opens the tree and hides run directories in it.
+/// Opens the tree and hides run directories in it. The redactor learns the credentials in git's configuration here, so that
+/// no command reads the tree without it.
 pub fn workspace(dir: &Path, hidden: &[PathBuf], plan: Option<&Plan>) -> Result<Workspace, Refusal> {
     let mut workspace = Workspace::open(dir)
         .map_err(|error| Refusal::Environment(format!("the workspace {} cannot be opened: {error}", dir.display())))?;
+    environment::add_secrets(git_credentials::of(workspace.root()));
     for path in hidden {
         workspace.hide(&environment::absolute(path));
     }

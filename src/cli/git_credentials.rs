@@ -1,41 +1,49 @@
-//! Credentials that git's configuration of the workspace's repository holds: a checkout of a CI server leaves its token
-//! there. They are in no variable, so the redactor learns them from the files.
+//! Credentials that git's configuration of the workspace's repository and of its submodules holds: a checkout of a CI server
+//! leaves its token there. They are in no variable, so the redactor learns them from the files.
 
 use crate::base::git_config;
-use crate::workspace::patch;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
+use crate::workspace::patch::{self, Repository};
+use std::path::{Path, PathBuf};
 
-/// The most configuration files of submodules that are read.
-const MOST_MODULES: usize = 100;
+/// The most directories in which configuration files of submodules are looked for.
+const MOST_DIRECTORIES: usize = 1000;
 
 /// Each credential with a name of its own, made of its key.
 pub fn of(workspace: &Path) -> Vec<(String, String)> {
     let Some(repository) = patch::repository(workspace) else {
         return Vec::new();
     };
-    let modules = std::fs::read_dir(repository.common_dir.join("modules"));
-    let modules = modules.into_iter().flatten().flatten().take(MOST_MODULES);
-    let own = [
-        repository.common_dir.join("config"),
-        repository.git_dir.join("config.worktree"),
-    ];
-    let files = own.into_iter().chain(modules.map(|entry| entry.path().join("config")));
-    let found = files.filter_map(|file| git_config::without_credentials(&start_of(&file)?));
+    let texts = files(&repository)
+        .into_iter()
+        .filter_map(|file| patch::regular_text(&file));
+    let found = texts.filter_map(|text| git_config::without_credentials(text.as_bytes()));
     let removed = found.flat_map(|cleaned| cleaned.removed).enumerate();
     removed
         .map(|(number, (key, value))| (format!("git {key} {}", number + 1), value))
         .collect()
 }
 
-/// As much of a regular file as is examined; `None` if it cannot be read.
-fn start_of(path: &Path) -> Option<Vec<u8>> {
-    if !std::fs::metadata(path).is_ok_and(|data| data.is_file()) {
-        return None;
+/// The configuration files. Git names the directory of a submodule by its path, and one in a submodule lies in that of the
+/// submodule: `modules/vendor/lib/modules/deep`. A linked worktree has its own.
+fn files(repository: &Repository) -> Vec<PathBuf> {
+    let Repository {
+        git_dir, common_dir, ..
+    } = repository;
+    let mut files = vec![common_dir.join("config"), git_dir.join("config.worktree")];
+    let mut below = vec![git_dir.join("modules"), common_dir.join("modules")];
+    below.dedup();
+    for _ in 0..MOST_DIRECTORIES {
+        let Some(dir) = below.pop() else {
+            break;
+        };
+        if dir.join("config").is_file() {
+            files.extend(["config", "config.worktree"].map(|name| dir.join(name)));
+            below.push(dir.join("modules"));
+            continue;
+        }
+        let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        below.extend(dirs.take(MOST_DIRECTORIES).map(|entry| entry.path()));
     }
-    let mut bytes = Vec::new();
-    let most = git_config::MOST_BYTES as u64 + 1;
-    File::open(path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    files
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// I/O errors.
 pub fn open_store(run: &RunId, dir: &Path, workspace: &Path, hidden: &[PathBuf]) -> io::Result<Shadow> {
-    // Asked for each time, because variables that a recipe gives away are added later.
+    // Asked for each time: secrets are added until the run begins.
     let is_private =
         |path: &str, content: &[u8]| secret_like(path).is_some() || environment::redactor().find(content).is_some();
     let contents = match state::contents_of(run) {

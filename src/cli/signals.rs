@@ -1,5 +1,5 @@
 //! Handles signals and the wall-clock limit: the first signal cancels what the command does, the second ends the
-//! process. A thread of its own does that, so that nothing that holds up the command holds up its end.
+//! process. They are handled on a thread of their own, so that a blocked command cannot delay its own end.
 
 use super::out::bounded;
 use super::refusal::Refusal;

@@ -3,7 +3,6 @@
 
 use super::bootstrap;
 use super::environment;
-use super::git_credentials;
 use super::grants;
 use super::origin::{self, RecipeFile};
 use super::refusal::Refusal;
@@ -386,7 +385,6 @@ pub async fn standalone(
     let wall = plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
     let secrets = Secrets::of(environment::variables());
     environment::add_secrets(secrets::sent(plan, &secrets));
-    environment::add_secrets(git_credentials::of(workspace.root()));
     let redactor = environment::redactor();
     let ground = ServerContext {
         workspace: workspace.root(),

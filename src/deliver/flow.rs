@@ -292,8 +292,6 @@ struct RemoteDelivery<'a> {
     /// The project of the request: the remote, or the project of which it is a fork.
     upstream: RemoteAddress,
     store: DeliveryStore<'a>,
-    /// The name of the base.
-    name: String,
     route: Route,
     /// `None` without requests: the target has none, or it is not asked.
     forge: Option<Forge<'a>>,
@@ -302,8 +300,6 @@ struct RemoteDelivery<'a> {
 
 /// What one round observed.
 struct Observed {
-    /// The commit of the branch; `None`: it does not exist.
-    branch: Option<String>,
     rebased: Rebased,
     state: BranchState,
     /// Newest first, each with the patch that it holds.
@@ -702,7 +698,7 @@ impl<'a> Work<'a, '_> {
         let mut lost_at: Option<Option<String>> = None;
         for round in 1..=ROUNDS {
             let now = self.observe(&on, texts, base).await?;
-            let mut decision = decide(&self.seen(&now.state, &now.rebased, &on.name, &now.requests));
+            let mut decision = decide(&self.seen(&now.state, &now.rebased, &on.route.base, &now.requests));
             if let Decision::End { outcome, .. } = &mut decision
                 && *outcome == DeliverOutcome::Unchanged
                 && tried_to_open
@@ -710,7 +706,7 @@ impl<'a> Work<'a, '_> {
                 // This is the request whose opening got no response.
                 *outcome = DeliverOutcome::Opened;
             }
-            if self.ended(texts, &on.name, &now.rebased, &decision) {
+            if self.ended(texts, &on.route.base, &now.rebased, &decision) {
                 self.repair(&on, texts, &now.requests).await;
                 return Ok(());
             }
@@ -733,27 +729,27 @@ impl<'a> Work<'a, '_> {
                 }
             };
             self.done.commit = (!signed || !settings.dry_run).then(|| commit.clone());
-            let opened = match (&update, settings.target.is_forge(), now.branch.is_some()) {
+            let opened = match (&update, settings.target.is_forge(), now.state.commit().is_some()) {
                 (Some(_), ..) | (None, false, true) => DeliverOutcome::Updated,
                 _ => DeliverOutcome::Opened,
             };
             if settings.dry_run {
                 self.done.url = update.as_ref().map(|request| request.url.clone());
-                self.done.preview = Some(preview(texts, &on.name, &now.rebased));
+                self.done.preview = Some(preview(texts, &on.route.base, &now.rebased));
                 self.end(opened, "");
                 return Ok(());
             }
             if push {
-                let was = now.branch.as_deref();
+                let was = now.state.commit();
                 self.note("pushing", json!({ "commit": commit, "was": was }))?;
                 match on.store.push(&on.remote, &texts.branch, &commit, was).await? {
                     Pushed::Done => self.note("pushed", json!({ "commit": commit }))?,
                     // The first time, another push may have held the branch for a moment without moving it.
-                    Pushed::Moved(why) if lost_at.as_ref() == Some(&now.branch) => {
+                    Pushed::Moved(why) if lost_at.as_ref().is_some_and(|lost| lost.as_deref() == was) => {
                         return Err(DeliverStop::Environment(why));
                     }
                     Pushed::Moved(_) => {
-                        lost_at = Some(now.branch);
+                        lost_at = Some(was.map(str::to_owned));
                         continue;
                     }
                     Pushed::Refused(why) => return Err(DeliverStop::Environment(why)),
@@ -816,13 +812,9 @@ impl<'a> Work<'a, '_> {
         }
         let route = Route {
             project: remote.project.clone().unwrap_or_default(),
-            into: settings
-                .into
-                .clone()
-                .or_else(|| remote.project.clone())
-                .unwrap_or_default(),
+            into: upstream.project.clone().unwrap_or_default(),
             branch: texts.branch.clone(),
-            base: name.clone(),
+            base: name,
         };
         let forge = match self.is_unasked() {
             true => None,
@@ -836,7 +828,6 @@ impl<'a> Work<'a, '_> {
             remote,
             upstream,
             store,
-            name,
             route,
             forge,
             facts,
@@ -852,9 +843,9 @@ impl<'a> Work<'a, '_> {
         let there = listed.commit(&texts.branch).is_some();
         let mut own = Vec::new();
         match self.settings.into.is_none() {
-            true => own.push((on.name.as_str(), FetchedRef::Base)),
+            true => own.push((on.route.base.as_str(), FetchedRef::Base)),
             false => {
-                self.patiently(async || store.fetch(&on.upstream, &[(&on.name, FetchedRef::Base)]).await)
+                self.patiently(async || store.fetch(&on.upstream, &[(&on.route.base, FetchedRef::Base)]).await)
                     .await?
             }
         }
@@ -877,7 +868,6 @@ impl<'a> Work<'a, '_> {
             None => Vec::new(),
         };
         Ok(Observed {
-            branch,
             rebased,
             state,
             requests,
@@ -890,7 +880,7 @@ impl<'a> Work<'a, '_> {
         let repairs = self.done.outcome == Some(DeliverOutcome::Unchanged) && self.lacks_labels && names;
         if let Some(forge) = &on.forge
             && (repairs || self.done.outcome == Some(DeliverOutcome::Opened))
-            && let Some((request, _)) = open_request(requests, &on.name)
+            && let Some((request, _)) = open_request(requests, &on.route.base)
             && !self.settings.dry_run
         {
             let draft = draft(texts, "");

@@ -406,15 +406,20 @@ pub fn not_blank(text: Spanned<String>, key: &str, problems: &mut Problems) -> O
 
 /// The text of a command or of what a command gets, if a program can receive it: without NUL.
 pub fn without_nul(text: Spanned<String>, key: &str, problems: &mut Problems) -> Option<Spanned<String>> {
-    if text.value.contains('\0') {
+    (!has_nul(&text, key, problems)).then_some(text)
+}
+
+/// Whether the text has a NUL, so that no program can receive it; adds the problem.
+pub fn has_nul(text: &Spanned<String>, key: &str, problems: &mut Problems) -> bool {
+    let found = text.value.contains('\0');
+    if found {
         let message = format!("`{key}` contains a NUL byte, which no program can receive");
         let problem = Diagnostic::error("nul-byte", text.span, message);
         problems.push(problem.help(
             "remove it; a command that prints one is `printf '\\000'`, without the double quotes of YAML around it",
         ));
-        return None;
     }
-    Some(text)
+    found
 }
 
 #[cfg(test)]

@@ -153,6 +153,7 @@ async fn flush(deps: &Deps) -> bool {
 /// Restores the files whose changes are not allowed, then verifies that they are restored.
 pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
     if let Some(confinement) = deps.scope.confinement.get() {
+        // Restoring may bring files back that commands must not read.
         confinement.masks.changes();
     }
     let due: BTreeSet<String> = ledger.state.due().map(|unruled| unruled.path.clone()).collect();

@@ -7,6 +7,7 @@ use super::history_size::{parts_size, size};
 use super::ledger::Ledger;
 use super::prompt::Digests;
 use super::run_error::RunError;
+use super::state::RunState;
 use crate::base::call::ToolSpec;
 use crate::base::event::{DiscardedReply, EventKind, Summarised};
 use crate::base::ids::CallId;
@@ -24,7 +25,7 @@ use std::time::Instant;
 const SHORT_COUNT: &str = "prompt_tokens";
 /// Code of the warning for a service that sends no usable counts of tokens.
 const NO_COUNT: &str = "usage";
-/// Code of the warning for a reply whose end the service gives a word that is not known.
+/// Code of the warning for a reply that ended with a reason this program does not know.
 const UNKNOWN_END: &str = "finish_reason";
 /// Upper bound for bytes per token, averaged over a whole request. Code and prose have 3 to 4.5.
 const BYTES_A_TOKEN_AT_MOST: u64 = 8;
@@ -90,7 +91,8 @@ impl RequestContext {
             answer_only: ledger.state.progress.replies.repairing,
             digest: &digest,
         };
-        let answer = once(deps, ledger, &request).await;
+        let bytes = self.bytes(&ledger.state);
+        let answer = once(deps, ledger, &request, bytes).await;
         let turn = request.turn;
         // The last other owner: the reply is added to the history without copying it.
         drop(history);
@@ -135,10 +137,16 @@ impl RequestContext {
         Ok(())
     }
 
+    /// The size of a request with the whole history.
+    fn bytes(&self, state: &RunState) -> u64 {
+        let (system, declared) = self.frame;
+        system + declared + state.bytes
+    }
+
     /// The warning, made once per run, when the service reported far fewer prompt tokens than the request can have.
     fn counted_short(&self, deps: &Deps, ledger: &Ledger, reply: &Reply) -> Option<String> {
         let state = &ledger.state;
-        let bytes = self.frame.0 + self.frame.1 + state.bytes;
+        let bytes = self.bytes(state);
         let told = reply.usage.input;
         let is_short = told > 0 && bytes / BYTES_A_TOKEN_AT_MOST > told;
         if !is_short || deps.provider.info().recorded || state.warned.contains(SHORT_COUNT) {
@@ -167,7 +175,7 @@ impl RequestContext {
              fewer tools (`tools.include` in the recipe, or --tools), shorten prompt and context files, or start the server with a \
              larger context",
             error.message,
-            tokens(system + declared + state.bytes),
+            tokens(self.bytes(state)),
             tokens(system),
             tokens(declared),
             self.specs.len(),
@@ -250,7 +258,8 @@ async fn summarise(
         answer_only: false,
         digest: &asked,
     };
-    let given = once(deps, ledger, &request)
+    let bytes = compact::SUMMARY_SYSTEM.len() as u64 + messages.iter().map(size).sum::<u64>();
+    let given = once(deps, ledger, &request, bytes)
         .await?
         .map_err(|error| failure(deps, error))?;
     Ok(Summarised {
@@ -269,7 +278,7 @@ fn not_counted(deps: &Deps, ledger: &Ledger, reply: &Reply) -> Option<String> {
     }
     Some(
         "the service sends no usable count of tokens (`usage`): tokens and cost are estimated from the bytes of requests and \
-         replies, and limits of both hold for the estimate"
+         replies, and limits of both apply to the estimate"
             .to_owned(),
     )
 }
@@ -285,15 +294,11 @@ fn unknown_end(ledger: &Ledger, reply: &Reply) -> Option<String> {
 }
 
 /// Replaces the counts that the service did not send by estimates: every request and every reply with content has
-/// tokens.
-fn estimate_missing(request: &ModelRequest<'_>, reply: &mut Reply) {
+/// tokens. `bytes`: the size of the request.
+fn estimate_missing(bytes: u64, reply: &mut Reply) {
     let tokens = |bytes: u64| compact::estimate(bytes, None).max(1);
     if reply.usage.input == 0 {
-        let declared = request.tools.iter();
-        let declared =
-            declared.map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len());
-        let said: u64 = request.messages.iter().map(size).sum();
-        reply.usage.input = tokens((request.system.len() + declared.sum::<usize>()) as u64 + said);
+        reply.usage.input = tokens(bytes);
         reply.usage.estimated = true;
     }
     let thoughts = reply.parts.iter().map(|part| match part {
@@ -336,11 +341,13 @@ fn failed_attempt(price: Option<Price<'_>>, failed: FailedAttempt<'_>, last: boo
     }
 }
 
-/// Sends one request and records its retries, and the tokens of replies that could not be used.
+/// Sends one request and records its retries, and the tokens of replies that could not be used. `bytes`: the size of the
+/// request.
 async fn once(
     deps: &Deps,
     ledger: &mut Ledger,
     request: &ModelRequest<'_>,
+    bytes: u64,
 ) -> Result<Result<Given, ProviderError>, JournalError> {
     let begun = Instant::now();
     let retries = Mutex::new(Vec::new());
@@ -363,7 +370,7 @@ async fn once(
     if let Ok(reply) = &mut answer
         && !deps.provider.info().recorded
     {
-        estimate_missing(request, reply);
+        estimate_missing(bytes, reply);
     }
     let retries = retries.into_inner().unwrap_or_default();
     let attempt = u32::try_from(retries.len()).unwrap_or(u32::MAX).saturating_add(1);

@@ -56,10 +56,18 @@ impl<'a> Pipe<'a> {
         ruling: &Ruling,
     ) -> Result<Value, Box<Ruling>> {
         let rewritten = self.rewritten(tool, args, prepared, ruling).await;
-        let rewritten = rewritten.map_err(|why| Box::new(failed(ruling, &why)))?;
+        let rewritten = rewritten.map_err(|why| {
+            let reason = format!("the rewriting program failed: {why}");
+            let fix = "change the content so that the program accepts it, or fix the rule";
+            denied(ruling, "modify_failed", reason, fix)
+        })?;
         match self.redactor.find(rewritten.to_string().as_bytes()) {
             None => Ok(rewritten),
-            Some(_) => Err(Box::new(secret(ruling))),
+            Some(_) => {
+                let reason = "what the rewriting program printed contains a secret value of this run's environment";
+                let fix = "change no file that holds a secret value, or fix the rule: its program must print none";
+                Err(denied(ruling, "secret_hit", reason.to_owned(), fix))
+            }
         }
     }
 
@@ -129,23 +137,13 @@ pub fn preparer<'a>(tools: &'a Registry, found: FoundTool<'a>, args: &Value) -> 
     tools.find("write_file").filter(|_| whole).unwrap_or(found)
 }
 
-/// If the rewriting fails, the call is denied.
-fn failed(ruling: &Ruling, why: &str) -> Ruling {
-    Ruling {
+/// The denial of a call that cannot be rewritten.
+fn denied(ruling: &Ruling, code: &str, reason: String, fix: &str) -> Box<Ruling> {
+    Box::new(Ruling {
         decision: Decision::Deny,
-        code: "modify_failed".to_owned(),
-        reason: format!("the rewriting program failed: {why}"),
-        fix: "change the content so that the program accepts it, or fix the rule".to_owned(),
+        code: code.to_owned(),
+        reason,
+        fix: fix.to_owned(),
         ..ruling.clone()
-    }
-}
-
-fn secret(ruling: &Ruling) -> Ruling {
-    Ruling {
-        decision: Decision::Deny,
-        code: "secret_hit".to_owned(),
-        reason: "what the rewriting program printed contains a secret value of this run's environment".to_owned(),
-        fix: "change no file that holds a secret value, or fix the rule: its program must print none".to_owned(),
-        ..ruling.clone()
-    }
+    })
 }

@@ -224,7 +224,7 @@ impl RunListing {
     }
 }
 
-/// Whether a run of this machine was killed or is active: its journal is there and has no end.
+/// Whether a run of this machine was killed, broke off or is active: its journal is there and has no end.
 pub fn is_unfinished(run: &RunId) -> bool {
     let dir = state::head(run).map(|head| PathBuf::from(head.dir));
     dir.is_some_and(|dir| matches!(describe(&dir).progress, RunProgress::Unfinished | RunProgress::Keyed))

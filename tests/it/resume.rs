@@ -1,6 +1,6 @@
 //! Runs that go on: after the model service failed, with another model, another budget, on another machine.
 
-use super::harness::{Done, World, calls, git_in, open_policy, says, script, shell, until, writes};
+use super::harness::{Done, World, calls, git_in, open_policy, says, script, shell, under, until, writes};
 use super::service::{Answer, Service};
 use super::wires::{Turn, WIRES, Wire};
 use serde_json::{Value, json};
@@ -464,6 +464,44 @@ fn what_the_user_commits_after_a_kill_does_not_change_the_worktree_that_it_left(
         patch.contains("new.txt") && !patch.contains("src/b.txt") && !patch.contains("deps"),
         "{patch}"
     );
+}
+
+#[test]
+fn a_run_whose_journal_cannot_grow_goes_on_in_the_worktree_that_it_left() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let own = world.path().join("home").to_string_lossy().into_owned();
+    let world = world.env("TMPDIR", own);
+    let long = "x".repeat(40_000);
+    let mut replies: Vec<Value> = (0..8)
+        .map(|n| writes(&format!("f{n}.txt"), &format!("{n} {long}\n")))
+        .collect();
+    replies.push(says("done"));
+    let model = format!("script:{}", world.beside("script.yaml", script(&replies)));
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let out = world.out().to_string_lossy().into_owned();
+    let run = world.command(&[
+        "run",
+        "-p",
+        "x",
+        "--model",
+        &model,
+        "--policy",
+        &policy,
+        "--out",
+        &out,
+        "--isolate",
+    ]);
+    // Files of at most 256 blocks of 1024 bytes: the journal cannot take the third reply.
+    let mut limited = under("bash", &["-c", "ulimit -f 256; exec \"$@\"", "bash"], &run);
+    Done::of(limited.output().unwrap()).exits(9);
+    let left = worktrees(&world);
+    assert!(left[0].join("tree/f1.txt").is_file(), "{left:?}");
+    world.call(&["resume", &out]).exits(0);
+    let patch = patch(&world);
+    for n in 0..8 {
+        assert!(patch.contains(&format!("+{n} xxx")), "{n}");
+    }
+    assert!(worktrees(&world).is_empty());
 }
 
 #[test]

@@ -438,15 +438,54 @@ fn hidden_files_of_kept_directories_stay_hidden() {
     assert!(recorded.contains("kept/p/x.txt:honest x"), "{recorded}");
 }
 
+/// A repository with a token in its own configuration, in that of a submodule further down, and in that of one inside of
+/// it.
+fn with_tokens() -> World {
+    let token = |name: &str| format!("ghs_{name}0123456789abcdefghij");
+    let text = ["own", "sub", "deep"].map(|name| format!("the token is {}\n", token(name)));
+    let world = World::repo(&[("a.txt", text.concat().as_str())]);
+    let url = |name: &str| format!("https://x-access-token:{}@h.example/r.git", token(name));
+    world.git(&["remote", "add", "origin", &url("own")]);
+    for (dir, name) in [("vendor/sub", "sub"), ("vendor/sub/modules/deep", "deep")] {
+        world.file(
+            &format!(".git/modules/{dir}/config"),
+            format!("[remote \"origin\"]\n\turl = {}\n", url(name)),
+        );
+    }
+    world
+}
+
 #[test]
 fn credentials_in_the_configuration_of_git_are_redacted() {
-    let world = World::repo(&[("a.txt", "the token is ghs_0123456789abcdefghij\n")]);
-    let url = "https://x-access-token:ghs_0123456789abcdefghij@h.example/r.git";
-    world.git(&["remote", "add", "origin", url]);
+    let world = with_tokens();
     let replies = script(&[shell("cat a.txt"), says("done")]);
     let policy = open_policy(&["cat"]);
     let done = world.run(&replies, &policy, &["-p", "x"]);
     let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
     assert!(journal.contains("the token is "), "{journal}");
-    assert!(!journal.contains("ghs_0123"), "{}{journal}", done.stderr);
+    assert!(!journal.contains("ghs_"), "{}{journal}", done.stderr);
+    let policy = world.beside("policy.yaml", policy);
+    let args = json!({ "command": "cat a.txt" }).to_string();
+    let call = ["tools", "call", "run_shell_command", "--args", &args];
+    let done = world.call(&[&call[..], &["--policy", &policy]].concat()).exits(0);
+    assert!(done.stdout.contains("the token is "), "{}", done.stdout);
+    assert!(!done.stdout.contains("ghs_"), "{}", done.stdout);
+}
+
+/// The snapshot with which a resume compares the tree knows them, too.
+#[test]
+fn the_store_of_a_resumed_run_holds_no_credential_of_git() {
+    let world = with_tokens();
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file, paths: [b.txt] }\nsandbox: { level: none }\n";
+    let write = |path: &str| json!({"tool": "write_file", "args": {"file_path": path, "content": "two\n"}});
+    let replies = script(&[json!({"calls": [write("c.txt"), write("b.txt")]}), says("done")]);
+    world.run(&replies, policy, &["-p", "x"]).exits(5);
+    world.file("late.txt", "the late token is ghs_own0123456789abcdefghij\n");
+    world.file("plain.txt", "nothing secret\n");
+    let out = world.out().to_string_lossy().into_owned();
+    let told = world.call(&["resume", &out, "--approve", "c2"]).exits(8).stderr;
+    assert!(told.contains("neither as the run left it"), "{told}");
+    let all = stored(&world);
+    assert!(all.contains("nothing secret"), "the control is there");
+    assert!(!all.contains("the late token"), "{all}");
 }

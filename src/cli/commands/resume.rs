@@ -5,7 +5,6 @@ mod trust;
 
 use super::session::{self, Beginning, RunSession};
 use crate::base::event::{Event, EventKind, RunStarted};
-use crate::base::outcome::Verdict;
 use crate::base::source::KeptFile;
 use crate::cli::args::ResumeArgs;
 use crate::cli::environment;
@@ -70,7 +69,7 @@ fn recall(args: &mut ResumeArgs, name: &str, here: &Path) -> Option<PathBuf> {
     let dir = store::locate(name, here).ok()?;
     let journal = journal::read(&dir).ok()?;
     let ended = journal.events.last().is_some_and(|last| match &last.kind {
-        EventKind::RunFinished { outcome, .. } => is_final(outcome.verdict, &outcome.reason),
+        EventKind::RunFinished { outcome, .. } => outcome.verdict.is_final(&outcome.reason),
         _ => false,
     });
     let head = journal.run().and_then(journal::state::head).filter(|_| !ended);
@@ -137,7 +136,7 @@ async fn attempt(
     // truncated.
     verify::against_result(&dir, &journal).map_err(|why| Refusal::Environment(format!("{}: {why}", dir.display())))?;
     if let Some(outcome) = &state.outcome
-        && is_final(outcome.verdict, &outcome.reason)
+        && outcome.verdict.is_final(&outcome.reason)
     {
         if !args.approve.is_empty() || !args.deny.is_empty() {
             return Err(Refusal::Usage(
@@ -186,22 +185,9 @@ async fn attempt(
     let when = (started, interrupt);
     let ended = go_on(&args, &dir, (events, &state), (*first, plan), told, &tree, when).await;
     if let Tree::Isolated { made, .. } = tree {
-        // If the run was not continued, the worktree that it left may have the only copy of its last changes.
-        match ended.is_err() && made.is_of(&run) && store::is_unfinished(&run) {
-            true => made.leave(),
-            false => made.remove().await,
-        }
+        session::close_worktree(*made, &run).await;
     }
     ended
-}
-
-/// Whether the run has ended for good.
-pub fn is_final(verdict: Verdict, reason: &str) -> bool {
-    match verdict {
-        Verdict::Passed | Verdict::NoChange | Verdict::Denied | Verdict::Invalid => true,
-        Verdict::Failed => !matches!(reason, "stuck" | "replay_miss"),
-        _ => false,
-    }
 }
 
 /// The tree that the run continues in.

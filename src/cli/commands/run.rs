@@ -10,6 +10,7 @@ use crate::cli::args::{RunArgs, RunFlags, StdoutFormat};
 use crate::cli::environment;
 use crate::cli::origin::RecipeFile;
 use crate::cli::refusal::Refusal;
+use crate::cli::secrets::{self, Secrets};
 use crate::cli::settings::{self, Settings};
 use crate::cli::{bootstrap, exit, github, limits, out, search, shipped, signals, variables};
 use crate::engine::deps::Interrupt;
@@ -286,11 +287,7 @@ async fn attempt(
             }
             Err(refusal) => Err(session::or_interrupted(refusal, interrupt, wall)),
         };
-        // If the journal has no end, the worktree may have the only copy of the last changes.
-        match ended.is_err() && store::is_unfinished(&place.run) {
-            true => isolated.leave(),
-            false => isolated.remove().await,
-        }
+        session::close_worktree(isolated, &place.run).await;
         return ended;
     }
     let _held = store::hold_workspace(&place.workspace).map_err(|_| {
@@ -345,6 +342,7 @@ async fn begin(
     let origin = isolated.as_ref().map(|(_, standing)| standing.origin.as_path());
     bootstrap::guard_programs(&mut policies, &workspace, origin);
     let provider = bootstrap::provider(&plan, shared, &place.workspace)?;
+    environment::add_secrets(secrets::sent(&plan, &Secrets::of(environment::variables())));
     let value = serde_json::to_value(&plan).map_err(|error| Refusal::Environment(error.to_string()))?;
     // The comparison excludes the model, so that runs of two models at one task have the same plan digest.
     let task = Plan {

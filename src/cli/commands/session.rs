@@ -2,7 +2,6 @@
 
 mod early;
 
-use super::resume;
 use crate::base::call::{ToolKind, ToolSpec};
 use crate::base::event::{Event, EventKind, GivenPrompt, RunStarted, Sink, ToolsetReady};
 use crate::base::ids::{RunId, sha256_hex};
@@ -14,11 +13,10 @@ use crate::cli::environment;
 use crate::cli::origin::{self, RecipeFile};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
-use crate::cli::secrets::{self, Secrets};
+use crate::cli::secrets::Secrets;
 use crate::cli::toolset::{self, Toolset};
 use crate::cli::{
-    bootstrap, exit, foresee, git_credentials, github, limits, named_outputs, out, private_contents, programs, prompts,
-    signals, unread,
+    bootstrap, exit, foresee, github, limits, named_outputs, out, private_contents, programs, prompts, signals, unread,
 };
 use crate::diag::SourceFiles;
 use crate::engine::deps::{Baseline, Deps, Interrupt, SandboxMaker};
@@ -43,7 +41,7 @@ use crate::tools::Registry;
 use crate::tools::web::Search;
 use crate::workspace::Workspace;
 use crate::workspace::context;
-use crate::workspace::isolate::Standing;
+use crate::workspace::isolate::{Isolated, Standing};
 use crate::workspace::patch::{self, Shadow};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -52,7 +50,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The validated inputs of a session.
+/// The validated inputs of a session. The redactor knows the secrets of the plan and of the workspace.
 pub struct RunSession {
     /// Directory of the outputs.
     pub run_dir: PathBuf,
@@ -98,6 +96,15 @@ pub fn current() -> Option<String> {
     let moved = state::moved_run(run.as_str());
     let journal = moved.as_ref().unwrap_or(home).join("journal.jsonl");
     Some(format!("the journal is complete up to here: {}", journal.display()))
+}
+
+/// Removes the worktree of an isolated run. If the run has no end yet, because it broke off or was not continued, the
+/// worktree may have the only copy of its last changes: it is left to a resume.
+pub async fn close_worktree(made: Isolated, run: &RunId) {
+    match made.is_of(run) && store::is_unfinished(run) {
+        true => made.leave(),
+        false => made.remove().await,
+    }
 }
 
 /// The wall-clock limit of a plan.
@@ -165,7 +172,7 @@ pub async fn run(
             }
         }
     };
-    if resume::is_final(written.result.verdict, &written.result.reason) {
+    if written.result.verdict.is_final(&written.result.reason) {
         state::forget_contents(&run);
     }
     let github = shared.github.then(github::files).transpose()?;
@@ -218,8 +225,6 @@ async fn drive(
     interrupt: &Arc<Interrupt>,
     broken: &mut BrokenOff,
 ) -> Result<(Option<String>, PathBuf), Refusal> {
-    environment::add_secrets(secrets::sent(&session.plan, &Secrets::of(environment::variables())));
-    environment::add_secrets(git_credentials::of(session.workspace.root()));
     let redactor = environment::redactor();
     let pricing = bootstrap::pricing()?;
     let model = Arc::clone(&session.provider);

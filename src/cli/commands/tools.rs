@@ -240,6 +240,7 @@ async fn judged(
         root: workspace.root(),
         own: &own,
         built: None,
+        is_tested: false,
     };
     let runs = spec.kind == ToolKind::Execute || spec.origin == ToolOrigin::Discovered;
     if runs {
@@ -365,6 +366,7 @@ struct CallSandbox<'a> {
     root: &'a Path,
     own: &'a Private,
     built: Option<Confinement>,
+    is_tested: bool,
 }
 
 impl CallSandbox<'_> {
@@ -379,11 +381,13 @@ impl CallSandbox<'_> {
         Ok(self.built.insert(built))
     }
 
-    /// The sandbox after its self-test.
+    /// The sandbox after its self-test, which is made once.
     async fn tested(&mut self) -> Result<&Confinement, Refusal> {
-        let built = self.build().await?;
-        bootstrap::self_test(built).await?;
-        Ok(built)
+        if !self.is_tested {
+            bootstrap::self_test(self.build().await?).await?;
+            self.is_tested = true;
+        }
+        self.build().await
     }
 }
 

@@ -127,12 +127,12 @@ pub(super) fn whole(
 
 /// A count of tokens. Some servers send integers as floating-point numbers or as text. What cannot be a count is none.
 pub(super) fn count(value: &Value) -> Option<u64> {
+    let is_whole = |figure: &f64| figure.fract() == 0.0 && *figure >= 0.0;
     let figure = match value {
-        Value::Number(number) => number.as_u64().or_else(|| {
-            let is_whole = |figure: &f64| figure.fract() == 0.0 && *figure >= 0.0;
-            let figure = number.as_f64().filter(is_whole)?;
-            format!("{figure:.0}").parse().ok()
-        }),
+        Value::Number(number) => number
+            .as_u64()
+            // A figure beyond `u64` saturates in the cast.
+            .or_else(|| number.as_f64().filter(is_whole).map(|figure| figure as u64)),
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
     };

@@ -1,7 +1,7 @@
 //! Parses the `tools` section: included and excluded tools, MCP servers, discovery.
 
 use crate::base::server_name::is_server_name;
-use crate::diag::reader::{Problems, without_nul};
+use crate::diag::reader::{Problems, has_nul, without_nul};
 use crate::diag::{Diagnostic, MapEntry, Reader, Spanned};
 use crate::recipe::model::{ServerSpec, ToolsSpec};
 use crate::recipe::plan::ClientCredentials;
@@ -61,8 +61,8 @@ fn server(entry: &MapEntry, problems: &mut Problems) -> Option<ServerSpec> {
     let given = command.iter().map(|text| ("command", text));
     let given = given.chain(args.iter().map(|text| ("args", text)));
     for (key, text) in given.chain(env.iter().map(|(name, text)| (name.as_str(), text))) {
-        // Told here; a recipe with a problem is not used.
-        let _ = without_nul(text.clone(), key, problems);
+        // A recipe with a problem is not used.
+        has_nul(text, key, problems);
     }
     let cwd = map.text("cwd", problems);
     let url = map.text("url", problems);

@@ -32,15 +32,16 @@ const EARLY: Duration = Duration::from_secs(30);
 /// # Errors
 /// One sentence: the authorization server cannot be reached or gives no token.
 pub async fn client(client: Client, url: &str, with: Option<&Credentials>) -> Result<AuthClient<Client>, String> {
+    let server = Url::parse(url).map_err(|error| error.to_string())?;
     let http: Arc<dyn OAuthHttpClient> = Arc::new(Door {
         client: client.clone(),
-        server: Url::parse(url).map_err(|error| error.to_string())?,
+        server: server.clone(),
     });
     let manager = AuthorizationManager::new_with_oauth_http_client(url, http);
     let manager = manager.await.map_err(trouble)?;
     let manager = match with {
         None => manager,
-        Some(with) => authorize(manager, client.clone(), url, with).await?,
+        Some(with) => authorize(manager, client.clone(), (url, &server), with).await?,
     };
     Ok(AuthClient::new(client, manager))
 }
@@ -53,7 +54,7 @@ fn trouble(error: AuthError) -> String {
 async fn authorize(
     mut manager: AuthorizationManager,
     client: Client,
-    url: &str,
+    (url, server): (&str, &Url),
     with: &Credentials,
 ) -> Result<AuthorizationManager, String> {
     let metadata = manager.resolve_metadata().await.map_err(trouble)?.metadata;
@@ -61,8 +62,7 @@ async fn authorize(
         asking: Asking::new(client, url, with, &metadata)?,
         held: Mutex::new(None),
     };
-    let server = Url::parse(url).map_err(|error| error.to_string())?;
-    may_send_to(&server, &tokens.asking.endpoint)
+    may_send_to(server, &tokens.asking.endpoint)
         .await
         .map_err(|why| format!("OAuth: the token endpoint: {why}"))?;
     tokens.current().await?;
@@ -113,11 +113,6 @@ impl Asking {
         }
         let endpoint = &metadata.token_endpoint;
         let endpoint = Url::parse(endpoint).map_err(|error| format!("OAuth: the token endpoint: {error}"))?;
-        let here = |url: &Url| url.host_str().is_some_and(is_loopback);
-        let resource = Url::parse(url).map_err(|error| error.to_string())?;
-        if endpoint.scheme() != "https" && !(here(&endpoint) && here(&resource)) {
-            return Err(format!("OAuth: the token endpoint {endpoint} is not an https URL"));
-        }
         Ok(Self {
             client,
             endpoint,
@@ -272,8 +267,8 @@ async fn whole(mut answer: reqwest::Response) -> Result<Vec<u8>, String> {
 }
 
 /// Whether a server may make this program send a request to a URL. Otherwise anybody who runs a server could reach what
-/// this machine can reach. A name that does not resolve here is left to the connection: a proxy may know it. The name may
-/// resolve to another address then, whose certificate does not hold for it.
+/// this machine can reach. A name that does not resolve here is left to the connection, because a proxy may know it. If it
+/// resolves to another address there, TLS fails: that machine has no certificate for the name.
 async fn may_send_to(server: &Url, target: &Url) -> Result<(), String> {
     let is_same = server.host_str() == target.host_str();
     if target.scheme() != "https" && !(is_same && server.host_str().is_some_and(is_loopback)) {
@@ -302,8 +297,8 @@ async fn addresses(url: &Url) -> Vec<IpAddr> {
         .unwrap_or_default()
 }
 
-/// Whether an address belongs to a machine in a network: not to this one, nor to the link, where clouds give out
-/// credentials.
+/// Whether an address belongs to another machine of a network: not to this machine, and not link-local, where clouds give
+/// out credentials.
 fn is_of_a_network(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => !(address.is_loopback() || address.is_link_local() || address.is_unspecified()),
