@@ -369,6 +369,10 @@ pub trait ExecJudge: Send + Sync {
     fn judge(&self, exec: &Exec) -> ExecAnswer;
     /// Whether execs below [`Starts::Anything`] must be judged too (true if some rule denies a command).
     fn asks_below_anything(&self) -> bool;
+    /// A sentence for each secret-like file that programs were let run on because the sandbox withholds its content.
+    fn masked(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// The programs of one command that were judged at their exec, in order.

@@ -4,13 +4,18 @@ use crate::base::access::Access;
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::grant::{Exec, ExecAnswer, ExecJudge};
 use crate::base::ruling::PolicyInput;
+use crate::base::sync::lock;
 use crate::policy::exec::{self, MachineProgram, MachinePrograms, SYSTEM_DIRS, Setting};
 use crate::policy::{PolicySet, ruled_commands};
 use crate::process::{Confinement, SandboxLevel, own_path};
 use crate::workspace::Workspace;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+
+/// The most reasons that are kept for [`ExecJudge::masked`].
+const MOST_MASKED: usize = 5;
 
 /// Decides about the programs of one call.
 pub struct CommandJudge {
@@ -21,6 +26,7 @@ pub struct CommandJudge {
     origin: ToolOrigin,
     args: Value,
     setting: Setting,
+    masked: Mutex<BTreeSet<String>>,
 }
 
 impl CommandJudge {
@@ -70,6 +76,7 @@ impl CommandJudge {
                 activates,
                 masks: confinement.level == SandboxLevel::Full && confinement.masks.hide_files(),
             },
+            masked: Mutex::default(),
         }
     }
 }
@@ -107,11 +114,21 @@ impl ExecJudge for CommandJudge {
             origin: &self.origin,
             args: &self.args,
         };
+        let mut masked = |reason| {
+            let mut all = lock(&self.masked);
+            if all.len() < MOST_MASKED {
+                all.insert(reason);
+            }
+        };
         self.workspace
-            .with_terrain(|terrain| exec::judge(&self.policies, &asked, &self.setting, exec, terrain))
+            .with_terrain(|terrain| exec::judge(&self.policies, &asked, &self.setting, exec, terrain, &mut masked))
     }
 
     fn asks_below_anything(&self) -> bool {
         exec::asks_below_anything(&self.policies)
+    }
+
+    fn masked(&self) -> Vec<String> {
+        lock(&self.masked).iter().cloned().collect()
     }
 }

@@ -61,18 +61,23 @@ impl Setting {
     }
 }
 
-/// Judges one exec.
+/// Judges one exec. `masked` gets the reason against it if it is allowed only because the sandbox masks the files that it
+/// names.
 pub fn judge(
     set: &PolicySet,
     asked: &PolicyInput<'_>,
     setting: &Setting,
     exec: &Exec,
     terrain: &FsView<'_>,
+    masked: &mut dyn FnMut(String),
 ) -> ExecAnswer {
     let answer = match judge_by_all(set, asked, setting, exec, terrain) {
         ExecAnswer::Deny(denial) if setting.masks => match judge_by_all(&set.masked(), asked, setting, exec, terrain) {
             ExecAnswer::Deny(_) => ExecAnswer::Deny(denial),
-            answer => answer,
+            answer => {
+                masked(denial.reason);
+                answer
+            }
         },
         answer => answer,
     };

@@ -183,9 +183,10 @@ async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolErro
         return Err(cancelled());
     }
     let judged = JudgedPrograms::of(&finished.execs, finished.execs_omitted, finished.denied.as_ref());
+    let masked = context.judge.as_ref().map(|judge| judge.masked()).unwrap_or_default();
     Ok(ToolOutput {
         judged,
-        ..output(finished, context.call.as_str())
+        ..output(finished, &masked, context.call.as_str())
     })
 }
 
@@ -233,7 +234,7 @@ fn not_started(error: SpawnError) -> ToolError {
 }
 
 /// The text for the model: the output, then a line for everything unusual.
-fn output(finished: Finished, call: &str) -> ToolOutput {
+fn output(finished: Finished, masked: &[String], call: &str) -> ToolOutput {
     let Finished {
         exit, stdout, undone, ..
     } = finished;
@@ -247,6 +248,8 @@ fn output(finished: Finished, call: &str) -> ToolOutput {
         Some(denied) => lines.push(denied.message.clone()),
         None => lines.extend(ends(&exit)),
     }
+    let withheld = |why: &String| format!("[the sandbox withheld the secret content of a file: {why}]");
+    lines.extend(masked.iter().map(withheld));
     let told = undone_failure(&undone);
     lines.extend(told.as_ref().map(|failure| failure.message.clone()));
     let failure = strictest(denied, told);

@@ -75,7 +75,7 @@ fn exec(caller: Starts, path: &str, words: &[&str], cwd: &str) -> Exec {
 
 fn answer(exec: &Exec) -> ExecAnswer {
     let args = json!({});
-    judge(&set(POLICY), &asked(&args), &setting(), exec, &TERRAIN)
+    judge(&set(POLICY), &asked(&args), &setting(), exec, &TERRAIN, &mut |_| {})
 }
 
 fn by_shell(path: &str, words: &[&str]) -> ExecAnswer {
@@ -132,9 +132,9 @@ fn operands_of_which_the_sandbox_shows_nothing_do_no_harm() {
         (&["../out/secret"], "exec_denied"),
     ] {
         let exec = exec(Starts::Judged, "/usr/bin/cat", words, "/ws");
-        let found = judge(&set(POLICY), &asked(&args), &hides, &exec, &TERRAIN);
+        let found = judge(&set(POLICY), &asked(&args), &hides, &exec, &TERRAIN, &mut |_| {});
         assert_eq!(code(&found), wanted, "{words:?}: {found:?}");
-        let elsewhere = judge(&set(POLICY), &asked(&args), &setting(), &exec, &TERRAIN);
+        let elsewhere = judge(&set(POLICY), &asked(&args), &setting(), &exec, &TERRAIN, &mut |_| {});
         assert_eq!(code(&elsewhere), "exec_denied", "{words:?}");
     }
 }
@@ -146,7 +146,7 @@ fn installed_programs_and_runners_are_what_they_start() {
     let args = json!({});
     let ask = |path: &str, words: &[&str]| {
         let exec = exec(Starts::Judged, path, words, "/ws");
-        judge(&set, &asked(&args), &setting(), &exec, &TERRAIN)
+        judge(&set, &asked(&args), &setting(), &exec, &TERRAIN, &mut |_| {})
     };
     for (path, words) in [
         ("/ws/.venv/bin/pytest", &["-q"][..]),
@@ -183,7 +183,7 @@ fn installed_programs_and_runners_are_what_they_start() {
     // The system programs that `activate` starts.
     let uname = exec(Starts::Judged, "/usr/bin/uname", &[], "/ws");
     assert_eq!(
-        code(&judge(&set, &asked(&args), &setting(), &uname, &TERRAIN)),
+        code(&judge(&set, &asked(&args), &setting(), &uname, &TERRAIN, &mut |_| {})),
         "exec_denied"
     );
     let active = Setting {
@@ -191,7 +191,7 @@ fn installed_programs_and_runners_are_what_they_start() {
         ..setting()
     };
     assert_eq!(
-        starts(&judge(&set, &asked(&args), &active, &uname, &TERRAIN)),
+        starts(&judge(&set, &asked(&args), &active, &uname, &TERRAIN, &mut |_| {})),
         Some(Starts::Nothing)
     );
 }
@@ -250,7 +250,7 @@ fn programs_of_the_tree_do_not_go_by_names_of_the_machine() {
             real: PathBuf::from(real),
             ..exec(Starts::Judged, path, words, "/ws")
         };
-        judge(&set, &asked(&args), &setting, &exec, &TERRAIN)
+        judge(&set, &asked(&args), &setting, &exec, &TERRAIN, &mut |_| {})
     };
     for (path, words) in [
         ("/ws/.venv/bin/cat", &["src/a.txt"][..]),
@@ -344,7 +344,15 @@ fn parts_of_a_program_are_known_by_each_of_their_names() {
             ..exec(Starts::Anything, path, &[], "/ws")
         };
         let args = json!({});
-        code(&judge(&set(policy), &asked(&args), &setting(), &exec, &TERRAIN)).to_owned()
+        code(&judge(
+            &set(policy),
+            &asked(&args),
+            &setting(),
+            &exec,
+            &TERRAIN,
+            &mut |_| {},
+        ))
+        .to_owned()
     };
     for (path, real, argv) in [
         (
@@ -392,7 +400,7 @@ fn a_script_counts_as_the_programs_of_its_first_lines() {
         let as_line =
             |words: &&[&str]| as_interpreter(words[0], words[1..].iter().map(|word| (*word).to_owned()).collect());
         exec.interpreters = lines.iter().map(as_line).collect();
-        code(&judge(&set, &asked(&args), &setting(), &exec, &TERRAIN)).to_owned()
+        code(&judge(&set, &asked(&args), &setting(), &exec, &TERRAIN, &mut |_| {})).to_owned()
     };
     for caller in [Starts::Anything, Starts::Judged] {
         let denied: [&[&[&str]]; 7] = [
@@ -419,7 +427,15 @@ fn a_script_counts_as_the_programs_of_its_first_lines() {
         let unread = |policy: &str| {
             let mut exec = exec(caller.clone(), "/ws/run.sh", &[], "/ws");
             exec.is_unread = true;
-            code(&judge(&self::set(policy), &asked(&args), &setting(), &exec, &TERRAIN)).to_owned()
+            code(&judge(
+                &self::set(policy),
+                &asked(&args),
+                &setting(),
+                &exec,
+                &TERRAIN,
+                &mut |_| {},
+            ))
+            .to_owned()
         };
         assert_eq!(unread(policy), "exec_denied");
         assert_eq!(unread(policy.split("  - { deny").next().unwrap()), "allowed");
@@ -456,6 +472,7 @@ fn writes_are_granted_by_the_rules_for_writing() {
             &setting(),
             &exec(Starts::Judged, path, words, "/ws"),
             &TERRAIN,
+            &mut |_| {},
         )
     };
     match ask(&["src/a.txt", "src/c.txt"], "/usr/bin/cp") {
@@ -483,14 +500,20 @@ fn what_was_ruled_before_is_not_ruled_again() {
     let setting = Setting { ruled, ..setting() };
     // The push was held and approved before the command started.
     let approved = exec(Starts::Judged, "/usr/bin/git", &["push"], "/ws");
-    assert_eq!(code(&judge(&policy, &asked, &setting, &approved, &TERRAIN)), "allowed");
+    assert_eq!(
+        code(&judge(&policy, &asked, &setting, &approved, &TERRAIN, &mut |_| {})),
+        "allowed"
+    );
     let elsewhere = exec(Starts::Judged, "/usr/bin/git", &["push"], "/ws/src");
     assert_eq!(
-        code(&judge(&policy, &asked, &setting, &elsewhere, &TERRAIN)),
+        code(&judge(&policy, &asked, &setting, &elsewhere, &TERRAIN, &mut |_| {})),
         "exec_denied"
     );
     let other = exec(Starts::Judged, "/usr/bin/git", &["push", "-f"], "/ws");
-    assert_eq!(code(&judge(&policy, &asked, &setting, &other, &TERRAIN)), "exec_denied");
+    assert_eq!(
+        code(&judge(&policy, &asked, &setting, &other, &TERRAIN, &mut |_| {})),
+        "exec_denied"
+    );
 }
 
 #[test]
