@@ -1,7 +1,7 @@
 //! Secrets of the environment that turn up in what a run reads: none may be found in anything that the run puts out.
 
 use super::gemini::{self, Gemini};
-use super::harness::{World, calls, git_in, have, open_policy, says, script, shell};
+use super::harness::{World, git_in, have, open_policy, says, script, shell};
 use super::service::{Answer, Service};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE};
@@ -323,13 +323,12 @@ fn a_resume_without_the_contents_of_secret_files_takes_them_from_the_tree() {
     for there in [true, false] {
         let world = World::repo(&[("a.txt", "one\n")]);
         world.file("sa.pem", "-----BEGIN the private key\n");
-        let write = calls("write_file", json!({"file_path": "b.txt", "content": "two\n"}));
-        world
-            .recipe(recipe, &script(&[write, says("done")]), policy, &[])
-            .exits(5);
+        let write = |path: &str| json!({"tool": "write_file", "args": {"file_path": path, "content": "two\n"}});
+        let replies = script(&[json!({"calls": [write("a.txt"), write("b.txt")]}), says("done")]);
+        world.recipe(recipe, &replies, policy, &[]).exits(5);
         std::fs::remove_dir_all(world.path().join("home/.local/state/overnight/contents")).unwrap();
         let out = world.out().to_string_lossy().into_owned();
-        let resume = ["resume", &out, "--approve", "c1"];
+        let resume = ["resume", &out, "--approve", "c2"];
         if there {
             world.call(&resume).exits(0);
             assert_eq!(world.read("sa.pem"), "-----BEGIN the private key\n", "put back");
