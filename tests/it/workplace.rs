@@ -281,7 +281,8 @@ fn credentials_among_the_programs_of_a_toolchain_are_not_readable() {
             world.beside(&format!("home/{path}"), format!("content of {path}\n"));
         }
         let home = world.path().canonicalize().unwrap().join("home").display().to_string();
-        let list = "miniconda3/.condarc miniconda3/condarc.d/a.yml .pyenv/versions/3.12/pip.conf miniconda3/ssl/cacert.pem .nvm/versions/node/v22/etc/npmrc .nvm/versions/node/v22/lib/tool \
+        let list = "miniconda3/.condarc miniconda3/condarc.d/a.yml .pyenv/versions/3.12/pip.conf \
+                    miniconda3/ssl/cacert.pem .nvm/versions/node/v22/etc/npmrc .nvm/versions/node/v22/lib/tool \
                     .local/share/uv/credentials/credentials.toml .local/share/uv/python/cpython/bin/tool";
         let command = format!("for f in {list}; do cat {home}/$f 2>&1 || true; done");
         let Some(printed) = build(&world, level, "python, node", &command) else {
