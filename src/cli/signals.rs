@@ -54,11 +54,12 @@ pub fn first() -> Result<UnboundedReceiver<i32>, Refusal> {
     Ok(receiver)
 }
 
-/// Starts sending the number of every signal, in the background.
+/// Starts sending the number of every signal, in the background, for a batch that begins.
 ///
 /// # Errors
 /// As for [`watch`].
 pub fn all(sender: UnboundedSender<i32>) -> Result<(), Refusal> {
+    bounded::begin();
     each(move |number| sender.send(number).is_ok())
 }
 
@@ -130,6 +131,7 @@ fn ignored_signals() -> u64 {
 /// Starts watching the wall-clock limits of the run and of its steps, in the background. `deadline`: of the run. Of several
 /// calls the earliest counts.
 pub fn limit(interrupt: &Arc<Interrupt>, deadline: Instant) {
+    bounded::begin();
     let interrupt = Arc::clone(interrupt);
     let wait = async move {
         interrupt.watch_clock(deadline).await;

@@ -258,6 +258,14 @@ pub fn outputs_of(dir: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(text)))
 }
 
+/// The directories in which the journal of a run may be: `dir`, the run directory or the journal's present one, and the one
+/// to which it is moved if commands could reach it.
+pub fn journals_of(run: &RunId, dir: &Path) -> Vec<PathBuf> {
+    let state = chain_key::state().ok().filter(|_| is_plain(run.as_str()));
+    let moved = state.map(|state| state.join(MOVED).join(run.as_str()));
+    std::iter::once(dir.to_owned()).chain(moved).collect()
+}
+
 /// The directory of the journal of this run, if it was moved out of reach.
 pub fn moved_run(run: &str) -> Option<PathBuf> {
     let dir = chain_key::state().ok()?.join(MOVED).join(is_plain(run).then_some(run)?);

@@ -11,9 +11,13 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The directory of a workspace that holds its runs.
 pub const RUNS: &str = ".overnight/runs";
+
+/// How long a run that this state directory does not know keeps its worktree: 30 days.
+const UNKNOWN_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The time at the beginning of a run id.
 const STAMP: &str = "%Y%m%d-%H%M%S";
@@ -230,6 +234,23 @@ pub fn is_unfinished(run: &RunId) -> bool {
     dir.is_some_and(|dir| matches!(describe(&dir).progress, RunProgress::Unfinished | RunProgress::Keyed))
 }
 
+/// Whether a run may be continued that works, or worked, in a worktree. `journals`: the directories in which its journal
+/// may be, empty if they are not known; `age`: since it began to work there. A run that this state directory does not
+/// know may be one of another home: it counts while its journal is there and has no end, and not for ever.
+pub fn may_go_on(run: &RunId, journals: &[PathBuf], age: Duration) -> bool {
+    if state::head(run).is_some() {
+        return is_unfinished(run);
+    }
+    let has_no_end = |dir: &PathBuf| match std::fs::symlink_metadata(dir.join(format::FILE)) {
+        Ok(_) => !matches!(describe(dir).progress, RunProgress::Ended(_)),
+        Err(error) => !matches!(
+            error.kind(),
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+        ),
+    };
+    age < UNKNOWN_KEPT && (journals.is_empty() || journals.iter().any(has_no_end))
+}
+
 /// The runs of a workspace, oldest first.
 ///
 /// # Errors
@@ -404,4 +425,22 @@ pub fn prune(workspace: &Path, keep: usize, all: bool) -> Result<Pruned, Journal
         }
     }
     Ok(pruned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_is_not_known_here_may_go_on_while_its_journal_is_there_and_for_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let (there, gone) = (dir.path().to_owned(), dir.path().join("gone"));
+        std::fs::write(there.join(format::FILE), "x").unwrap();
+        let run = RunId("20260101-000000-aaaaaa".to_owned());
+        let may = |journals: &[PathBuf], age: Duration| may_go_on(&run, journals, age);
+        assert!(may(&[gone.clone(), there.clone()], Duration::ZERO));
+        assert!(may(&[], Duration::ZERO));
+        assert!(!may(&[gone], Duration::ZERO));
+        assert!(!may(&[there], UNKNOWN_KEPT));
+    }
 }

@@ -723,19 +723,13 @@ fn arguments(rule: &Rule, asked: &PolicyInput<'_>, generous: bool) -> Result<(),
     Ok(())
 }
 
-/// Whether a rule that modifies rewrites the call: it must apply to the tool, and some access must match.
+/// Whether a rule that modifies rewrites the call: it must apply to the tool, and some access must match. A command that
+/// needs no rule matches as for a rule that denies, since no rule covers it.
 pub fn modifies(rule: &Rule, needs: &[Need<'_>], asked: &PolicyInput<'_>) -> bool {
-    needs
-        .iter()
-        .any(|need| !need.is_side() && allows(rule, need, asked).is_ok())
-}
-
-impl Need<'_> {
-    /// Whether the access only accompanies another one of the same call.
-    fn is_side(&self) -> bool {
-        matches!(
-            self,
-            Need::ShellRead(..) | Need::ShellWrite(..) | Need::ShellHost(..) | Need::State(_)
-        )
-    }
+    needs.iter().any(|need| match need {
+        // They only accompany another access of the same call.
+        Need::ShellRead(..) | Need::ShellWrite(..) | Need::ShellHost(..) => false,
+        Need::State(_) => forbids(rule, need, asked).is_ok(),
+        _ => allows(rule, need, asked).is_ok(),
+    })
 }

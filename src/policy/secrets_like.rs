@@ -19,6 +19,7 @@ const DIRS: &[(&str, &str)] = &[
     (".oci", "access keys"),
     (".local/share/keyrings", "passwords"),
     ("uv/credentials", "passwords of package indexes"),
+    ("condarc.d", "tokens of package channels"),
 ];
 
 /// Complete names, and what such files hold.
@@ -29,6 +30,8 @@ const NAMES: &[(&str, &str)] = &[
     (".npmrc", "a registry's token"),
     ("npmrc", "a registry's token, for all projects of an installation"),
     (".condarc", "tokens of package channels"),
+    ("condarc", "tokens of package channels"),
+    ("pip.conf", "passwords of package indexes"),
     (".pypirc", "a registry's password"),
     (".git-credentials", "passwords of remotes"),
     (".dockercfg", "a registry's password"),
@@ -317,6 +320,8 @@ mod tests {
             "serviceAccountKey.json",
             "etc/npmrc",
             ".condarc",
+            "etc/conda/condarc.d/x.yml",
+            ".config/pip/pip.conf",
             ".local/share/uv/credentials/credentials.toml",
             ".env/production",
             "a/.env/b/c.txt",
@@ -353,6 +358,9 @@ mod tests {
         for path in [
             "v22/etc/npmrc",
             "miniconda3/.condarc",
+            "miniconda3/condarc",
+            "miniconda3/condarc.d/x.yml",
+            ".pyenv/versions/3.12/pip.conf",
             "uv/credentials/x",
             ".pyenv/.git/config",
         ] {

@@ -5,12 +5,20 @@ use std::path::{Path, PathBuf};
 
 /// How many levels below a granted place are looked at: `tools/image/node/22.0.0/etc/npmrc` is the fifth below `tools`.
 const MOST_DEPTH: usize = 6;
-/// The most names that are looked at in all places.
-const MOST_NAMES: usize = 20_000;
+/// The most names that are looked at in one place. With more it is not known whether credentials are among the rest, so
+/// nothing is granted.
+const MOST_NAMES: usize = 50_000;
+/// The name of this limit.
+const LIMIT: &str = "limit:toolchain_names";
 /// Directories of programs, libraries and packages: they hold no settings, and many files.
-const CODE: [&str; 14] = [
+const CODE: [&str; 22] = [
     "bin",
+    "cache",
     "caches",
+    "checkouts",
+    "dists",
+    "docs",
+    "download",
     "include",
     "lib",
     "lib32",
@@ -21,8 +29,11 @@ const CODE: [&str; 14] = [
     "pkgs",
     "registry",
     "repository",
+    "sbin",
     "share",
     "site-packages",
+    "src",
+    "store",
 ];
 
 /// Granted places, split by whether they hold credentials.
@@ -34,47 +45,63 @@ pub(super) struct Sorted {
     pub credentials: Vec<PathBuf>,
 }
 
+/// A place has more names than are looked at.
+struct Ended;
+
 /// Looks through granted places. Links are not followed, and are not among the entries that stand for a place: what they
-/// lead to is granted by its own path. `is_secret`: whether a path is one of credentials.
-pub(super) fn sorted(places: &[PathBuf], is_secret: fn(&str) -> bool) -> Sorted {
+/// lead to is granted by its own path. `is_secret`: whether a path is one of credentials. The error is a sentence with the
+/// place that has too many names.
+pub(super) fn sorted(places: &[PathBuf], is_secret: fn(&str) -> bool) -> Result<Sorted, String> {
+    up_to(places, is_secret, MOST_NAMES)
+}
+
+/// As [`sorted`]. `most`: how many names of each place are looked at.
+fn up_to(places: &[PathBuf], is_secret: fn(&str) -> bool, most: usize) -> Result<Sorted, String> {
     let mut all = Sorted::default();
-    let mut left = MOST_NAMES;
     for place in places {
+        let mut left = most;
         match look(place, is_secret, 0, &mut left) {
-            None => all.without.push(place.clone()),
-            Some(mut found) => {
+            Ok(None) => all.without.push(place.clone()),
+            Ok(Some(mut found)) => {
                 all.without.append(&mut found.without);
                 all.credentials.append(&mut found.credentials);
             }
+            Err(Ended) => {
+                return Err(format!(
+                    "{LIMIT}: {} of a toolchain of the policy has more than {most} names beside its programs, libraries \
+                     and caches, and could not be searched for credentials: move out what is not part of it, or leave \
+                     the toolchain out of `toolchains`",
+                    place.display()
+                ));
+            }
         }
     }
-    all
+    Ok(all)
 }
 
 /// `None` if no credentials are in it.
-fn look(place: &Path, is_secret: fn(&str) -> bool, depth: usize, left: &mut usize) -> Option<Sorted> {
+fn look(place: &Path, is_secret: fn(&str) -> bool, depth: usize, left: &mut usize) -> Result<Option<Sorted>, Ended> {
     if is_secret(&place.to_string_lossy()) {
-        return Some(Sorted {
+        return Ok(Some(Sorted {
             without: Vec::new(),
             credentials: vec![place.to_owned()],
-        });
+        }));
     }
     let is_code = place
         .file_name()
         .is_some_and(|name| CODE.iter().any(|code| name == *code));
     if is_code || depth >= MOST_DEPTH {
-        return None;
+        return Ok(None);
     }
     let mut found = Sorted::default();
     for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
-        let Some(less) = left.checked_sub(1) else { break };
-        *left = less;
+        *left = left.checked_sub(1).ok_or(Ended)?;
         let (path, kind) = (entry.path(), entry.file_type());
         if kind.as_ref().is_ok_and(std::fs::FileType::is_symlink) && !is_secret(&path.to_string_lossy()) {
             continue;
         }
         let below = match kind.is_ok_and(|kind| kind.is_dir()) {
-            true => look(&path, is_secret, depth + 1, left),
+            true => look(&path, is_secret, depth + 1, left)?,
             false => is_secret(&path.to_string_lossy()).then(|| Sorted {
                 without: Vec::new(),
                 credentials: vec![path.clone()],
@@ -88,7 +115,7 @@ fn look(place: &Path, is_secret: fn(&str) -> bool, depth: usize, left: &mut usiz
             }
         }
     }
-    (!found.credentials.is_empty()).then_some(found)
+    Ok((!found.credentials.is_empty()).then_some(found))
 }
 
 #[cfg(test)]
@@ -112,10 +139,32 @@ mod tests {
         std::os::unix::fs::symlink("v22", at("versions/node/22")).unwrap();
         let mut found = sorted(&[at("versions"), at("plain"), at("nothing")], |path| {
             path.ends_with("/npmrc")
-        });
+        })
+        .unwrap();
         found.without.sort();
         let without = ["nothing", "plain", "versions/node/v20", "versions/node/v22/bin"].map(at);
         assert_eq!(found.without, without);
         assert_eq!(found.credentials, [at("versions/node/v22/etc/npmrc")]);
+    }
+
+    #[test]
+    fn every_place_has_a_limit_of_its_own_and_nothing_is_granted_behind_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        for name in 0..8 {
+            for path in [format!("a/cache/{name}"), format!("a/{name}"), format!("b/{name}")] {
+                std::fs::create_dir_all(at(&path)).unwrap();
+            }
+        }
+        std::fs::create_dir_all(at("b/etc")).unwrap();
+        std::fs::write(at("b/etc/npmrc"), "x").unwrap();
+        let is_secret = |path: &str| path.ends_with("/npmrc");
+        let found = up_to(&[at("a"), at("b")], is_secret, 10).unwrap();
+        assert_eq!(found.credentials, [at("b/etc/npmrc")]);
+        let why = up_to(&[at("a"), at("b")], is_secret, 8).unwrap_err();
+        assert!(
+            why.starts_with(LIMIT) && why.contains(&at("a").display().to_string()),
+            "{why}"
+        );
     }
 }

@@ -286,7 +286,7 @@ pub struct Wishes<'a> {
 }
 
 /// The confinement of the model's commands of one run; [`Confinement::of_side`] gives those of the others. Returns an
-/// error for an unknown toolchain, or a link that could not be created.
+/// error for an unknown toolchain, one that could not be searched for credentials, or a link that could not be created.
 pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement, String> {
     let full = wishes.level == SandboxLevel::Full;
     let user_home = user_home(wishes.parent);
@@ -307,7 +307,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
     };
     let mut env = environment(wishes, &granted, (&home, &tmp), &active);
     // A file can be covered only where commands see mounts of their own.
-    let sorted = granted_parts::sorted(&granted.readable, wishes.credentials);
+    let sorted = granted_parts::sorted(&granted.readable, wishes.credentials)?;
     let (mut readable, covered) = match full {
         true => (granted.readable, sorted.credentials),
         false => (sorted.without, Vec::new()),

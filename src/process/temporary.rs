@@ -31,6 +31,10 @@ const MOST_TRIES: usize = 8;
 /// The number of random characters at the end of a name.
 const RANDOM: usize = 6;
 
+/// A living process uses the directory.
+#[derive(Debug)]
+pub struct InUse;
+
 /// A temporary directory, removed on drop.
 #[derive(Debug)]
 pub struct Temporary {
@@ -71,17 +75,22 @@ impl Temporary {
         Ok(Self { dir, _lock: lock })
     }
 
-    /// Takes over a directory whose process is dead, with its content. `None` if it is in use, belongs to another user or
-    /// has no lock.
-    pub fn take_over(dir: &Path) -> Option<Self> {
-        if !is_own(dir) {
-            return None;
+    /// Takes over a directory whose process is dead, with its content. `None` if it belongs to another user or has no lock.
+    ///
+    /// # Errors
+    /// [`InUse`].
+    pub fn take_over(dir: &Path) -> Result<Option<Self>, InUse> {
+        let Some(lock) = is_own(dir).then(|| opened(&dir.join(LOCK))).flatten() else {
+            return Ok(None);
+        };
+        match lock.try_lock() {
+            Ok(()) => Ok(Some(Self {
+                dir: dir.to_owned(),
+                _lock: lock,
+            })),
+            Err(TryLockError::WouldBlock) => Err(InUse),
+            Err(TryLockError::Error(_)) => Ok(None),
         }
-        let lock = take(&dir.join(LOCK))?;
-        Some(Self {
-            dir: dir.to_owned(),
-            _lock: lock,
-        })
     }
 
     /// Its path.
@@ -180,12 +189,16 @@ fn is_own(dir: &Path) -> bool {
 
 /// Opens and locks the lock of a dead process.
 fn take(lock: &Path) -> Option<File> {
+    opened(lock).filter(|lock| lock.try_lock().is_ok())
+}
+
+fn opened(lock: &Path) -> Option<File> {
     let opened = File::options()
         .read(true)
         .write(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(lock);
-    opened.ok().filter(|lock| lock.try_lock().is_ok())
+    opened.ok()
 }
 
 fn has_random_name(dir: &Path) -> bool {
@@ -227,6 +240,8 @@ mod tests {
         let path = living.path().to_owned();
         assert!(!remove_if_left(&path));
         assert!(path.is_dir());
+        assert!(Temporary::take_over(&path).is_err());
+        assert!(matches!(Temporary::take_over(&path.join("none")), Ok(None)));
         let left = killed("overnight-test-");
         std::fs::create_dir(left.join("tree")).unwrap();
         std::fs::write(left.join("tree/file"), "x").unwrap();

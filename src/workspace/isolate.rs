@@ -5,13 +5,14 @@ mod keep;
 mod left;
 
 pub use keep::{KeepMessage, Standing, bring};
+pub use left::IsNeeded;
 
 use super::patch::{self, STOP_TIME, STOPPED};
 use crate::base::ids::RunId;
 use crate::base::quote::{counted, first_names};
 use crate::process::own_git::{self, May};
 use crate::process::private;
-use crate::process::temporary::{self, Temporary};
+use crate::process::temporary::{self, InUse, Temporary};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -36,20 +37,15 @@ const NAMED: usize = 8;
 const MOST_GIT_TIME: Duration = Duration::from_secs(10);
 
 /// Creates a worktree of `HEAD` for the repository of `workspace`. When `stop` is cancelled, removes what it has made.
-/// `is_unfinished`: whether the worktree that a killed process of a run left may still be needed.
 ///
 /// # Errors
 /// A sentence: there is no repository or no commit, git fails, a file cannot be written, or it was interrupted.
-pub async fn make(
-    workspace: &Path,
-    is_unfinished: fn(&RunId) -> bool,
-    stop: &CancellationToken,
-) -> Result<Isolated, String> {
+pub async fn make(workspace: &Path, is_needed: IsNeeded, stop: &CancellationToken) -> Result<Isolated, String> {
     let root = std::fs::canonicalize(workspace).map_err(|error| format!("{}: {error}", workspace.display()))?;
     let repository =
         patch::repository(&root).ok_or("--isolate needs a git repository, and the workspace is not in one")?;
     let common = std::fs::canonicalize(&repository.common_dir).unwrap_or_else(|_| repository.common_dir.clone());
-    left::remove(&common, is_unfinished, stop).await;
+    left::remove(&common, is_needed, stop).await;
     let dir = Temporary::make(temporary::WORKTREE).map_err(|error| temporary::why_not(&error))?;
     let mut isolated = Isolated::of(dir, &root, repository, common);
     let tree = isolated.tree();
@@ -105,18 +101,29 @@ pub async fn make(
 }
 
 /// Takes over the worktree of the repository of `workspace` that a killed process of this run left, with all that the
-/// run changed there. `None` if there is none, or a living process has it.
-pub fn take_over(workspace: &Path, run: &RunId) -> Option<Isolated> {
-    let root = std::fs::canonicalize(workspace).ok()?;
-    let repository = patch::repository(&root)?;
-    let common = std::fs::canonicalize(&repository.common_dir).ok()?;
-    let dir = left::take_over(&common, run)?;
+/// run changed there. `None` if there is none.
+///
+/// # Errors
+/// [`InUse`]: a living process works in it.
+pub fn take_over(workspace: &Path, run: &RunId) -> Result<Option<Isolated>, InUse> {
+    let place = || {
+        let root = std::fs::canonicalize(workspace).ok()?;
+        let repository = patch::repository(&root)?;
+        let common = std::fs::canonicalize(&repository.common_dir).ok()?;
+        Some((root, repository, common))
+    };
+    let Some((root, repository, common)) = place() else {
+        return Ok(None);
+    };
+    let Some(dir) = left::take_over(&common, run)? else {
+        return Ok(None);
+    };
     let isolated = Isolated::of(dir, &root, repository, common);
     if isolated.is_inside().is_ok() {
-        return Some(isolated);
+        return Ok(Some(isolated));
     }
     isolated.leave();
-    None
+    Ok(None)
 }
 
 fn tree_in(dir: &Temporary) -> PathBuf {
@@ -150,13 +157,14 @@ impl Isolated {
     }
 
     /// Records that `run` works in the worktree: if its process is killed, the worktree stays until the run is finished.
-    /// To be called only when the worktree has all that the run has changed.
+    /// To be called only when the worktree has all that the run has changed. `journals`: the absolute directories in which
+    /// the run's journal may be.
     ///
     /// # Errors
     /// A sentence: the file cannot be written.
-    pub fn record(&self, run: &RunId) -> Result<(), String> {
+    pub fn record(&self, run: &RunId, journals: &[PathBuf]) -> Result<(), String> {
         let dir = self.dir.path();
-        left::record(dir, run).map_err(|error| format!("{}: {error}", dir.display()))
+        left::record(dir, run, journals).map_err(|error| format!("{}: {error}", dir.display()))
     }
 
     /// Whether it was recorded that this run works in the worktree.

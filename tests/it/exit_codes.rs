@@ -332,6 +332,25 @@ fn a_reader_that_goes_away_stops_nothing() {
     }
 }
 
+/// A command without a run waits for its reader, so a signal must end it.
+#[test]
+fn a_signal_ends_a_command_that_waits_for_its_reader() {
+    use std::os::unix::process::ExitStatusExt;
+    let world = World::new();
+    // More than a pipe holds.
+    let mut child = world
+        .command(&["schema", "event"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut first = [0_u8; 16];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first).unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(15));
+}
+
 #[test]
 fn a_full_stdout_ends_9() {
     let world = World::repo(&[("a.txt", "one\n")]);

@@ -444,6 +444,57 @@ fn a_killed_isolated_run_goes_on_in_the_worktree_that_it_left() {
 }
 
 #[test]
+fn a_run_of_another_home_leaves_the_worktree_of_a_killed_run_alone() {
+    let world = tree();
+    let own = world.path().join("home").to_string_lossy().into_owned();
+    let world = world.env("TMPDIR", own.as_str());
+    let out = killed(&world, writes("b.txt", "b\n"), &["--isolate"]);
+    let left = worktrees(&world);
+    let other = || {
+        let other = tree().env("TMPDIR", own.as_str());
+        other
+            .run(&script(&[says("done")]), &open_policy(&[]), &["-p", "x", "--isolate"])
+            .exits(0);
+    };
+    other();
+    assert_eq!(worktrees(&world), left);
+    // Without its run directory nothing can continue it.
+    std::fs::remove_dir_all(&out).unwrap();
+    other();
+    assert!(worktrees(&world).is_empty());
+}
+
+#[test]
+fn a_resume_beside_another_one_says_that_the_run_is_in_use() {
+    let world = tree();
+    let own = world.path().join("home").to_string_lossy().into_owned();
+    let world = world.env("TMPDIR", own);
+    let out = killed(&world, writes("b.txt", "b\n"), &["--isolate"]);
+    let late = json!({"text": "late", "delay_ms": 60_000});
+    let slow = format!("script:{}", world.beside("slow.yaml", script(&[says("unused"), late])));
+    let mut first = world
+        .command(&["resume", &out, "--model", &slow])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let journal = world.out().join("journal.jsonl");
+    until("the first resume is at work", || {
+        std::fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"resumed\""))
+    });
+    let second = world.call(&["resume", &out]);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let second = second.exits(8);
+    assert!(
+        second.stderr.contains("another process is at work"),
+        "{}",
+        second.stderr
+    );
+    assert_eq!(worktrees(&world).len(), 1);
+}
+
+#[test]
 fn what_the_user_commits_after_a_kill_does_not_change_the_worktree_that_it_left() {
     let world = tree();
     world.file(".gitignore", "deps/\n").commit("ignored");

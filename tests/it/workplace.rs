@@ -274,18 +274,21 @@ fn credentials_among_the_programs_of_a_toolchain_are_not_readable() {
             ".nvm/versions/node/v22/etc/npmrc".to_owned(),
             ".nvm/versions/node/v22/lib/tool".to_owned(),
             "miniconda3/.condarc".to_owned(),
+            "miniconda3/condarc.d/a.yml".to_owned(),
+            ".pyenv/versions/3.12/pip.conf".to_owned(),
             "miniconda3/ssl/cacert.pem".to_owned(),
         ] {
             world.beside(&format!("home/{path}"), format!("content of {path}\n"));
         }
         let home = world.path().canonicalize().unwrap().join("home").display().to_string();
-        let list = "miniconda3/.condarc miniconda3/ssl/cacert.pem .nvm/versions/node/v22/etc/npmrc .nvm/versions/node/v22/lib/tool \
+        let list = "miniconda3/.condarc miniconda3/condarc.d/a.yml .pyenv/versions/3.12/pip.conf \
+                    miniconda3/ssl/cacert.pem .nvm/versions/node/v22/etc/npmrc .nvm/versions/node/v22/lib/tool \
                     .local/share/uv/credentials/credentials.toml .local/share/uv/python/cpython/bin/tool";
         let command = format!("for f in {list}; do cat {home}/$f 2>&1 || true; done");
         let Some(printed) = build(&world, level, "python, node", &command) else {
             continue;
         };
-        for secret in ["credentials.toml", "etc/npmrc", ".condarc"] {
+        for secret in ["credentials.toml", "etc/npmrc", ".condarc", "a.yml", "pip.conf"] {
             let shown = printed
                 .lines()
                 .any(|line| line.starts_with("content of") && line.ends_with(secret));

@@ -229,11 +229,20 @@ impl Tree {
         if first.isolated_from.is_some() {
             // A journal from elsewhere names no worktree of this machine.
             let own = journal::state::began(&first.run);
-            let left = own.then(|| isolate::take_over(&path, &first.run)).flatten();
+            let left = match own {
+                true => isolate::take_over(&path, &first.run),
+                false => Ok(None),
+            };
+            let left = left.map_err(|_in_use| {
+                Refusal::Environment(format!(
+                    "another process is at work on the run {}, in its worktree: wait until it has ended",
+                    first.run
+                ))
+            })?;
             let is_left = left.is_some();
             let made = match left {
                 Some(left) => left,
-                None => isolate::make(&path, store::is_unfinished, &interrupt.token)
+                None => isolate::make(&path, store::may_go_on, &interrupt.token)
                     .await
                     .map_err(Refusal::Environment)?,
             };
@@ -335,7 +344,8 @@ async fn go_on(
     };
     tree::restore_tree((&first.run, dir), (events, state), &plan, &workspace, elsewhere).await?;
     if let Tree::Isolated { made, .. } = tree {
-        made.record(&first.run).map_err(Refusal::Environment)?;
+        let journals = journal::state::journals_of(&first.run, dir);
+        made.record(&first.run, &journals).map_err(Refusal::Environment)?;
     }
     let mut more = vec![EventKind::Resumed {
         by: "overnight resume".to_owned(),

@@ -15,7 +15,7 @@ use crate::cli::settings::{self, Settings};
 use crate::cli::{bootstrap, exit, github, limits, out, search, shipped, signals, variables};
 use crate::engine::deps::Interrupt;
 use crate::journal::place::{self, settled};
-use crate::journal::{JournalError, artefacts, format, store};
+use crate::journal::{JournalError, artefacts, format, state, store};
 use crate::policy::words;
 use crate::recipe::{Plan, show};
 use crate::report::export::ReportFile;
@@ -264,9 +264,10 @@ async fn attempt(
     let wall = session::wall(&settings.plan);
     signals::limit(interrupt, started + wall);
     if args.isolate {
-        let made = isolate::make(&place.workspace, store::is_unfinished, &interrupt.token).await;
+        let made = isolate::make(&place.workspace, store::may_go_on, &interrupt.token).await;
         let isolated = made.map_err(|why| session::or_interrupted(Refusal::Environment(why), interrupt, wall))?;
-        isolated.record(&place.run).map_err(Refusal::Environment)?;
+        let journals = state::journals_of(&place.run, &place.settled);
+        isolated.record(&place.run, &journals).map_err(Refusal::Environment)?;
         if let Some(lacks) = isolated.lacks() {
             out::stderr(&lacks);
         }
