@@ -6,6 +6,7 @@
 use super::percent;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use std::path::{Path, PathBuf};
 
 /// The most bytes of a configuration file that are read. Nothing of a longer one is kept.
 pub const MOST_BYTES: usize = 1 << 20;
@@ -13,7 +14,7 @@ pub const MOST_BYTES: usize = 1 << 20;
 /// The first lines of a file without its credentials.
 const NOTICE: &str = "# Credentials were removed from this copy: commands of the model see it in place of the file.\n";
 
-/// Parts of a key's name that say that its value is a credential.
+/// Parts of a key's name with which its value is left out of the copy.
 const SECRET_KEYS: [&str; 7] = [
     "extraheader",
     "passw",
@@ -25,8 +26,29 @@ const SECRET_KEYS: [&str; 7] = [
 ];
 /// A key with such a part whose value is only true or false.
 const SWITCH: &str = "sslcertpasswordprotected";
-/// Parts of a value, in small letters, that come before a credential.
-const SECRET_TEXTS: [&str; 5] = ["authorization:", "bearer ", "password=", "sshpass ", "token="];
+/// Parts of a value, in small letters, with which it is left out.
+const SECRET_TEXTS: [&str; 7] = [
+    "authorization:",
+    "bearer ",
+    "password=",
+    "sshpass ",
+    "sshpass\t",
+    "sshpass\n",
+    "token=",
+];
+/// Last words of the name of a key whose value is a password, which may have blanks.
+const PASSWORD_KEYS: [&str; 4] = ["password", "passwd", "passphrase", "smtppass"];
+/// Likewise of one whose value is a token, which has none.
+const TOKEN_KEYS: [&str; 6] = ["token", "secret", "apikey", "api-key", "secretkey", "secret-key"];
+/// The key of a header that git sends with each request: its last word is the credential.
+const HEADER_KEY: &str = "extraheader";
+/// What separates the words of a command.
+const ENDS: [char; 7] = [' ', '\t', '\n', '"', '\'', ';', '\\'];
+/// A word of this many letters is none of a language.
+const LONG_WORD: usize = 20;
+
+/// Ends of the names of earlier and unfinished versions of a file; editors also write `.NAME.swp`.
+const LEFT: [&str; 6] = [".bak", ".lock", ".old", ".orig", ".save", "~"];
 
 /// Tokens have at least as many bytes; some servers take them as the user of a URL.
 const TOKEN: usize = 20;
@@ -36,13 +58,26 @@ const TOKEN: usize = 20;
 pub struct Cleaned {
     /// What git reads in its place.
     pub text: Vec<u8>,
-    /// The credentials, each with the name of its key.
-    pub removed: Vec<(String, String)>,
+    /// The credentials that can be told from ordinary words, each with the name of its key. More than these was left out:
+    /// names of variables, commands, and values that are words.
+    pub secrets: Vec<(String, String)>,
 }
 
-/// Whether a file of this name in a git directory is a configuration file.
+/// Whether a file of this name in a git directory is a configuration file, or what git or an editor left of one.
 pub fn is_config(name: &str) -> bool {
+    let name = name.strip_prefix('.').unwrap_or(name);
+    let name = match name.rsplit_once(".sw") {
+        Some((name, end)) if end.len() == 1 => name,
+        _ => name,
+    };
+    let name = LEFT.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
     matches!(name, "config" | "config.worktree")
+}
+
+/// Whether a directory of this name, beside the `HEAD` of a git directory, has no settings below it: objects, and names
+/// that people gave to branches.
+pub fn holds_no_settings(name: &str) -> bool {
+    matches!(name, "objects" | "refs" | "logs" | "lfs")
 }
 
 /// Whether a file of this name in a git directory holds settings or credentials. Git must read the other files.
@@ -52,30 +87,62 @@ pub fn is_settings(name: &str) -> bool {
 
 /// The file without its credentials; `None` if there are none.
 pub fn without_credentials(bytes: &[u8]) -> Option<Cleaned> {
-    // Each byte as one character, so that a value in any encoding comes out as it went in.
-    let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
-    let Some(sections) = (bytes.len() <= MOST_BYTES).then(|| read(&text)).flatten() else {
+    let Some(sections) = sections(bytes) else {
         return Some(Cleaned {
             text: NOTICE.as_bytes().to_vec(),
-            removed: Vec::new(),
+            secrets: Vec::new(),
         });
     };
-    let mut removed = Vec::new();
+    let mut secrets = Vec::new();
+    let mut is_changed = false;
     let mut out = String::from(NOTICE);
     for section in &sections {
-        let (parameter, secrets) = section.parameter.as_deref().map(without_users).unzip();
-        let secrets = secrets.unwrap_or_default();
-        removed.extend(secrets.iter().map(|value| (section.name.clone(), in_utf8(value))));
+        let (parameter, found) = section.parameter.as_deref().map(without_users).unzip();
+        let found = found.unwrap_or_default();
+        is_changed |= !found.is_empty();
+        secrets.extend(found.into_iter().map(|value| (section.name.clone(), value)));
         out.push_str(&header(&section.name, parameter.as_deref()));
         for entry in &section.entries {
+            let (line, is_whole) = entry.line();
+            is_changed |= !is_whole;
+            out.push_str(&line);
             let name = format!("{}.{}", section.name, entry.key);
-            let secrets = entry.credentials();
-            removed.extend(secrets.iter().map(|value| (name.clone(), in_utf8(value))));
-            out.push_str(&entry.line());
+            secrets.extend(entry.credentials().into_iter().map(|value| (name.clone(), value)));
         }
     }
+    let secrets = secrets.into_iter().filter(|(_, value)| is_literal(value));
+    let secrets = secrets.map(|(name, value)| (name, in_utf8(&value))).collect();
     let text = out.chars().map(|one| u8::try_from(one).unwrap_or(b'?')).collect();
-    (!removed.is_empty()).then_some(Cleaned { text, removed })
+    is_changed.then_some(Cleaned { text, secrets })
+}
+
+/// The paths of the files that git reads as parts of this one, as they are written in it.
+pub fn included(bytes: &[u8]) -> Vec<String> {
+    let sections = sections(bytes).unwrap_or_default();
+    let including = sections
+        .iter()
+        .filter(|section| matches!(section.name.as_str(), "include" | "includeif"));
+    let paths = including
+        .flat_map(|section| &section.entries)
+        .filter(|entry| entry.key == "path");
+    paths.filter_map(|entry| entry.value.as_deref().map(in_utf8)).collect()
+}
+
+/// Where a file lies that `config` includes as `named`. `None` if that cannot be told.
+pub fn included_path(config: &Path, named: &str, home: Option<&Path>) -> Option<PathBuf> {
+    match named.strip_prefix("~/") {
+        Some(below) => Some(home?.join(below)),
+        None => Some(config.parent()?.join(named)),
+    }
+}
+
+fn sections(bytes: &[u8]) -> Option<Vec<Section>> {
+    if bytes.len() > MOST_BYTES {
+        return None;
+    }
+    // Each byte as one character, so that a value in any encoding comes out as it went in.
+    let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
+    read(&text)
 }
 
 /// The text of bytes that were read as one character each.
@@ -103,74 +170,134 @@ struct Entry {
 }
 
 impl Entry {
-    fn is_secret_key(&self) -> bool {
-        self.key != SWITCH && SECRET_KEYS.iter().any(|part| self.key.contains(part))
-    }
-
     /// Whether nothing of the value may be shown.
     fn is_secret(&self, value: &str) -> bool {
         let small = value.to_ascii_lowercase();
-        self.is_secret_key() || SECRET_TEXTS.iter().any(|part| small.contains(part))
+        let named = self.key != SWITCH && SECRET_KEYS.iter().any(|part| self.key.contains(part));
+        named || SECRET_TEXTS.iter().any(|part| small.contains(part))
     }
 
-    /// What must not be shown of the value.
+    /// The value without the credentials of URLs and of the address of a proxy, and the credentials.
+    fn without_users(&self, value: &str) -> (String, Vec<String>) {
+        // As curl takes it, a proxy needs no scheme.
+        let address = (self.key.ends_with("proxy") && !value.contains("://"))
+            .then(|| without_user("", value))
+            .flatten();
+        match address {
+            Some((bare, secret)) => (bare, vec![secret]),
+            None => without_users(value),
+        }
+    }
+
+    /// What may be a credential of the value.
     fn credentials(&self) -> Vec<String> {
         let Some(value) = self.value.as_deref().filter(|value| !value.is_empty()) else {
             return Vec::new();
         };
-        let (_, mut parts) = without_users(value);
-        if self.is_secret(value) {
-            parts.extend(parts_of_secret(value));
+        let ends_with = |words: &[&str]| words.iter().any(|word| self.key.ends_with(word));
+        let has_blanks = value.contains(char::is_whitespace);
+        let (_, mut parts) = self.without_users(value);
+        parts.extend(parts_of_command(value));
+        if self.key == HEADER_KEY {
+            parts.extend(of_header(value));
         }
-        if self.is_secret_key() {
+        if ends_with(&PASSWORD_KEYS) || (ends_with(&TOKEN_KEYS) && !has_blanks) {
             parts.push(value.to_owned());
         }
         parts
     }
 
-    /// The entry as a line; without its value if that is a credential.
-    fn line(&self) -> String {
+    /// The entry as a line, and whether it is whole: without its value if that is a credential.
+    fn line(&self) -> (String, bool) {
         let key = &self.key;
         match &self.value {
-            None => format!("\t{key}\n"),
-            Some(value) if !value.is_empty() && self.is_secret(value) => String::new(),
+            None => (format!("\t{key}\n"), true),
+            Some(value) if !value.is_empty() && self.is_secret(value) => (String::new(), false),
             Some(value) => {
-                let (value, _) = without_users(value);
-                format!("\t{key} = \"{}\"\n", escaped(&value))
+                let (value, secrets) = self.without_users(value);
+                (format!("\t{key} = \"{}\"\n", escaped(&value)), secrets.is_empty())
             }
         }
     }
 }
 
-/// The credentials in a value: the last word of a header, what that encodes, and what follows `password=` or `-p`. The
-/// other words are no secrets: they are names of programs.
-fn parts_of_secret(value: &str) -> Vec<String> {
+/// The last word of a header, and the password that it encodes; none if a shell makes the header.
+fn of_header(value: &str) -> Vec<String> {
+    if value.contains(['$', '`']) {
+        return Vec::new();
+    }
+    let last = value.trim_end_matches(ENDS).rsplit(ENDS).next().unwrap_or_default();
+    let decoded = STANDARD.decode(last).ok();
+    let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+    let password = decoded.as_deref().and_then(|text| text.split_once(':'));
+    let password = password.map(|(_, password)| password.to_owned());
+    std::iter::once(last.to_owned()).chain(password).collect()
+}
+
+/// What may be a credential in a command: the last word of a header, and what follows `bearer`, `password=` or
+/// `sshpass -p`. The other words are no secrets: they are names of programs.
+fn parts_of_command(value: &str) -> Vec<String> {
     let mut parts = Vec::new();
-    let small = value.to_ascii_lowercase();
-    let ends = |one: char| one.is_whitespace() || matches!(one, '"' | '\'' | ';' | '\\');
-    if small.contains(':') || small.contains("bearer ") {
-        let last = value.trim_end_matches(ends).rsplit(ends).next().unwrap_or_default();
-        parts.push(last.to_owned());
-        if let Some(decoded) = STANDARD
-            .decode(last)
-            .ok()
-            .and_then(|bytes| String::from_utf8(bytes).ok())
-            && let Some((_, password)) = decoded.split_once(':')
-        {
-            parts.push(password.to_owned());
+    for rest in behind(value, "authorization:") {
+        let is_whole = rest.len() + "authorization:".len() == value.len();
+        match rest.split_once(['"', '\'']) {
+            Some((header, _)) => parts.extend(of_header(header)),
+            None if is_whole => parts.extend(of_header(rest)),
+            // Where the header ends is not known.
+            None => {}
         }
     }
-    for word in ["password=", "token=", "sshpass -p"] {
-        for (at, _) in small.match_indices(word) {
-            let after = value
-                .get(at + word.len()..)
-                .unwrap_or_default()
-                .trim_start_matches(ends);
-            parts.extend(after.split(ends).next().map(ToOwned::to_owned));
-        }
+    for rest in behind(value, "bearer ") {
+        parts.extend(rest.trim_start().split(ENDS).next().map(ToOwned::to_owned));
     }
-    parts.retain(|part| !part.is_empty());
+    let ends = |one: char| ENDS.contains(&one) || matches!(one, '&' | '|');
+    for rest in ["password=", "token="].iter().flat_map(|word| behind(value, word)) {
+        // What begins behind a blank is another word of the command.
+        let rest = rest.trim_start_matches(['"', '\'', '\\']);
+        parts.extend(rest.split(ends).next().map(ToOwned::to_owned));
+    }
+    parts.extend(behind(value, "sshpass").into_iter().filter_map(of_sshpass));
     parts
+}
+
+/// What follows each occurrence of a word (in small letters).
+fn behind<'v>(value: &'v str, word: &str) -> Vec<&'v str> {
+    let small = value.to_ascii_lowercase();
+    let found = small.match_indices(word).map(|(at, _)| at + word.len());
+    found.filter_map(|at| value.get(at..)).collect()
+}
+
+/// The password among the options of `sshpass`, which follow its name.
+fn of_sshpass(options: &str) -> Option<String> {
+    let mut words = options.split(ENDS).filter(|word| !word.is_empty());
+    while let Some(word) = words.next() {
+        match word {
+            "-p" => return words.next().map(ToOwned::to_owned),
+            "-P" | "-d" | "-f" => {
+                words.next();
+            }
+            word if word.starts_with("-p") => return word.get(2..).map(ToOwned::to_owned),
+            word if word.starts_with('-') => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// Whether a value can be redacted wherever it occurs: no variable or command, no path or URL, and no words, which honest
+/// texts contain.
+fn is_literal(value: &str) -> bool {
+    let is_evaluated = value.contains(['$', '`']) || value.contains("%s") || value.starts_with('!');
+    let is_path = ["/", "./", "../", "~/"].iter().any(|start| value.starts_with(start)) || value.contains("://");
+    let mut words = value.split(|one: char| one.is_ascii_whitespace() || "-_./:=,<>{}[]()".contains(one));
+    !is_evaluated && !is_path && !words.all(is_word)
+}
+
+/// Whether a text consists of letters as a word or a name in a program (`accessToken`) does.
+fn is_word(text: &str) -> bool {
+    let capitals = text.chars().filter(char::is_ascii_uppercase).count();
+    let is_usual = capitals == text.len() || capitals * 4 <= text.len().max(4);
+    text.len() < LONG_WORD && text.chars().all(|one| one.is_ascii_alphabetic()) && is_usual
 }
 
 /// A text without the credentials of the URLs in it, and the credentials: an alias may name several URLs, and one of a
@@ -376,7 +503,7 @@ mod tests {
 
     fn cleaned(text: &str) -> Option<(String, Vec<String>)> {
         let cleaned = without_credentials(text.as_bytes())?;
-        let values = cleaned.removed.into_iter().map(|(_, value)| value).collect();
+        let values = cleaned.secrets.into_iter().map(|(_, value)| value).collect();
         Some((String::from_utf8(cleaned.text).unwrap(), values))
     }
 
@@ -437,6 +564,90 @@ mod tests {
         let kept = "[url \"https://mirror.example/https://h.example/\"]\n\tinsteadof = \"x\"\n[alias]\n\
                     \tboth = \"!git push https://a.example && git push https://b.example/r && git push ssh://me@c.example/r\"\n";
         assert_eq!(copy, format!("{NOTICE}{kept}"));
+    }
+
+    #[test]
+    fn only_literal_credentials_are_redacted() {
+        for line in [
+            "helper = \"!f() { echo username=x-access-token; echo \\\"password=$GITHUB_TOKEN\\\"; }; f\"",
+            "helper = \"!f() { echo \\\"url=https://github.com\\\"; echo \\\"password=${DEPLOY_PASSWORD}\\\"; }; git-credential-wrapper\"",
+            "helper = \"!f() { printf 'password=%s\\\\n' \\\"$(cat /run/secret1)\\\"; echo \\\"password=\\\" program-1; }; f\"",
+            "helper = \"!curl -H \\\"Authorization: Basic $(base64 --wrap=0 file-1)\\\" -H 'Authorization: Bearer `cat x1`' file-22.json\"",
+            "tokencommand = /usr/local/bin/vault-read-it1",
+            "allowsecrets = production1",
+            "token = /run/secrets/token-1",
+            "token = !pass show token-1",
+            "token = vault read token-1",
+            "secret = https://vault.example/v1/token",
+            "password = production",
+            "apiKey = GITHUB_TOKEN",
+            "token = accessTokenName",
+            "call = !sshpass -e ssh host-number-1",
+            "call = !sshpass -f file-number-1 ssh host-number-1",
+        ] {
+            let found = cleaned(&format!("[a]\n\t{line}\n"));
+            assert!(
+                found.as_ref().is_none_or(|(_, values)| values.is_empty()),
+                "{line}: {found:?}"
+            );
+        }
+        for (line, value) in [
+            ("call = !sshpass  -p hunter22 ssh x", "hunter22"),
+            ("call = !sshpass -v -P prompt1 -p 'hunter22' ssh x", "hunter22"),
+            ("call = !sshpass -phunter22 ssh x", "hunter22"),
+            (
+                "call = \"!curl -H 'Authorization: token ghp_0123' https://h.example/x1\"",
+                "ghp_0123",
+            ),
+            ("call = \"!curl -H \\\"PRIVATE: Bearer ghp_0123\\\" x1\"", "ghp_0123"),
+            ("call = !curl --data password=hunter22&user=me1 x", "hunter22"),
+            ("extraHeader = X-Token: ghp_0123", "ghp_0123"),
+            ("smtpPass = correct horse 22", "correct horse 22"),
+            ("oauthClientSecret = dGVzdGVyb", "dGVzdGVyb"),
+            ("token = abcdefghijklmnopqrstuvwxyz", "abcdefghijklmnopqrstuvwxyz"),
+            ("proxy = me:hunter22@proxy.example:8080", "hunter22"),
+            ("proxy = http://me:hunter22@proxy.example:8080", "hunter22"),
+        ] {
+            let (copy, mut values) = cleaned(&format!("[a]\n\t{line}\n")).unwrap();
+            values.dedup();
+            assert_eq!(values, [value], "{line}");
+            assert!(!copy.contains(value), "{copy}");
+            assert_eq!(cleaned(&copy), None, "{copy}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_literal_is_left_out_all_the_same() {
+        for line in ["call = !sshpass  -p pw ssh x", "password = production", "smtppass = x"] {
+            let (copy, _) = cleaned(&format!("[a]\n\t{line}\n")).unwrap();
+            assert_eq!(copy, format!("{NOTICE}[a]\n"));
+        }
+    }
+
+    #[test]
+    fn earlier_versions_of_a_configuration_are_some_too() {
+        for name in [
+            "config",
+            "config.worktree",
+            "config~",
+            "config.bak",
+            "config.orig",
+            "config.lock",
+            ".config.swp",
+            "config.worktree~",
+        ] {
+            assert!(is_config(name), "{name}");
+        }
+        for name in ["", "configs", "config.rs", "HEAD", "credentials", "~", ".swp"] {
+            assert!(!is_config(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn included_files_are_told() {
+        let text = "[include]\n\tpath = creds.inc\n\tpath = \"../b c\"\n[includeIf \"gitdir:/x/\"]\n\tPath = ~/d\n[core]\n\tpath = e\n";
+        assert_eq!(included(text.as_bytes()), ["creds.inc", "../b c", "~/d"]);
+        assert_eq!(included(b"[include"), [""; 0]);
     }
 
     #[test]

@@ -471,6 +471,46 @@ fn credentials_in_the_configuration_of_git_are_redacted() {
     assert!(!done.stdout.contains("ghs_"), "{}", done.stdout);
 }
 
+/// Names of variables and programs in a helper, and settings that are words, are no credentials: the model reads and
+/// writes them. Those of submodules of any name, of repositories inside and of included files are.
+#[test]
+fn only_literal_credentials_in_the_configuration_of_git_are_redacted() {
+    let token = |name: &str| format!("ghs_{name}0123456789abcdefghij");
+    let honest = "curl -H \"Authorization: Bearer $GITHUB_TOKEN\" with git-credential-wrapper in production\n";
+    let all = ["lfs", "nested", "included", "earlier", "proxy"];
+    let tokens = all.map(|name| format!("the token is {}\n", token(name))).concat();
+    let world = World::repo(&[("a.txt", honest), ("b.txt", tokens.as_str()), (".gitignore", "sub/\n")]);
+    let helper = "!f() { echo \"url=https://github.com\"; echo \"password=$GITHUB_TOKEN\"; }; git-credential-wrapper";
+    let proxy = format!("user:{}@proxy.example:8080", token("proxy"));
+    for (key, value) in [
+        ("credential.helper", helper),
+        ("hooks.allowsecrets", "production"),
+        ("hooks.token", "production"),
+        ("include.path", "creds.inc"),
+        ("http.proxy", proxy.as_str()),
+    ] {
+        world.git(&["config", key, value]);
+    }
+    let header = |name: &str| format!("[http]\n\textraheader = AUTHORIZATION: bearer {}\n", token(name));
+    world
+        .file(".git/creds.inc", header("included"))
+        .file(".git/config~", header("earlier"))
+        .file(".git/modules/vendor/lfs/config", header("lfs"))
+        .file(".git/modules/vendor/lfs/HEAD", "ref: refs/heads/main\n")
+        .file("sub/deep/.git/config", header("nested"));
+    let write = json!({"tool": "write_file", "args": {"file_path": "new.txt", "content": honest}});
+    let read = json!({"tool": "read_file", "args": {"file_path": "a.txt"}});
+    let replies = script(&[shell("cat b.txt"), json!({"calls": [read, write]}), says("done")]);
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { allow: run_shell_command, commands: [cat], args: any }\n\
+                  sandbox: { level: none }\n";
+    let done = world.run(&replies, policy, &["-p", "x"]).exits(0);
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    assert_eq!(world.read("new.txt"), honest);
+    assert!(journal.contains("the token is "), "{journal}");
+    assert!(!journal.contains("ghs_"), "{}{journal}", done.stderr);
+    assert!(journal.contains("git-credential-wrapper in production"), "{journal}");
+}
+
 /// The snapshot with which a resume compares the tree knows them, too.
 #[test]
 fn the_store_of_a_resumed_run_holds_no_credential_of_git() {

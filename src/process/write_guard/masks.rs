@@ -13,6 +13,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -24,6 +25,8 @@ use std::sync::{Arc, Mutex};
 const MOST_FILES: usize = 1_000;
 /// The most copies of git's configuration; further ones are hidden as a whole.
 const MOST_COPIES: usize = 100;
+/// The most files that git's configuration includes. If exceeded, no command is started.
+const MOST_INCLUDED: usize = 1_000;
 /// The directory of earlier runs in a workspace. It is hidden as a whole: each run leaves many files in it.
 const OWN_DIR: &str = ".overnight";
 /// The name of the limits.
@@ -78,6 +81,7 @@ struct Root {
 struct Names<'a> {
     rules: &'a dyn SecretPaths,
     above: &'a str,
+    handle: &'a OwnedFd,
 }
 
 impl ClosedPaths for Names<'_> {
@@ -86,13 +90,13 @@ impl ClosedPaths for Names<'_> {
     }
 
     /// A directory is reported so that it is not searched.
-    fn closed(&self, path: &str, is_dir: bool) -> bool {
-        let path = full(self.above, path);
+    fn closed(&self, below: &str, is_dir: bool) -> bool {
+        let path = full(self.above, below);
         if is_dir && path == OWN_DIR {
             return self.rules.is_secret(&path);
         }
         match (is_dir, below_git(&path)) {
-            (true, inside) => inside.is_some_and(holds_no_settings),
+            (true, inside) => inside.is_some() && holds_no_settings(self.handle, Path::new(below)),
             (false, Some(inside)) => git_config::is_settings(last(inside)) && self.rules.is_secret(&path),
             (false, None) => self.rules.is_secret(&path),
         }
@@ -116,11 +120,13 @@ fn below_git(path: &str) -> Option<&str> {
     path.get(inside?..)
 }
 
-/// Whether a directory of git has no settings below it: objects, and names that people gave to branches.
-fn holds_no_settings(inside: &str) -> bool {
-    let (dir, name) = inside.rsplit_once('/').unwrap_or(("", inside));
-    let is_module = dir.rsplit('/').next() == Some("modules");
-    !is_module && matches!(name, "objects" | "refs" | "logs" | "lfs")
+/// Whether a directory below `.git` has no settings below it. One of that name may also be a submodule, whose name has
+/// slashes: only the directories of a git directory itself are beside its `HEAD`.
+fn holds_no_settings(root: &OwnedFd, dir: &Path) -> bool {
+    let named = dir.file_name().and_then(OsStr::to_str);
+    named.is_some_and(git_config::holds_no_settings)
+        && at::stat_below(root, &dir.with_file_name("HEAD")).is_ok()
+        && matches!(at::stat_below(root, &dir.join("config")), Err(Errno::NOENT))
 }
 
 /// The last name of a path.
@@ -299,6 +305,10 @@ struct Search {
     above: BTreeSet<PathBuf>,
     /// Files found that have further hard links: device and inode number.
     linked: BTreeSet<(u64, u64)>,
+    /// Absolute paths of files that git's configuration includes.
+    included: BTreeSet<PathBuf>,
+    /// Those of them that are still to be looked at.
+    waiting: Vec<PathBuf>,
 }
 
 impl Search {
@@ -314,6 +324,7 @@ impl Search {
             let names = Names {
                 rules,
                 above: &root.name,
+                handle: &handle,
             };
             let own = self.own_of(root);
             let walk = TreeWalk::new(&handle, &names, &own);
@@ -328,6 +339,9 @@ impl Search {
                 self.file(root, &handle, path)?;
             }
             all.insert(root.top.clone(), known);
+        }
+        while let Some(file) = self.waiting.pop() {
+            self.included_file(roots, &file)?;
         }
         if !self.linked.is_empty() {
             roots.iter().try_for_each(|root| self.other_names(root))?;
@@ -357,17 +371,76 @@ impl Search {
         if !kind.is_file() {
             return Ok(());
         }
-        if data.st_nlink > 1 {
-            self.linked.insert((data.st_dev, data.st_ino));
+        let file = (data.st_dev, data.st_ino);
+        let is_linked = data.st_nlink > 1;
+        if is_config_of(root, path) {
+            return self.config(root, handle, path, is_linked.then_some(file));
         }
-        let copy = match is_config_of(root, path) {
-            false => None,
-            true => match cleaned(handle, path).map_err(|error| unreadable(root, path, error))? {
-                None => return Ok(()),
-                Some(copy) => Some(copy).filter(|_| self.copies.len() < MOST_COPIES),
-            },
+        if is_linked {
+            self.linked.insert(file);
+        }
+        self.add(root, path, None)
+    }
+
+    /// A file that git reads as configuration; `linked` identifies one with further hard links.
+    fn config(&mut self, root: &Root, handle: &OwnedFd, path: &Path, linked: Option<(u64, u64)>) -> Result<(), String> {
+        let bytes = match contents(handle, path) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(()),
+            // Of another user, such as a version that an administrator kept: git cannot read it either.
+            Err(Errno::ACCESS) => return self.add(root, path, None),
+            Err(error) => return Err(unreadable(root, path, error)),
         };
+        self.include(root, path, &bytes)?;
+        let Some(cleaned) = git_config::without_credentials(&bytes) else {
+            return Ok(());
+        };
+        self.linked.extend(linked);
+        let copy = Some(cleaned.text).filter(|_| self.copies.len() < MOST_COPIES);
         self.add(root, path, copy)
+    }
+
+    /// Notes the files that a configuration includes: git reads them as parts of it, whatever their names are.
+    fn include(&mut self, root: &Root, path: &Path, bytes: &[u8]) -> Result<(), String> {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let config = root.top.join(path);
+        let places = git_config::included(bytes)
+            .into_iter()
+            .filter_map(|named| git_config::included_path(&config, &named, home.as_deref()));
+        for place in places.filter_map(|place| place.canonicalize().ok()) {
+            if self.included.insert(place.clone()) {
+                self.waiting.push(place);
+            }
+        }
+        match self.included.len() > MOST_INCLUDED {
+            true => Err(format!(
+                "{LIMIT}: git's configuration includes more than {MOST_INCLUDED} files, so credentials in them could not be \
+                 hidden from commands; remove `include.path` settings that are not needed"
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// A file that git's configuration includes; those outside the trees are not seen by commands.
+    fn included_file(&mut self, roots: &[Root], file: &Path) -> Result<(), String> {
+        for root in roots {
+            let top = root.top.canonicalize().unwrap_or_else(|_| root.top.clone());
+            let Ok(path) = file.strip_prefix(&top) else { continue };
+            let Some(handle) = opened(root)? else { continue };
+            let data = match at::stat_below(&handle, path) {
+                Ok(data) if FileType::from_raw_mode(data.st_mode).is_file() => data,
+                _ => continue,
+            };
+            let is_hidden = root.seen.iter().any(|place| {
+                let place = place.join(path);
+                self.hidden.contains(&place) || self.copies.contains_key(&place)
+            });
+            if !is_hidden {
+                let linked = (data.st_nlink > 1).then_some((data.st_dev, data.st_ino));
+                self.config(root, &handle, path, linked)?;
+            }
+        }
+        Ok(())
     }
 
     fn add(&mut self, root: &Root, path: &Path, copy: Option<Vec<u8>>) -> Result<(), String> {
@@ -450,8 +523,8 @@ fn opened(root: &Root) -> Result<Option<OwnedFd>, String> {
     }
 }
 
-/// A configuration file of git without its credentials; `None` if it has none, or no longer exists.
-fn cleaned(root: &OwnedFd, path: &Path) -> Result<Option<Vec<u8>>, Errno> {
+/// The bytes of a configuration file of git; `None` if it no longer exists. Of one that is too long, more than are read.
+fn contents(root: &OwnedFd, path: &Path) -> Result<Option<Vec<u8>>, Errno> {
     let file = match at::file(root, path) {
         Ok(file) => file,
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL) => return Ok(None),
@@ -461,7 +534,7 @@ fn cleaned(root: &OwnedFd, path: &Path) -> Result<Option<Vec<u8>>, Errno> {
     let most = git_config::MOST_BYTES as u64 + 1;
     let read = file.take(most).read_to_end(&mut bytes);
     read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    Ok(git_config::without_credentials(&bytes).map(|cleaned| cleaned.text))
+    Ok(Some(bytes))
 }
 
 fn unreadable(root: &Root, path: &Path, error: Errno) -> String {
@@ -483,7 +556,6 @@ fn not_searched(root: &Root, over: &Over) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::OsStr;
     use std::fs;
     use std::os::unix::ffi::OsStrExt;
     use tempfile::TempDir;
@@ -587,6 +659,41 @@ mod tests {
                 .iter()
                 .all(|(_, text)| !String::from_utf8_lossy(text).contains("c2Vj"))
         );
+    }
+
+    #[test]
+    fn settings_are_found_in_submodules_of_any_name_and_in_included_files() {
+        let (dir, confinement) = tree(&[
+            ".git/config",
+            ".git/logs/config",
+            ".git/lfs/x/config",
+            ".git/modules/vendor/lfs/config",
+            ".git/modules/vendor/logs/config",
+            ".git/creds.inc",
+            "shared.inc",
+            "other.inc",
+        ]);
+        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        for name in [".git/HEAD", ".git/modules/vendor/lfs/HEAD"] {
+            write(name, "ref: refs/heads/main\n");
+        }
+        write(".git/config", "[include]\n\tpath = creds.inc\n\tpath = missing\n");
+        write(
+            ".git/creds.inc",
+            &format!("{TOKEN}[include]\n\tpath = ../shared.inc\n\tpath = config\n"),
+        );
+        let list = confinement.masks.current(&confinement).unwrap();
+        let copied: Vec<_> = list.copies.iter().map(|(path, _)| path.clone()).collect();
+        let root = &confinement.workspace;
+        let expected = [
+            ".git/creds.inc",
+            ".git/logs/config",
+            ".git/modules/vendor/lfs/config",
+            ".git/modules/vendor/logs/config",
+            "shared.inc",
+        ];
+        assert_eq!(copied, expected.map(|name| root.join(name)));
+        assert_eq!(list.hidden, Vec::<PathBuf>::new());
     }
 
     #[test]
