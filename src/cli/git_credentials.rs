@@ -1,6 +1,6 @@
-//! Credentials that git's configuration of the workspace's repository, of its submodules and of repositories inside the
-//! workspace holds: a checkout of a CI server leaves its token there. They are in no variable, so the redactor learns them
-//! from the files.
+//! Credentials that git's configuration of the workspace's repository, of its submodules and of repositories in its
+//! directories holds: a checkout of a CI server leaves its token there. They are in no variable, so the redactor learns
+//! them from the files.
 
 use crate::base::git_config;
 use crate::workspace::patch;
@@ -8,14 +8,15 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The most directories in which configuration files are looked for, git's own first and then those nearest to the top.
+/// The most directories in which configuration files are looked for, git's own first.
 const MOST_DIRECTORIES: usize = 20_000;
+/// The most directories at the top of the workspace that may be repositories. Deeper ones are not looked for: every start
+/// of a command would wait for a walk of the tree.
+const MOST_AT_TOP: usize = 1_000;
 /// The most time for it.
 const MOST_TIME: Duration = Duration::from_secs(1);
 /// The most configuration files that are read.
 const MOST_FILES: usize = 1_000;
-/// The directory of earlier runs in a workspace.
-const OWN_DIR: &str = ".overnight";
 
 /// Each credential with a name of its own, made of its key.
 pub fn of(workspace: &Path) -> Vec<(String, String)> {
@@ -51,44 +52,45 @@ pub fn of(workspace: &Path) -> Vec<(String, String)> {
 }
 
 /// The configuration files in git directories: in those of the repository, which may lie outside of the workspace, and in
-/// those inside of it. Git names the directory of a submodule by its path, and one in a submodule lies in that of the
-/// submodule: `modules/vendor/lib/modules/deep`.
+/// those at the top of the workspace's directories. Git names the directory of a submodule by its path, and one in a
+/// submodule lies in that of the submodule: `modules/vendor/lib/modules/deep`.
 fn files(workspace: &Path, own: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let until = Instant::now() + MOST_TIME;
     let mut files = Vec::new();
-    // Each with whether it is in a git directory.
-    let mut dirs: VecDeque<(PathBuf, bool)> = own.iter().map(|dir| (dir.clone(), true)).collect();
-    dirs.push_back((workspace.to_owned(), false));
-    let mut left = MOST_DIRECTORIES;
-    while let Some((dir, in_git)) = dirs.pop_front() {
-        if left == 0 || files.len() >= MOST_FILES || Instant::now() > until {
+    let nested = subdirectories(workspace).into_iter().take(MOST_AT_TOP);
+    let nested = nested.map(|dir| dir.join(".git")).filter(|dir| dir.is_dir());
+    let mut dirs: Vec<PathBuf> = nested
+        .chain([workspace.join(".git")])
+        .chain(own.iter().cloned())
+        .collect();
+    let mut seen = BTreeSet::new();
+    while let Some(dir) = dirs.pop() {
+        if seen.len() >= MOST_DIRECTORIES || files.len() >= MOST_FILES || Instant::now() > until {
             break;
         }
-        left -= 1;
-        let is_git = in_git && dir.join("HEAD").is_file();
+        if !seen.insert(dir.canonicalize().unwrap_or_else(|_| dir.clone())) {
+            continue;
+        }
+        let is_git = dir.join("HEAD").is_file();
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
             let Ok(kind) = entry.file_type() else { continue };
             let (name, path) = (entry.file_name(), entry.path());
             let name = name.to_str().unwrap_or_default();
-            if !kind.is_dir() {
-                // Git follows a link at this place.
-                if in_git && git_config::is_config(name) {
-                    files.push(path);
-                }
-                continue;
-            }
-            let is_plain = is_git && git_config::holds_no_settings(name) && !path.join("config").is_file();
-            let is_own = name == OWN_DIR && dir == workspace;
-            if is_plain || is_own || own.contains(&path) || dirs.len() >= left {
-                continue;
-            }
-            match in_git || name == ".git" {
-                // Before the other directories of the tree.
-                true => dirs.push_front((path, true)),
-                false => dirs.push_back((path, false)),
+            // Git follows a link at the place of a configuration file.
+            if !kind.is_dir() && git_config::is_config(name) {
+                files.push(path);
+            } else if kind.is_dir() {
+                let is_plain = is_git && git_config::holds_no_settings(name) && !path.join("config").is_file();
+                dirs.extend((!is_plain).then_some(path));
             }
         }
     }
     files.sort();
     files
+}
+
+fn subdirectories(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    dirs.map(|entry| entry.path()).collect()
 }
