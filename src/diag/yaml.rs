@@ -220,7 +220,7 @@ impl Builder<'_> {
             end: at,
         };
         let problem = Diagnostic::error("yaml-syntax", span, error.info());
-        let help = syntax_help(&error.info(), &line_at(self.text, at));
+        let help = syntax_help(&error.info(), line_at(self.text, at));
         self.problems.push(problem.help(help));
     }
 

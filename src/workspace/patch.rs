@@ -427,13 +427,12 @@ impl Shadow {
             id = scan.object(ObjectKind::Tree, &tree, None)?;
         }
         let packer = scan.packer.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let private = scan.private.map(|private| private.packer.into_inner());
+        let private = scan.private.map(|private| private.packer);
         let mut ignore_files = scan.ignore_files.into_inner().unwrap_or_else(PoisonError::into_inner);
         // First, because a tree that names them is in the other pack.
         if let Some(private) = private {
-            state
-                .store
-                .keep_private(private.unwrap_or_else(PoisonError::into_inner))?;
+            let packer = private.into_inner().unwrap_or_else(PoisonError::into_inner);
+            state.store.keep_private(packer)?;
         }
         state.store.keep(packer)?;
         ignore_files.end_walk();

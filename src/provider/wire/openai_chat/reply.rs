@@ -145,7 +145,11 @@ impl DecodeReply for ChatDecoder {
             None => return Err(Fault::cut()),
         };
         let length = ending == Ending::Length;
-        let (calls, kept, cut) = read_calls(self.calls, self.turn, length)?;
+        let ReadCalls {
+            parts: calls,
+            kept,
+            cut,
+        } = read_calls(self.calls, self.turn, length)?;
         let refused = !self.refusal.is_empty() && calls.is_empty();
         let mut parts = Vec::new();
         // The service refuses an empty message when it is sent back.
@@ -200,17 +204,27 @@ fn ending(word: &str) -> Result<Ending, Fault> {
     })
 }
 
-/// The calls as neutral parts and in the form to send back. A call that was cut at the length limit is left out, and
-/// its tool named. The last call of a cut reply without any arguments was cut before the first byte of them.
-fn read_calls(pieces: Pieces, turn: u64, length: bool) -> Result<(Vec<Part>, Vec<Value>, Option<String>), Fault> {
-    let (mut calls, mut kept, mut cut) = (Vec::new(), Vec::new(), None);
+/// The calls of a reply.
+#[derive(Default)]
+struct ReadCalls {
+    parts: Vec<Part>,
+    /// In the form to send back.
+    kept: Vec<Value>,
+    /// The tool of a call that was cut at the length limit.
+    cut: Option<String>,
+}
+
+/// A call that was cut at the length limit is left out. The last call of a cut reply without any arguments was cut before
+/// the first byte of them.
+fn read_calls(pieces: Pieces, turn: u64, length: bool) -> Result<ReadCalls, Fault> {
+    let mut read = ReadCalls::default();
     let pieces = pieces.into_calls();
     let last = pieces.len().saturating_sub(1);
     for (index, mut call) in pieces.into_iter().enumerate() {
         let is_unbegun = length && index == last && call.arguments.trim().is_empty();
         let Some(args) = object(&call.arguments).filter(|_| !is_unbegun) else {
             if length {
-                cut = Some(call.name.clone()).filter(|name| !name.is_empty());
+                read.cut = Some(call.name.clone()).filter(|name| !name.is_empty());
                 continue;
             }
             let start = shortened(&call.arguments, 200);
@@ -224,15 +238,15 @@ fn read_calls(pieces: Pieces, turn: u64, length: bool) -> Result<(Vec<Part>, Vec
         }
         let id = call.id.clone().unwrap_or_else(|| format!("call_{turn}_{index}"));
         call.id = Some(id.clone());
-        calls.push(Part::Call(ToolCall {
-            id: CallId(format!("p{}", calls.len())),
+        read.parts.push(Part::Call(ToolCall {
+            id: CallId(format!("p{}", read.parts.len())),
             tool: call.name.clone(),
             args,
             wire_id: Some(id),
         }));
-        kept.push(call.into_value());
+        read.kept.push(call.into_value());
     }
-    Ok((calls, kept, cut))
+    Ok(read)
 }
 
 fn emit_progress(more: &str, live: &dyn Fn(ProgressEvent), make: fn(String) -> ProgressEvent) {
