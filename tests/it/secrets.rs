@@ -497,7 +497,7 @@ fn only_literal_credentials_in_the_configuration_of_git_are_redacted() {
         .file(".git/config~", header("earlier"))
         .file(".git/modules/vendor/lfs/config", header("lfs"))
         .file(".git/modules/vendor/lfs/HEAD", "ref: refs/heads/main\n")
-        .file("sub/deep/.git/config", header("nested"));
+        .file("nested/.git/config", header("nested"));
     let write = json!({"tool": "write_file", "args": {"file_path": "new.txt", "content": honest}});
     let read = json!({"tool": "read_file", "args": {"file_path": "a.txt"}});
     let replies = script(&[shell("cat b.txt"), json!({"calls": [read, write]}), says("done")]);

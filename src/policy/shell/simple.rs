@@ -237,8 +237,8 @@ fn finish(
             .get(1)
             .is_some_and(|word| matches!(word.exact(), Some("-v" | "-V")));
     let activates = builtins::activates(&job.words);
-    let state_only =
-        program == "cd" || look_up || activates || builtins::is_state_only(&job.words) && job.launches.is_empty();
+    let is_cd = program == "cd";
+    let state_only = is_cd || look_up || activates || builtins::is_state_only(&job.words) && job.launches.is_empty();
     let profile = profiles::of(walk.grants.profiles, &program);
     // What a script of the tree does on `--version` is unknown.
     let runs_tree_code = profile.is_none_or(|profile| !profile.only_itself);
@@ -251,6 +251,7 @@ fn finish(
     } else if led {
         used.concerns.push((NEVER_SPELLED, assign::leads_code(&program)));
     }
+    let (place, operands) = (walk.reading.commands.len(), used.reads.len());
     walk.reading.commands.push(Simple {
         state_only,
         via: job.via.clone(),
@@ -291,7 +292,16 @@ fn finish(
         };
         judge(walk, &mut inner, next, Redirects::default())?;
     }
-    exit_directories(walk, state, &job.words)
+    let exits = exit_directories(walk, state, &job.words)?;
+    if let Some(simple) = walk.reading.commands.get_mut(place).filter(|_| is_cd) {
+        // An operand that leaves the workspace here does so only if an earlier `cd` failed. Redirects stay as they are.
+        let redirects = simple.reads.split_off(operands.min(simple.reads.len()));
+        simple
+            .reads
+            .retain(|read| read.place.as_ref().is_none_or(|place| place.inside));
+        simple.reads.extend(redirects);
+    }
+    Ok(exits)
 }
 
 /// What the words of a program mean; nothing, if there are concerns about its wrapper.
