@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Names of directories in which package managers put the packages of one project, with their programs.
 const PACKAGE_DIRS: [&str; 6] = [".tox", ".venv", ".virtualenvs", "node_modules", "venv", "virtualenvs"];
 
-/// The name of the directory of a project's packages that a path is or lies in.
+/// The first package directory (`node_modules`, `.venv` …) in a path.
 pub fn package_dir(path: &Path) -> Option<&'static str> {
     path.components()
         .find_map(|part| PACKAGE_DIRS.into_iter().find(|dir| part.as_os_str() == *dir))

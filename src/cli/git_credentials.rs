@@ -1,6 +1,6 @@
-//! Credentials that git's configuration of the workspace's repository, of its submodules and of repositories in the
-//! directories at its top holds: a checkout of a CI server leaves its token there. They are in no variable, so the redactor learns
-//! them from the files.
+//! Credentials that git's configuration holds: that of the workspace's repository, of its submodules, and of repositories
+//! in the directories at its top. A checkout of a CI server leaves its token there. They are in no variable, so the
+//! redactor learns them from the files.
 
 use crate::base::git_config;
 use crate::workspace::patch;
@@ -51,9 +51,9 @@ pub fn of(workspace: &Path) -> Vec<(String, String)> {
     found
 }
 
-/// The configuration files in git directories: in those of the repository, which may lie outside of the workspace, and in
-/// those at the top of the workspace's directories. Git names the directory of a submodule by its path, and one in a
-/// submodule lies in that of the submodule: `modules/vendor/lib/modules/deep`.
+/// The configuration files of the repository, whose git directory may be outside the workspace, and of repositories in the
+/// directories at the workspace's top. The git directory of a submodule is named after its path, and that of a nested
+/// submodule is inside it: `modules/vendor/lib/modules/deep`.
 fn files(workspace: &Path, own: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let until = Instant::now() + MOST_TIME;
     let mut files = Vec::new();

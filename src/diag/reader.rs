@@ -270,7 +270,7 @@ fn nothing_runs(span: Span, help: &str) -> Diagnostic {
     Diagnostic::error("out-of-range", span, "a limit of 0 allows nothing to run").help(help)
 }
 
-/// Keys of workflows elsewhere, the key of ours that is meant or that stands beside it, and what to write.
+/// Keys of other workflow formats, each with the key of this format to use instead and what to write.
 const HABITS: [(&str, &str, &str); 6] = [
     ("name", "id", "write `id`"),
     ("if", "when", "write `when: EXPRESSION`"),

@@ -251,7 +251,11 @@ fn finish(
     } else if led {
         used.concerns.push((NEVER_SPELLED, assign::leads_code(&program)));
     }
-    let (place, operands) = (walk.reading.commands.len(), used.reads.len());
+    if is_cd && state.dirs.known().is_some() {
+        // `chdir` refuses an operand that leaves the workspace, unless it does so only after an earlier `cd` failed.
+        used.reads
+            .retain(|read| read.place.as_ref().is_none_or(|place| place.inside));
+    }
     walk.reading.commands.push(Simple {
         state_only,
         via: job.via.clone(),
@@ -292,16 +296,7 @@ fn finish(
         };
         judge(walk, &mut inner, next, Redirects::default())?;
     }
-    let exits = exit_directories(walk, state, &job.words)?;
-    if let Some(simple) = walk.reading.commands.get_mut(place).filter(|_| is_cd) {
-        // An operand that leaves the workspace here does so only if an earlier `cd` failed. Redirects stay as they are.
-        let redirects = simple.reads.split_off(operands.min(simple.reads.len()));
-        simple
-            .reads
-            .retain(|read| read.place.as_ref().is_none_or(|place| place.inside));
-        simple.reads.extend(redirects);
-    }
-    Ok(exits)
+    exit_directories(walk, state, &job.words)
 }
 
 /// What the words of a program mean; nothing, if there are concerns about its wrapper.
