@@ -784,6 +784,9 @@ pub enum RecipeCommand {
         /// The recipe to start from: `builtin:NAME` or a file
         #[arg(long, value_name = "RECIPE", default_value = "builtin:fix-tests", add = candidates::recipes())]
         from: String,
+        /// Output format of stdout
+        #[arg(long, value_enum, default_value_t)]
+        format: ReportFormat,
     },
     /// Print what a recipe does, may access and needs, as Markdown
     Doc {
@@ -866,6 +869,9 @@ pub struct InitArgs {
     /// The repository
     #[arg(default_value = ".")]
     pub dir: PathBuf,
+    /// Output format of stdout
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ReportFormat,
 }
 
 /// `overnight man`.

@@ -653,9 +653,15 @@ fn recipes_inside_the_program_are_listed_run_and_made_ones_own() {
         "{}",
         wrong.stderr
     );
-    world
-        .call(&["recipe", "new", "mine/triage.yaml", "--from", "builtin:triage-issue"])
+    let from = ["--from", "builtin:triage-issue", "--format", "json"];
+    let written = world
+        .call(&[&["recipe", "new", "mine/triage.yaml"][..], &from].concat())
         .exits(0);
+    let written: Value = serde_json::from_str(&written.stdout).unwrap();
+    assert_eq!(
+        written,
+        json!({ "files": ["mine/triage.yaml", "mine/schemas/issue.json"] })
+    );
     world.call(&["recipe", "check", "mine/triage.yaml"]).exits(0);
     assert!(world.ws().join("mine/schemas/issue.json").is_file());
     let before = world.read("mine/triage.yaml");
@@ -693,6 +699,22 @@ fn init_writes_what_passes_its_own_checks_and_overwrites_nothing() {
             again.stdout
         );
         assert_eq!(world.read("ci/fix-tests.yaml"), "mine\n");
+        std::fs::remove_file(world.ws().join("ci/overnight-policy.yaml")).unwrap();
+        let listed = world.call(&["init", "--format", "json"]).exits(0);
+        let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
+        assert_eq!(listed["toolchains"], json!([saw.to_lowercase()]));
+        let files = json!([
+            { "path": "./ci/overnight-policy.yaml", "written": true },
+            { "path": "./ci/fix-tests.yaml", "written": false },
+            { "path": "./.github/workflows/overnight.yml", "written": false },
+        ]);
+        assert_eq!(listed["files"], files);
+        assert!(
+            listed["next"]
+                .as_str()
+                .unwrap()
+                .starts_with("overnight run ci/fix-tests.yaml --policy ")
+        );
     }
     let world = World::repo(&[("package.json", "{ \"scripts\": { \"test\": \"exit 1\" } }\n")]);
     world.call(&["init"]).exits(0);

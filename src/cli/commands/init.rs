@@ -3,7 +3,7 @@
 
 use super::printed;
 use crate::base::quote::{counted, shell_word};
-use crate::cli::args::InitArgs;
+use crate::cli::args::{InitArgs, ReportFormat};
 use crate::cli::exit;
 use crate::cli::out;
 use crate::cli::refusal::Refusal;
@@ -11,6 +11,7 @@ use crate::cli::schemas::SchemaKind;
 use crate::cli::shipped;
 use crate::journal::{JournalError, place, store};
 use crate::workspace::{patch, toolchains};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Data about one toolchain.
@@ -108,6 +109,11 @@ fn plain(path: &Path) -> Option<String> {
 /// Runs the command.
 pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
     let dir = &args.dir;
+    // For people, each line is printed as it happens; JSON is one document at the end.
+    let print_line = |line: String| match args.format {
+        ReportFormat::Text => printed(&line).map(|_| ()),
+        ReportFormat::Json => Ok(()),
+    };
     if !dir.is_dir() {
         return Err(Refusal::Environment(format!("{} is not a directory", dir.display())));
     }
@@ -126,11 +132,11 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
     let titles: Vec<&str> = projects.iter().map(|project| project.kind.title).collect();
     let (name, recipe) = match projects.first() {
         Some(first) => {
-            printed(&format!("saw: {}\n", titles.join(", ")))?;
+            print_line(format!("saw: {}\n", titles.join(", ")))?;
             ("ci/fix-tests.yaml", recipe(first, &projects, dir))
         }
         None => {
-            printed("saw: no toolchain that is known here\n")?;
+            print_line("saw: no toolchain that is known here\n".to_owned())?;
             out::stderr(
                 "overnight: no Cargo.toml, package.json, pyproject.toml, requirements.txt, go.mod, pom.xml or build.gradle was found: the \
                  policy allows edits and no commands, and the recipe checks only the size of the change; add a check that runs your tests",
@@ -175,16 +181,16 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
         )),
         None => files.push(pipeline(&projects, dir, name)),
     }
+    let mut listed = Vec::new();
     for (name, text) in files {
         let path = dir.join(name);
-        let word = match std::fs::symlink_metadata(&path) {
-            Ok(_) => "stands",
-            Err(_) => {
-                write(dir, &path, &text)?;
-                "wrote"
-            }
-        };
-        printed(&format!("{word}: {}\n", path.display()))?;
+        let is_new = std::fs::symlink_metadata(&path).is_err();
+        if is_new {
+            write(dir, &path, &text)?;
+        }
+        let word = if is_new { "wrote" } else { "stands" };
+        print_line(format!("{word}: {}\n", path.display()))?;
+        listed.push(json!({ "path": path.display().to_string(), "written": is_new }));
     }
     if above.is_none() && is_gitlab(dir) {
         out::stderr(&format!(
@@ -202,9 +208,16 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
         Some(_) => " --isolate",
         None => "",
     };
-    printed(&format!(
-        "next: overnight{place} run {name} --policy ci/overnight-policy.yaml --model gemini/gemini-2.5-pro{isolate}\n"
-    ))?;
+    let next =
+        format!("overnight{place} run {name} --policy ci/overnight-policy.yaml --model gemini/gemini-2.5-pro{isolate}");
+    print_line(format!("next: {next}\n"))?;
+    if args.format == ReportFormat::Json {
+        let toolchains: Vec<&str> = projects.iter().map(|project| project.kind.name).collect();
+        printed(&format!(
+            "{}\n",
+            json!({ "toolchains": toolchains, "files": listed, "next": next })
+        ))?;
+    }
     Ok(exit::PASSED)
 }
 

@@ -60,7 +60,7 @@ pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refu
             }
         }
         RecipeCommand::List { dir, format } => list(dir.as_deref(), format),
-        RecipeCommand::New { file, from } => new(&file, &from).await,
+        RecipeCommand::New { file, from, format } => new(&file, &from, format).await,
         RecipeCommand::Doc { file } => doc(&file).await,
         RecipeCommand::Test { files, format } => test(files, format, started).await,
     }
@@ -286,7 +286,7 @@ fn list(dir: Option<&Path>, format: ReportFormat) -> Result<u8, Refusal> {
 }
 
 /// Writes a new recipe from a template, together with the files that it names or its commands get. Overwrites nothing.
-async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
+async fn new(file: &Path, from: &str, format: ReportFormat) -> Result<u8, Refusal> {
     let here = Path::new(".");
     let (origin, original) = RecipeOrigin::open(Path::new(from), here).await?;
     let mut files = SourceFiles::default();
@@ -339,9 +339,12 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
             std::fs::set_permissions(path, mode)
                 .map_err(|error| Refusal::Output(format!("{}: {error}", path.display())))?;
         }
-        printed(&format!("{}\n", path.display()))?;
     }
-    Ok(exit::PASSED)
+    let written: Vec<_> = wanted.iter().map(|(path, ..)| path.display().to_string()).collect();
+    match format {
+        ReportFormat::Text => printed(&format!("{}\n", written.join("\n"))),
+        ReportFormat::Json => printed(&format!("{}\n", json!({ "files": written }))),
+    }
 }
 
 /// Prints the documentation of a recipe: the page that ships with it, if any, and what the recipe itself says.
