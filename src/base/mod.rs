@@ -9,6 +9,7 @@ pub mod content;
 pub mod event;
 pub mod exit;
 pub mod git_config;
+pub mod git_index;
 pub mod glob;
 pub mod grant;
 pub mod ids;

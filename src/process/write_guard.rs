@@ -14,6 +14,7 @@
 
 pub(crate) mod at;
 mod compare;
+mod index_view;
 mod links;
 mod masks;
 mod moved;
@@ -30,6 +31,7 @@ use super::live::Lived;
 use super::{Confinement, SandboxLevel};
 use crate::base::grant::{ClosedPaths, Undone, WriteKind, WritePath, Writes};
 use crate::base::sync::lock;
+use index_view::IndexMarks;
 pub use links::SeparatedLinks;
 pub use masks::{Masks, SecretPaths};
 use node::{HeldContents, TreeNode};
@@ -148,7 +150,12 @@ fn holds(granted: &WritePath, path: &Path, closed: &dyn ClosedPaths) -> bool {
 pub(super) type FoundOnDrop = Arc<Mutex<Vec<Undone>>>;
 
 /// A guard that is compared on drop if its command was started and it was not compared before.
-pub(super) struct Guarded(Option<WriteGuard>, Option<FoundOnDrop>);
+pub(super) struct Guarded {
+    guard: Option<WriteGuard>,
+    found: Option<FoundOnDrop>,
+    /// Removed when the command has ended.
+    marks: Option<IndexMarks>,
+}
 
 impl Guarded {
     /// The guard of one command, and what the command may reach. Examines the tree only as far as the grant requires.
@@ -163,7 +170,7 @@ impl Guarded {
             if *writes == Writes::Nothing {
                 let mut reach = WorkspaceReach::default();
                 hidden.add_to(&mut reach, writes);
-                return Ok((Self(None, None), reach));
+                return Ok((Self::new(None, confinement, &mut reach)?, reach));
             }
             kept = confinement.links.separate(&seen)?;
         }
@@ -173,34 +180,48 @@ impl Guarded {
         reach.writable.retain(|path| !kept.contains(path));
         reach.read_only.extend(kept);
         hidden.add_to(&mut reach, writes);
-        Ok((Self(guard, None), reach))
+        Ok((Self::new(guard, confinement, &mut reach)?, reach))
+    }
+
+    fn new(guard: Option<WriteGuard>, confinement: &Confinement, reach: &mut WorkspaceReach) -> Result<Self, String> {
+        Ok(Self {
+            guard,
+            found: None,
+            marks: confinement.masks.show_indexes(confinement, reach)?,
+        })
     }
 
     /// Registers the processes of the command, so that comparisons for other commands can stop them.
     pub fn lives_as(&self, root: i32, mark: u64, helpers: u8) {
-        if let Some(guard) = &self.0 {
+        if let Some(guard) = &self.guard {
             guard.lived.set_processes(root, mark, helpers);
         }
     }
 
     /// Names the place for what is found if this is dropped before it is compared.
     pub fn report_on_drop(&mut self, found: FoundOnDrop) {
-        self.1 = Some(found);
+        self.found = Some(found);
     }
 
     /// Compares and restores. `at_exec`: grants that were added at exec. Call it when all processes of the command have
     /// ended.
     pub fn compare(&mut self, at_exec: &[WritePath]) -> Vec<Undone> {
-        self.0.take().map(|guard| guard.compare(at_exec)).unwrap_or_default()
+        let undone = self
+            .guard
+            .take()
+            .map(|guard| guard.compare(at_exec))
+            .unwrap_or_default();
+        self.marks = None;
+        undone
     }
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
         // A command that was never started has changed nothing.
-        if self.0.as_ref().is_some_and(|guard| guard.lived.has_processes()) {
+        if self.guard.as_ref().is_some_and(|guard| guard.lived.has_processes()) {
             let undone = self.compare(&[]);
-            if let Some(found) = &self.1 {
+            if let Some(found) = &self.found {
                 lock(found).extend(undone);
             }
         }

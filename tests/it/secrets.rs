@@ -1,7 +1,7 @@
 //! Secrets of the environment that turn up in what a run reads: none may be found in anything that the run puts out.
 
 use super::gemini::{self, Gemini};
-use super::harness::{World, git_in, have, open_policy, says, script, shell};
+use super::harness::{World, git_in, have, open_policy, says, script, shell, writes};
 use super::service::{Answer, Service};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE};
@@ -358,6 +358,71 @@ fn recorded_at_full(world: &World, recipe: &str, commands: &[&str], more: &[&str
     }
     let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
     Some(format!("{}{}{journal}", done.stdout, done.stderr))
+}
+
+/// Files that git tracks are hidden from commands, and git takes them as unchanged: it prints none of their lines as
+/// removed, and records none as empty.
+#[test]
+fn git_takes_hidden_files_as_unchanged() {
+    let world = World::repo(&[
+        ("a.txt", "one\n"),
+        ("keys/server.pem", "TRACKEDKEYLINE\n"),
+        (".envrc", "TRACKEDENVLINE\n"),
+        ("docs/priv/x.txt", "DENIEDLINE\n"),
+    ]);
+    let hidden = ["keys/server.pem", ".envrc", "docs/priv/x.txt"];
+    let run = |script: &str, rules: &str, checks: &str| {
+        let policy = format!(
+            "version: 1\nextends: [builtin:edit, builtin:look]\nsandbox: {{ level: full }}\nrules:\n  - {{ deny: \"*\", paths: \
+             [\"docs/priv/**\"] }}\n{rules}"
+        );
+        let recipe = format!("version: 1\nname: r\nsteps:\n  - {{ id: look, prompt: go{checks} }}\n");
+        let _ = std::fs::remove_dir_all(world.out());
+        let done = world.recipe(&recipe, script, &policy, &[]);
+        let is_there = have("sandbox level full", !done.stderr.contains("is not available here"));
+        is_there.then(|| {
+            let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+            (done.code, format!("{}{}{journal}", done.stdout, done.stderr))
+        })
+    };
+    let looks = script(&[
+        shell("git status --short; echo status-ended"),
+        shell("git diff; git diff HEAD; echo diff-ended"),
+        says("done"),
+    ]);
+    let checks = ", checks: [{ name: clean, run: git diff --exit-code HEAD }]";
+    let Some((code, recorded)) = run(&looks, "", checks) else {
+        return;
+    };
+    assert_eq!(code, 0, "{recorded}");
+    for secret in ["TRACKEDKEYLINE", "TRACKEDENVLINE", "DENIEDLINE", " M "] {
+        assert!(!recorded.contains(secret), "{secret}: {recorded}");
+    }
+    assert!(
+        recorded.contains("diff-ended") && recorded.contains("status-ended"),
+        "{recorded}"
+    );
+    // What writes the repository keeps the files as they were, and the honest change is in the commit.
+    let commits = script(&[
+        writes("a.txt", "two\n"),
+        shell("git commit -qam work"),
+        writes("b.txt", "new\n"),
+        shell("git add -A; git commit -qm more"),
+        says("done"),
+    ]);
+    let rules = "  - { allow: run_shell_command, commands: [git add, git commit], paths: [\".git/**\"] }\n";
+    let author = [["config", "user.name", "t"], ["config", "user.email", "t@example.org"]];
+    author.iter().for_each(|args| drop(git_in(&world.ws(), args)));
+    let (code, recorded) = run(&commits, rules, "").unwrap();
+    assert_eq!(code, 0, "{recorded}");
+    let told = |args: &[&str]| git_in(&world.ws(), args);
+    let changed = ["HEAD~1", "HEAD"].map(|commit| told(&["show", "--format=", "--name-only", commit]));
+    assert_eq!(changed, ["a.txt\n", "b.txt\n"], "{recorded}");
+    let marks = told(&["ls-files", "-t"]);
+    assert!(!marks.lines().any(|line| line.starts_with('S')), "{marks}");
+    for name in hidden {
+        assert!(world.read(name).contains("LINE"), "{name}");
+    }
 }
 
 #[test]

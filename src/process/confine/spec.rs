@@ -71,6 +71,9 @@ pub(crate) struct WorkspaceReach {
     /// Files in whose place it sees other contents, as absolute paths; only at `full`.
     #[serde(with = "contents")]
     pub copies: Vec<(PathBuf, Vec<u8>)>,
+    /// Files in whose place it sees another file, each with that file; absolute; only at `full`.
+    #[serde(with = "path_pairs")]
+    pub shown: Vec<(PathBuf, PathBuf)>,
     /// Whether it may create Unix sockets other than a connected pair; only at `full`.
     pub sockets: bool,
 }
@@ -167,6 +170,25 @@ mod tree_paths {
     }
 }
 
+/// The same for pairs of paths.
+mod path_pairs {
+    use super::tree_paths::Name;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::path::PathBuf;
+
+    pub fn serialize<S: Serializer>(pairs: &[(PathBuf, PathBuf)], out: S) -> Result<S::Ok, S::Error> {
+        out.collect_seq(pairs.iter().map(|(path, other)| (Name::of(path), Name::of(other))))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(PathBuf, PathBuf)>, D::Error> {
+        let pairs: Vec<(Name, Name)> = Vec::deserialize(from)?;
+        Ok(pairs
+            .into_iter()
+            .map(|(path, other)| (path.path(), other.path()))
+            .collect())
+    }
+}
+
 /// The same for files with their contents.
 mod contents {
     use super::tree_paths::Name;
@@ -195,7 +217,8 @@ mod tests {
         let reach = WorkspaceReach {
             hidden: vec![odd.clone(), PathBuf::from("b")],
             read_only: vec![odd.clone()],
-            copies: vec![(odd, vec![0, 255])],
+            copies: vec![(odd.clone(), vec![0, 255])],
+            shown: vec![(odd, PathBuf::from("c"))],
             ..WorkspaceReach::default()
         };
         let text = serde_json::to_string(&reach).unwrap();
@@ -203,5 +226,6 @@ mod tests {
         assert_eq!(arrived.hidden, reach.hidden);
         assert_eq!(arrived.read_only, reach.read_only);
         assert_eq!(arrived.copies, reach.copies);
+        assert_eq!(arrived.shown, reach.shown);
     }
 }

@@ -262,6 +262,12 @@ fn masks(spec: &Spec, base: &Path) -> Result<(), String> {
             step(path.display(), while_there(&to, || show(&copy, &to)))?;
         }
     }
+    for (path, file) in &spec.reach.shown {
+        let to = below(base, path);
+        if std::fs::symlink_metadata(&to).is_ok_and(|data| data.is_file()) {
+            step(path.display(), while_there(&to, || show(file, &to)))?;
+        }
+    }
     Ok(())
 }
 

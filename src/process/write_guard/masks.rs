@@ -2,6 +2,7 @@
 //! before a command starts if the tree may have changed since, so that neither a later step nor a rename brings one into
 //! view.
 
+use super::index_view::{IndexMarks, IndexViews};
 use super::walk::{Known, Over, TreeWalk};
 use super::{MOST_MOUNTS, at};
 use crate::base::git_config;
@@ -45,6 +46,7 @@ pub struct Masks {
     /// Whether something that may write has been started since the list was made.
     stale: AtomicBool,
     looked: Mutex<Option<Looked>>,
+    indexes: Arc<IndexViews>,
 }
 
 /// The last look at the trees.
@@ -195,6 +197,19 @@ impl Masks {
             self.changes();
         }
         Ok(list)
+    }
+
+    /// Lets git in a command take the files that `reach` hides as unchanged.
+    ///
+    /// # Errors
+    /// An index that cannot be read or marked: the command must not be started.
+    pub(super) fn show_indexes(
+        &self,
+        confinement: &Confinement,
+        reach: &mut WorkspaceReach,
+    ) -> Result<Option<IndexMarks>, String> {
+        let hidden = reach.hidden.clone();
+        self.indexes.show(&hidden, confinement, reach, is_movable)
     }
 
     /// Notes that the tree may change from now on.

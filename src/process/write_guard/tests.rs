@@ -499,7 +499,7 @@ fn a_run_directory_is_left_to_the_run() {
 fn a_limit_on_names_is_told_and_ends_the_run() {
     let (dir, confinement) = tree(&PROTECTED);
     let mut guard = take(&confinement);
-    guard.0.as_mut().unwrap().most_names = 50;
+    guard.guard.as_mut().unwrap().most_names = 50;
     for number in 0..200 {
         fs::create_dir(dir.path().join(format!("d{number}"))).unwrap();
     }
@@ -536,12 +536,12 @@ fn a_closed_file_with_a_further_name_gets_a_file_of_its_own() {
 fn a_closed_path_that_was_not_recorded_stays_and_ends_the_run() {
     let (dir, confinement) = tree(&PROTECTED);
     let mut guard = take(&confinement);
-    guard.0.as_mut().unwrap().before.remove(Path::new("sub/.npmrc"));
+    guard.guard.as_mut().unwrap().before.remove(Path::new("sub/.npmrc"));
     assert_eq!(compare(guard), ["sub/.npmrc (could not be put back)"]);
     let kept = fs::read_to_string(dir.path().join("sub/.npmrc")).unwrap();
     assert_eq!(kept, "sub/.npmrc");
     let mut guard = take(&confinement);
-    guard.0.as_mut().unwrap().before.remove(Path::new("sub/.npmrc"));
+    guard.guard.as_mut().unwrap().before.remove(Path::new("sub/.npmrc"));
     fs::remove_file(dir.path().join("sub/.npmrc")).unwrap();
     assert!(compare(guard).is_empty());
 }

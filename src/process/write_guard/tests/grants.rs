@@ -98,7 +98,7 @@ fn nothing_granted_looks_at_nothing() {
     let (dir, mut confinement) = tree(&PROTECTED);
     confinement.level = SandboxLevel::Full;
     let (mut guard, reach) = Guarded::take(&confinement, &Writes::Nothing).unwrap();
-    assert!(guard.0.is_none() && !reach.tree && !reach.sockets && reach.writable.is_empty());
+    assert!(guard.guard.is_none() && !reach.tree && !reach.sockets && reach.writable.is_empty());
     fs::write(dir.path().join(".git/config"), "by somebody else").unwrap();
     assert!(guard.compare(&[]).is_empty());
 }

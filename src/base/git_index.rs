@@ -1,0 +1,309 @@
+//! Reads git's index and sets the `skip-worktree` bit of entries: git takes such a file as unchanged, whatever the tree
+//! holds at its path. The format is gitformat-index(5), versions 2 to 4.
+
+use sha1_checked::{Digest as _, Sha1};
+use sha2::{Digest as _, Sha256};
+
+const SIGNATURE: &[u8] = b"DIRC";
+/// Bytes of signature, version and number of entries.
+const HEADER: usize = 12;
+/// Bytes of an entry before its object id: times, device, inode, mode, owner and size.
+const STATUS: usize = 40;
+/// Bytes of an object id and of the trailer: SHA-1 or SHA-256.
+const HASHES: [usize; 2] = [20, 32];
+/// The entry has a second field of flags.
+const EXTENDED: u16 = 0x4000;
+/// Bits of the merge stage.
+const STAGE: u16 = 0x3000;
+/// In the second field: git does not look at the file in the tree.
+const SKIP_WORKTREE: u16 = 0x4000;
+/// Extensions that say where the entries lie, which changes when they get longer; git does without them.
+const OFFSETS: [&[u8]; 2] = [b"EOIE", b"IEOT"];
+/// The extension of a split index: most entries are in another file.
+const LINK: &[u8] = b"link";
+
+/// The bytes are no index of a known version.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NotAnIndex;
+
+/// What was read and changed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rewritten {
+    /// The new index; `None` if no entry changes.
+    pub bytes: Option<Vec<u8>>,
+    /// For a split index the name of the file with the other entries, beside the index.
+    pub shared: Option<String>,
+}
+
+/// Sets the bit of each entry without a merge conflict as `is_marked` says, given its path, relative to the top of the
+/// tree, and whether it has the bit now.
+///
+/// # Errors
+/// The bytes are no index.
+pub fn mark(bytes: &[u8], is_marked: &mut dyn FnMut(&[u8], bool) -> bool) -> Result<Rewritten, NotAnIndex> {
+    // Nothing in the file says how long its ids are. With the wrong length its parts do not end where they should.
+    let hash = HASHES
+        .into_iter()
+        .find(|hash| rewrite(bytes, *hash, &mut |_, now| now).is_some());
+    hash.and_then(|hash| rewrite(bytes, hash, is_marked)).ok_or(NotAnIndex)
+}
+
+fn rewrite(bytes: &[u8], hash: usize, is_marked: &mut dyn FnMut(&[u8], bool) -> bool) -> Option<Rewritten> {
+    let end = bytes.len().checked_sub(hash)?;
+    let version = number(bytes, 4)?;
+    if !bytes.starts_with(SIGNATURE) || !(2..=4).contains(&version) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(bytes.len() + 64);
+    out.extend_from_slice(bytes.get(..HEADER)?);
+    let (mut at, mut name) = (HEADER, Vec::new());
+    let (mut changes, mut extended) = (false, false);
+    for _ in 0..number(bytes, 8)? {
+        let entry = Entry::read(bytes, (at, end), hash, version, &mut name)?;
+        let is_now = entry.more & SKIP_WORKTREE != 0;
+        let is_next = match entry.flags & STAGE {
+            0 => is_marked(&name, is_now),
+            _ => is_now,
+        };
+        changes |= is_now != is_next;
+        let more = match is_next {
+            true => entry.more | SKIP_WORKTREE,
+            false => entry.more & !SKIP_WORKTREE,
+        };
+        extended |= more != 0;
+        entry.write(&mut out, more, version);
+        at = entry.end;
+    }
+    let mut shared = None;
+    while at < end {
+        let size = usize::try_from(number(bytes, at + 4)?).ok()?;
+        let next = at.checked_add(8)?.checked_add(size).filter(|next| *next <= end)?;
+        let extension = bytes.get(at..next)?;
+        if extension.starts_with(LINK) {
+            let id = extension.get(8..8 + hash)?;
+            shared = id
+                .iter()
+                .any(|byte| *byte != 0)
+                .then(|| format!("sharedindex.{}", super::ids::hex(id)));
+        }
+        if !OFFSETS.iter().any(|name| extension.starts_with(name)) {
+            out.extend_from_slice(extension);
+        }
+        at = next;
+    }
+    if !changes {
+        return Some(Rewritten { bytes: None, shared });
+    }
+    if version < 4 {
+        let version: u32 = if extended { 3 } else { 2 };
+        out.get_mut(4..8)?.copy_from_slice(&version.to_be_bytes());
+    }
+    let trailer = bytes.get(end..)?;
+    match (trailer.iter().all(|byte| *byte == 0), hash) {
+        // `index.skipHash`
+        (true, _) => out.extend_from_slice(trailer),
+        (false, 20) => {
+            let digest = Sha1::digest(&out);
+            out.extend_from_slice(&digest);
+        }
+        (false, _) => {
+            let digest = Sha256::digest(&out);
+            out.extend_from_slice(&digest);
+        }
+    }
+    Some(Rewritten {
+        bytes: Some(out),
+        shared,
+    })
+}
+
+/// One entry as it is in the file.
+struct Entry<'a> {
+    /// All before the flags.
+    head: &'a [u8],
+    flags: u16,
+    /// The second field of flags; 0 without one.
+    more: u16,
+    /// The path as it is stored, in version 4 relative to that of the entry before, with its end.
+    stored: &'a [u8],
+    /// Where the next entry begins.
+    end: usize,
+}
+
+impl<'a> Entry<'a> {
+    /// `name` is the path of the entry before, and becomes that of this one.
+    fn read(
+        bytes: &'a [u8],
+        (at, limit): (usize, usize),
+        hash: usize,
+        version: u32,
+        name: &mut Vec<u8>,
+    ) -> Option<Self> {
+        let flags_at = at.checked_add(STATUS + hash)?;
+        let head = bytes.get(at..flags_at)?;
+        let flags = short(bytes, flags_at)?;
+        let mut path_at = flags_at + 2;
+        let mut more = 0;
+        if flags & EXTENDED != 0 {
+            more = short(bytes, path_at).filter(|_| version > 2)?;
+            path_at += 2;
+        }
+        let mut text_at = path_at;
+        if version == 4 {
+            let (stripped, after) = variable(bytes, path_at)?;
+            name.truncate(name.len().checked_sub(stripped)?);
+            text_at = after;
+        } else {
+            name.clear();
+        }
+        let text = bytes.get(text_at..limit)?;
+        let length = text.iter().position(|byte| *byte == 0)?;
+        name.extend_from_slice(text.get(..length)?);
+        let nul = text_at + length;
+        let end = match version {
+            4 => nul + 1,
+            _ => at + padded(nul - at),
+        };
+        Some(Self {
+            head,
+            flags,
+            more,
+            stored: bytes.get(path_at..nul)?,
+            end: Some(end).filter(|end| *end <= limit)?,
+        })
+    }
+
+    fn write(&self, out: &mut Vec<u8>, more: u16, version: u32) {
+        let start = out.len();
+        out.extend_from_slice(self.head);
+        let flags = match more {
+            0 => self.flags & !EXTENDED,
+            _ => self.flags | EXTENDED,
+        };
+        out.extend_from_slice(&flags.to_be_bytes());
+        if more != 0 {
+            out.extend_from_slice(&more.to_be_bytes());
+        }
+        out.extend_from_slice(self.stored);
+        match version {
+            4 => out.push(0),
+            _ => out.resize(start + padded(out.len() - start), 0),
+        }
+    }
+}
+
+/// The length of an entry in versions 2 and 3: one to eight NUL bytes make it a multiple of 8.
+fn padded(length: usize) -> usize {
+    (length + 8) & !7
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    let four = bytes.get(at..at.checked_add(4)?)?;
+    Some(u32::from_be_bytes(four.try_into().ok()?))
+}
+
+fn short(bytes: &[u8], at: usize) -> Option<u16> {
+    let two = bytes.get(at..at.checked_add(2)?)?;
+    Some(u16::from_be_bytes(two.try_into().ok()?))
+}
+
+/// A number of variable length, as in the offsets of a pack (gitformat-pack(5)), and where it ends.
+fn variable(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
+    let mut byte = *bytes.get(at)?;
+    let mut value = usize::from(byte & 127);
+    while byte & 128 != 0 {
+        at += 1;
+        byte = *bytes.get(at)?;
+        value = value.checked_add(1)?.checked_mul(128)? + usize::from(byte & 127);
+    }
+    Some((value, at + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::process::Command;
+
+    fn git(dir: &Path, args: &[&str]) -> String {
+        let done = Command::new("git")
+            .args(["-c", "user.name=n", "-c", "user.email=e@example.org"])
+            .args(args)
+            .current_dir(dir)
+            .output()
+            .unwrap();
+        assert!(
+            done.status.success(),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    /// A repository whose index has this version, with files that share beginnings of names.
+    fn repository(version: &str, format: &str) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path();
+        git(top, &["init", "-q", &format!("--object-format={format}")]);
+        for name in ["a", "dir/key.pem", "dir/key.pem.txt", "dir/other", "zzzzzzz"] {
+            std::fs::create_dir_all(top.join(name).parent().unwrap()).unwrap();
+            std::fs::write(top.join(name), format!("{name}\n")).unwrap();
+        }
+        git(top, &["add", "-A"]);
+        git(top, &["commit", "-q", "-m", "x"]);
+        git(
+            top,
+            &["update-index", "--index-version", version, "--force-write-index"],
+        );
+        dir
+    }
+
+    #[test]
+    fn git_takes_marked_files_as_unchanged_until_the_mark_is_gone() {
+        for (version, format) in [
+            ("2", "sha1"),
+            ("3", "sha1"),
+            ("4", "sha1"),
+            ("2", "sha256"),
+            ("4", "sha256"),
+        ] {
+            let dir = repository(version, format);
+            let (top, index) = (dir.path(), dir.path().join(".git/index"));
+            std::fs::write(top.join("dir/key.pem"), "").unwrap();
+            let before = std::fs::read(&index).unwrap();
+            let mut names = Vec::new();
+            let marked = mark(&before, &mut |name, _| {
+                names.push(String::from_utf8(name.to_vec()).unwrap());
+                name == b"dir/key.pem"
+            });
+            let marked = marked.unwrap().bytes.unwrap();
+            assert_eq!(names, ["a", "dir/key.pem", "dir/key.pem.txt", "dir/other", "zzzzzzz"]);
+            std::fs::write(&index, &marked).unwrap();
+            assert_eq!(git(top, &["status", "--porcelain"]), "", "version {version}, {format}");
+            assert!(git(top, &["ls-files", "-t"]).contains("S dir/key.pem\n"));
+            git(top, &["fsck"]);
+            let back = mark(&std::fs::read(&index).unwrap(), &mut |_, _| false).unwrap();
+            std::fs::write(&index, back.bytes.unwrap()).unwrap();
+            assert_eq!(git(top, &["status", "--porcelain"]), " M dir/key.pem\n");
+        }
+    }
+
+    #[test]
+    fn what_is_no_index_is_an_error_and_what_needs_no_change_has_none() {
+        let dir = repository("2", "sha1");
+        let bytes = std::fs::read(dir.path().join(".git/index")).unwrap();
+        assert_eq!(mark(&bytes, &mut |_, now| now).unwrap().bytes, None);
+        for cut in [0, 11, 40, bytes.len() / 2, bytes.len() - 21] {
+            assert_eq!(mark(&bytes[..cut], &mut |_, now| now), Err(NotAnIndex), "{cut} bytes");
+        }
+    }
+
+    #[test]
+    fn a_split_index_names_its_other_file() {
+        let dir = repository("2", "sha1");
+        git(dir.path(), &["update-index", "--split-index"]);
+        let bytes = std::fs::read(dir.path().join(".git/index")).unwrap();
+        let shared = mark(&bytes, &mut |_, now| now).unwrap().shared.unwrap();
+        assert!(dir.path().join(".git").join(shared).is_file());
+    }
+}
