@@ -12,8 +12,8 @@ pub struct UnreadableFiles(pub PolicySet);
 impl SecretPaths for UnreadableFiles {
     fn is_secret(&self, path: &str) -> bool {
         // Git must read its own files, whatever a rule says of them.
-        let is_of_git = || path.split('/').any(|part| part == ".git") && !is_masked_by_name(path);
-        self.0.masks(path, is_masked_by_name) && !is_of_git()
+        let is_of_git = path.split('/').any(|part| part == ".git") && !is_masked_by_name(path);
+        !is_of_git && self.0.masks(path, is_masked_by_name)
     }
 
     fn is_open_without_key(&self, path: &str) -> bool {

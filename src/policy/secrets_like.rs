@@ -210,7 +210,7 @@ pub fn is_masked_by_name(path: &str) -> bool {
             .is_some_and(|(name, above)| is_of_git(name, above) || by_name(&parts, name));
     }
     let mut above = path.split('/').rev().skip(1);
-    match above.any(|dir| INSTALLED.contains(&dir)) {
+    match inside.is_none() && above.any(|dir| INSTALLED.contains(&dir)) {
         true => holds_credentials(path),
         false => secret_like(path).is_some(),
     }
@@ -420,6 +420,7 @@ mod tests {
             "a/.git/modules/.ssh/id_rsa",
             ".git/modules/vendor/x/deploy.pem",
             ".git/modules/a/config",
+            "vendor/a/.git/deploy.pem",
         ] {
             assert_eq!(is_masked_by_name(path), path != "node_modules", "{path}");
         }

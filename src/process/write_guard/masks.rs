@@ -1,6 +1,6 @@
 //! The files that a command at level `full` must not read, at every path where it would see them. The list is made again
 //! before a command starts if the tree may have changed since, so that neither a later step nor a rename brings one into
-//! view.
+//! view. Steps and checks see again what the run's own steps and checks made.
 
 use super::walk::{Known, Over, TreeWalk};
 use super::{MOST_MOUNTS, at};
