@@ -1,5 +1,5 @@
 //! Credentials that git's configuration holds: that of the workspace's repository, of its submodules, and of repositories
-//! in the directories at its top. A checkout of a CI server leaves its token there. They are in no variable, so the
+//! in the directories at its top, bare ones too. A checkout of a CI server leaves its token there. They are in no variable, so the
 //! redactor learns them from the files.
 
 use crate::base::git_config;
@@ -58,8 +58,15 @@ fn files(workspace: &Path, own: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let until = Instant::now() + MOST_TIME;
     let mut files = Vec::new();
     let nested = subdirectories(workspace).into_iter().take(MOST_AT_TOP);
-    let nested = nested.map(|dir| dir.join(".git")).filter(|dir| dir.is_dir());
+    let nested = nested
+        .flat_map(|dir| [dir.join(".git"), dir])
+        .filter(|dir| match dir.ends_with(".git") {
+            true => dir.is_dir(),
+            false => is_bare(dir),
+        });
+    let bare = Some(workspace.to_path_buf()).filter(|dir| is_bare(dir));
     let mut dirs: Vec<PathBuf> = nested
+        .chain(bare)
         .chain([workspace.join(".git")])
         .chain(own.iter().cloned())
         .collect();
@@ -87,6 +94,11 @@ fn files(workspace: &Path, own: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     }
     files.sort();
     files
+}
+
+/// Whether a directory of any name is a git directory: a bare repository.
+fn is_bare(dir: &Path) -> bool {
+    dir.join("HEAD").is_file() && dir.join("objects").is_dir()
 }
 
 fn subdirectories(dir: &Path) -> Vec<PathBuf> {

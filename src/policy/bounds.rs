@@ -8,7 +8,7 @@ use super::names::{fold, fold_path, is_deceptive, is_invisible};
 use super::needs::{Need, ShellReader, prefix_of};
 use super::protected::{self, Below, ProtectedName};
 use super::rule_match::opens_repository;
-use super::secrets_like::{secret_like, secret_like_dir};
+use super::secrets_like::{is_masked_by_name, secret_like, secret_like_dir};
 use super::set::intersection;
 use super::shell::CommandRefusal;
 use crate::base::access::{FsView, PathStatus, ResolvedPath};
@@ -121,9 +121,7 @@ fn secret(
         let other = || (place.path.rsplit('/').next() != Some(name)).then_some(name);
         secret_like(&place.path).or_else(|| other().and_then(secret_like))?
     };
-    if names(policy, need, asked, |pattern| {
-        pattern.names_secret() && pattern.covers(place, writing)
-    }) {
+    if opens_secret(policy, need, asked) {
         return None;
     }
     let path = place.shown();
@@ -136,12 +134,22 @@ fn secret(
     Some(CommandRefusal::new("secret_like_path", reason, fix))
 }
 
-/// Whether the sandbox masks what is secret of a secret-like path: of git's own files it covers or cleans only those with
-/// settings or credentials, since git must read the others.
+/// Whether a rule names the secret-like path of an access literally.
+pub fn opens_secret(policy: &Policy, need: &Need<'_>, asked: &PolicyInput<'_>) -> bool {
+    need.place().is_some_and(|(place, writing)| {
+        names(policy, need, asked, |pattern| {
+            pattern.names_secret() && pattern.covers(place, writing)
+        })
+    })
+}
+
+/// Whether the sandbox decides what commands see of a secret-like path: it covers or cleans it, or leaves it visible as a
+/// certificate or part of an installed package. Below `.git` it does not look where git keeps objects and branches.
 fn is_masked(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let named = secret_like(path).is_some() || secret_like_dir(path).is_some();
-    named && (!in_git(path) || git_config::is_settings(name))
+    let is_examined = || is_masked_by_name(path) && !path.split('/').any(git_config::holds_no_settings);
+    named && (!in_git(path) || git_config::is_settings(name) || is_examined())
 }
 
 fn in_git(path: &str) -> bool {

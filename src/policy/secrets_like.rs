@@ -106,6 +106,12 @@ const ENDS: &[(&str, &str)] = &[
     (".tfvars", "values of a deployment, passwords among them"),
 ];
 
+/// The ending of files of which some are certificates, which are no secret.
+const PEM: &str = ".pem";
+
+/// Directories in which package managers install.
+const INSTALLED: &[&str] = &["dist-packages", "node_modules", "site-packages", "vendor"];
+
 /// Names that count with the extension of a data format: `secrets.yml`, `credentials.json`.
 const STEMS: &[&str] = &[
     "secret",
@@ -189,6 +195,37 @@ pub fn holds_credentials(path: &str) -> bool {
         return false;
     };
     in_dir(&parts) || is_of_git(name, above) || is_named(&parts, name)
+}
+
+/// Whether the sandbox hides a file from commands because of its path: as [`secret_like`], but among installed packages as
+/// [`holds_credentials`], since programs do not work with emptied certificates, and in git's directories of submodules and
+/// worktrees by the file's own name, since people name the directories above it.
+pub fn is_masked_by_name(path: &str) -> bool {
+    let inside = path.rsplit_once("/.git/").map(|(_, inside)| inside);
+    let inside = inside.or_else(|| path.strip_prefix(".git/"));
+    if inside.is_some_and(|inside| ["modules/", "worktrees/"].iter().any(|dir| inside.starts_with(dir))) {
+        let parts = fold_path(path);
+        return parts
+            .split_last()
+            .is_some_and(|(name, above)| is_of_git(name, above) || by_name(&parts, name));
+    }
+    let mut above = path.split('/').rev().skip(1);
+    match inside.is_none() && above.any(|dir| INSTALLED.contains(&dir)) {
+        true => holds_credentials(path),
+        false => secret_like(path).is_some(),
+    }
+}
+
+/// As [`is_masked_by_name`], for a file that holds no private key: what is named `*.pem` is then a certificate.
+pub fn is_masked_without_key(path: &str) -> bool {
+    let parts = path
+        .len()
+        .checked_sub(PEM.len())
+        .and_then(|at| path.split_at_checked(at));
+    match parts.filter(|(_, end)| end.eq_ignore_ascii_case(PEM)) {
+        Some((stem, _)) => is_masked_by_name(&format!("{stem}.crt")),
+        None => is_masked_by_name(path),
+    }
 }
 
 fn is_of_git(name: &str, above: &[String]) -> bool {
@@ -368,6 +405,39 @@ mod tests {
         }
         for path in ["ssl/cacert.pem", "etc/secrets.txt", "v22/bin/node", ""] {
             assert!(!holds_credentials(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_sandbox_hides_what_is_no_part_of_a_package_or_of_a_repository() {
+        for path in [
+            "k/server.pem",
+            ".env",
+            "node_modules/p/.npmrc",
+            "node_modules",
+            ".git/deploy.pem",
+            ".git/.ssh/x",
+            "a/.git/modules/.ssh/id_rsa",
+            ".git/modules/vendor/x/deploy.pem",
+            ".git/modules/a/config",
+            "vendor/a/.git/deploy.pem",
+        ] {
+            assert_eq!(is_masked_by_name(path), path != "node_modules", "{path}");
+        }
+        for path in [
+            ".venv/lib/python3.12/site-packages/certifi/cacert.pem",
+            "web/node_modules/p/test/key.pem",
+            "vendor/a/secrets.yml",
+            ".git/modules/.ssh/HEAD",
+            ".git/HEAD",
+        ] {
+            assert!(!is_masked_by_name(path), "{path}");
+        }
+        for path in ["certs/ca.pem", "certs/CA.PEM", ".git/ca.pem"] {
+            assert!(is_masked_by_name(path) && !is_masked_without_key(path), "{path}");
+        }
+        for path in [".ssh/ca.pem", "id_rsa.pem", ".env.pem", ".env", "pem"] {
+            assert_eq!(is_masked_without_key(path), path != "pem", "{path}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Combines several policy files: sandbox, limits, environment, unreadable paths and those of the run itself.
 
-use super::bounds::refuse;
+use super::bounds::{opens_secret, refuse};
 use super::calls::without_tree;
 use super::hosts::HostPattern;
 use super::model::{DeliveryLimits, Policy, PolicySet, Rule, SHELL, SandboxWish};
@@ -239,9 +239,9 @@ impl PolicySet {
         self.above = fold_path(dir);
     }
 
-    /// Whether a search tool or, for `run_shell_command`, a command must not read a file: it is secret-like, hidden,
-    /// denied, or (for tools other than the shell) not covered. No call was ruled on, so a rule with conditions on
-    /// arguments covers nothing.
+    /// Whether a search tool must not read a file: it is secret-like, hidden, denied or not covered, or its name is
+    /// deceptive. No call was ruled on, so a rule with conditions on arguments covers nothing. [`PolicySet::masks`] says it
+    /// for commands.
     pub fn unreadable(&self, tool: &str, kind: ToolKind, path: &str) -> bool {
         self.is_unreadable(tool, kind, path, false)
     }
@@ -252,8 +252,27 @@ impl PolicySet {
         self.is_unreadable(tool, kind, path, true)
     }
 
-    fn is_unreadable(&self, tool: &str, kind: ToolKind, path: &str, ruled: bool) -> bool {
+    /// Whether the sandbox hides a file of the tree from commands: it belongs to a run directory, a rule denies it to
+    /// them, or its path `is_secret` and no rule names it. Other bounds are about what a model may name, not about what is
+    /// in the tree: a file with a control character in its name is seen.
+    pub fn masks(&self, path: &str, is_secret: fn(&str) -> bool) -> bool {
         let used = FileUse::of_tree(path);
+        let need = Need::ShellRead(&used, ShellReader::Command);
+        let asked = PolicyInput {
+            tool: SHELL,
+            kind: ToolKind::Execute,
+            origin: &ToolOrigin::Builtin,
+            args: &Value::Null,
+        };
+        let is_secret = is_secret(path);
+        self.is_hidden(path)
+            || self
+                .files
+                .iter()
+                .any(|policy| (is_secret && !opens_secret(policy, &need, &asked)) || denies_file(policy, &need, &asked))
+    }
+
+    fn is_unreadable(&self, tool: &str, kind: ToolKind, path: &str, ruled: bool) -> bool {
         let place = ResolvedPath::of_tree(path);
         let asked = PolicyInput {
             tool,
@@ -261,12 +280,7 @@ impl PolicySet {
             origin: &ToolOrigin::Builtin,
             args: &Value::Null,
         };
-        let shell = tool == SHELL;
-        let need = if shell {
-            Need::ShellRead(&used, ShellReader::Command)
-        } else {
-            Need::Read(&place)
-        };
+        let need = Need::Read(&place);
         let covers = |rule: &Rule| match ruled {
             true => rule.is_about(tool, kind, asked.origin) && file_fits(rule, &place, false).is_ok(),
             false => allows(rule, &need, &asked).is_ok(),
@@ -274,13 +288,18 @@ impl PolicySet {
         without_tree(|terrain| {
             self.files.iter().any(|policy| {
                 refuse(&need, policy, self, &asked, terrain).is_some()
-                    || policy
-                        .restricting()
-                        .any(|rule| rule.is_narrowed() && forbids(rule, &need, &asked).is_ok())
-                    || (!shell && !policy.allowing().any(covers))
+                    || denies_file(policy, &need, &asked)
+                    || !policy.allowing().any(covers)
             })
         })
     }
+}
+
+/// Whether a rule with paths or other conditions forbids reading a file.
+fn denies_file(policy: &Policy, need: &Need<'_>, asked: &PolicyInput<'_>) -> bool {
+    policy
+        .restricting()
+        .any(|rule| rule.is_narrowed() && forbids(rule, need, asked).is_ok())
 }
 
 /// What lists have in common: of each two lists, the entries of one that are within an entry of the other. Empty if there

@@ -36,6 +36,7 @@ pub use links::SeparatedLinks;
 pub use masks::{Masks, SecretPaths};
 use node::{HeldContents, TreeNode};
 pub use objects::{KeptObjects, NOT_KEPT};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -164,12 +165,16 @@ impl Guarded {
     /// The name of a limit that was reached, and what to do. The command must not be started.
     pub fn take(confinement: &Confinement, writes: &Writes) -> Result<(Self, WorkspaceReach), String> {
         let hidden = confinement.masks.current(confinement)?;
-        let seen = hidden.within(confinement);
+        let mut seen = hidden.within(confinement);
+        if let Cow::Owned(seen) = &mut seen {
+            confinement.masks.show_made(confinement, &mut seen.hidden);
+        }
         let mut kept = Vec::new();
         if confinement.level != SandboxLevel::None {
             if *writes == Writes::Nothing {
                 let mut reach = WorkspaceReach::default();
                 hidden.add_to(&mut reach, writes);
+                confinement.masks.show_made_in(confinement, &mut reach);
                 return Ok((Self::new(None, confinement, &mut reach)?, reach));
             }
             kept = confinement.links.separate(&seen)?;
@@ -180,6 +185,7 @@ impl Guarded {
         reach.writable.retain(|path| !kept.contains(path));
         reach.read_only.extend(kept);
         hidden.add_to(&mut reach, writes);
+        confinement.masks.show_made_in(confinement, &mut reach);
         Ok((Self::new(guard, confinement, &mut reach)?, reach))
     }
 

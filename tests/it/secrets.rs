@@ -502,6 +502,68 @@ fn hidden_files_of_kept_directories_stay_hidden() {
     assert!(recorded.contains("kept/p/x.txt:honest x"), "{recorded}");
 }
 
+#[test]
+fn what_is_hidden_is_told_by_kind_and_content_too() {
+    let look = "import os, stat\nfor name in ['.env', '.git/deploy.pem', 'd/m.git/config', 'ca.pem', 'tab\\there.txt', \
+                'node_modules/p/test/key.pem']:\n    print(name, open(name).read())\n\
+                print('the pipe is a file:', stat.S_ISREG(os.stat('pipe.env').st_mode))\n";
+    let ignored = ".env\n*.env\n*.pem\nd/\nnode_modules/\nsettings/\ntab*\n";
+    let world = World::repo(&[(".gitignore", ignored), ("look.py", look)]);
+    let header = "[http]\n\textraheader = AUTHORIZATION: basic BARETOKENVALUE\n";
+    world
+        .file(".git/deploy.pem", "GITKEYVALUE\n")
+        .file("settings/dev", "LINKEDSECRETVALUE\n")
+        .file("d/m.git/config", header)
+        .file("d/m.git/HEAD", "ref: refs/heads/main\n")
+        .file("d/m.git/objects/x", "")
+        .file(
+            "ca.pem",
+            "-----BEGIN CERTIFICATE-----\nAUTHORITYVALUE\n-----END CERTIFICATE-----\n",
+        )
+        .file("node_modules/p/test/key.pem", "EXAMPLEOFPACKAGE\n")
+        .file("tab\there.txt", "STRANGENAMEVALUE\n");
+    std::os::unix::fs::symlink("settings/dev", world.ws().join(".env")).unwrap();
+    let pipe = world.ws().join("pipe.env");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let recipe = "version: 1\nname: r\nsteps:\n  - { id: look, prompt: go }\n";
+    let Some(recorded) = recorded_at_full(&world, recipe, &["python3 look.py"], &[]) else {
+        return;
+    };
+    for secret in ["GITKEYVALUE", "LINKEDSECRETVALUE", "BARETOKENVALUE"] {
+        assert!(!recorded.contains(secret), "{secret}: {recorded}");
+    }
+    for shown in [
+        "AUTHORITYVALUE",
+        "EXAMPLEOFPACKAGE",
+        "STRANGENAMEVALUE",
+        "Credentials were removed from this copy",
+        "the pipe is a file: True",
+    ] {
+        assert!(recorded.contains(shown), "{shown}: {recorded}");
+    }
+}
+
+#[test]
+fn steps_and_checks_make_a_hidden_file_more_than_once() {
+    let world = World::repo(&[
+        (".gitignore", ".env\n"),
+        ("look.py", "print(len(open('.env').read()), 'bytes')\n"),
+    ]);
+    // The text of the file is in no record but what a command prints.
+    let make = "echo TEFURVNFQ1JFVFZBTFVF | base64 -d > .env && test \"$(wc -c < .env)\" = 15";
+    let recipe = format!(
+        "version: 1\nname: r\nsteps:\n  - {{ id: one, run: '{make}' }}\n  - {{ id: two, run: '{make}' }}\n  - id: look\n    \
+         prompt: go\n    checks: [{{ name: c, run: '{make}' }}]\n"
+    );
+    let Some(recorded) = recorded_at_full(&world, &recipe, &["python3 look.py"], &[]) else {
+        return;
+    };
+    assert!(recorded.contains("0 bytes"), "{recorded}");
+    assert!(!recorded.contains("LATESECRETVALUE"), "{recorded}");
+    assert_eq!(world.result()["exit_code"], 0, "{recorded}");
+    assert_eq!(world.read(".env"), "LATESECRETVALUE");
+}
+
 /// A repository with a token in its own configuration, in that of a submodule further down, and in that of one inside of
 /// it.
 fn with_tokens() -> World {
@@ -522,7 +584,13 @@ fn with_tokens() -> World {
 #[test]
 fn credentials_in_the_configuration_of_git_are_redacted() {
     let world = with_tokens();
-    let replies = script(&[shell("cat a.txt"), says("done")]);
+    let bare = "[http]\n\textraheader = AUTHORIZATION: basic ghs_bare0123456789abcdefghij\n";
+    world
+        .file(".git/info/exclude", "m.git/\n")
+        .file("m.git/config", bare)
+        .file("m.git/HEAD", "ref: refs/heads/main\n")
+        .file("m.git/objects/x", "");
+    let replies = script(&[shell("cat a.txt m.git/config"), says("done")]);
     let policy = open_policy(&["cat"]);
     let done = world.run(&replies, &policy, &["-p", "x"]);
     let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();

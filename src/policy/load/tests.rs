@@ -3,6 +3,7 @@
 use super::*;
 use crate::base::budget::Budget;
 use crate::policy::model::WishedLevel;
+use crate::policy::secrets_like::is_masked_by_name;
 
 fn source(text: &str) -> PolicySource {
     PolicySource {
@@ -212,7 +213,14 @@ fn what_stays_unread_and_unwritten() {
             && unread("grep_search", "out/journal.jsonl")
     );
     assert!(!unread("grep_search", "src/a.rs"));
-    assert!(unread(SHELL, "hush/a") && unread(SHELL, "k.pem") && !unread(SHELL, "private/x"));
+    let masked = |path: &str| set.masks(path, is_masked_by_name);
+    assert!(
+        ["hush/a", "hush/\ta", "k.pem", "\t/k.pem", "out/x"]
+            .into_iter()
+            .all(masked)
+    );
+    assert!(!masked("private/x") && !masked("\ta.txt") && !masked("\u{202e}a.txt"));
+    assert!(unread("grep_search", "\ta.txt"));
     let closed = set.closed();
     assert!(closed.closed(".git/x", false) && closed.closed(".github/workflows/a.yml", false));
     assert!(!closed.closed(".vscode/settings.json", false));

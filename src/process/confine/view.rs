@@ -250,7 +250,7 @@ fn masks(spec: &Spec, base: &Path) -> Result<(), String> {
             for (target, piece) in &pieces {
                 step(target.display(), place(piece, &below(base, target)))?;
             }
-        } else if data.is_file() {
+        } else if !data.is_symlink() {
             step(path.display(), while_there(&to, || cover(base, &to)))?;
         }
     }

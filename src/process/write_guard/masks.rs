@@ -1,6 +1,6 @@
 //! The files that a command at level `full` must not read, at every path where it would see them. The list is made again
 //! before a command starts if the tree may have changed since, so that neither a later step nor a rename brings one into
-//! view.
+//! view. Steps and checks see again what the run's own steps and checks made.
 
 use super::index_view::{IndexMarks, IndexViews};
 use super::walk::{Known, Over, TreeWalk};
@@ -9,6 +9,7 @@ use crate::base::git_config;
 use crate::base::grant::{ClosedPaths, NothingClosed, Writes};
 use crate::base::sync::lock;
 use crate::process::confine::spec::WorkspaceReach;
+use crate::process::sides::Side;
 use crate::process::{Confinement, SandboxLevel, live};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -20,7 +21,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The most files, because each costs a mount in every command. If exceeded, no command is started.
 const MOST_FILES: usize = 1_000;
@@ -28,6 +29,22 @@ const MOST_FILES: usize = 1_000;
 const MOST_COPIES: usize = 100;
 /// The most files that git's configuration includes. If exceeded, no command is started.
 const MOST_INCLUDED: usize = 1_000;
+/// The most bytes of a file that may be a certificate; a longer one is hidden. The bundle of all authorities has 300 KB.
+const MOST_CERTIFICATE: u64 = 2 << 20;
+/// The most bytes of all such files in one look; further ones are hidden.
+const MOST_EXAMINED: u64 = 32 << 20;
+/// What certificates and public keys are called in the form of PEM.
+const PUBLIC_LABELS: [&str; 9] = [
+    "CERTIFICATE",
+    "TRUSTED CERTIFICATE",
+    "X509 CERTIFICATE",
+    "CERTIFICATE REQUEST",
+    "NEW CERTIFICATE REQUEST",
+    "X509 CRL",
+    "PUBLIC KEY",
+    "RSA PUBLIC KEY",
+    "DH PARAMETERS",
+];
 /// The directory of earlier runs in a workspace. It is hidden as a whole: each run leaves many files in it.
 const OWN_DIR: &str = ".overnight";
 /// The name of the limits.
@@ -37,6 +54,9 @@ const LIMIT: &str = "limit:hidden_files";
 pub trait SecretPaths: Send + Sync + fmt::Debug {
     /// Whether a file (relative, `/`-separated) must not be read. Called for every file of a tree.
     fn is_secret(&self, path: &str) -> bool;
+
+    /// Whether a file that must not be read may be read if it holds only certificates and public keys.
+    fn is_open_without_key(&self, path: &str) -> bool;
 }
 
 /// The masks of a run's commands, and whether they are still those of the tree.
@@ -47,6 +67,8 @@ pub struct Masks {
     stale: AtomicBool,
     looked: Mutex<Option<Looked>>,
     indexes: Arc<IndexViews>,
+    /// What was hidden when the run began.
+    began: OnceLock<BTreeSet<PathBuf>>,
 }
 
 /// The last look at the trees.
@@ -94,13 +116,10 @@ impl ClosedPaths for Names<'_> {
     /// A directory is reported so that it is not searched.
     fn closed(&self, below: &str, is_dir: bool) -> bool {
         let path = full(self.above, below);
-        if is_dir && path == OWN_DIR {
-            return self.rules.is_secret(&path);
-        }
-        match (is_dir, below_git(&path)) {
-            (true, inside) => inside.is_some() && holds_no_settings(self.handle, Path::new(below)),
-            (false, Some(inside)) => git_config::is_settings(last(inside)) && self.rules.is_secret(&path),
-            (false, None) => self.rules.is_secret(&path),
+        match is_dir {
+            true if path == OWN_DIR => self.rules.is_secret(&path),
+            true => below_git(&path).is_some() && holds_no_settings(self.handle, Path::new(below)),
+            false => self.rules.is_secret(&path) || is_config_of_bare(self.handle, Path::new(below)),
         }
     }
 
@@ -123,12 +142,28 @@ fn below_git(path: &str) -> Option<&str> {
 }
 
 /// Whether a directory below `.git` has no settings below it. One of that name may also be a submodule, whose name has
-/// slashes: only the directories of a git directory itself are beside its `HEAD`.
+/// slashes: only the directories of a git directory itself are beside its `HEAD`, which is a file.
 fn holds_no_settings(root: &OwnedFd, dir: &Path) -> bool {
     let named = dir.file_name().and_then(OsStr::to_str);
     named.is_some_and(git_config::holds_no_settings)
-        && at::stat_below(root, &dir.with_file_name("HEAD")).is_ok()
+        && has(root, &dir.with_file_name("HEAD"), FileType::RegularFile)
         && matches!(at::stat_below(root, &dir.join("config")), Err(Errno::NOENT))
+}
+
+/// Whether a path is a configuration file in a git directory of any name: a bare repository, or one of its worktrees.
+fn is_config_of_bare(root: &OwnedFd, path: &Path) -> bool {
+    let named = path.file_name().and_then(OsStr::to_str);
+    let beside = |name: &str, kind: FileType| has(root, &path.with_file_name(name), kind);
+    named.is_some_and(git_config::is_config)
+        && beside("HEAD", FileType::RegularFile)
+        && (beside("commondir", FileType::RegularFile)
+            || beside("objects", FileType::Directory)
+            || beside("objects", FileType::Symlink))
+}
+
+/// Whether there is an entry of this kind.
+fn has(root: &OwnedFd, path: &Path, kind: FileType) -> bool {
+    at::stat_below(root, path).is_ok_and(|data| FileType::from_raw_mode(data.st_mode) == kind)
 }
 
 /// The last name of a path.
@@ -155,7 +190,40 @@ impl Masks {
     /// # Errors
     /// A limit that was reached, or what could not be searched: no command would be started.
     pub fn look(&self, confinement: &Confinement) -> Result<(), String> {
-        self.current(confinement).map(drop)
+        let list = self.current(confinement)?;
+        self.began.get_or_init(|| list.hidden.iter().cloned().collect());
+        Ok(())
+    }
+
+    /// Takes from what is hidden from a step or check of the recipe's author the files that were not hidden when the run
+    /// began. Steps and checks made them, and the next one must be able to make them again (`cp .env.example .env`). From
+    /// commands of the model and from servers they stay hidden.
+    pub(super) fn show_made(&self, confinement: &Confinement, hidden: &mut Vec<PathBuf>) {
+        let Some(began) = self.began.get().filter(|_| is_of_author(confinement)) else {
+            return;
+        };
+        let workspace = &confinement.workspace;
+        hidden.retain(|path| {
+            // Placed directories and git's own are outside, and those of runs are never shown.
+            let is_inside = path
+                .strip_prefix(workspace)
+                .is_ok_and(|inside| !inside.starts_with(OWN_DIR));
+            !is_inside || began.contains(path) || confinement.hidden.contains(path)
+        });
+    }
+
+    /// As [`Masks::show_made`], for all that the command may reach: directories that hold only such files may be moved.
+    pub(super) fn show_made_in(&self, confinement: &Confinement, reach: &mut WorkspaceReach) {
+        let before = reach.hidden.len();
+        self.show_made(confinement, &mut reach.hidden);
+        if reach.hidden.len() == before {
+            return;
+        }
+        let copies = reach.copies.iter().map(|(path, _)| path);
+        let left = reach.hidden.iter().chain(copies);
+        let inside = left.filter_map(|path| path.strip_prefix(&confinement.workspace).ok());
+        let above: BTreeSet<&Path> = inside.flat_map(|path| path.ancestors().skip(1)).collect();
+        reach.fixed.retain(|dir| above.contains(dir.as_path()));
     }
 
     /// The list for a command that starts now. The trees are searched only if a command that may write
@@ -247,6 +315,11 @@ impl MaskList {
     }
 }
 
+/// Whether its commands are steps and checks, not those of the model or of servers.
+fn is_of_author(confinement: &Confinement) -> bool {
+    confinement.side.as_ref().is_some_and(|own| own.side == Side::Author)
+}
+
 /// Whether a directory is in a place that is mounted writable, and no mount of its own.
 fn is_movable(reach: &WorkspaceReach, dir: &Path) -> bool {
     let nearest = |mounts: &[PathBuf]| {
@@ -324,6 +397,10 @@ struct Search {
     included: BTreeSet<PathBuf>,
     /// Those of them that are still to be looked at.
     waiting: Vec<PathBuf>,
+    /// Absolute paths to which links lead that must not be read.
+    targets: BTreeSet<PathBuf>,
+    /// How many bytes were read to tell certificates from keys.
+    examined: u64,
 }
 
 impl Search {
@@ -351,9 +428,12 @@ impl Search {
                 return Err(not_searched(root, over));
             }
             for path in &found.closed {
-                self.file(root, &handle, path)?;
+                self.file(root, &names, path)?;
             }
             all.insert(root.top.clone(), known);
+        }
+        for target in std::mem::take(&mut self.targets) {
+            self.target(rules, roots, &target)?;
         }
         while let Some(file) = self.waiting.pop() {
             self.included_file(roots, &file)?;
@@ -372,7 +452,8 @@ impl Search {
         }
     }
 
-    fn file(&mut self, root: &Root, handle: &OwnedFd, path: &Path) -> Result<(), String> {
+    fn file(&mut self, root: &Root, names: &Names<'_>, path: &Path) -> Result<(), String> {
+        let handle = names.handle;
         let data = match at::stat_below(handle, path) {
             Ok(data) => data,
             // Removed in the meantime.
@@ -380,16 +461,28 @@ impl Search {
             Err(error) => return Err(unreadable(root, path, error)),
         };
         let kind = FileType::from_raw_mode(data.st_mode);
-        if kind.is_dir() && root.name.is_empty() && path == Path::new(OWN_DIR) {
-            return self.add(root, path, None);
+        if kind.is_dir() {
+            return match root.name.is_empty() && path == Path::new(OWN_DIR) {
+                true => self.add(root, path, None),
+                false => Ok(()),
+            };
+        }
+        let is_config = is_config_of(root, handle, path);
+        if kind.is_symlink() {
+            self.link(root, path, is_config);
+            return Ok(());
         }
         if !kind.is_file() {
-            return Ok(());
+            // What is behind a pipe, a socket or a device is hidden too: password managers give `.env` as a pipe.
+            return self.add(root, path, None);
         }
         let file = (data.st_dev, data.st_ino);
         let is_linked = data.st_nlink > 1;
-        if is_config_of(root, path) {
+        if is_config {
             return self.config(root, handle, path, is_linked.then_some(file));
+        }
+        if self.is_public(names, path) {
+            return Ok(());
         }
         if is_linked {
             self.linked.insert(file);
@@ -397,9 +490,51 @@ impl Search {
         self.add(root, path, None)
     }
 
+    /// Notes what a link leads to, which is hidden in its place; one that leads nowhere shows nothing.
+    fn link(&mut self, root: &Root, path: &Path, is_config: bool) {
+        let Ok(target) = root.top.join(path).canonicalize() else {
+            return;
+        };
+        if !is_config {
+            self.targets.insert(target);
+        } else if self.included.insert(target.clone()) {
+            self.waiting.push(target);
+        }
+    }
+
+    /// The target of a link; those outside the trees are not seen by commands.
+    fn target(&mut self, rules: &dyn SecretPaths, roots: &[Root], file: &Path) -> Result<(), String> {
+        for root in roots {
+            let top = root.top.canonicalize().unwrap_or_else(|_| root.top.clone());
+            let Ok(path) = file.strip_prefix(&top) else { continue };
+            let Some(handle) = opened(root)? else { continue };
+            let names = Names {
+                rules,
+                above: &root.name,
+                handle: &handle,
+            };
+            self.file(root, &names, path)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a file holds only certificates and public keys, and may be read then. What cannot be read here is hidden.
+    fn is_public(&mut self, names: &Names<'_>, path: &Path) -> bool {
+        let named = path.to_string_lossy();
+        if self.examined > MOST_EXAMINED || !names.rules.is_open_without_key(&full(names.above, &named)) {
+            return false;
+        }
+        let Ok(Some(bytes)) = contents(names.handle, path, MOST_CERTIFICATE) else {
+            return false;
+        };
+        let length = bytes.len() as u64;
+        self.examined += length;
+        length <= MOST_CERTIFICATE && holds_only_certificates(&String::from_utf8_lossy(&bytes))
+    }
+
     /// A file that git reads as configuration; `linked` identifies one with further hard links.
     fn config(&mut self, root: &Root, handle: &OwnedFd, path: &Path, linked: Option<(u64, u64)>) -> Result<(), String> {
-        let bytes = match contents(handle, path) {
+        let bytes = match contents(handle, path, git_config::MOST_BYTES as u64) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Ok(()),
             // Of another user, such as a version that an administrator kept: git cannot read it either.
@@ -499,7 +634,7 @@ impl Search {
                 .seen
                 .iter()
                 .any(|place| self.copies.contains_key(&place.join(&linked.path)));
-            if !known && self.linked.contains(&linked.file()) && !is_config_of(root, &linked.path) {
+            if !known && self.linked.contains(&linked.file()) && !is_config_of(root, &handle, &linked.path) {
                 self.add(root, &linked.path, None)?;
             }
         }
@@ -516,9 +651,19 @@ impl Search {
 }
 
 /// Whether a path is a configuration file of git, which git must read: it is seen as it is, or as a copy.
-fn is_config_of(root: &Root, path: &Path) -> bool {
-    let path = path.to_string_lossy();
-    below_git(&full(&root.name, &path)).is_some_and(|inside| git_config::is_config(last(inside)))
+fn is_config_of(root: &Root, handle: &OwnedFd, path: &Path) -> bool {
+    let named = path.to_string_lossy();
+    below_git(&full(&root.name, &named)).is_some_and(|inside| git_config::is_config(last(inside)))
+        || is_config_of_bare(handle, path)
+}
+
+/// Whether a text has parts in the form of PEM (RFC 7468), all of which are public.
+fn holds_only_certificates(text: &str) -> bool {
+    let mut labels = text.split("-----BEGIN ").skip(1).map(|rest| rest.split("-----").next());
+    let is_public = |label: Option<&str>| label.is_some_and(|label| PUBLIC_LABELS.contains(&label));
+    let text = text.to_ascii_uppercase();
+    let has_key = ["PRIVATE KEY", "PRIVATE-KEY"].iter().any(|words| text.contains(words));
+    labels.next().is_some_and(is_public) && labels.all(is_public) && !has_key
 }
 
 /// A path below a root, as the rules know it.
@@ -538,16 +683,15 @@ fn opened(root: &Root) -> Result<Option<OwnedFd>, String> {
     }
 }
 
-/// The bytes of a configuration file of git; `None` if it no longer exists. Of one that is too long, more than are read.
-fn contents(root: &OwnedFd, path: &Path) -> Result<Option<Vec<u8>>, Errno> {
+/// The bytes of a file; `None` if it no longer exists. Of one with more than `most`, one byte more than these.
+fn contents(root: &OwnedFd, path: &Path, most: u64) -> Result<Option<Vec<u8>>, Errno> {
     let file = match at::file(root, path) {
         Ok(file) => file,
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL) => return Ok(None),
         Err(error) => return Err(error),
     };
     let mut bytes = Vec::new();
-    let most = git_config::MOST_BYTES as u64 + 1;
-    let read = file.take(most).read_to_end(&mut bytes);
+    let read = file.take(most + 1).read_to_end(&mut bytes);
     read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     Ok(Some(bytes))
 }
@@ -571,6 +715,7 @@ fn not_searched(root: &Root, over: &Over) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::sides::{OwnSide, Sides};
     use std::fs;
     use std::os::unix::ffi::OsStrExt;
     use tempfile::TempDir;
@@ -583,6 +728,10 @@ mod tests {
             [".env", ".pem", "config", "credentials", ".overnight"]
                 .iter()
                 .any(|end| path.ends_with(end))
+        }
+
+        fn is_open_without_key(&self, path: &str) -> bool {
+            path.ends_with(".pem")
         }
     }
 
@@ -621,8 +770,76 @@ mod tests {
         fs::write(dir.path().join(odd), "x").unwrap();
         assert_eq!(
             hidden(&confinement),
-            [".env", "deep/.env", "deep/other", "\u{fffd}.pem"]
+            [
+                ".env",
+                "deep/.env",
+                "deep/.git/.env",
+                "deep/other",
+                "plain",
+                "\u{fffd}.pem"
+            ]
         );
+    }
+
+    #[test]
+    fn pipes_and_targets_of_links_are_hidden_and_certificates_are_not() {
+        let (dir, confinement) = tree(&["a/keys", "all/x.txt", "b.pem", "c.pem", "d.pem"]);
+        let public = "# of Example\n-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----\n";
+        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        write("b.pem", public);
+        write(
+            "c.pem",
+            &format!("{public}-----BEGIN PRIVATE KEY-----\nAA\n-----END PRIVATE KEY-----\n"),
+        );
+        for (name, target) in [
+            ("1.env", "a/keys"),
+            ("2.env", "/etc/passwd"),
+            ("3.env", "all"),
+            ("4.env", "."),
+        ] {
+            std::os::unix::fs::symlink(target, dir.path().join(name)).unwrap();
+        }
+        let pipe = dir.path().join("pipe.env");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        assert_eq!(hidden(&confinement), ["a/keys", "c.pem", "d.pem", "pipe.env"]);
+        write("b.pem", "a key");
+        confinement.masks.changes();
+        assert_eq!(hidden(&confinement), ["a/keys", "b.pem", "c.pem", "d.pem", "pipe.env"]);
+    }
+
+    #[test]
+    fn what_steps_made_is_hidden_from_the_model_only() {
+        let (dir, mut confinement) = tree(&["conf/.env"]);
+        let sides = tempfile::tempdir().unwrap();
+        confinement.side = Some(OwnSide {
+            sides: Arc::new(Sides::create(sides.path()).unwrap()),
+            side: Side::Model,
+        });
+        confinement.masks.look(&confinement).unwrap();
+        fs::create_dir(dir.path().join("made")).unwrap();
+        fs::write(dir.path().join("made/.env"), "x").unwrap();
+        confinement.masks.changes();
+        let seen = |confinement: &Confinement| {
+            let mut reach = WorkspaceReach {
+                tree: true,
+                ..WorkspaceReach::default()
+            };
+            let list = confinement.masks.current(confinement).unwrap();
+            list.add_to(&mut reach, &Writes::Tree);
+            confinement.masks.show_made_in(confinement, &mut reach);
+            (reach.hidden.len(), reach.fixed)
+        };
+        let paths = |names: &[&str]| -> Vec<PathBuf> { names.iter().map(PathBuf::from).collect() };
+        assert_eq!(seen(&confinement), (2, paths(&["conf", "made"])));
+        assert_eq!(seen(&confinement.of_side(Side::Servers)).0, 2);
+        assert_eq!(seen(&confinement.of_side(Side::Author)), (1, paths(&["conf"])));
     }
 
     #[test]
@@ -652,11 +869,18 @@ mod tests {
             ".git/refs/heads/a.pem",
             ".git/modules/objects/config",
             ".git/modules/a.git/config",
+            ".git/modules/HEAD/HEAD",
+            ".git/modules/lfs/x/config",
+            ".git/HEAD",
+            ".git/deploy.pem",
             "lib/.git/config",
             "config",
+            "m.git/config",
+            "m.git/HEAD",
+            "m.git/objects/pack/x",
         ]);
         fs::write(dir.path().join("lib/.git/config"), "[core]\n\tbare = false\n").unwrap();
-        assert_eq!(hidden(&confinement), [".git/credentials", "config"]);
+        assert_eq!(hidden(&confinement), [".git/credentials", ".git/deploy.pem", "config"]);
         let list = confinement.masks.current(&confinement).unwrap();
         let copied: Vec<_> = list.copies.iter().map(|(path, _)| path.clone()).collect();
         let root = &confinement.workspace;
@@ -665,7 +889,9 @@ mod tests {
             [
                 ".git/config",
                 ".git/modules/a.git/config",
-                ".git/modules/objects/config"
+                ".git/modules/lfs/x/config",
+                ".git/modules/objects/config",
+                "m.git/config"
             ]
             .map(|name| root.join(name))
         );
