@@ -180,6 +180,9 @@ fn written(
     if need.is_git_repository() {
         return None;
     }
+    if let Some(refusal) = in_repository(place, policy, terrain) {
+        return Some(refusal);
+    }
     let below = if matches!(place.found, PathStatus::Dir | PathStatus::NewDir) {
         below(place, set, terrain)
     } else {
@@ -191,6 +194,28 @@ fn written(
         reason,
         "name the files to be changed instead of the directory",
     ))
+}
+
+/// The refusal of a write into a git repository that is not named `.git`, or that the write would make one.
+fn in_repository(place: &ResolvedPath, policy: &Policy, terrain: &FsView<'_>) -> Option<CommandRefusal> {
+    let exists = |path: &str| (terrain.locate)(path).found != PathStatus::Nothing;
+    // A directory that is changed as a whole may be one itself.
+    let within = (place.found == PathStatus::Dir && !place.path.is_empty()).then(|| format!("{}/config", place.path));
+    let dir = protected::repository_above(within.as_deref().unwrap_or(&place.path), &exists)?;
+    if protected::entry_of(dir).is_some() || policy.opens_repository_dir(dir, place) {
+        return None;
+    }
+    let path = place.shown();
+    let shown = if dir.is_empty() { "the workspace" } else { dir };
+    let reason = format!(
+        "{path} is protected (git internals: with `HEAD`, `objects` and `refs` in it, git takes {shown} for a repository, \
+         and its configuration can run programs)"
+    );
+    let fix = match dir {
+        "" => "use other names".to_owned(),
+        dir => format!("only a rule that names `{dir}/` or a path in it in `paths` opens it for writing"),
+    };
+    Some(CommandRefusal::new("protected_path", reason, fix))
 }
 
 /// The refusal of a write to a protected name that no rule opens, anything below one, or a file of the run itself.
@@ -311,6 +336,19 @@ pub fn concerns(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>, writing: 
 }
 
 impl Policy {
+    /// Whether an allow rule for writing names a git repository that is not named `.git`, or a path in it, and covers the
+    /// place.
+    pub(super) fn opens_repository_dir(&self, dir: &str, place: &ResolvedPath) -> bool {
+        let names = |lead: &str| {
+            let rest = lead.strip_prefix(dir).filter(|_| !dir.is_empty());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.allowing().filter(|rule| rule.is_about_writing()).any(|rule| {
+            let mut patterns = rule.paths.iter().flatten();
+            patterns.any(|pattern| names(&pattern.directory()) && pattern.covers(place, true))
+        })
+    }
+
     /// The directories in which some allow rule lets a command or `write_file` write, from the literal prefixes of its
     /// paths.
     pub(super) fn writable_dirs(&self, asked: &PolicyInput<'_>) -> Vec<String> {

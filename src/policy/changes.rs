@@ -4,6 +4,7 @@ use super::bounds::{protects, refuse};
 use super::calls::without_tree;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, SHELL};
 use super::needs::Need;
+use super::protected;
 use super::rule_match::{file_fits, forbids, path_fits};
 use super::shell::{CommandRefusal, FileUse};
 use crate::base::access::ResolvedPath;
@@ -104,14 +105,69 @@ pub fn rule_change(set: &PolicySet, path: &str, by: Author) -> ChangeRuling {
     }
 }
 
-/// One tool and the write that it would have made.
+/// Rules on one changed path in a git repository that is not named `.git`, whose directory is `repository`: it is allowed
+/// only where every file has a rule that names the repository, since its configuration can run programs.
+pub fn rule_repository(set: &PolicySet, repository: &str, path: &str) -> ChangeRuling {
+    let place = ResolvedPath::of_tree(path);
+    let opened = set
+        .files
+        .iter()
+        .all(|policy| policy.opens_repository_dir(repository, &place));
+    match opened || protected::entry_of(repository).is_some() {
+        true => ChangeRuling::Allowed,
+        false => ChangeRuling::Denied {
+            rule: None,
+            code: "protected_path".to_owned(),
+        },
+    }
+}
+
+/// Rules on the target of a changed symbolic link: a patch with the link would let whoever uses it read what the policy
+/// withholds, or write what it protects. `target`: where the link leads, with links followed.
+pub fn rule_link(set: &PolicySet, target: &ResolvedPath, by: Author) -> ChangeRuling {
+    let asked = |tool: &'static str, kind: ToolKind| PolicyInput {
+        tool,
+        kind,
+        origin: &ToolOrigin::Builtin,
+        args: &Value::Null,
+    };
+    let reader = Writer {
+        asked: asked("read_file", ToolKind::Read),
+        need: Need::Read(target),
+    };
+    let writer = Writer {
+        asked: asked("write_file", ToolKind::Edit),
+        need: Need::Write(target),
+    };
+    if target.inside && writer.is_protected(set, target) {
+        return ChangeRuling::Denied {
+            rule: None,
+            code: "protected_path".to_owned(),
+        };
+    }
+    if let Some(rule) = reader.named(set, &RuleEffect::Deny) {
+        return ChangeRuling::Denied {
+            rule: Some(rule.name.clone()),
+            code: "deny_rule".to_owned(),
+        };
+    }
+    match reader.refused(set) {
+        Some(refusal) if by == Author::Call => ChangeRuling::Unruled {
+            rule: None,
+            code: refusal.code,
+        },
+        _ => ChangeRuling::Allowed,
+    }
+}
+
+/// One tool and the access that it would have made.
 struct Writer<'a> {
     asked: PolicyInput<'a>,
     need: Need<'a>,
 }
 
 impl Writer<'_> {
-    /// Why the bounds refuse the write under some policy file, whatever the rules say.
+    /// Why the bounds refuse the access under some policy file, whatever the rules say.
     fn refused(&self, set: &PolicySet) -> Option<CommandRefusal> {
         // The tree is looked up only for what lies below a directory, and this is a file.
         without_tree(|terrain| {

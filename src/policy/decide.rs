@@ -613,7 +613,16 @@ impl Judge<'_> {
     /// A sentence that says which rule is missing.
     fn missing_rule(&self, need: &Need<'_>) -> String {
         let tool = self.asked.tool;
-        let path = need.place().map_or(".", |(place, _)| place.shown());
+        let path = match need.place() {
+            // A directory that is written must be covered with all below it.
+            Some((place, true))
+                if matches!(place.found, PathStatus::Dir | PathStatus::NewDir) && !place.path.is_empty() =>
+            {
+                format!("{}/", place.shown())
+            }
+            Some((place, _)) => place.shown().to_owned(),
+            None => ".".to_owned(),
+        };
         match need {
             Need::Tool => format!("needs a rule `allow: {tool}`"),
             Need::Read(_) | Need::Write(_) => format!("needs a rule that allows {tool} on {path}"),

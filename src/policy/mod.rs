@@ -35,7 +35,7 @@ pub mod suggest;
 mod text_values;
 pub mod words;
 
-pub use changes::{Author, ChangeRuling, rule_change};
+pub use changes::{Author, ChangeRuling, rule_change, rule_link, rule_repository};
 pub use decide::{decide, decide_with, ruled_commands};
 pub use extends::Extended;
 pub use load::{PolicySource, check_names, check_with, load, load_with};

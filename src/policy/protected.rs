@@ -102,6 +102,22 @@ fn from_top(above: &[String], path: &str) -> Option<Vec<String>> {
     Some(parts)
 }
 
+/// The directory above a path (`""` is the workspace) that git takes for a repository although it is not named `.git`,
+/// or would once the path exists: by its `HEAD` with `objects` and `refs`, or with `commondir`, which says where those
+/// are. `exists`: whether a path, relative to the workspace, is there.
+pub fn repository_above<'p>(path: &'p str, exists: &dyn Fn(&str) -> bool) -> Option<&'p str> {
+    let starts = std::iter::once(0).chain(path.match_indices('/').map(|(at, _)| at + 1));
+    starts
+        .map(|from| (from, path.split_at(from)))
+        .filter(|(_, (_, rest))| !rest.is_empty())
+        .find_map(|(from, (lead, rest))| {
+            let own = fold_path(rest.split('/').next().unwrap_or_default()).join("/");
+            let has = |name: &str| own == name.to_ascii_lowercase() || exists(&format!("{lead}{name}"));
+            let is_one = has("HEAD") && (has("objects") && has("refs") || has("commondir"));
+            is_one.then(|| path.get(..from.saturating_sub(1)).unwrap_or_default())
+        })
+}
+
 /// How to find out whether something protected is below a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Below {
@@ -209,6 +225,25 @@ mod tests {
         assert!(below_above(&fold_path("sub/.github"), "").is_none());
         assert!(below_above(&fold_path(".github"), "docs").is_none());
         assert!(below_above(&[], ".github").is_none());
+    }
+
+    #[test]
+    fn a_repository_is_known_by_what_is_in_it() {
+        let above =
+            |there: &[&str], path: &str| repository_above(path, &|path| there.contains(&path)).map(str::to_owned);
+        let bare = ["d/r/HEAD", "d/r/objects", "d/r/refs"];
+        for path in ["d/r/config", "d/r/hooks/post-update", "d/r/HEAD", "d/r/Refs/x"] {
+            assert_eq!(above(&bare, path).as_deref(), Some("d/r"), "{path}");
+        }
+        for path in ["d/r", "d/a", "d", "", "d/rr/config"] {
+            assert_eq!(above(&bare, path), None, "{path}");
+        }
+        // The write that makes it one.
+        assert_eq!(above(&["d/HEAD", "d/objects"], "d/refs/heads/a").as_deref(), Some("d"));
+        assert_eq!(above(&["HEAD", "refs"], "OBJECTS").as_deref(), Some(""));
+        assert_eq!(above(&["HEAD"], "commondir").as_deref(), Some(""));
+        assert_eq!(above(&["d/HEAD", "d/objects"], "d/config"), None);
+        assert_eq!(above(&["d/objects", "d/refs"], "d/config"), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::model::{PolicySet, SHELL, Uses, WishedLevel};
 use super::needs::{hides_subcommand, line, prefix_of};
 use super::rule_match;
 use super::shell::{self, Grants};
-use crate::base::access::{Access, FsView, ResolvedPath};
+use crate::base::access::{Access, FsView, PathStatus, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::Unruled;
 use crate::base::grant::JudgedExec;
@@ -174,7 +174,7 @@ fn note(call: &RecordedCall, terrain: &FsView<'_>, grants: &Grants<'_>, used: &m
     }
     if !access.writes.is_empty() {
         let paths = used.writes.entry(call.tool.clone()).or_default();
-        paths.extend(access.writes.iter().map(|place| place.path.clone()));
+        paths.extend(access.writes.iter().map(written));
     } else if !access.reads.is_empty() {
         used.reading.insert(call.tool.clone());
     } else if access.commands.is_empty() && access.urls.is_empty() && !super::model::needs_no_rule(&call.tool) {
@@ -227,6 +227,14 @@ fn note_change(unruled: &Unruled, used: &mut Used) {
         .insert(format!("{}: {what} ({}{rule})", unruled.path, unruled.code));
 }
 
+/// A written place as `paths` lists it: a directory with all below it, as a rule must cover it.
+fn written(place: &ResolvedPath) -> String {
+    match place.found {
+        PathStatus::Dir | PathStatus::NewDir if !place.path.is_empty() => format!("{}/", place.path),
+        _ => place.path.clone(),
+    }
+}
+
 fn note_command(
     command: &crate::base::access::CommandAccess,
     terrain: &FsView<'_>,
@@ -241,8 +249,7 @@ fn note_command(
             return;
         }
     };
-    let mut write =
-        |place: &Option<ResolvedPath>| used.shell_writes.extend(place.iter().map(|place| place.path.clone()));
+    let mut write = |place: &Option<ResolvedPath>| used.shell_writes.extend(place.iter().map(written));
     reading.writes.iter().for_each(|file| write(&file.place));
     for simple in &reading.commands {
         simple.writes.iter().for_each(|file| write(&file.place));
@@ -387,10 +394,12 @@ fn rule(out: &mut String, tools: &str, narrowing: &[(&str, Vec<String>)]) {
     }
 }
 
-/// Exact paths, or `DIR/**` for many files in one directory. Wildcards in names are escaped.
+/// Exact paths, `DIR/` for directories, or `DIR/**` for many files in one. Wildcards in names are escaped.
 fn patterns(paths: &BTreeSet<String>) -> Vec<String> {
+    let dirs: Vec<&String> = paths.iter().filter(|path| path.ends_with('/')).collect();
+    let is_below = |path: &String| dirs.iter().any(|dir| *dir != path && path.starts_with(dir.as_str()));
     let mut by_dir: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
-    for path in paths {
+    for path in paths.iter().filter(|path| !is_below(path)) {
         by_dir
             .entry(path.rsplit_once('/').map_or("", |(dir, _)| dir))
             .or_default()

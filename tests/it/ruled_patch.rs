@@ -799,3 +799,91 @@ sandbox: {{ level: {level} }}
         assert_eq!(unruled(&world.result()), Vec::<String>::new(), "{level}");
     }
 }
+
+/// Git takes a directory with `HEAD`, `objects` and `refs` for a repository whatever its name, and its settings run programs.
+#[test]
+fn a_repository_of_another_name_is_neither_made_nor_changed() {
+    let policy = "version: 1\nextends: [builtin:edit]\nrules: [{ allow: run_shell_command, commands: [bash fix.sh] }]\nsandbox: { level: none }\n";
+    let config = "[core]\n\tworktree = .\n\tfsmonitor = touch MARK;:\n";
+    let made = [
+        writes("docs/HEAD", "ref: refs/heads/main\n"),
+        writes("docs/config", config),
+        writes("docs/objects/x", "x\n"),
+        writes("docs/refs/x", "x\n"),
+        writes("bare/config", config),
+        says("done"),
+    ];
+    let bare = [
+        ("bare/HEAD", "ref: refs/heads/main\n"),
+        ("bare/config", "[core]\n"),
+        ("bare/objects/x", "x\n"),
+        ("bare/refs/x", "x\n"),
+    ];
+    let world = World::repo(&bare);
+    world.run(&script(&made), policy, &["-p", "x"]);
+    let denied = world.result()["denied"].to_string();
+    assert!(denied.contains("protected_path"), "{denied}");
+    assert!(!world.ws().join("docs/refs/x").exists() && world.read("bare/config") == "[core]\n");
+
+    // Written by a command, the whole is seen only afterwards; empty directories count.
+    let world = World::repo(&bare);
+    let fix = "mkdir -p docs/objects docs/refs; echo 'ref: refs/heads/main' > docs/HEAD; echo '[core]' > docs/config; echo '[diff]' > bare/config";
+    world.file("fix.sh", fix);
+    world
+        .run(&script(&[shell("bash fix.sh"), says("done")]), policy, &["-p", "x"])
+        .exits(4);
+    let unruled = unruled(&world.result()).join("\n");
+    for path in ["bare/config", "docs/HEAD", "docs/config"] {
+        assert!(unruled.contains(path), "{path}: {unruled}");
+    }
+    assert!(!world.ws().join("docs/config").exists() && world.read("bare/config") == "[core]\n");
+}
+
+/// A workspace that is itself a repository without a tree holds only what git owns.
+#[test]
+fn a_bare_repository_is_no_workspace() {
+    let world = World::new();
+    git_in(&world.ws(), &["init", "-q", "--bare", "."]);
+    let done = world
+        .run(&script(&[says("done")]), &policy("none"), &["-p", "x"])
+        .exits(8);
+    assert!(done.stderr.contains("bare git repository"), "{}", done.stderr);
+}
+
+/// A link in the patch leads whoever applies it where no tool could have led.
+#[test]
+fn links_that_lead_where_the_policy_does_not_are_put_back() {
+    let policy = "version: 1\nextends: [builtin:read-only]\nrules:\n  - { allow: write_file, paths: ['src/**'] }\n  - { id: hidden, deny: '*', paths: ['docs/**'] }\n  - { allow: run_shell_command, commands: [bash fix.sh] }\nsandbox: { level: none }\n";
+    let outside = "ln -s /etc/passwd src/pw; ln -s ../../../../x src/up; ln -s a.txt src/fine";
+    for (fix, code, wanted) in [
+        (
+            outside,
+            0,
+            vec![
+                "src/pw added - outside_path restored",
+                "src/up added - outside_path restored",
+            ],
+        ),
+        (
+            "ln -s ../.git/config src/gc",
+            4,
+            vec!["src/gc added - protected_path restored"],
+        ),
+        (
+            "ln -s ../docs/d src/dd",
+            4,
+            vec!["src/dd added hidden deny_rule restored"],
+        ),
+    ] {
+        let world = World::repo(&[("src/a.txt", "one\n"), ("docs/d", "two\n"), ("fix.sh", fix)]);
+        world
+            .run(&script(&[shell("bash fix.sh"), says("done")]), policy, &["-p", "x"])
+            .exits(code);
+        assert_eq!(unruled(&world.result()), wanted, "{fix}");
+        let gone = ["pw", "up", "gc", "dd"]
+            .iter()
+            .all(|name| !world.ws().join("src").join(name).is_symlink());
+        assert!(gone, "{fix}");
+        assert_eq!(world.ws().join("src/fine").is_symlink(), fix == outside);
+    }
+}

@@ -250,6 +250,13 @@ async fn attempt(
     if args.dry_run {
         return dry_run(&settings, args.shared.format());
     }
+    if !args.isolate && patch::repository_at(&place.workspace).is_some_and(|found| found.git_dir == place.workspace) {
+        return Err(Refusal::Environment(format!(
+            "the workspace {} is itself a bare git repository, whose files are git's own: name a clone or a worktree of it \
+             with --workspace",
+            place.workspace.display()
+        )));
+    }
     store::refuse_link(&place.workspace, &place.dir)?;
     if args.out.is_none() {
         store::ignore_runs(&place.workspace)?;

@@ -2,6 +2,7 @@
 //! write.
 
 use super::{only_checks_ran, snapshot, trouble};
+use crate::base::access::ResolvedPath;
 use crate::base::event::{PathChange, Unruled};
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::engine::deps::Deps;
@@ -9,9 +10,12 @@ use crate::engine::run_error::RunError;
 use crate::engine::state::RunState;
 use crate::engine::verdict::first_names;
 use crate::policy::codes::{self, Code};
-use crate::policy::{Author, ChangeRuling, rule_change};
+use crate::policy::protected::repository_above;
+use crate::policy::{Author, ChangeRuling, rule_change, rule_link, rule_repository};
 use crate::workspace::patch::{Delta, Snapshot};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 
 /// Upper limit for files that are put back one by one; with more changes the run ends.
 pub const MOST_PUT_BACK: usize = 10_000;
@@ -50,6 +54,7 @@ pub(super) async fn rule(
     let author = author(deps, state);
     let mut unruled: Vec<Unruled> = Vec::new();
     let mut allowed = BTreeSet::new();
+    let mut in_repositories = repositories(deps, &differ);
     for (path, change) in differ {
         let from_top = deps.shadow.at_top(&path);
         let is_fresh = fresh.as_ref().is_none_or(|fresh| fresh.contains(&from_top));
@@ -59,7 +64,24 @@ pub(super) async fn rule(
             (false, true) => author,
             (false, false) => Author::Call,
         };
-        let (rule, code, denied) = match rule_change(&deps.policies, &path, by) {
+        let mut ruling = rule_change(&deps.policies, &path, by);
+        if let Some(repository) = in_repositories.remove(&path)
+            && !matches!(ruling, ChangeRuling::Denied { .. })
+        {
+            let inside = rule_repository(&deps.policies, &repository, &path);
+            if inside != ChangeRuling::Allowed {
+                ruling = inside;
+            }
+        }
+        let mut is_link = false;
+        if ruling == ChangeRuling::Allowed
+            && change != PathChange::Deleted
+            && let Some(target) = link_target(deps, &path)
+        {
+            is_link = true;
+            ruling = rule_link(&deps.policies, &target, by);
+        }
+        let (rule, code, denied) = match ruling {
             ChangeRuling::Allowed => {
                 allowed.insert(path);
                 continue;
@@ -73,7 +95,8 @@ pub(super) async fn rule(
             rule,
             code,
             denied,
-            left: change == PathChange::Added && !denied,
+            // Whoever opens a link later is led where the policy does not lead.
+            left: change == PathChange::Added && !denied && !is_link,
             restored: false,
         });
     }
@@ -101,6 +124,44 @@ pub(super) async fn rule(
         out: out.collect(),
         unruled,
         allowed,
+    })
+}
+
+/// The changed paths in a git repository that is not named `.git`, with its directory. What is in the tree counts, which
+/// shows empty directories and files that git ignores, and so does what was changed or removed.
+fn repositories(deps: &Deps, differ: &BTreeMap<String, PathChange>) -> BTreeMap<String, String> {
+    let root = deps.workspace.root();
+    let known: RefCell<HashMap<String, bool>> = RefCell::default();
+    let exists = |path: &str| {
+        if let Some(known) = known.borrow().get(path) {
+            return *known;
+        }
+        let below = format!("{path}/");
+        let changed = || {
+            let next = differ
+                .range::<str, _>((Bound::Included(below.as_str()), Bound::Unbounded))
+                .next();
+            next.is_some_and(|(next, _)| next.starts_with(&below))
+        };
+        let there = differ.contains_key(path) || changed() || root.join(path).symlink_metadata().is_ok();
+        known.borrow_mut().insert(path.to_owned(), there);
+        there
+    };
+    let found = differ.keys().filter_map(|path| {
+        let repository = repository_above(path, &exists)?;
+        Some((path.clone(), repository.to_owned()))
+    });
+    found.collect()
+}
+
+/// Where a path leads, with links followed, if it is a symbolic link.
+fn link_target(deps: &Deps, path: &str) -> Option<ResolvedPath> {
+    std::fs::read_link(deps.workspace.root().join(path)).ok()?;
+    let found = deps.workspace.locate(path);
+    // Rules are asked about the target; on the link's own path the change was ruled on.
+    Some(ResolvedPath {
+        asked: found.path.clone(),
+        ..found
     })
 }
 

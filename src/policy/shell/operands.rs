@@ -3,7 +3,9 @@
 use super::scope::{CommandWalk, ShellState};
 use super::values::{NEVER_SPELLED, Pass, WordUse, concern, defer, into, loose, read, read_if_there, take, write};
 use super::{CommandReach, CommandRefusal, FileUse, ShellWord, WordKind};
+use crate::base::access::PathStatus;
 use crate::policy::profiles::{self, ArgumentSpec, Arity, Profile, ValueClass};
+use crate::policy::protected;
 
 /// Examines the arguments of `program`.
 pub fn apply(
@@ -31,8 +33,13 @@ pub fn apply(
                 arguments(&mut pass, &profile.top, 1);
             }
             // A policy's own profile says itself what the program does.
-            if program == "patch" && !profile.names.is_empty() {
-                patched(&mut pass);
+            if !profile.names.is_empty() {
+                match program {
+                    "patch" => patched(&mut pass),
+                    "ln" => linked(&mut pass),
+                    "gzip" | "gunzip" | "bzip2" | "xz" | "zstd" | "zip" => packed(&mut pass, program),
+                    _ => {}
+                }
             }
             if whole
                 && profile.top.runs_input
@@ -85,6 +92,117 @@ fn patched(pass: &mut Pass<'_, '_>) {
         let copies = pass.used.writes.iter().filter_map(kept).collect();
         super::place::add(&mut pass.used.writes, copies);
     }
+}
+
+/// Rules on `ln -s`: what a link leads to is named from the directory of the link, and only the link is written.
+fn linked(pass: &mut Pass<'_, '_>) {
+    let symbolic = pass.given.iter().any(|name| name == "-s" || name == "--symbolic");
+    let operands = pass.operands.clone();
+    let texts: Option<Vec<&str>> = operands.iter().map(|(_, word)| word.exact()).collect();
+    let (true, Some(texts)) = (symbolic, texts) else {
+        return;
+    };
+    pass.used.writes.clear();
+    let mut dirs: Vec<String> = Vec::new();
+    let targets = match (operands.as_slice(), texts.as_slice()) {
+        ([(at, _)], [target]) => {
+            let name = target.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+            write(pass, *at, &ShellWord::known(name));
+            dirs.push(String::new());
+            &operands[..]
+        }
+        ([targets @ .., (at, word)], [.., link]) => {
+            let sources: Vec<ShellWord> = targets.iter().map(|(_, word)| word.clone()).collect();
+            into(pass, *at, word, &sources);
+            let places = super::place::of_text(pass.walk, pass.state, link).unwrap_or_default();
+            let is_dir = |used: &FileUse| used.place.as_ref().is_some_and(|place| place.found == PathStatus::Dir);
+            let holds_links = targets.len() > 1 || link.ends_with('/');
+            if holds_links || places.iter().any(is_dir) {
+                dirs.push((*link).to_owned());
+            }
+            if !holds_links && !places.iter().all(is_dir) {
+                dirs.push(link.rsplit_once('/').map_or("", |(dir, _)| dir).to_owned());
+            }
+            targets
+        }
+        _ => return,
+    };
+    for (at, word) in targets {
+        for dir in &dirs {
+            let target = match dir.as_str() {
+                // In the top directory of the machine.
+                "" if texts
+                    .last()
+                    .is_some_and(|link| operands.len() > 1 && link.starts_with('/')) =>
+                {
+                    super::place::join("/", &word.text)
+                }
+                dir => super::place::join(dir, &word.text),
+            };
+            let Some(uses) = super::place::of_text(pass.walk, pass.state, &target) else {
+                defer(pass, *at);
+                continue;
+            };
+            let protected = |used: &&FileUse| {
+                let place = used.place.as_ref();
+                place.is_some_and(|place| place.inside && protected::entry_of(&place.path).is_some())
+            };
+            let written = uses.iter().filter(protected).cloned().collect();
+            super::place::add(&mut pass.used.writes, written);
+            super::place::add(&mut pass.used.reads, uses);
+        }
+    }
+}
+
+/// Adds the files that a compressor writes beside those that it is given, whose names it makes itself.
+fn packed(pass: &mut Pass<'_, '_>, program: &str) {
+    let unpacks = program == "gunzip" || pass.given.iter().any(|name| name == "-d" || name == "--decompress");
+    let derived = |name: &str| {
+        let last = name.rsplit('/').next().unwrap_or_default();
+        match program {
+            "zip" => (!last.contains('.')).then(|| format!("{name}.zip")),
+            _ if unpacks => unpacked(name),
+            _ => Some(format!("{name}{}", suffix_of(program))),
+        }
+    };
+    let beside = |used: &FileUse| {
+        let place = used
+            .place
+            .as_ref()
+            .filter(|place| place.inside && place.found != PathStatus::Dir)?;
+        Some(FileUse {
+            place: Some((pass.walk.terrain.locate)(&derived(&place.path)?)),
+            asked: derived(&used.asked)?,
+            opaque: false,
+            in_place: false,
+            below: None,
+        })
+    };
+    let made = pass.used.writes.iter().filter_map(beside).collect();
+    super::place::add(&mut pass.used.writes, made);
+}
+
+/// The suffix that a compressor adds.
+fn suffix_of(program: &str) -> &'static str {
+    match program {
+        "bzip2" => ".bz2",
+        "xz" => ".xz",
+        "zstd" => ".zst",
+        _ => ".gz",
+    }
+}
+
+/// The name of the unpacked file; `None` where a compressor refuses the name.
+fn unpacked(name: &str) -> Option<String> {
+    const TAR: [&str; 6] = [".tgz", ".taz", ".tbz2", ".tbz", ".txz", ".tzst"];
+    const PLAIN: [&str; 11] = [
+        ".gz", ".bz2", ".bz", ".xz", ".lzma", ".zst", ".Z", ".z", "-gz", "-z", "_z",
+    ];
+    let of_tar = TAR.iter().find_map(|suffix| name.strip_suffix(suffix));
+    let plain = || PLAIN.iter().find_map(|suffix| name.strip_suffix(suffix));
+    of_tar
+        .map(|stem| format!("{stem}.tar"))
+        .or_else(|| plain().map(str::to_owned))
 }
 
 /// The concern about an interpreter that is given code.

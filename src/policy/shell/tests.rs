@@ -36,6 +36,45 @@ fn a_cd_that_may_fail_counts_both_ways() {
 }
 
 #[test]
+fn what_a_compressor_makes_is_written() {
+    for (text, written) in [
+        ("gzip src/a", vec!["src/a", "src/a.gz"]),
+        ("gzip -d a.gz", vec!["a.gz", "a"]),
+        ("gunzip a.tgz", vec!["a.tgz", "a.tar"]),
+        ("bzip2 -k a", vec!["a", "a.bz2"]),
+        ("xz a", vec!["a", "a.xz"]),
+        ("zstd a", vec!["a", "a.zst"]),
+        ("zip -r src/z docs", vec!["src/z", "src/z.zip"]),
+        ("zip -r z.zip docs", vec!["z.zip"]),
+        ("gzip -dc a.gz", vec![]),
+        ("gunzip -t a.gz", vec![]),
+    ] {
+        assert_eq!(paths(&reading(text).commands[0].writes), written, "{text}");
+    }
+}
+
+#[test]
+fn the_target_of_a_symbolic_link_is_named_from_the_link() {
+    for (text, reads, writes) in [
+        ("ln -s ../docs/d.md src/l", vec!["docs/d.md"], vec!["src/l"]),
+        ("ln -s a.txt src/l", vec!["src/a.txt"], vec!["src/l"]),
+        (
+            "ln -sf ../.git/config src/l",
+            vec![".git/config"],
+            vec!["src/l", ".git/config"],
+        ),
+        ("ln -s docs/d.md", vec!["docs/d.md"], vec!["d.md"]),
+        ("ln a.txt src/l", vec![], vec!["a.txt", "src/l"]),
+    ] {
+        let found = reading(text);
+        assert_eq!(paths(&found.commands[0].reads), reads, "{text}");
+        assert_eq!(paths(&found.commands[0].writes), writes, "{text}");
+    }
+    let outside = reading("ln -s ../../x src/l");
+    assert!(!outside.commands[0].reads[0].place.as_ref().unwrap().inside);
+}
+
+#[test]
 fn wrappers_are_named_and_taken_off() {
     let found = reading("env CI=1 timeout 5 nice cargo test");
     assert_eq!(found.commands[0].via, ["env", "timeout", "nice"]);

@@ -76,6 +76,10 @@ fn what_is_suggested_allows_what_was_done() {
             json!({ "command": "cargo test --lib && npm run lint" }),
         ),
         ("run_shell_command", json!({ "command": "ls > out.txt" })),
+        (
+            "run_shell_command",
+            json!({ "command": "mkdir -p out/new && cp a.txt out/new/b.txt" }),
+        ),
         ("web_fetch", json!({ "url": "https://docs.rs/serde" })),
         ("web_fetch", json!({ "url": "https://x.example:8443/" })),
         ("docs__search", json!({ "query": "x" })),

@@ -32,8 +32,9 @@ impl WriteGuard {
         }
         self.allowed.paths.extend(at_exec.iter().cloned());
         // Changes to paths that another live command may write may have been made by that command.
-        for writes in self.lived.seen() {
-            self.allowed.add(&writes);
+        let others = self.lived.seen();
+        for writes in &others {
+            self.allowed.add(writes);
         }
         for path in self.bring_back() {
             undone.add(&path, self.reason(&path), PathChange::Deleted, true);
@@ -52,6 +53,9 @@ impl WriteGuard {
                 Area::Whole(top) => self.new_below(top, &mut undone),
                 Area::Names(dir, numbers) => self.new_names(dir, numbers, &mut undone),
             }
+        }
+        if others.is_empty() {
+            self.removals(&mut undone);
         }
         drop(stopped);
         undone.finish()
@@ -95,6 +99,29 @@ impl WriteGuard {
             GrantMatch::Ancestor if now.is_none() && self.may_go(path) => {}
             GrantMatch::Ancestor => self.undo(path, node, ("not_granted".to_owned(), None), undone),
             GrantMatch::Not(code, rule) => self.undo(path, node, (code, rule), undone),
+        }
+    }
+
+    /// Puts back what the command removed by its grant if it put a new name in its place that was undone: `gzip a` under a
+    /// grant of `a` alone would leave neither `a` nor `a.gz`.
+    fn removals(&self, undone: &mut Undo) {
+        let is_lost = |one: &Undone| one.code == "not_granted" && one.change == PathChange::Added;
+        if !undone.list.iter().any(is_lost) {
+            return;
+        }
+        for (path, node) in &self.before {
+            let gone = matches!(at::stat_below(&self.root, path), Err(Errno::NOENT | Errno::NOTDIR));
+            // What is not held could not be put back, and its removal was granted.
+            let held = !matches!(node.kind, NodeKind::Other | NodeKind::File(StoredContent::NotHeld));
+            if gone
+                && held
+                && !matches!(
+                    self.grant_match(path, matches!(node.kind, NodeKind::Dir)),
+                    GrantMatch::Not(..)
+                )
+            {
+                self.undo(path, node, ("not_granted".to_owned(), None), undone);
+            }
         }
     }
 

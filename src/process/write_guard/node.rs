@@ -135,6 +135,12 @@ impl HeldContents {
         self.spill(file, size).unwrap_or(StoredContent::NotHeld)
     }
 
+    /// Whether a file of this size may be kept that the command may change: an eighth of the limit is for these, so that
+    /// what it may not change is always kept.
+    pub fn has_room(&self, size: u64) -> bool {
+        self.memory + self.spilled + size <= MOST_BYTES / 8
+    }
+
     fn spill(&mut self, from: &File, size: u64) -> io::Result<StoredContent> {
         if self.file.is_none() {
             self.file = Some(tempfile::tempfile()?);

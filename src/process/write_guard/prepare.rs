@@ -255,6 +255,17 @@ impl WriteGuard {
             .extend(mounted.into_iter().map(|entry| entry.path.clone()));
         // A link, FIFO or socket cannot be mounted read-only, so it is compared.
         let other: Vec<PathBuf> = other.into_iter().map(|entry| entry.path.clone()).collect();
+        // What it may remove is put back where the name that it made instead is not granted.
+        let removable = listed.iter().filter(|entry| entry.kind.is_file() && granted(entry));
+        let removable: Vec<PathBuf> = removable.map(|entry| entry.path.clone()).collect();
+        for path in removable {
+            let size = at::stat_below(&self.root, &path).map_or(u64::MAX / 2, |data| data.st_size.unsigned_abs());
+            if self.held.has_room(size)
+                && let Ok(node) = TreeNode::take(&self.root, &path, &mut self.held, true)
+            {
+                self.before.insert(path, node);
+            }
+        }
         let numbers = listed.into_iter().map(|entry| (entry.name, entry.number)).collect();
         for path in other {
             self.record(&path, true)?;

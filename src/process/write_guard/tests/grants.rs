@@ -63,6 +63,27 @@ fn what_was_not_granted_is_undone() {
 }
 
 #[test]
+fn what_a_command_removed_for_a_name_that_was_undone_is_put_back() {
+    for level in [SandboxLevel::Full, SandboxLevel::Landlock] {
+        let (undone, whole) = granted(level, &paths(&[entry("free")], &[]), &[], |dir| {
+            fs::rename(dir.join("free"), dir.join("free.gz")).unwrap();
+        });
+        assert_eq!(undone, ["free", "free.gz"], "{level:?}");
+        assert!(whole, "{level:?}");
+        // A removal alone is granted, and so is one whose new name is.
+        let (undone, whole) = granted(level, &paths(&[entry("free")], &[]), &[], |dir| {
+            fs::remove_file(dir.join("free")).unwrap();
+        });
+        assert_eq!((undone.len(), whole), (0, false), "{level:?}");
+        let both = paths(&[entry("free"), entry("free.gz")], &[]);
+        let (undone, whole) = granted(level, &both, &[], |dir| {
+            fs::rename(dir.join("free"), dir.join("free.gz")).unwrap();
+        });
+        assert_eq!((undone.len(), whole), (0, false), "{level:?}");
+    }
+}
+
+#[test]
 fn what_is_granted_at_exec_counts_and_the_rest_is_undone() {
     for level in [SandboxLevel::Full, SandboxLevel::Landlock] {
         let change = |dir: &Path| {
