@@ -34,6 +34,7 @@ fn ask(script: &Scripted, turn: u64, messages: &[Message]) -> Result<Reply, Prov
         deadline: Instant::now() + Duration::from_secs(5),
         live: &|_| {},
         retried: &|_| {},
+        has_room: &|_| true,
     };
     runtime.block_on(script.ask(&request, cx))
 }
