@@ -8,6 +8,7 @@ pub use shape::{
 };
 
 use super::summary::{CallSummary, DenialReason, RunSummary, StepSummary};
+use crate::base::event::{SERVER_LOST, ServerStatus};
 use crate::base::grant::JudgedExec;
 use crate::base::ids::sha256_hex;
 use crate::base::outcome::RunOutcome;
@@ -68,7 +69,7 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
         base: base.and_then(|base| base.commit.clone()),
         base_tree: sum.baseline.map(str::to_owned),
         sandbox: sum.sandbox.map(|confined| confined.level.clone()),
-        mcp_servers: sum.servers().to_vec(),
+        mcp_servers: servers(sum),
         warnings: warnings(sum),
         recorded: sum.recorded(),
         model: sum.model.to_owned(),
@@ -345,6 +346,23 @@ fn policies(sum: &RunSummary<'_>) -> Vec<PolicyName> {
         digest: policy.digest.clone(),
     };
     policies.iter().map(one).collect()
+}
+
+/// The MCP servers, as they were at the end of the run.
+fn servers(sum: &RunSummary<'_>) -> Vec<ServerStatus> {
+    let mut servers = sum.servers().to_vec();
+    for warning in sum.warnings.iter().filter(|warning| warning.code == SERVER_LOST) {
+        let named = warning.message.strip_prefix("MCP server ").unwrap_or_default();
+        let lost = servers.iter_mut().find(|server| {
+            let rest = named.strip_prefix(server.name.as_str());
+            rest.is_some_and(|rest| rest.starts_with(' '))
+        });
+        if let Some(server) = lost {
+            "lost".clone_into(&mut server.status);
+            warning.message.clone_into(&mut server.message);
+        }
+    }
+    servers
 }
 
 /// The run's warnings, and one for each MCP server that did not start.
