@@ -391,6 +391,8 @@ pub struct GivenPrompt {
     pub content: Vec<ToolContent>,
 }
 
+/// Code of the warning for a server that did not start.
+pub const SERVER_MISSING: &str = "mcp_server_missing";
 /// Code of the warning for a server that is used no more. Its message begins with `MCP server NAME `.
 pub const SERVER_LOST: &str = "mcp_server_lost";
 

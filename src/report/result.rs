@@ -8,7 +8,7 @@ pub use shape::{
 };
 
 use super::summary::{CallSummary, DenialReason, RunSummary, StepSummary};
-use crate::base::event::{SERVER_LOST, ServerStatus};
+use crate::base::event::{SERVER_LOST, SERVER_MISSING, ServerStatus};
 use crate::base::grant::JudgedExec;
 use crate::base::ids::sha256_hex;
 use crate::base::outcome::RunOutcome;
@@ -373,7 +373,7 @@ pub(crate) fn warnings(sum: &RunSummary<'_>) -> Vec<ResultNotice> {
     });
     let missing = sum.servers().iter().filter(|server| server.status == "failed");
     let missing = missing.map(|server| ResultNotice {
-        code: "mcp_server_missing".to_owned(),
+        code: SERVER_MISSING.to_owned(),
         message: format!("MCP server `{}` is not available: {}", server.name, server.message),
     });
     told.chain(missing).collect()

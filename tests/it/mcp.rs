@@ -455,6 +455,8 @@ fn servers_that_misbehave_at_the_start_are_refused_soon() {
         run(&world, &server, &[]).exits(0);
         let result = world.result();
         assert_eq!(result["mcp_servers"][0]["status"], "failed", "{result}");
+        let told = result["warnings"].to_string();
+        assert_eq!(told.matches("mcp_server").count(), 1, "{told}");
         assert!(begun.elapsed() < Duration::from_secs(10), "{mode}");
         server["required"] = json!(true);
         let world = World::repo(&[(".gitignore", "starts.txt\n")]);

@@ -99,6 +99,16 @@ fn expectation_is_looked_for_in_results_too() {
 }
 
 #[test]
+fn a_script_that_ended_says_why_more_was_asked_for() {
+    let script = parse("replies:\n  - text: a\n").unwrap();
+    let error = ask(&script, 2, &[Message::user("Your answer\nis not JSON")]).unwrap_err();
+    assert_eq!(
+        error.message,
+        "the script has 1 reply, but turn 2 was asked for, after this message: Your answer is not JSON"
+    );
+}
+
+#[test]
 fn refuses_what_is_not_a_script() {
     for (text, place, part) in [
         ("replies:\n  - txt: a\n    text: b\n", "s.yaml:2:5: error", "txt"),
