@@ -17,6 +17,7 @@ use crate::base::message::{Message, Part, Reply, StopReason, Usage};
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::sync::lock;
 use crate::provider::{AskContext, Discarded, FailedAttempt, ModelRequest, ProviderClass, ProviderError};
+use crate::recipe::Plan;
 use crate::tools::results;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -375,12 +376,12 @@ impl Charge<'_> {
 
 /// The outcome if, with these failed attempts and one more discarded reply, a limit leaves no room for another attempt.
 fn no_room_after(
-    deps: &Deps,
+    plan: &Plan,
     (run, own, step): (&Spent, &Spent, usize),
     failed: &[EventKind],
     more: Option<&DiscardedReply>,
 ) -> Option<RunOutcome> {
-    let step = deps.plan.steps.get(step)?;
+    let step = plan.steps.get(step)?;
     let before = failed.iter().filter_map(|attempt| match attempt {
         EventKind::Retried { discarded, .. } => discarded.as_ref(),
         _ => None,
@@ -395,7 +396,7 @@ fn no_room_after(
             spent.charge(0, reply.usage.total(), reply.cost_micros);
         }
     }
-    next::no_room(&run, &own, &deps.plan, step)
+    next::no_room(&run, &own, plan, step)
 }
 
 /// Sends one request and records its retries, and the tokens of replies that could not be used. `bytes`: the size of the
@@ -420,9 +421,10 @@ async fn once(
         ledger.state.progress.spent.clone(),
         ledger.state.step,
     );
+    let plan = &deps.plan;
     let has_room = |more: Option<&Discarded>| {
         let more = more.map(|discarded| charge.of(discarded, true));
-        let outcome = no_room_after(deps, (&run, &own, step), &lock(&retries), more.as_ref());
+        let outcome = no_room_after(plan, (&run, &own, step), &lock(&retries), more.as_ref());
         let has_room = outcome.is_none();
         *lock(&reached) = outcome;
         has_room

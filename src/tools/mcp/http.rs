@@ -123,7 +123,7 @@ impl StatusRefusal {
         }
         let means = match self.status {
             401 | 403 => ": it refuses the credentials in the recipe's `headers` or `oauth`; a token may have expired",
-            404 => ": it knows neither the session nor the one begun again",
+            404 => ": it knows neither the address nor a session that was begun again, if it has any",
             429 => ": too many requests",
             500.. => "; the effect of the call is unknown",
             _ => "",
