@@ -136,6 +136,14 @@ fn usd(micros: u64) -> String {
 }
 
 impl Spent {
+    /// Adds the figures of a reply. `cost_micros`: `None` if the price of its model is not known.
+    pub fn charge(&mut self, turns: u64, tokens: u64, cost_micros: Option<u64>) {
+        self.turns += turns;
+        self.tokens += tokens;
+        self.cost_micros += cost_micros.unwrap_or(0);
+        self.unpriced |= cost_micros.is_none();
+    }
+
     /// The first limit that leaves no room for another request.
     pub fn exhausted(&self, budget: &Budget) -> Option<LimitHit> {
         let pairs = [

@@ -391,15 +391,20 @@ pub struct GivenPrompt {
     pub content: Vec<ToolContent>,
 }
 
+/// Code of the warning for a server that did not start.
+pub const SERVER_MISSING: &str = "mcp_server_missing";
+/// Code of the warning for a server that is used no more. Its message begins with `MCP server NAME `.
+pub const SERVER_LOST: &str = "mcp_server_lost";
+
 /// One MCP server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ServerStatus {
     /// The server's name in the recipe.
     pub name: String,
-    /// `ready`, `failed` or `disabled`.
+    /// `ready`, `failed`, `disabled`, or `lost` if it ended in the middle of the run and was not started again.
     pub status: String,
-    /// Why it failed; may be empty.
+    /// Why it failed or was lost; may be empty.
     pub message: String,
     /// The names of its tools.
     pub tools: Vec<String>,

@@ -36,7 +36,8 @@ pub fn line(plan: &Plan, pricing: &Pricing) -> String {
         _ if !plan.asks() => String::new(),
         Some(micros) => format!(", ${:.2}", micros as f64 / 1e6),
         None if recorded => ", no cost (recorded replies)".to_owned(),
-        None => ", no cost limit (the price is not known)".to_owned(),
+        None => ", no cost limit (no price is known; a server on this machine or in its private network costs nothing)"
+            .to_owned(),
     };
     let number = |limit: Option<u64>, what: &str| match limit {
         Some(1) => format!("1 {what}"),

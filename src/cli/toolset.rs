@@ -7,7 +7,7 @@ use super::grants;
 use super::origin::{self, RecipeFile};
 use super::refusal::Refusal;
 use super::secrets::{self, Secrets};
-use crate::base::event::ServerStatus;
+use crate::base::event::{SERVER_MISSING, ServerStatus};
 use crate::base::grant::Writes;
 use crate::base::secret::Redactor;
 use crate::policy::PolicySet;
@@ -203,7 +203,7 @@ async fn serve(equipment: &mut Toolset, plan: &Plan, ground: &ServerContext<'_>)
                 }
                 equipment
                     .notices
-                    .add("mcp_server", format!("{message}; the run continues without it"));
+                    .add(SERVER_MISSING, format!("{message}; the run continues without it"));
                 equipment.status.push(ServerStatus {
                     name: one.name,
                     status: "failed".to_owned(),

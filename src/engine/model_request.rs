@@ -5,16 +5,19 @@ use super::deps::Deps;
 use super::effects::since;
 use super::history_size::{parts_size, size};
 use super::ledger::Ledger;
+use super::next;
 use super::prompt::Digests;
 use super::run_error::RunError;
 use super::state::RunState;
+use crate::base::budget::Spent;
 use crate::base::call::ToolSpec;
 use crate::base::event::{DiscardedReply, EventKind, Summarised};
 use crate::base::ids::CallId;
 use crate::base::message::{Message, Part, Reply, StopReason, Usage};
 use crate::base::outcome::{RunOutcome, Verdict};
-use crate::journal::JournalError;
-use crate::provider::{AskContext, FailedAttempt, ModelRequest, ProviderClass, ProviderError};
+use crate::base::sync::lock;
+use crate::provider::{AskContext, Discarded, FailedAttempt, ModelRequest, ProviderClass, ProviderError};
+use crate::recipe::Plan;
 use crate::tools::results;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -322,41 +325,109 @@ struct Given {
 /// The price of a reply from the model's name and usage, as in [`Deps::price`].
 type Price<'a> = &'a (dyn Fn(&str, Usage) -> Option<u64> + Send + Sync);
 
-/// The record of a failed attempt. `price`: `None` for a recording, which has the cost. `last`: the request was not
-/// repeated after it.
-fn failed_attempt(price: Option<Price<'_>>, failed: FailedAttempt<'_>, last: bool) -> EventKind {
-    EventKind::Retried {
-        attempt: failed.attempt,
-        class: failed.class.to_owned(),
-        message: failed.message.to_owned(),
-        wait_ms: failed.wait_ms,
-        discarded: failed.discarded.map(|discarded| DiscardedReply {
-            usage: discarded.usage,
-            cost_micros: match price {
-                Some(price) => price(&discarded.model, discarded.usage),
-                None => discarded.cost_micros,
-            },
+/// What is needed to charge for a reply that was discarded.
+#[derive(Clone, Copy)]
+struct Charge<'a> {
+    /// `None` for a recording, which has counts and cost.
+    price: Option<Price<'a>>,
+    /// The size of the request in bytes.
+    bytes: u64,
+}
+
+impl Charge<'_> {
+    /// The record of a discarded reply. A service that breaks off has counted nothing, or only the beginning, and charges
+    /// nevertheless: the rest is estimated. `last`: the request was not repeated after it.
+    fn of(self, discarded: &Discarded, last: bool) -> DiscardedReply {
+        let mut usage = discarded.usage;
+        let Some(price) = self.price else {
+            return DiscardedReply {
+                usage,
+                cost_micros: discarded.cost_micros,
+                last,
+            };
+        };
+        let tokens = |bytes: u64| compact::estimate(bytes, None).max(1);
+        if usage.input == 0 {
+            usage.input = tokens(self.bytes);
+            usage.estimated = true;
+        }
+        if discarded.received > 0 && tokens(discarded.received) > usage.output {
+            usage.output = tokens(discarded.received);
+            usage.estimated = true;
+        }
+        DiscardedReply {
+            usage,
+            cost_micros: price(&discarded.model, usage),
             last,
-        }),
+        }
+    }
+
+    /// The record of a failed attempt; `last` as in [`Self::of`].
+    fn attempt(self, failed: FailedAttempt<'_>, last: bool) -> EventKind {
+        EventKind::Retried {
+            attempt: failed.attempt,
+            class: failed.class.to_owned(),
+            message: failed.message.to_owned(),
+            wait_ms: failed.wait_ms,
+            discarded: failed.discarded.map(|discarded| self.of(discarded, last)),
+        }
     }
 }
 
+/// The outcome if, with these failed attempts and one more discarded reply, a limit leaves no room for another attempt.
+fn no_room_after(
+    plan: &Plan,
+    (run, own, step): (&Spent, &Spent, usize),
+    failed: &[EventKind],
+    more: Option<&DiscardedReply>,
+) -> Option<RunOutcome> {
+    let step = plan.steps.get(step)?;
+    let before = failed.iter().filter_map(|attempt| match attempt {
+        EventKind::Retried { discarded, .. } => discarded.as_ref(),
+        _ => None,
+    });
+    let lost: Vec<&DiscardedReply> = before.chain(more).collect();
+    if lost.is_empty() {
+        return None;
+    }
+    let (mut run, mut own) = (run.clone(), own.clone());
+    for reply in lost {
+        for spent in [&mut run, &mut own] {
+            spent.charge(0, reply.usage.total(), reply.cost_micros);
+        }
+    }
+    next::no_room(&run, &own, plan, step)
+}
+
 /// Sends one request and records its retries, and the tokens of replies that could not be used. `bytes`: the size of the
-/// request.
+/// request. The run ends when these replies use up a limit before a usable one came.
 async fn once(
     deps: &Deps,
     ledger: &mut Ledger,
     request: &ModelRequest<'_>,
     bytes: u64,
-) -> Result<Result<Given, ProviderError>, JournalError> {
+) -> Result<Result<Given, ProviderError>, RunError> {
     let begun = Instant::now();
     let retries = Mutex::new(Vec::new());
     let price: Price<'_> = deps.price.as_ref();
-    let price = (!deps.provider.info().recorded).then_some(price);
-    let retried = |failed: FailedAttempt<'_>| {
-        if let Ok(mut retries) = retries.lock() {
-            retries.push(failed_attempt(price, failed, false));
-        }
+    let charge = Charge {
+        price: (!deps.provider.info().recorded).then_some(price),
+        bytes,
+    };
+    let retried = |failed: FailedAttempt<'_>| lock(&retries).push(charge.attempt(failed, false));
+    let reached = Mutex::new(None);
+    let (run, own, step) = (
+        ledger.state.spent.clone(),
+        ledger.state.progress.spent.clone(),
+        ledger.state.step,
+    );
+    let plan = &deps.plan;
+    let has_room = |more: Option<&Discarded>| {
+        let more = more.map(|discarded| charge.of(discarded, true));
+        let outcome = no_room_after(plan, (&run, &own, step), &lock(&retries), more.as_ref());
+        let has_room = outcome.is_none();
+        *lock(&reached) = outcome;
+        has_room
     };
     let live = ledger.live();
     let show = move |impression| live.send(impression);
@@ -365,6 +436,7 @@ async fn once(
         deadline: deps.deadline(),
         live: &show,
         retried: &retried,
+        has_room: &has_room,
     };
     let mut answer = ledger.watch(deps.provider.ask(request, context)).await;
     if let Ok(reply) = &mut answer
@@ -387,7 +459,11 @@ async fn once(
             wait_ms: 0,
             discarded: error.discarded.as_deref(),
         };
-        ledger.record(failed_attempt(price, failed, true))?;
+        ledger.record(charge.attempt(failed, true))?;
+    }
+    if let (Err(error), Some(mut outcome)) = (&answer, reached.into_inner().unwrap_or_default()) {
+        outcome.message = format!("{}; {}", outcome.message, error.message);
+        return Err(RunError::Ended(outcome));
     }
     Ok(answer.map(|reply| Given {
         took_ms: since(begun),

@@ -5,7 +5,7 @@ use super::prompt;
 use super::state::{Phase, RunState};
 use super::verdict::{denied_end, failed_step, outcome, refused_end};
 use crate::base::answer::json_of;
-use crate::base::budget::LimitHit;
+use crate::base::budget::{LimitHit, Spent};
 use crate::base::call::CallState;
 use crate::base::event::PromptReason;
 use crate::base::ids::CallId;
@@ -213,21 +213,25 @@ fn ask(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
     if let Some(next) = stuck(state, plan, step) {
         return next;
     }
-    let own = step
-        .budget
-        .as_ref()
-        .and_then(|budget| state.progress.spent.exhausted(budget))
-        .map(|hit| hit.of_step(&step.id));
-    let capped = plan.budget.cost_micros.is_some() || step.budget.as_ref().is_some_and(|b| b.cost_micros.is_some());
-    if capped && state.spent.unpriced {
-        let message = "budget reached: a model without a known price answered, and the cost is limited; add its price to \
-                       the OVERNIGHT_PRICES file";
-        return Next::Finish(RunOutcome::new(Verdict::Budget, "limit:cost", message));
-    }
-    match state.spent.exhausted(&plan.budget).or(own) {
-        Some(hit) => Next::Finish(RunOutcome::limit(&hit)),
+    match no_room(&state.spent, &state.progress.spent, plan, step) {
+        Some(outcome) => Next::Finish(outcome),
         None => compact::due(state).map_or(Next::Ask, Next::Compact),
     }
+}
+
+/// The outcome if a limit leaves no room for another request. `run` and `own`: what the run and its step have spent.
+pub fn no_room(run: &Spent, own: &Spent, plan: &Plan, step: &PlanStep) -> Option<RunOutcome> {
+    let capped = plan.budget.cost_micros.is_some() || step.budget.as_ref().is_some_and(|b| b.cost_micros.is_some());
+    if capped && run.unpriced {
+        let message = "budget reached: a model without a known price answered, and the cost is limited; add its price to \
+                       the OVERNIGHT_PRICES file";
+        return Some(RunOutcome::new(Verdict::Budget, "limit:cost", message));
+    }
+    let of_step = step.budget.as_ref().and_then(|budget| own.exhausted(budget));
+    let of_step = of_step.map(|hit| hit.of_step(&step.id));
+    run.exhausted(&plan.budget)
+        .or(of_step)
+        .map(|hit| RunOutcome::limit(&hit))
 }
 
 /// A model that repeats itself is warned once; then the run ends.

@@ -1,10 +1,14 @@
 //! Validates the final answer against its JSON Schema, and builds the message to the model if it does not match. Pure.
 
-use crate::base::answer::json_of;
+use crate::base::answer::{changed_integer, document_of};
+use crate::base::secret::shortened;
 use serde_json::Value;
 
 /// Upper limit for the errors that the message lists.
 const ERRORS_TOLD: usize = 10;
+
+/// Characters of a number that a message shows.
+const NUMBER: usize = 80;
 
 /// Extracts the JSON of an answer that matches `schema`.
 ///
@@ -13,7 +17,14 @@ const ERRORS_TOLD: usize = 10;
 /// # Errors
 /// The schema errors, or one error if the answer contains no JSON.
 pub fn judge(answer: &str, schema: &Value) -> Result<Value, Vec<String>> {
-    let value = json_of(answer).map_err(|error| vec![format!("the answer is not JSON: {error}")])?;
+    let (value, text) = document_of(answer).map_err(|error| vec![format!("the answer is not JSON: {error}")])?;
+    if let Some(number) = changed_integer(text) {
+        return Err(vec![format!(
+            "the integer {} has more than 64 bits and cannot be kept as it is: write it as a string if the schema allows, \
+             or as a smaller number",
+            shortened(number, NUMBER)
+        )]);
+    }
     let validator =
         jsonschema::validator_for(schema).map_err(|error| vec![format!("the schema cannot be used: {error}")])?;
     let errors: Vec<String> = validator
@@ -60,6 +71,27 @@ mod tests {
             "Result: {\"summary\": \"x\"}.",
         ] {
             assert_eq!(judge(answer, &schema), Ok(json!({"summary": "x"})), "{answer}");
+        }
+    }
+
+    #[test]
+    fn an_integer_that_would_change_is_an_error() {
+        let schema = json!({"type": "object"});
+        let large = "123456789012345678901234567890";
+        for answer in [
+            format!("{{\"n\": {large}}}"),
+            format!("Here: {{\"n\": [1, -{large}]}}."),
+        ] {
+            let errors = judge(&answer, &schema).unwrap_err();
+            assert!(errors[0].contains(large) && errors[0].contains("64 bits"), "{errors:?}");
+        }
+        for exact in [
+            "18446744073709551615",
+            "-9223372036854775808",
+            "1e30",
+            "\"\\\"123456789012345678901234567890\"",
+        ] {
+            assert!(judge(&format!("{{\"n\": {exact}}}"), &schema).is_ok(), "{exact}");
         }
     }
 

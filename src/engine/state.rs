@@ -370,10 +370,7 @@ impl RunState {
     /// Charges run and step. A reply that was discarded is no turn.
     fn charge(&mut self, turns: u64, usage: Usage, cost_micros: Option<u64>) {
         for spent in [&mut self.spent, &mut self.progress.spent] {
-            spent.turns += turns;
-            spent.tokens += usage.total();
-            spent.cost_micros += cost_micros.unwrap_or(0);
-            spent.unpriced |= cost_micros.is_none();
+            spent.charge(turns, usage.total(), cost_micros);
         }
     }
 

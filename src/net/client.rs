@@ -57,6 +57,9 @@ pub enum HttpError {
     /// The connection was lost or idle for too long.
     #[error("{0}")]
     Broken(String),
+    /// The body exceeds the limit of this many bytes.
+    #[error("the response is longer than {0} bytes")]
+    TooLong(usize),
     /// The client or the request cannot be built; waiting does not help.
     #[error("{0}")]
     Unusable(String),
@@ -202,10 +205,7 @@ impl ResponseHead {
         let Some(piece) = piece else { return Ok(None) };
         self.taken = self.taken.saturating_add(piece.len());
         if self.taken > self.limits.body {
-            return Err(HttpError::Broken(format!(
-                "the response is longer than {} bytes",
-                self.limits.body
-            )));
+            return Err(HttpError::TooLong(self.limits.body));
         }
         Ok(Some(piece.into()))
     }

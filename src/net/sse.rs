@@ -9,6 +9,9 @@ pub struct Frame {
     pub data: String,
 }
 
+/// The name of an event that reports an error.
+pub const ERROR: &str = "error";
+
 /// A line or an event exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream is longer than {0} bytes")]
@@ -107,6 +110,11 @@ impl SseDecoder {
             match name {
                 b"data" => self.data_line(value)?,
                 b"event" => self.event = String::from_utf8_lossy(value).into_owned(),
+                // Not in the standard: llama.cpp names the field after the event.
+                b"error" => {
+                    ERROR.clone_into(&mut self.event);
+                    self.data_line(value)?;
+                }
                 _ => {}
             }
         }
@@ -130,7 +138,8 @@ impl SseDecoder {
 
     fn dispatch(&mut self, out: &mut Vec<Frame>) {
         let event = std::mem::take(&mut self.event);
-        if std::mem::take(&mut self.has_data) {
+        // The standard drops events without data, but an error must not be lost.
+        if std::mem::take(&mut self.has_data) || event == ERROR {
             out.push(Frame {
                 event,
                 data: String::from_utf8_lossy(&self.data).into_owned(),
@@ -157,6 +166,14 @@ mod tests {
 
     fn pairs(wanted: &[(&str, &str)]) -> Vec<(String, String)> {
         wanted.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect()
+    }
+
+    /// llama.cpp names the field after the event.
+    #[test]
+    fn an_error_is_an_event_in_every_form() {
+        let told = all(&[b"error: {}\n\nevent: error\n\nevent: ping\n\n"]);
+        let error = |data: &str| ("error".to_owned(), data.to_owned());
+        assert_eq!(told, [error("{}"), error("")]);
     }
 
     #[test]

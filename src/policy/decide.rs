@@ -627,7 +627,14 @@ impl Judge<'_> {
             Need::Tool => format!("needs a rule `allow: {tool}`"),
             Need::Read(_) | Need::Write(_) => format!("needs a rule that allows {tool} on {path}"),
             Need::Url(url) | Need::ShellHost(url, _) => {
-                format!("needs a rule that allows {tool} with the host of {url} under `hosts`")
+                match url.strip_prefix("http://") {
+                    // A listed host alone allows https only.
+                    Some(rest) => {
+                        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+                        format!("needs a rule that allows {tool} with `http://{host}` under `hosts`")
+                    }
+                    None => format!("needs a rule that allows {tool} with the host of {url} under `hosts`"),
+                }
             }
             Need::Command(simple) | Need::State(simple) => {
                 format!(

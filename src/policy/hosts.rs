@@ -66,7 +66,7 @@ impl fmt::Display for UrlRefused {
             UrlRefused::TooLong => "the URL is longer than 2,048 bytes",
             UrlRefused::Characters => "the URL contains a blank, a control character or a backslash",
             UrlRefused::Shape => "the URL is not of the form https://HOST/PATH",
-            UrlRefused::Scheme => "only https is allowed",
+            UrlRefused::Scheme => "only https is allowed, and http for the hosts that a rule lists with `http://`",
             UrlRefused::UserPart => "the URL contains a user part",
             UrlRefused::Host => "the host name has characters other than letters, digits, dashes and dots, or an empty or overlong label",
             UrlRefused::Address => "the host is an address, not a name",

@@ -34,6 +34,9 @@ impl Fallback {
         let mut last = ProviderError::new(ProviderClass::Rejected, "no model is named");
         for (index, model) in self.models.iter().enumerate().skip(start) {
             if index > start {
+                if !(cx.has_room)(last.discarded.as_deref()) {
+                    break;
+                }
                 let next = format!("{}; continuing with {}", last.message, model.info().id);
                 (cx.retried)(FailedAttempt {
                     attempt: 0,

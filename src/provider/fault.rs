@@ -4,7 +4,7 @@
 use super::{Discarded, ProviderClass, ProviderError};
 use crate::base::secret;
 use crate::net::retry::{Pace, asked_by_headers, asked_by_text, span};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
 
 /// Characters of a message that are kept.
@@ -23,7 +23,7 @@ pub struct Fault {
     pub asked: Option<Duration>,
     /// For a request that was too long: the model's context window in tokens, if the service named it.
     pub window: Option<u64>,
-    /// What the service counted for the reply.
+    /// The reply, as far as it came.
     pub discarded: Option<Box<Discarded>>,
 }
 
@@ -104,10 +104,22 @@ pub fn from_answer<'a>(status: u16, header: impl Fn(&str) -> Option<&'a str>, bo
 
 /// The failure for an error object inside a stream or a response with status 200.
 pub fn from_stream(error: &Value) -> Fault {
-    let said = read_value(error);
+    let mut said = read_value(error);
+    if said.message.is_empty() {
+        let shown = secret::shortened(&error.to_string(), PLAIN);
+        said.message = format!("the service reported an error in its response: {shown}");
+    }
     let status = said.status.unwrap_or_else(|| status_of(&said.codes));
     let asked = said.asked;
     judge(status, said, asked)
+}
+
+/// The failure for an event of a stream that is named an error, whatever its data.
+pub fn from_event(data: &str) -> Fault {
+    match serde_json::from_str::<Value>(data) {
+        Ok(error) => from_stream(&error),
+        Err(_) => from_stream(&json!({ "message": plain(data) })),
+    }
 }
 
 fn judge(status: u16, said: Said, asked: Option<Duration>) -> Fault {
@@ -289,11 +301,18 @@ fn read(body: &str) -> Said {
     serde_json::from_str(body).map_or_else(|_| Said::default(), |value| read_value(&value))
 }
 
-/// Known shapes: `{error: {…}}`, `{error: "…"}`, `{message}`, `{detail}`, any of them in a list, and any of them as
+/// Known shapes: `{error: {…}}`, `{error: "…"}`, `{message}`, `{detail}`, any of them in a list or in `{errors: […]}`, and any of them as
 /// JSON text inside `message`.
 fn read_value(value: &Value) -> Said {
     let mut value = value;
     while let Some(first) = value.as_array().and_then(|list| list.first()) {
+        value = first;
+    }
+    if let Some(first) = value
+        .get("errors")
+        .and_then(Value::as_array)
+        .and_then(|list| list.first())
+    {
         value = first;
     }
     let inner = value.get("error").filter(|error| !error.is_null()).unwrap_or(value);
@@ -306,7 +325,7 @@ fn read_value(value: &Value) -> Said {
     } else if let Some(detail) = inner.get("detail") {
         said.message = detail.to_string();
     }
-    let mut codes: Vec<String> = ["code", "type", "status"]
+    let mut codes: Vec<String> = ["code", "type", "status", "error_type"]
         .iter()
         .filter_map(|key| text(key).map(str::to_ascii_lowercase))
         .collect();

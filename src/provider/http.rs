@@ -8,7 +8,7 @@ use super::wire::names::real_name;
 use super::wire::{self, DecodeReply, EncodeOptions, Wire};
 use super::{AskContext, Discarded, FailedAttempt, ModelInfo, ModelRequest, Provider, ProviderClass, ProviderError};
 use crate::base::event::ProgressEvent;
-use crate::base::message::{Part, Reply};
+use crate::base::message::{Part, Reply, Usage};
 use crate::base::quote::counted;
 use crate::base::sync::lock;
 use crate::net::client::{Client, HttpError, Limits, ResponseHead, Until, is_nearby};
@@ -86,7 +86,7 @@ pub(super) enum Failed {
 }
 
 impl Failed {
-    /// With what the service counted for the reply that is discarded.
+    /// With the reply that is discarded.
     fn discarding(self, discarded: Option<Box<Discarded>>) -> Self {
         match self {
             Failed::Fault(fault) => Failed::Fault(Fault { discarded, ..fault }),
@@ -115,6 +115,11 @@ impl From<HttpError> for Failed {
             }
             HttpError::Connect(_) => (ProviderClass::Transport, Some(Pace::Connect)),
             HttpError::Broken(_) => (ProviderClass::Transport, Some(Pace::Service)),
+            // Another answer to the same request would be as long, and would be charged for again.
+            HttpError::TooLong(_) => {
+                message.push_str("; set `model_settings: { max_output_tokens: … }` in the recipe");
+                (ProviderClass::Transport, None)
+            }
             HttpError::Unusable(_) => (ProviderClass::Rejected, None),
         };
         Failed::Fault(Fault {
@@ -185,7 +190,7 @@ impl Http {
                 });
                 continue;
             }
-            let wait = self.next(fault, failed, waited, cx.deadline)?;
+            let wait = self.next(fault, failed, waited, &cx)?;
             self.share_pause(&wait);
             waited = waited.saturating_add(wait.length);
             let ms = u64::try_from(wait.length.as_millis()).unwrap_or(u64::MAX);
@@ -208,7 +213,7 @@ impl Http {
     }
 
     /// The wait before the next attempt, or the failure that ends the request.
-    fn next(&self, fault: Fault, failed: u32, waited: Duration, deadline: Instant) -> Result<Wait, ProviderError> {
+    fn next(&self, fault: Fault, failed: u32, waited: Duration, cx: &AskContext<'_>) -> Result<Wait, ProviderError> {
         let Some(pace) = fault.again else {
             self.share_end(&fault);
             return Err(self.to_error(fault, ""));
@@ -223,7 +228,10 @@ impl Http {
                 let wait = format!(" (would have to wait {} s more)", wait.as_secs());
                 Err(self.to_error(fault, &wait))
             }
-            RetryDecision::Wait(length) if Instant::now() + length >= deadline => {
+            RetryDecision::Wait(_) if !(cx.has_room)(fault.discarded.as_deref()) => {
+                Err(self.to_error(fault, " (not repeated, because a limit of the run is reached)"))
+            }
+            RetryDecision::Wait(length) if Instant::now() + length >= cx.deadline => {
                 // The service asks for a wait past the run's deadline, so the run ends now.
                 let wait = format!(" (the run ends before the wait of {} s is over)", length.as_secs());
                 let class = ProviderClass::OutOfTime;
@@ -311,11 +319,20 @@ impl Http {
             return Err(fault::from_answer(answer.status, |name| answer.header(name), &body, SystemTime::now()).into());
         }
         let mut decoder = self.service.wire.decoder(&self.service.model, request.turn);
-        let complete = read(&mut answer, decoder.as_mut(), until, cx.live).await;
-        let counted = decoder.counted();
+        let mut document = Vec::new();
+        let complete = read(&mut answer, decoder.as_mut(), until, cx.live, &mut document).await;
+        let of_document = || Discarded::of(&self.service.model, Usage::default(), document.len() as u64);
+        let mut discarded = decoder.counted().or_else(of_document);
+        if let Some(discarded) = &mut discarded
+            && decoder.is_ended()
+            && discarded.usage.output > 0
+        {
+            // The counts of an ended reply are final.
+            discarded.received = 0;
+        }
         let mut reply = complete
             .and_then(|()| decoder.finish().map_err(Failed::from))
-            .map_err(|failed| failed.discarding(counted))?;
+            .map_err(|failed| failed.discarding(discarded))?;
         answer.drain(until).await;
         for part in &mut reply.parts {
             if let Part::Call(call) = part {
@@ -362,23 +379,24 @@ enum Form {
     Document,
 }
 
-/// Feeds the body into the decoder until the response is complete.
+/// Feeds the body into the decoder until the response is complete. `document`: what was received of a response that is no
+/// stream and broke off.
 async fn read(
     answer: &mut ResponseHead,
     decoder: &mut dyn DecodeReply,
     until: Until<'_>,
     live: &(dyn Fn(ProgressEvent) + Send + Sync),
+    document: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     let mut form = declared(answer.header("content-type").unwrap_or_default())?;
     let mut events = sse::SseDecoder::new(EVENT_MOST);
     let mut frames = Vec::new();
-    let mut document = Vec::new();
     loop {
         let piece = match answer.piece(until).await {
             Ok(Some(piece)) => piece,
             Ok(None) => break,
             // The response is complete; only closing the connection failed.
-            Err(HttpError::Broken(_)) if decoder.is_ended() => return Ok(()),
+            Err(HttpError::Broken(_) | HttpError::TooLong(_)) if decoder.is_ended() => return Ok(()),
             Err(trouble) => return Err(trouble.into()),
         };
         let form = *form.get_or_insert_with(|| sniffed(&piece));
@@ -388,7 +406,8 @@ async fn read(
         }
         events
             .push(&piece, &mut frames)
-            .map_err(|error| Fault::unusable(error.to_string()))?;
+            // Another answer would be as long.
+            .map_err(|error| Fault::fatal(ProviderClass::Unusable, error.to_string()))?;
         for frame in frames.drain(..) {
             wire::decode_frame(decoder, &frame, &|delta| live(delta))?;
         }
@@ -401,6 +420,7 @@ async fn read(
     }
     match form {
         Some(Form::Document) => {
+            let document = std::mem::take(document);
             let text = String::from_utf8_lossy(&document);
             wire::decode_document(decoder, &text, &|delta| live(delta))?;
         }

@@ -94,6 +94,9 @@ pub struct AskContext<'a> {
     pub live: &'a (dyn Fn(ProgressEvent) + Send + Sync),
     /// Called for each attempt after which another one is made.
     pub retried: &'a (dyn Fn(FailedAttempt<'_>) + Send + Sync),
+    /// Whether the run's limits of tokens and cost allow another attempt, after an attempt whose reply was discarded.
+    /// Asked before each further attempt.
+    pub has_room: &'a (dyn Fn(Option<&Discarded>) -> bool + Send + Sync),
 }
 
 /// A failed attempt at a request.
@@ -109,25 +112,29 @@ pub struct FailedAttempt<'a> {
     pub discarded: Option<&'a Discarded>,
 }
 
-/// What a service counted for a reply that could not be used: it charges for that reply too.
+/// A reply that could not be used: the service charges for it too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discarded {
     /// The model's name, as in [`Reply`].
     pub model: String,
+    /// What the service counted.
     pub usage: Usage,
+    /// Bytes of content that were received and that the counts may not include; 0 if the counts are final.
+    pub received: u64,
     /// For a recorded reply: its recorded cost, in millionths of a US dollar.
     pub cost_micros: Option<u64>,
 }
 
 impl Discarded {
-    /// `None` if nothing was counted.
-    fn of(model: &str, usage: Usage) -> Option<Box<Self>> {
-        let counted = Self {
+    /// `None` if nothing was counted and no content was received.
+    fn of(model: &str, usage: Usage, received: u64) -> Option<Box<Self>> {
+        let discarded = Self {
             model: model.to_owned(),
             usage,
+            received,
             cost_micros: None,
         };
-        (usage.total() > 0).then(|| Box::new(counted))
+        (usage.total() > 0 || received > 0).then(|| Box::new(discarded))
     }
 }
 

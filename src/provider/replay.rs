@@ -164,6 +164,7 @@ fn discard_again(turn: &RecordedTurn, cx: &AskContext<'_>) {
         let discarded = Discarded {
             model: turn.reply.model.clone(),
             usage: reply.usage,
+            received: 0,
             cost_micros: reply.cost_micros,
         };
         (cx.retried)(FailedAttempt {

@@ -30,10 +30,14 @@ use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, Provid
 use crate::base::content::ToolContent;
 use crate::base::event::ProgressEvent;
 use crate::base::message::{Message, Part, Reply};
+use crate::base::secret::shortened;
 use crate::diag::{Diagnostic, SourceFiles, SourceId};
 use crate::net::wait::{Pause, pause};
 use futures_util::future::BoxFuture;
 use std::time::Duration;
+
+/// Characters of the last message that are told when the script has no further reply.
+const LAST: usize = 200;
 
 /// A model whose replies come from a script.
 #[derive(Debug)]
@@ -70,10 +74,17 @@ impl Scripted {
     async fn answer(&self, request: &ModelRequest<'_>, cx: AskContext<'_>) -> Result<Reply, ProviderError> {
         let index = usize::try_from(request.turn.saturating_sub(1)).unwrap_or(usize::MAX);
         let line = self.replies.get(index).ok_or_else(|| {
+            let has = match self.replies.len() {
+                1 => "1 reply".to_owned(),
+                more => format!("{more} replies"),
+            };
+            // What the model was to answer says why there was another turn.
+            let last = request.messages.last().map(readable).unwrap_or_default();
+            let last = last.split_whitespace().collect::<Vec<_>>().join(" ");
             miss(format!(
-                "the script has {} replies, but turn {} was asked for",
-                self.replies.len(),
-                request.turn
+                "the script has {has}, but turn {} was asked for, after this message: {}",
+                request.turn,
+                shortened(&last, LAST)
             ))
         })?;
         let end = match line.delay {

@@ -295,7 +295,19 @@ impl Lines {
             (None, CallState::Cancelled) => "cancelled".to_owned(),
             (None, _) => format!("failed: {}", text::line(&output.summary, 160)),
         };
-        format!("  {call} {title}: {how} ({})", text::duration(took_ms))
+        // A command may have run to its end before what it did was denied.
+        let denied = output
+            .error
+            .as_ref()
+            .filter(|_| output.exit.is_some())
+            .and_then(|error| {
+                // Denials at an exec have a line of their own.
+                let code = error.denial().filter(|code| !code.starts_with("exec_"))?;
+                let code = text::line(code, 80);
+                Some(format!(", DENIED [{code}]: {}", text::line(&error.message, 240)))
+            });
+        let (denied, took) = (denied.unwrap_or_default(), text::duration(took_ms));
+        format!("  {call} {title}: {how} ({took}){denied}")
     }
 
     fn replied(&mut self, reply: &Reply) -> Vec<String> {

@@ -8,6 +8,7 @@ pub use shape::{
 };
 
 use super::summary::{CallSummary, DenialReason, RunSummary, StepSummary};
+use crate::base::event::{SERVER_LOST, SERVER_MISSING, ServerStatus};
 use crate::base::grant::JudgedExec;
 use crate::base::ids::sha256_hex;
 use crate::base::outcome::RunOutcome;
@@ -68,7 +69,7 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
         base: base.and_then(|base| base.commit.clone()),
         base_tree: sum.baseline.map(str::to_owned),
         sandbox: sum.sandbox.map(|confined| confined.level.clone()),
-        mcp_servers: sum.servers().to_vec(),
+        mcp_servers: servers(sum),
         warnings: warnings(sum),
         recorded: sum.recorded(),
         model: sum.model.to_owned(),
@@ -347,6 +348,23 @@ fn policies(sum: &RunSummary<'_>) -> Vec<PolicyName> {
     policies.iter().map(one).collect()
 }
 
+/// The MCP servers, as they were at the end of the run.
+fn servers(sum: &RunSummary<'_>) -> Vec<ServerStatus> {
+    let mut servers = sum.servers().to_vec();
+    for warning in sum.warnings.iter().filter(|warning| warning.code == SERVER_LOST) {
+        let named = warning.message.strip_prefix("MCP server ").unwrap_or_default();
+        let lost = servers.iter_mut().find(|server| {
+            let rest = named.strip_prefix(server.name.as_str());
+            rest.is_some_and(|rest| rest.starts_with(' '))
+        });
+        if let Some(server) = lost {
+            "lost".clone_into(&mut server.status);
+            warning.message.clone_into(&mut server.message);
+        }
+    }
+    servers
+}
+
 /// The run's warnings, and one for each MCP server that did not start.
 pub(crate) fn warnings(sum: &RunSummary<'_>) -> Vec<ResultNotice> {
     let told = sum.warnings.iter().map(|warning| ResultNotice {
@@ -355,7 +373,7 @@ pub(crate) fn warnings(sum: &RunSummary<'_>) -> Vec<ResultNotice> {
     });
     let missing = sum.servers().iter().filter(|server| server.status == "failed");
     let missing = missing.map(|server| ResultNotice {
-        code: "mcp_server_missing".to_owned(),
+        code: SERVER_MISSING.to_owned(),
         message: format!("MCP server `{}` is not available: {}", server.name, server.message),
     });
     told.chain(missing).collect()

@@ -275,6 +275,26 @@ fn a_server_that_dies_is_started_again_once() {
     );
     assert!(told.contains("already restarted once"), "{told}");
     assert!(warnings(&world).contains("was restarted"));
+    let server = &world.result()["mcp_servers"][0];
+    assert_eq!(server["status"], "lost", "{server}");
+    let message = server["message"].as_str().unwrap();
+    assert!(message.contains("for the second time"), "{server}");
+    assert_eq!(warnings(&world).matches("\"mcp_server_lost\"").count(), 1);
+}
+
+/// A form without fields is a question for consent, which no rule has given.
+#[test]
+fn a_question_of_a_server_is_declined_and_told() {
+    let Some(server) = small("ask") else { return };
+    let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+    run(&world, &server, &["s__ask"]).exits(0);
+    let told = results(&world);
+    assert!(told.contains("told to decline"), "{told}");
+    let warned = warnings(&world);
+    assert!(
+        warned.contains("\"mcp_elicitation\"") && warned.contains("was declined: Delete 500 rows?"),
+        "{warned}"
+    );
 }
 
 /// At `landlock` nothing keeps a server that may write the tree from the objects of the repository; one that is too large
@@ -357,10 +377,16 @@ fn a_status_is_the_error_of_one_call() {
     let (_listening, port) = statuses();
     let world = World::repo(&[]);
     let server = json!({ "url": format!("http://127.0.0.1:{port}/mcp"), "type": "http" });
-    let tools = ["s__s401", "s__s403", "s__s418", "s__s500", "s__s200"];
+    let tools = [
+        "s__s401", "s__s403", "s__s404", "s__s418", "s__s500", "s__page", "s__s404", "s__s200",
+    ];
     run(&world, &server, &tools).exits(0);
     let told = results(&world);
-    for status in [401, 403, 418, 500] {
+    assert!(
+        told.contains("no MCP message: the content type is `text/html"),
+        "{told}"
+    );
+    for status in [401, 403, 404, 418, 500] {
         assert!(
             told.contains(&format!("the server answers with the HTTP status {status}")),
             "{status}: {told}"
@@ -429,6 +455,8 @@ fn servers_that_misbehave_at_the_start_are_refused_soon() {
         run(&world, &server, &[]).exits(0);
         let result = world.result();
         assert_eq!(result["mcp_servers"][0]["status"], "failed", "{result}");
+        let told = result["warnings"].to_string();
+        assert_eq!(told.matches("mcp_server").count(), 1, "{told}");
         assert!(begun.elapsed() < Duration::from_secs(10), "{mode}");
         server["required"] = json!(true);
         let world = World::repo(&[(".gitignore", "starts.txt\n")]);

@@ -403,6 +403,45 @@ fn replies_that_could_not_be_used_are_in_the_usage_of_the_run() {
     assert_eq!(journal.matches("\"discarded\":{").count(), 2, "{journal}");
 }
 
+/// A service charges for a reply that breaks off, whatever it counted before, so limits hold before the next attempt.
+#[test]
+fn limits_hold_for_replies_that_break_off() {
+    let text = "one two three four ".repeat(1_500);
+    let begun = json!({
+        "type": "message_start",
+        "message": {"model": "claude-sonnet-4-5", "usage": {"input_tokens": 900, "output_tokens": 1}},
+    });
+    let opened = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}});
+    let delta = json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}});
+    for (wire, half) in [
+        (
+            WIRES[1],
+            frames(false, &[json!({"choices": [{"delta": {"content": text}}]})]),
+        ),
+        (WIRES[3], frames(true, &[begun, opened, delta])),
+    ] {
+        for (limit, reason) in [
+            (["--max-tokens", "5000"], "limit:tokens"),
+            (["--max-cost", "0.001"], "limit:cost"),
+        ] {
+            let service = Service::new(vec![Answer::Cut(half.clone())]);
+            let world = wire.world(&service, tree());
+            let policy = world.beside("policy.yaml", open_policy(&[]));
+            let out = world.out().to_string_lossy().into_owned();
+            let flags = [
+                "run", "-p", "do it", "--model", wire.model, "--policy", &policy, "--out", &out,
+            ];
+            world.call(&[&flags[..], &limit].concat()).exits(6);
+            let result = world.result();
+            assert_eq!(service.seen().len(), 1, "{wire:?} {limit:?}");
+            assert_eq!(result["reason"], reason, "{wire:?}");
+            assert_eq!(result["usage"]["estimated"], json!(true), "{wire:?}");
+            let output = result["usage"]["output"].as_u64().unwrap();
+            assert!((7_000..8_000).contains(&output), "{wire:?}: {output}");
+        }
+    }
+}
+
 #[test]
 fn a_miss_of_any_wires_recording_names_the_turn_and_the_lines() {
     for wire in WIRES {

@@ -3,7 +3,7 @@
 mod early;
 
 use crate::base::call::{ToolKind, ToolSpec};
-use crate::base::event::{Event, EventKind, GivenPrompt, RunStarted, Sink, ToolsetReady};
+use crate::base::event::{Event, EventKind, GivenPrompt, RunStarted, SERVER_MISSING, Sink, ToolsetReady};
 use crate::base::ids::{RunId, sha256_hex};
 use crate::base::message::Usage;
 use crate::base::outcome::RunOutcome;
@@ -326,8 +326,10 @@ async fn drive(
     notes.extend(isolated.map(|message| ("isolate", message.clone())));
     notes.extend(unreadable_objects(&session, &equipment.tools).map(|message| ("alternates", message)));
     notes.extend(warnings.into_iter().map(|message| ("context", message)));
-    let notices = equipment.notices.take();
-    notes.extend(notices.into_iter().map(|notice| (notice.code, notice.message)));
+    // The reports tell of servers that did not start from the list of servers.
+    let notices = equipment.notices.take().into_iter();
+    let notices = notices.filter(|notice| notice.code != SERVER_MISSING);
+    notes.extend(notices.map(|notice| (notice.code, notice.message)));
     for (code, message) in notes {
         ledger.warn(code, message)?;
     }

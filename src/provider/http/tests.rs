@@ -76,6 +76,7 @@ pub async fn ask_until(
         deadline: Instant::now() + within,
         live: &|_| {},
         retried: &retried,
+        has_room: &|_| true,
     };
     let reply = provider.ask(&request, cx).await;
     (reply, retries.into_inner().unwrap())

@@ -48,6 +48,7 @@ fn ask(turn: u64, digest: &str, system: &str, messages: &[Message]) -> Result<Re
         deadline: Instant::now() + Duration::from_secs(5),
         live: &|_| {},
         retried: &|_| {},
+        has_room: &|_| true,
     };
     let request = ModelRequest {
         turn,

@@ -34,6 +34,7 @@ fn ask(script: &Scripted, turn: u64, messages: &[Message]) -> Result<Reply, Prov
         deadline: Instant::now() + Duration::from_secs(5),
         live: &|_| {},
         retried: &|_| {},
+        has_room: &|_| true,
     };
     runtime.block_on(script.ask(&request, cx))
 }
@@ -95,6 +96,16 @@ fn expectation_is_looked_for_in_results_too() {
     assert!(error.message.contains("\n- needle\n+ hay\n+ hay"), "{error}");
     let first = error.message.lines().next().unwrap();
     assert!(first.contains("to contain \"needle\""), "{error}");
+}
+
+#[test]
+fn a_script_that_ended_says_why_more_was_asked_for() {
+    let script = parse("replies:\n  - text: a\n").unwrap();
+    let error = ask(&script, 2, &[Message::user("Your answer\nis not JSON")]).unwrap_err();
+    assert_eq!(
+        error.message,
+        "the script has 1 reply, but turn 2 was asked for, after this message: Your answer is not JSON"
+    );
 }
 
 #[test]

@@ -70,6 +70,12 @@ impl Pieces {
         found.unwrap_or(self.calls.len())
     }
 
+    /// Bytes of names and arguments so far.
+    pub fn written(&self) -> usize {
+        let written = |call: &PartialCall| call.name.len() + call.arguments.len();
+        self.calls.iter().map(written).sum()
+    }
+
     /// The finished calls.
     pub fn into_calls(self) -> Vec<PartialCall> {
         self.calls

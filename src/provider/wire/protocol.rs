@@ -4,8 +4,8 @@ use crate::base::event::ProgressEvent;
 use crate::base::message::{Message, Reply};
 use crate::base::secret::shortened;
 use crate::net::client::RequestHeader;
-use crate::net::sse::Frame;
-use crate::provider::fault::Fault;
+use crate::net::sse::{self, Frame};
+use crate::provider::fault::{self, Fault};
 use crate::provider::{Discarded, ModelRequest};
 use secrecy::SecretString;
 use serde_json::Value;
@@ -108,7 +108,8 @@ pub trait DecodeReply: std::fmt::Debug + Send {
         self.is_done()
     }
 
-    /// What the service has counted so far; `None` if nothing. It charges for a reply that cannot be used, too.
+    /// What the service has counted so far, and the bytes of content that were received; `None` if there is neither. It
+    /// charges for a reply that cannot be used, too.
     fn counted(&self) -> Option<Box<Discarded>>;
 
     /// The reply. An incomplete response is discarded.
@@ -153,7 +154,11 @@ pub fn join(wire: Wire, head: &[u8], messages: &[u8], marks: &[usize]) -> Vec<u8
 /// # Errors
 /// The failure that the event reports, or [`Fault::unusable`] when it cannot be parsed.
 pub fn decode_frame(decoder: &mut dyn DecodeReply, frame: &Frame, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
-    match frame.data.trim() {
+    let data = frame.data.trim();
+    if frame.event == sse::ERROR {
+        return Err(fault::from_event(data));
+    }
+    match data {
         "" => Ok(()),
         "[DONE]" => {
             decoder.end_marker();

@@ -1,4 +1,5 @@
-//! Answers the elicitation requests of servers in an unattended run: with the form's own defaults, or by declining.
+//! Answers the elicitation requests of servers in an unattended run: with the form's own defaults, or by declining. A form
+//! without fields asks for nothing but consent, which only a person or a rule can give: it is declined.
 
 use rmcp::model::{ElicitRequestParams, ElicitResult, ElicitationAction};
 use serde_json::{Map, Value};
@@ -30,7 +31,7 @@ fn defaults(schema: &Value) -> Option<Map<String, Value>> {
         .into_iter()
         .flatten()
         .all(|name| name.as_str().is_some_and(|name| found.contains_key(name)));
-    (complete && (!found.is_empty() || properties.is_empty())).then_some(found)
+    (complete && !found.is_empty()).then_some(found)
 }
 
 #[cfg(test)]
@@ -47,5 +48,6 @@ mod tests {
             None
         );
         assert_eq!(defaults(&json!({ "properties": { "a": {} } })), None);
+        assert_eq!(defaults(&json!({ "properties": {} })), None);
     }
 }

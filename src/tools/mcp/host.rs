@@ -4,20 +4,28 @@
 use super::elicit;
 use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
+use crate::base::secret::shortened;
 use crate::base::sync::lock;
 use crate::tools::LiveSender;
+use crate::tools::notices::Notices;
 use rmcp::ClientHandler;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationCapability, ErrorData,
-    FormElicitationCapability, Implementation, ProgressNotificationParam, ProtocolVersion,
+    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationCapability,
+    ErrorData, FormElicitationCapability, Implementation, ProgressNotificationParam, ProtocolVersion,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+/// Limit in characters for how much of a server's question is quoted.
+const QUESTION: usize = 300;
+
 /// The client side of one connection. Clones share their state.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Host {
+    /// The server's name in the recipe.
+    name: String,
+    notices: Notices,
     heard: Arc<Heard>,
 }
 
@@ -29,6 +37,15 @@ struct Heard {
 }
 
 impl Host {
+    /// The client side of a connection to the server with this name.
+    pub fn new(name: &str, notices: &Notices) -> Self {
+        Self {
+            name: name.to_owned(),
+            notices: notices.clone(),
+            heard: Arc::default(),
+        }
+    }
+
     /// Sets the call to which progress belongs; `None` to ignore progress.
     pub fn listen_for(&self, call: Option<(CallId, LiveSender)>) {
         *lock(&self.heard.current) = call;
@@ -64,13 +81,23 @@ impl ClientHandler for Host {
         _: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
         let answered = elicit::answer(&request);
-        self.emit_progress(
+        let how = match answered.action {
+            ElicitationAction::Accept => "accepted with the defaults of the form",
+            _ => "declined",
+        };
+        let question = match &request {
+            ElicitRequestParams::FormElicitationParams { message, .. }
+            | ElicitRequestParams::UrlElicitationParams { message, .. } => shortened(message, QUESTION),
+            _ => String::new(),
+        };
+        self.notices.add(
+            "mcp_elicitation",
             format!(
-                "the server asked a question, and nobody can answer: {:?}\n",
-                answered.action
-            )
-            .to_lowercase(),
+                "MCP server {} asked a question in the middle of a call, which was {how}: {question}",
+                self.name
+            ),
         );
+        self.emit_progress(format!("the server asked a question, which was {how}: {question}\n"));
         Ok(answered)
     }
 

@@ -57,10 +57,10 @@ pub fn config(url: &str, headers: &HeaderMap) -> StreamableHttpClientTransportCo
         .reinit_on_expired_session(true)
 }
 
-/// How a server refused one request by an HTTP status.
+/// How a server refused one request by an HTTP status, or answered it with something else than a message.
 pub struct StatusRefusal {
     pub status: u16,
-    /// The body of the answer, where it is known.
+    /// The body of the answer, where it is known; for a status of 200, why it is no message.
     body: String,
 }
 
@@ -83,9 +83,22 @@ impl StatusRefusal {
                 bare(401)
             }
             StreamableHttpError::InsufficientScope(_) => bare(403),
+            // rmcp has begun another session and sent the request again.
+            StreamableHttpError::SessionExpired => bare(404),
+            StreamableHttpError::UnexpectedContentType(kind) => Some(Self {
+                status: 200,
+                body: format!(
+                    "the content type is `{}`",
+                    shortened(kind.as_deref().unwrap_or_default(), BODY)
+                ),
+            }),
             // rmcp has no variant for other statuses; the text begins with the status and its name.
             StreamableHttpError::UnexpectedServerResponse(text) => {
-                let (status, body) = text.strip_prefix("HTTP ")?.split_once(": ")?;
+                let status = text.strip_prefix("HTTP ").and_then(|rest| rest.split_once(": "));
+                let Some((status, body)) = status else {
+                    let body = shortened(text, BODY);
+                    return Some(Self { status: 200, body });
+                };
                 Some(Self {
                     status: status.split(' ').next()?.parse().ok()?,
                     body: shortened(body.trim(), BODY),
@@ -102,8 +115,15 @@ impl StatusRefusal {
 
     /// What happened and what it means, for people and the model.
     pub fn text(&self) -> String {
+        if self.status == 200 {
+            return format!(
+                "the server's answer is no MCP message: {}; the effect of the call is unknown",
+                self.body
+            );
+        }
         let means = match self.status {
             401 | 403 => ": it refuses the credentials in the recipe's `headers` or `oauth`; a token may have expired",
+            404 => ": it knows neither the address nor a session that was begun again, if it has any",
             429 => ": too many requests",
             500.. => "; the effect of the call is unknown",
             _ => "",

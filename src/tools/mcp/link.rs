@@ -28,9 +28,10 @@ impl Link {
     /// # Errors
     /// One sentence: the server cannot be started or reached, or does not initialize; with how its process ended.
     pub async fn open(config: &Config, with: &McpContext) -> Result<Self, String> {
+        let host = Host::new(&config.name, &with.notices);
         match &config.way {
-            Way::Stdio(program) => stdio(&config.name, program, with).await,
-            Way::Url(address) => url(address).await,
+            Way::Stdio(program) => stdio(&config.name, program, with, host).await,
+            Way::Url(address) => url(address, &host).await,
         }
     }
 
@@ -58,7 +59,7 @@ impl Link {
     }
 }
 
-async fn stdio(name: &str, program: &ServerProgram, with: &McpContext) -> Result<Link, String> {
+async fn stdio(name: &str, program: &ServerProgram, with: &McpContext, host: Host) -> Result<Link, String> {
     let (notices, name) = (with.notices.clone(), name.to_owned());
     let what = Serve {
         words: program.words.clone(),
@@ -69,7 +70,6 @@ async fn stdio(name: &str, program: &ServerProgram, with: &McpContext) -> Result
         on_undone: Box::new(move |undone| notices.add_undone(&name, undone)),
     };
     let serving = serve::serve(what, &program.confinement).map_err(|error| error.to_string())?;
-    let host = Host::default();
     let pipes = (serving.stdout, serving.stdin);
     match host
         .clone()
@@ -113,15 +113,15 @@ pub fn ending(end: &ServerExit) -> String {
     text
 }
 
-async fn url(address: &Address) -> Result<Link, String> {
+async fn url(address: &Address, host: &Host) -> Result<Link, String> {
     match address.kind {
-        Transport::Http => streamable(address).await.map_err(|(why, _)| why),
-        Transport::Sse => legacy(address).await,
-        Transport::Either => match streamable(address).await {
+        Transport::Http => streamable(address, host).await.map_err(|(why, _)| why),
+        Transport::Sse => legacy(address, host).await,
+        Transport::Either => match streamable(address, host).await {
             Ok(link) => Ok(link),
             // The flag says that SSE would fail for the same reason, for example a missing authorization.
             Err((why, true)) => Err(why),
-            Err((first, false)) => legacy(address)
+            Err((first, false)) => legacy(address, host)
                 .await
                 .map_err(|second| format!("streamable HTTP: {first}; SSE: {second}")),
         },
@@ -139,7 +139,7 @@ fn either() -> ClientLifecycleMode {
 /// Connects over Streamable HTTP; the flag in the error says that another transport would fail too, for example because
 /// the server requires authorization. If the server does not support the protocol without a handshake, the older one is
 /// tried.
-async fn streamable(address: &Address) -> Result<Link, (String, bool)> {
+async fn streamable(address: &Address, host: &Host) -> Result<Link, (String, bool)> {
     let certain = |why: String| (why, true);
     let client = http::client(&address.url).await.map_err(certain)?;
     let headers = http::headers(&address.headers).map_err(certain)?;
@@ -149,13 +149,12 @@ async fn streamable(address: &Address) -> Result<Link, (String, bool)> {
         .map_err(certain)?;
     let mut told = (String::new(), false);
     for mode in [either(), ClientLifecycleMode::Initialize] {
-        let host = Host::default();
         let transport = StreamableHttpClientTransport::with_client(client.clone(), config.clone());
         match host.clone().serve_with_lifecycle(transport, mode).await {
             Ok(running) => {
                 return Ok(Link {
                     running: Arc::new(running),
-                    host,
+                    host: host.clone(),
                     served: None,
                 });
             }
@@ -170,20 +169,19 @@ async fn streamable(address: &Address) -> Result<Link, (String, bool)> {
 const UNAUTHORIZED: &str =
     "the server requires authorization: set `headers: { Authorization: \"Bearer ${TOKEN}\" }` or `oauth`";
 
-async fn legacy(address: &Address) -> Result<Link, String> {
+async fn legacy(address: &Address, host: &Host) -> Result<Link, String> {
     let client = http::client(&address.url).await?;
     let headers = http::headers(&address.headers)?;
     let transport = sse::Sse::connect(client, &address.url, headers)
         .await
         .map_err(|error| error.to_string())?;
-    let host = Host::default();
     let running = host
         .clone()
         .serve_with_lifecycle(transport, ClientLifecycleMode::Initialize)
         .await;
     Ok(Link {
         running: Arc::new(running.map_err(|error| said(&error))?),
-        host,
+        host: host.clone(),
         served: None,
     })
 }

@@ -7,6 +7,7 @@ use super::link::{Link, ending};
 use super::listing::{MOST, chosen, digest, error_text, listed, page, tools_of};
 use super::{content, http, names};
 use crate::base::call::ToolOutput;
+use crate::base::event::SERVER_LOST;
 use crate::tools::{ToolContext, ToolError};
 use rmcp::model::{
     CallToolRequestParams, GetPromptRequestParams, GetPromptResult, JsonObject, Prompt, ReadResourceRequestParams,
@@ -65,6 +66,8 @@ pub struct RunningServer {
 struct State {
     link: Option<Link>,
     restarted: bool,
+    /// Whether it was told that the server is not started again.
+    lost: bool,
     closed: bool,
     /// Tools whose definition has changed, with the reason.
     withdrawn: BTreeMap<String, &'static str>,
@@ -120,6 +123,7 @@ impl RunningServer {
             link: Mutex::new(State {
                 link: Some(link),
                 restarted: false,
+                lost: false,
                 closed: false,
                 withdrawn: BTreeMap::new(),
             }),
@@ -303,8 +307,15 @@ impl RunningServer {
             None => None,
         };
         let how = end.as_ref().map(ending).unwrap_or_default();
-        let message = format!("MCP server {} was lost in the middle of a call{how}", self.name());
-        self.with.notices.add("mcp_server", message);
+        if state.restarted {
+            self.give_up(
+                &mut state,
+                &format!("was lost in the middle of a call for the second time{how}"),
+            );
+        } else {
+            let message = format!("MCP server {} was lost in the middle of a call{how}", self.name());
+            self.with.notices.add("mcp_server", message);
+        }
         ToolError::model(
             "mcp_server_lost",
             format!("{label}: the server was lost in the middle of the call; its effect is unknown{how}"),
@@ -329,6 +340,7 @@ impl RunningServer {
             link.close().await;
         }
         if state.restarted {
+            self.give_up(state, "ended again after it was restarted once");
             return Err(gone(self.name(), ": it was already restarted once"));
         }
         state.restarted = true;
@@ -350,15 +362,22 @@ impl RunningServer {
                 self.compare(state).await;
                 Ok(())
             }
-            Ok(Err(why)) => Err(self.not_again(&why)),
-            Err(_) => Err(self.not_again("it did not answer in time")),
+            Ok(Err(why)) => Err(self.not_again(state, &why)),
+            Err(_) => Err(self.not_again(state, "it did not answer in time")),
         }
     }
 
-    fn not_again(&self, why: &str) -> ToolError {
-        let message = format!("MCP server {} ended and cannot be restarted: {why}", self.name());
-        self.with.notices.add("mcp_server", message);
+    fn not_again(&self, state: &mut State, why: &str) -> ToolError {
+        self.give_up(state, &format!("ended and cannot be restarted: {why}"));
         gone(self.name(), &format!(": {why}"))
+    }
+
+    /// Tells once that the server is used no more. The message names the server first, as [`SERVER_LOST`] says.
+    fn give_up(&self, state: &mut State, why: &str) {
+        if !std::mem::replace(&mut state.lost, true) {
+            let message = format!("MCP server {} {why}", self.name());
+            self.with.notices.add(SERVER_LOST, message);
+        }
     }
 
     /// Compares the tools with those at the start.

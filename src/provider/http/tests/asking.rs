@@ -49,6 +49,7 @@ async fn ask(
         deadline: Instant::now() + Duration::from_secs(10),
         live: &live,
         retried: &retried,
+        has_room: &|_| true,
     };
     let reply = provider.ask(&request, cx).await;
     let told = told.lock().unwrap().clone();

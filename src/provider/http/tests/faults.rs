@@ -172,8 +172,39 @@ fn nonsense(wire: Wire, fine: &Act) -> Vec<Row> {
             3,
         ),
         then_fine("an error with status 200", typed("application/json", overloaded)),
-        ("a body beyond the limit", vec![stream(&huge)], Ends::In(Transport), 3),
+        ("a body beyond the limit", vec![stream(&huge)], Ends::In(Transport), 1),
     ];
+    // What follows an error does not make the reply whole.
+    for (name, event) in [
+        (
+            "an event named error",
+            "event: error\ndata: {\"message\":\"engine died\",\"code\":500}\n\n",
+        ),
+        ("an event named error, in words", "event: error\ndata: engine died\n\n"),
+        (
+            "a field named error",
+            "error: {\"code\":500,\"message\":\"engine died\"}\n\n",
+        ),
+    ] {
+        rows.push(then_fine(name, stream(&format!("{}{event}{}", half(wire), good(wire)))));
+    }
+    if wire.vendor() == "openai" {
+        for (name, error) in [
+            ("a message", r#"{"message":"engine died"}"#),
+            ("a detail", r#"{"detail":"engine died"}"#),
+            ("errors", r#"{"errors":[{"message":"engine died"}]}"#),
+            ("a type of error", r#"{"type":"error","text":"engine died"}"#),
+            (
+                "an error_type",
+                r#"{"error_type":"incomplete_generation","message":"engine died"}"#,
+            ),
+            ("a code", r#"{"code":500}"#),
+            ("no part of a reply", r#"{"status":"engine died"}"#),
+        ] {
+            let text = format!("{}data: {error}\n\ndata: [DONE]\n\n", half(wire));
+            rows.push(then_fine(name, stream(&text)));
+        }
+    }
     let names = ["empty answer", "malformed call", "blocked", "cut at its length"];
     for (name, (text, ends)) in names.into_iter().zip(odd(wire)) {
         let requests = if matches!(ends, Ends::In(Unusable)) { 3 } else { 1 };

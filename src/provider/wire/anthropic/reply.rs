@@ -126,7 +126,8 @@ impl DecodeReply for AnthropicDecoder {
     }
 
     fn counted(&self) -> Option<Box<Discarded>> {
-        Discarded::of(&self.model, self.usage)
+        let received: usize = self.blocks.iter().map(Block::written).sum();
+        Discarded::of(&self.model, self.usage, received as u64)
     }
 
     fn finish(self: Box<Self>) -> Result<Reply, Fault> {
@@ -191,6 +192,12 @@ impl DecodeReply for AnthropicDecoder {
 }
 
 impl Block {
+    /// Bytes of content so far.
+    fn written(&self) -> usize {
+        let text = |key: &str| self.value.get(key).and_then(Value::as_str).map_or(0, str::len);
+        text("text") + text("thinking") + self.input.len()
+    }
+
     fn grow(&mut self, delta: &Value, live: &dyn Fn(ProgressEvent)) {
         let text = |key: &str| delta.get(key).and_then(Value::as_str).unwrap_or_default();
         match text("type") {

@@ -102,7 +102,8 @@ impl DecodeReply for GeminiDecoder {
     }
 
     fn counted(&self) -> Option<Box<Discarded>> {
-        Discarded::of(&self.model, self.usage)
+        let received: usize = self.parts.iter().map(written).sum();
+        Discarded::of(&self.model, self.usage, received as u64)
     }
 
     fn finish(self: Box<Self>) -> Result<Reply, Fault> {
@@ -153,6 +154,12 @@ impl DecodeReply for GeminiDecoder {
 
 fn is_thought(part: &Value) -> bool {
     part.get("thought").and_then(Value::as_bool) == Some(true)
+}
+
+/// Bytes of the text or the call in a part.
+fn written(part: &Value) -> usize {
+    let text = part.get("text").and_then(Value::as_str).map_or(0, str::len);
+    text + part.get("functionCall").map_or(0, |call| call.to_string().len())
 }
 
 /// The text of a part that has no other field.

@@ -29,6 +29,8 @@ pub struct ChatDecoder {
     usage: Usage,
     finish: Option<String>,
     done: bool,
+    /// Whether a chunk came that is no part of a reply.
+    has_strange: bool,
     model: String,
 }
 
@@ -47,6 +49,7 @@ impl ChatDecoder {
             usage: Usage::default(),
             finish: None,
             done: false,
+            has_strange: false,
             model: model.to_owned(),
         }
     }
@@ -97,9 +100,11 @@ impl DecodeReply for ChatDecoder {
 
     fn value(&mut self, chunk: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
         let is_error = chunk.get("error").is_some_and(|error| !error.is_null());
-        if is_error || chunk.get("object").and_then(Value::as_str) == Some("error") {
+        let is_strange = !is_chunk(chunk);
+        if is_error || chunk.get("object").and_then(Value::as_str) == Some("error") || is_strange && says_error(chunk) {
             return Err(fault::from_stream(chunk));
         }
+        self.has_strange |= is_strange;
         if let Some(model) = chunk
             .get("model")
             .and_then(Value::as_str)
@@ -135,13 +140,14 @@ impl DecodeReply for ChatDecoder {
     }
 
     fn counted(&self) -> Option<Box<Discarded>> {
-        Discarded::of(&self.model, self.usage)
+        let said = self.text.len() + self.thought.len() + self.refusal.len();
+        Discarded::of(&self.model, self.usage, (said + self.calls.written()) as u64)
     }
 
     fn finish(self: Box<Self>) -> Result<Reply, Fault> {
         let ending = match self.finish.as_deref() {
             Some(word) => ending(word)?,
-            None if self.done => Ending::Complete,
+            None if self.done && !self.has_strange => Ending::Complete,
             None => return Err(Fault::cut()),
         };
         let length = ending == Ending::Length;
@@ -184,6 +190,23 @@ impl DecodeReply for ChatDecoder {
         parts.extend(calls);
         whole(parts, (ending, cut), self.usage, self.model)
     }
+}
+
+/// Whether a chunk has what belongs to a reply.
+fn is_chunk(chunk: &Value) -> bool {
+    let has = |key: &str| chunk.get(key).is_some_and(|value| !value.is_null());
+    has("choices") || has("usage")
+}
+
+/// Whether what is no chunk of a reply has the form of an error, in the words of compatible servers (FastAPI, Text
+/// Generation Inference, gateways).
+fn says_error(value: &Value) -> bool {
+    let has = |key: &str| value.get(key).is_some_and(|value| !value.is_null());
+    let is_typed = value.get("type").and_then(Value::as_str) == Some("error");
+    is_typed
+        || ["message", "detail", "errors", "error_type", "code"]
+            .into_iter()
+            .any(has)
 }
 
 /// What a `finish_reason` means: OpenAI's own words, and those of compatible servers (Mistral, DeepSeek, vLLM and SGLang,

@@ -19,6 +19,8 @@ pub struct ResponsesDecoder {
     /// Finished output items as received, by index.
     items: Vec<(u64, Value)>,
     usage: Usage,
+    /// Bytes of text, reasoning and arguments so far.
+    received: u64,
     end: Option<Ending>,
     model: String,
 }
@@ -30,6 +32,7 @@ impl ResponsesDecoder {
             asked: model.to_owned(),
             items: Vec::new(),
             usage: Usage::default(),
+            received: 0,
             end: None,
             model: model.to_owned(),
         }
@@ -79,6 +82,9 @@ impl DecodeReply for ResponsesDecoder {
                 .unwrap_or_default()
                 .to_owned()
         };
+        if kind.ends_with(".delta") {
+            self.received += delta().len() as u64;
+        }
         match kind {
             "response.output_text.delta" => live(ProgressEvent::Text { delta: delta() }),
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
@@ -106,7 +112,7 @@ impl DecodeReply for ResponsesDecoder {
     }
 
     fn counted(&self) -> Option<Box<Discarded>> {
-        Discarded::of(&self.model, self.usage)
+        Discarded::of(&self.model, self.usage, self.received)
     }
 
     fn finish(mut self: Box<Self>) -> Result<Reply, Fault> {
