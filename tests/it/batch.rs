@@ -498,7 +498,7 @@ fn too_many_failures_stop_the_queue_and_name_what_was_not_run() {
         (&json!(2), &json!(4))
     );
     assert_eq!(done["not_run"][0]["job"], "j2");
-    assert!(done["stopped"].as_str().unwrap().contains("2 jobs in a row"));
+    assert!(done["stopped"].as_str().unwrap().contains("2 attempts in a row"));
     // A key that is refused stops the jobs of that service at once.
     world.beside(
         "broken.yaml",
@@ -508,7 +508,7 @@ fn too_many_failures_stop_the_queue_and_name_what_was_not_run() {
         .exits(10)
         .json();
     assert_eq!((&done["jobs"]["run"], &done["jobs"]["not_run"]), (&json!(1), &json!(5)));
-    let failed = asking(10, "models: [\"script:none.yaml\"]\nstop: { failed: 20% }\n")
+    let failed = asking(7, "models: [\"script:none.yaml\"]\nstop: { failed: 20% }\n")
         .replace("ask.yaml", "greet.yaml")
         .replace("params: { n:", "params: { who:");
     world.beside("none.yaml", script(&[says("no")]));
@@ -531,8 +531,46 @@ fn too_many_failures_stop_the_queue_and_name_what_was_not_run() {
     let done = done.exits(10).json();
     assert_eq!(
         (&done["jobs"]["failed"], &done["jobs"]["not_run"]),
-        (&json!(2), &json!(8))
+        (&json!(5), &json!(2)),
+        "a share of few jobs counts from five on"
     );
+    assert_eq!(done["stopped"], "5 of 7 jobs did not pass (stop.failed: 20%)");
+}
+
+/// Jobs that are tried again count too, so that a service that is down is not asked by every job.
+#[test]
+fn attempts_that_are_tried_again_stop_the_queue() {
+    let world = fleet(1);
+    let head = "models: [\"script:broken.yaml\"]\nstop: { provider_failures: 2 }\nretry: { on: provider, max: 2 }\n";
+    world.beside(
+        "broken.yaml",
+        json!({"replies": [{"error": {"class": "unavailable", "message": "down"}}]}).to_string(),
+    );
+    let done = batch(&world, &asking(5, head), &["--jobs", "1", "--format", "json"])
+        .exits(10)
+        .json();
+    assert_eq!(verdicts(&world), ["provider"; 2]);
+    assert_eq!(
+        (&done["jobs"]["provider"], &done["jobs"]["not_run"]),
+        (&json!(2), &json!(3)),
+        "{done}"
+    );
+}
+
+/// A job that fails each night does not keep the others from being run.
+#[test]
+fn jobs_that_failed_last_are_started_after_the_others() {
+    let world = fleet(2);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nstop: { failed: 1 }\ntargets:\n  \
+                    - { path: r0, id: bad, model: \"script:bad.yaml\" }\n  \
+                    - { path: r1, id: good, model: \"script:ok.yaml\" }\n";
+    let done = batch(&world, manifest, &["--jobs", "1", "--format", "json"])
+        .exits(10)
+        .json();
+    assert_eq!(done["not_run"][0]["job"], "good");
+    assert_eq!(done["stopped"], "1 of 2 jobs did not pass (stop.failed: 1)");
+    batch(&world, manifest, &["--jobs", "1"]).exits(1);
+    assert_eq!(verdicts(&world), ["failed", "passed", "failed"]);
 }
 
 #[test]
