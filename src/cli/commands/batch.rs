@@ -93,6 +93,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         sources: &sources,
         store: store.as_ref(),
         redactor: &redactor,
+        max_wall: variables::max_wall(),
         began,
     };
     if args.dry_run {
