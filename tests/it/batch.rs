@@ -1048,6 +1048,17 @@ fn shards_merge_to_what_one_machine_gives() {
         .exits(0)
         .json();
     assert_eq!((&same["both_passed"], &same["only_a"]), (&json!(12), &json!([])));
+    // A merge is not merged again, least of all into itself.
+    for to in ["out", "again"] {
+        let done = merge(&["out"], to).exits(3);
+        assert!(
+            done.stderr.contains("error[no-bundle]") && done.stderr.contains("name out/shards/*"),
+            "{}",
+            done.stderr
+        );
+    }
+    assert_eq!(compared(&world, "out"), compared(&world, "one"));
+    assert!(!world.path().join("again").exists());
     // What is missing is named.
     let done = merge(&all[..2], "part").exits(10);
     assert!(done.stderr.contains("shard 3/3 is missing"), "{}", done.stderr);
