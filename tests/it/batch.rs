@@ -779,6 +779,35 @@ fn an_empty_stdin_and_a_short_retry_are_told() {
     let world = fleet(1);
     let done = call(&world, &["batch", "-", "--recipe", "ask.yaml"]).exits(3);
     assert!(done.stderr.contains("stdin holds no jobs"), "{}", done.stderr);
+    // What `jq` prints without `-c`, an array, plain names; as jobs and as a list of a manifest.
+    let jobs = [
+        "{\n  \"path\": \"r0\"\n}\n{\n  \"path\": \"r1\"\n}\n",
+        "{\n  \"path\": \"r0\"\n}\n",
+        "[{\"path\": \"r0\"}]\n",
+    ];
+    for (at, text) in jobs.into_iter().chain(["r0\nr1\n"]).enumerate() {
+        world.beside("jobs.json", text);
+        let done = call(&world, &["batch", "jobs.json", "--recipe", "ask.yaml"]).exits(3);
+        assert!(
+            done.stderr.starts_with("jobs.json:1:1: error[not-lines]") && done.stderr.contains("`jq -c '.[]'`"),
+            "{}",
+            done.stderr
+        );
+        assert_eq!(done.stderr.matches("error[").count(), 1, "{}", done.stderr);
+        if at < jobs.len() {
+            let done = batch(
+                &world,
+                "version: 1\nrecipe: ask.yaml\ntargets: [{ file: jobs.json }]\n",
+                &[],
+            )
+            .exits(3);
+            assert!(
+                done.stderr.contains("jobs.json:1:1: error[not-lines]"),
+                "{}",
+                done.stderr
+            );
+        }
+    }
     let done = batch(&world, &asking(1, "models: [\"script:ok.yaml\"]\nretry: 2\n"), &[]).exits(3);
     assert!(
         done.stderr

@@ -9,7 +9,7 @@ use crate::batch::{lines, manifest};
 use crate::cli::args::BatchArgs;
 use crate::cli::refusal::Refusal;
 use crate::cli::{environment, inputs as texts};
-use crate::diag::{self, Diagnostic, FileKind, Shape, SourceFiles, Span};
+use crate::diag::{self, Diagnostic, FileKind, Shape, SourceFiles, Span, YamlNode};
 use crate::provider::open::check_name;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -81,6 +81,25 @@ fn is_lines(source: &Source) -> bool {
     }
 }
 
+/// Whether a text that is no JSON Lines is meant as such, and not as a manifest: an array, or in place of a list with
+/// `--recipe` or from stdin, an object on several lines or plain names. `root`: its YAML, if it is one.
+fn is_meant_as_lines(args: &BatchArgs, source: &Source, root: Option<&YamlNode>) -> bool {
+    let text = source.text.trim_start_matches('\u{feff}').trim_start();
+    if text.starts_with('[') {
+        return true;
+    }
+    if args.plan.recipe.is_none() && source.name != "stdin" {
+        return false;
+    }
+    match root {
+        Some(root) if matches!(root.shape, Shape::Map(_)) => {
+            text.starts_with('{') && root.get("version").is_none() && root.get("targets").is_none()
+        }
+        Some(_) => true,
+        None => text.starts_with('{') && !text.contains("\"targets\""),
+    }
+}
+
 /// The plan from manifest and flags with its models.
 ///
 /// # Errors
@@ -109,8 +128,16 @@ pub async fn planned(args: &BatchArgs, source: &Source) -> Result<(BatchPlan, Mo
                     problems.push(other);
                     None
                 }
+                None if is_meant_as_lines(args, source, Some(&root)) => {
+                    problems.push(lines::not_lines(files.whole(file).point()));
+                    None
+                }
                 None => manifest::parse(&files, &root, &source.fallback, &mut problems),
             },
+            Err(_) if is_meant_as_lines(args, source, None) => {
+                problems.push(lines::not_lines(files.whole(file).point()));
+                None
+            }
             Err(found) => {
                 problems.extend(found);
                 None
