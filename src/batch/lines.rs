@@ -22,10 +22,12 @@ pub fn parse(files: &SourceFiles, file: SourceId) -> (Vec<YamlNode>, Vec<Diagnos
             vec![problem.help(format!("at most {MAX_BYTES} bytes are read"))],
         );
     }
-    let first = json_lines(files, file).next();
+    let mut lines = json_lines(files, file);
+    let first = lines.next();
     let first = first.map_or("", |(_, line)| line.trim_start_matches('\u{feff}').trim());
+    let is_array = first.starts_with('[') && (!first.ends_with(']') || lines.next().is_none());
     // Each of its lines would be a problem of its own.
-    if first.starts_with('[') || first == "{" {
+    if is_array || first == "{" {
         let start = files.whole(file).point();
         return (Vec::new(), vec![not_lines(start)]);
     }

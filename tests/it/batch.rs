@@ -498,6 +498,9 @@ fn too_many_failures_stop_the_queue_and_name_what_was_not_run() {
         (&json!(2), &json!(4))
     );
     assert_eq!(done["not_run"][0]["job"], "j2");
+    let junit = std::fs::read_to_string(world.path().join("out/junit.xml")).unwrap();
+    assert_eq!(junit.matches("name=\"standing\"").count(), 2, "{junit}");
+    assert_eq!(junit.matches("value=\"not_run\"").count(), 4, "{junit}");
     assert!(done["stopped"].as_str().unwrap().contains("2 attempts in a row"));
     // A key that is refused stops the jobs of that service at once.
     world.beside(
