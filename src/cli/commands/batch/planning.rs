@@ -1,7 +1,7 @@
 //! The plan of a batch: manifest, lists, flags and recipes, with all problems in them at once.
 
 use super::inputs::Inputs;
-use super::lists::expand_lists;
+use super::lists::{CallClock, expand_lists};
 use super::models::Models;
 use crate::base::secret::Redactor;
 use crate::batch::plan::{self, BatchPlan, PlanFlags, PlannedJob, RecipeReader};
@@ -103,8 +103,9 @@ fn is_meant_as_lines(args: &BatchArgs, source: &Source, root: Option<&YamlNode>)
 /// The plan from manifest and flags with its models.
 ///
 /// # Errors
-/// [`Refusal::Invalid`] with all problems of the manifest, its lists and its recipes, and those of [`Models::new`].
-pub async fn planned(args: &BatchArgs, source: &Source) -> Result<(BatchPlan, Models), Refusal> {
+/// [`Refusal::Invalid`] with all problems of the manifest, its lists and its recipes, and those of [`Models::new`];
+/// [`Refusal::Interrupted`].
+pub async fn planned(args: &BatchArgs, source: &Source, clock: &mut CallClock) -> Result<(BatchPlan, Models), Refusal> {
     if source.text.trim().is_empty() {
         return Err(Refusal::Invalid(format!(
             "{name}:1:1: error[no-jobs]: {name} holds no jobs\nhelp: write a manifest with `targets`, or JSON Lines with one job a line, \
@@ -147,7 +148,7 @@ pub async fn planned(args: &BatchArgs, source: &Source) -> Result<(BatchPlan, Mo
     let Some(mut parsed) = parsed else {
         return Err(refused(problems, &files));
     };
-    expand_lists(&mut parsed, source, &mut files, &mut problems).await;
+    expand_lists(&mut parsed, source, clock, &mut files, &mut problems).await?;
     let flags = PlanFlags {
         recipe: args.plan.recipe.clone(),
         policies: args.plan.policy.clone(),
