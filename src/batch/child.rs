@@ -6,6 +6,7 @@ use super::plan::{PlannedJob, RunArguments};
 use super::rows::RunRow;
 use crate::base::exit;
 use crate::base::ids::sha256_hex;
+use crate::diag::units::show_duration;
 use crate::journal;
 use crate::report::result::RunResult;
 use crate::report::summary::RunSummary;
@@ -13,6 +14,7 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 /// Size limit of a `result.json` that is read, in bytes.
 const MAX_RESULT: u64 = 256 << 20;
@@ -111,6 +113,41 @@ impl ChildEnd {
             verdict: "environment".to_owned(),
             exit_code: exit::ENVIRONMENT,
             reason: "environment".to_owned(),
+            message,
+            ..self
+        }
+    }
+
+    /// The ending of a job whose process has not ended although it was killed.
+    pub fn unended(run_dir: &Path) -> Self {
+        Self {
+            verdict: "environment".to_owned(),
+            exit_code: exit::ENVIRONMENT,
+            reason: format!("signal:{}", libc::SIGKILL),
+            message: "the process of the job was killed and has not ended, as one that waits for a file system"
+                .to_owned(),
+            spending: spending_of_journal(run_dir),
+            ..Self::default()
+        }
+    }
+
+    /// This ending of a process that had to be ended because it hung after its wall-clock limit. What a run says that
+    /// came to its end counts.
+    #[must_use]
+    pub fn after_wall(self, wall: Duration) -> Self {
+        let is_of_run = !self.is_interrupted() && self.reason != "no_result" && !self.reason.starts_with("signal:");
+        if is_of_run {
+            return self;
+        }
+        let wall = show_duration(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX));
+        let message = format!(
+            "the process of the job did not end by itself at its wall-clock limit of {wall}, and was ended: {}",
+            self.message
+        );
+        Self {
+            verdict: "budget".to_owned(),
+            exit_code: exit::BUDGET,
+            reason: "limit:wall".to_owned(),
             message,
             ..self
         }
@@ -313,6 +350,31 @@ mod tests {
         std::fs::write(&log, "overnight: patch: 1 file changed\n").unwrap();
         assert!(end().message.starts_with(start) && end().message.ends_with("log: overnight: patch: 1 file changed"));
         assert_eq!(end().reason, "signal:9");
+    }
+
+    #[test]
+    fn a_process_that_hung_has_used_up_its_time_unless_its_run_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let wall = Duration::from_secs(8);
+        for end in [
+            end_of(dir.path(), ExitStatus::from_raw(9), &log),
+            end_of(dir.path(), ExitStatus::from_raw(143 << 8), &log),
+            ChildEnd::unended(dir.path()),
+        ] {
+            let end = end.after_wall(wall);
+            assert_eq!(
+                (end.verdict.as_str(), end.exit_code, end.reason.as_str()),
+                ("budget", exit::BUDGET, "limit:wall")
+            );
+            assert!(end.message.contains("limit of 8s") && !end.is_interrupted());
+        }
+        let failed = ChildEnd {
+            verdict: "failed".to_owned(),
+            reason: "checks".to_owned(),
+            ..ChildEnd::default()
+        };
+        assert_eq!(failed.after_wall(wall).verdict, "failed");
     }
 
     #[test]

@@ -22,6 +22,15 @@ pub fn parse(files: &SourceFiles, file: SourceId) -> (Vec<YamlNode>, Vec<Diagnos
             vec![problem.help(format!("at most {MAX_BYTES} bytes are read"))],
         );
     }
+    let mut lines = json_lines(files, file);
+    let first = lines.next();
+    let first = first.map_or("", |(_, line)| line.trim_start_matches('\u{feff}').trim());
+    let is_array = first.starts_with('[') && (!first.ends_with(']') || lines.next().is_none());
+    // Each of its lines would be a problem of its own.
+    if is_array || first == "{" {
+        let start = files.whole(file).point();
+        return (Vec::new(), vec![not_lines(start)]);
+    }
     let (mut nodes, mut problems) = (Vec::new(), Vec::new());
     for (span, content) in json_lines(files, file) {
         match object(content, span) {
@@ -30,6 +39,18 @@ pub fn parse(files: &SourceFiles, file: SourceId) -> (Vec<YamlNode>, Vec<Diagnos
         }
     }
     (nodes, problems)
+}
+
+/// The problem of a text that is not one JSON object a line, such as an array or what `jq` prints without `-c`.
+pub fn not_lines(start: Span) -> Diagnostic {
+    let problem = Diagnostic::error(
+        "not-lines",
+        start,
+        "a list has one JSON object a line, and this has not",
+    );
+    problem.help(
+        "print one JSON object a line, such as {\"path\": \".\"}: `jq -c '.[]'` does so with an array, `jq -c .` with objects",
+    )
 }
 
 fn object(text: &str, line: Span) -> Result<YamlNode, Box<Diagnostic>> {

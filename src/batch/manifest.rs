@@ -48,7 +48,7 @@ pub struct BatchSettings {
 /// When to stop starting jobs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StopRules {
-    /// Consecutive jobs that ended with verdict `provider`.
+    /// Consecutive attempts that ended with verdict `provider`.
     pub provider_failures: u64,
     pub failed: Option<FailedLimit>,
 }
@@ -66,7 +66,7 @@ impl Default for StopRules {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FailedLimit {
     Jobs(u64),
-    /// Percentage of the jobs of this call.
+    /// Percentage of the jobs that the call runs.
     Percent(f64),
 }
 

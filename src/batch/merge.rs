@@ -7,6 +7,7 @@ use super::bundle::{self, BundleSeal, RecordHead, SealedFile};
 use super::job_result::{JobStanding, SupervisedCall};
 use super::outputs;
 use super::plan::{self, PlanFile};
+use super::record;
 use super::result::{BatchResult, JobReport, ReportHead};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
@@ -26,6 +27,8 @@ pub const DOWNLOADS: &str = "bundles";
 // Codes of problems.
 pub(super) const CUT: &str = "cut-bundle";
 pub(super) const ALTERED: &str = "altered-bundle";
+const NO_BUNDLE: &str = "no-bundle";
+const NAME_BUNDLES: &str = "name the --out directories of `overnight batch --shard`";
 /// File names that may already exist in the output directory.
 const KNOWN: [&str; 13] = [
     DOWNLOADS,
@@ -94,7 +97,7 @@ pub fn hold(out: &Path) -> Result<File, BatchError> {
 /// # Errors
 /// All bundles that cannot be merged, each with its code; nothing is written then.
 pub fn merge(places: &[BundlePlace], out: &Path, changed: bool) -> Result<MergedBatch, BatchError> {
-    let (bundles, unended) = open(places)?;
+    let (bundles, unended) = open(places, out)?;
     let first = bundles.first().map(|bundle| (bundle.dir, bundle.shown));
     let first = first.or(unended.first().map(|place| (place.dir.as_path(), place.shown.as_str())));
     let Some((first, first_shown)) = first else {
@@ -182,11 +185,26 @@ pub fn merge(places: &[BundlePlace], out: &Path, changed: bool) -> Result<Merged
     })
 }
 
-/// Reads the bundle files. Directories without one belong to shards that have not ended.
-fn open(places: &[BundlePlace]) -> Result<(Vec<Bundle<'_>>, Vec<&BundlePlace>), BatchError> {
+/// Reads the bundle files. Directories without one belong to shards that have not ended. The output and what another merge
+/// wrote are no bundles.
+fn open<'a>(places: &'a [BundlePlace], out: &Path) -> Result<(Vec<Bundle<'a>>, Vec<&'a BundlePlace>), BatchError> {
+    let real_out = out.canonicalize().ok();
     let (mut bundles, mut unended, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for place in places {
         let (dir, shown) = (place.dir.as_path(), place.shown.as_str());
+        let is_out = real_out.is_some() && dir.canonicalize().ok() == real_out;
+        if is_out || is_merged(dir) {
+            let why = match is_out {
+                true => "this is --out itself, in which no shard has worked",
+                false => "this is the output of a merge, not of a shard",
+            };
+            let help = match dir.join("shards").is_dir() {
+                true => format!("name {shown}/shards/*", shown = shown.trim_end_matches('/')),
+                false => NAME_BUNDLES.to_owned(),
+            };
+            problems.push(problem(shown, NO_BUNDLE, why, &help));
+            continue;
+        }
         match bundle::read(dir) {
             Ok(Some(seal)) => {
                 let shard = seal
@@ -204,12 +222,7 @@ fn open(places: &[BundlePlace]) -> Result<(Vec<Bundle<'_>>, Vec<&BundlePlace>), 
                 }
             }
             Ok(None) if dir.join(plan::FILE).is_file() => unended.push(place),
-            Ok(None) => problems.push(problem(
-                shown,
-                "no-bundle",
-                "there is no bundle here",
-                "name the --out directories of `overnight batch --shard`",
-            )),
+            Ok(None) => problems.push(problem(shown, NO_BUNDLE, "there is no bundle here", NAME_BUNDLES)),
             Err(why) => problems.push(problem(shown, ALTERED, &why, "copy the bundle again")),
         }
     }
@@ -217,6 +230,12 @@ fn open(places: &[BundlePlace]) -> Result<(Vec<Bundle<'_>>, Vec<&BundlePlace>), 
         true => Ok((bundles, unended)),
         false => Err(BatchError::Invalid(problems.join("\n"))),
     }
+}
+
+/// Whether a merge without a key wrote this directory: it has results, and neither a bundle file nor a record.
+fn is_merged(dir: &Path) -> bool {
+    let has = |name: &str| dir.join(name).is_file();
+    has(plan::FILE) && has("result.json") && !has(bundle::FILE) && !has(record::FILE)
 }
 
 /// The plan of a directory; `None` where there is none.

@@ -10,6 +10,7 @@ pub mod child;
 pub mod compare;
 pub mod evaluation;
 pub mod html;
+pub mod hung;
 pub mod job_result;
 pub mod junit;
 pub mod lines;

@@ -6,6 +6,7 @@ use super::breaker::CircuitBreaker;
 use super::budget::{JobSpending, Reservation, ReservationAnswer, SharedBudget};
 use super::bundle;
 use super::child::{self, ChildEnd, ValueFiles};
+use super::hung::{self, Patience, Waited};
 use super::job_result::{JobResult, JobStanding, SupervisedCall};
 use super::merge;
 use super::plan::{BatchPlan, JobIdentity, PlannedJob, log_of, replies_of, run_dir, service_of};
@@ -29,15 +30,22 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio::sync::OnceCell;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Notify, OnceCell};
 
 /// Time that children have to write their files after a signal, before they are killed. They can be resumed from their
 /// journals.
 const GRACE: Duration = Duration::from_secs(10);
 /// Time that a killed process may take to release its locks on worktree and journal.
 const RELEASED: Duration = Duration::from_secs(30);
+/// How long the process of a job is waited for that does not end by itself.
+const PATIENCE: Patience = Patience {
+    beyond: Duration::from_secs(60),
+    asked: GRACE,
+    killed: RELEASED,
+};
 /// Interval at which pauses, the wall clock and progress are checked.
 const TICK: Duration = Duration::from_millis(200);
 /// Repositories that are resolved at the same time.
@@ -65,6 +73,8 @@ pub struct BatchCall<'a> {
     /// Where ended jobs are sent.
     pub store: Option<&'a RemoteBundle>,
     pub redactor: &'a Redactor,
+    /// The wall-clock limit that the environment sets for runs in place of their recipes', in milliseconds.
+    pub max_wall: Option<u64>,
     /// When the call began; its wall clock is counted from then.
     pub began: Instant,
 }
@@ -205,6 +215,13 @@ fn patch_of_run(dir: &Path, row: &RunRow) -> Option<Vec<u8>> {
     (row.patch_digest.as_ref() == Some(&digest)).then_some(bytes)
 }
 
+/// When the last attempt of a job failed; `None` if it did not, or if the job is resumed.
+fn failed_at(job: &ReadyJob<'_>, state: &record::BatchState) -> Option<Timestamp> {
+    let name = &job.planned.identity.job;
+    let row = state.last.get(name).filter(|row| !row.is_success())?;
+    (!state.open.contains_key(name)).then(|| row.ended.unwrap_or_default())
+}
+
 /// Puts patches of up-to-date jobs back that are missing or altered, and says so; also says which jobs run again because
 /// theirs is lost.
 ///
@@ -327,6 +344,8 @@ struct Supervisor<'a, 'b> {
     result: SupervisedCall,
     progress: &'b mut BatchProgress,
     kill_at: Option<Instant>,
+    /// Tells all waits for children that have not ended although they were killed to end.
+    give_up: Rc<Notify>,
     /// Whether it was said that the budget holds jobs back.
     told_of_budget: bool,
     /// Targets of which it was said what is missing in their worktrees.
@@ -349,9 +368,12 @@ pub async fn run<'a>(
     let gate_dir = call.dir.join("gate");
     let gate = RequestGate::make(&gate_dir, call.plan.settings.interval)
         .map_err(|error| BatchError::write(&gate_dir, &error))?;
-    let queue: VecDeque<usize> = (0..jobs.len())
+    let mut queue: Vec<usize> = (0..jobs.len())
         .filter(|at| jobs.get(*at).is_some_and(|job| job.standing == JobStanding::Run))
         .collect();
+    // A job that fails in every call must not keep the others from being run, so those that failed last start after them,
+    // the latest failure at the end.
+    queue.sort_by_key(|at| jobs.get(*at).and_then(|job| failed_at(job, &record.state)));
     record.append(BatchEvent::CallStarted {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         manifest: call.plan.manifest.clone(),
@@ -370,7 +392,7 @@ pub async fn run<'a>(
         record,
         rows,
         gate,
-        queue,
+        queue: queue.into(),
         spent_before: HashMap::new(),
         attempts: HashMap::new(),
         work: FuturesUnordered::new(),
@@ -384,6 +406,7 @@ pub async fn run<'a>(
         },
         progress,
         kill_at: None,
+        give_up: Rc::default(),
         told_of_budget: false,
         told_of_tree: BTreeSet::new(),
     };
@@ -447,6 +470,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             for pid in self.pids.values() {
                 supervised::signal_child(*pid, true);
             }
+        }
+        if self.kill_at.is_some_and(|at| Instant::now() >= at + RELEASED) {
+            self.give_up.notify_waiters();
         }
         let waits = self.gate.services().into_iter().filter_map(|service| {
             let left = service.until.saturating_sub(gate::now_ms());
@@ -747,9 +773,21 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             self.pids.insert(attempt.at, pid);
         }
         self.progress.started(name, attempt.resumed);
+        let own = self.call.max_wall.or(job.planned.inputs.budget.wall_ms);
+        let wall = limits.wall_ms.or(own).map(Duration::from_millis);
+        let give_up = Rc::clone(&self.give_up);
         self.work.push(Box::pin(async move {
-            let end = match running.wait().await {
-                Ok(status) => child::end_of(&out, status, &log_path),
+            let end = match hung::wait(&mut running, wall, &out, PATIENCE, &give_up).await {
+                Ok(Waited { status, late }) => {
+                    let end = match status {
+                        Some(status) => child::end_of(&out, status, &log_path),
+                        None => ChildEnd::unended(&out),
+                    };
+                    match late {
+                        Some(wall) => end.after_wall(wall),
+                        None => end,
+                    }
+                }
                 Err(error) => ChildEnd::environment(format!("the job cannot be waited for: {error}")),
             };
             Progressed::Ended(attempt, end)
@@ -853,6 +891,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let cannot_resume = attempt.resumed && row.verdict == "environment" && row.reason == "no_result";
         let wanted = cannot_resume || (rules.on.contains(&row.verdict) && *tries <= rules.max && !is_closed);
         let verdict = row.verdict.clone();
+        if let Some(reason) = self.breaker.attempted(&verdict) {
+            self.stop(reason)?;
+        }
         let result = JobResult {
             job: row.job.clone(),
             standing: JobStanding::Run,
@@ -866,7 +907,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         if is_tried_again {
             return Ok(());
         }
-        match self.breaker.note(&verdict) {
+        match self.breaker.ended(&verdict) {
             Some(reason) => self.stop(reason),
             None => Ok(()),
         }

@@ -237,6 +237,12 @@ pub fn fill(shared: &mut RunFlags) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// The wall-clock limit that the variable sets for the runs of a batch, in milliseconds. A wrong value is none here: each run
+/// refuses it.
+pub fn max_wall() -> Option<u64> {
+    read("OVERNIGHT_MAX_WALL", time_limit).ok().flatten()
+}
+
 /// Like [`fill`], for `run`. A sample has its own tree, model and policy, so these variables are ignored.
 ///
 /// # Errors

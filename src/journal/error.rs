@@ -13,7 +13,10 @@ pub enum JournalError {
     #[error("no journal in {0}: name a run directory, or one of the ids that `overnight runs list` shows")]
     Unknown(String),
     /// What the user named is the directory of a batch: exit code 8.
-    #[error("no journal in {dir}, which is the directory of a batch: name the directory of one run in it, {run}")]
+    #[error(
+        "no journal in {dir}, which is the directory of a batch: its results are in junit.xml, summary.md, report.html and \
+         result.json there; for one run, name the directory of the run, {run}"
+    )]
     Batch { dir: String, run: String },
     /// A run that was refused before it had a journal: exit code 8.
     #[error(

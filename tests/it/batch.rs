@@ -498,7 +498,10 @@ fn too_many_failures_stop_the_queue_and_name_what_was_not_run() {
         (&json!(2), &json!(4))
     );
     assert_eq!(done["not_run"][0]["job"], "j2");
-    assert!(done["stopped"].as_str().unwrap().contains("2 jobs in a row"));
+    let junit = std::fs::read_to_string(world.path().join("out/junit.xml")).unwrap();
+    assert_eq!(junit.matches("name=\"standing\"").count(), 2, "{junit}");
+    assert_eq!(junit.matches("value=\"not_run\"").count(), 4, "{junit}");
+    assert!(done["stopped"].as_str().unwrap().contains("2 attempts in a row"));
     // A key that is refused stops the jobs of that service at once.
     world.beside(
         "broken.yaml",
@@ -508,7 +511,7 @@ fn too_many_failures_stop_the_queue_and_name_what_was_not_run() {
         .exits(10)
         .json();
     assert_eq!((&done["jobs"]["run"], &done["jobs"]["not_run"]), (&json!(1), &json!(5)));
-    let failed = asking(10, "models: [\"script:none.yaml\"]\nstop: { failed: 20% }\n")
+    let failed = asking(7, "models: [\"script:none.yaml\"]\nstop: { failed: 20% }\n")
         .replace("ask.yaml", "greet.yaml")
         .replace("params: { n:", "params: { who:");
     world.beside("none.yaml", script(&[says("no")]));
@@ -531,8 +534,46 @@ fn too_many_failures_stop_the_queue_and_name_what_was_not_run() {
     let done = done.exits(10).json();
     assert_eq!(
         (&done["jobs"]["failed"], &done["jobs"]["not_run"]),
-        (&json!(2), &json!(8))
+        (&json!(5), &json!(2)),
+        "a share of few jobs counts from five on"
     );
+    assert_eq!(done["stopped"], "5 of 7 jobs did not pass (stop.failed: 20%)");
+}
+
+/// Jobs that are tried again count too, so that a service that is down is not asked by every job.
+#[test]
+fn attempts_that_are_tried_again_stop_the_queue() {
+    let world = fleet(1);
+    let head = "models: [\"script:broken.yaml\"]\nstop: { provider_failures: 2 }\nretry: { on: provider, max: 2 }\n";
+    world.beside(
+        "broken.yaml",
+        json!({"replies": [{"error": {"class": "unavailable", "message": "down"}}]}).to_string(),
+    );
+    let done = batch(&world, &asking(5, head), &["--jobs", "1", "--format", "json"])
+        .exits(10)
+        .json();
+    assert_eq!(verdicts(&world), ["provider"; 2]);
+    assert_eq!(
+        (&done["jobs"]["provider"], &done["jobs"]["not_run"]),
+        (&json!(2), &json!(3)),
+        "{done}"
+    );
+}
+
+/// A job that fails each night does not keep the others from being run.
+#[test]
+fn jobs_that_failed_last_are_started_after_the_others() {
+    let world = fleet(2);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nstop: { failed: 1 }\ntargets:\n  \
+                    - { path: r0, id: bad, model: \"script:bad.yaml\" }\n  \
+                    - { path: r1, id: good, model: \"script:ok.yaml\" }\n";
+    let done = batch(&world, manifest, &["--jobs", "1", "--format", "json"])
+        .exits(10)
+        .json();
+    assert_eq!(done["not_run"][0]["job"], "good");
+    assert_eq!(done["stopped"], "1 of 2 jobs did not pass (stop.failed: 1)");
+    batch(&world, manifest, &["--jobs", "1"]).exits(1);
+    assert_eq!(verdicts(&world), ["failed", "passed", "failed"]);
 }
 
 #[test]
@@ -741,6 +782,35 @@ fn an_empty_stdin_and_a_short_retry_are_told() {
     let world = fleet(1);
     let done = call(&world, &["batch", "-", "--recipe", "ask.yaml"]).exits(3);
     assert!(done.stderr.contains("stdin holds no jobs"), "{}", done.stderr);
+    // What `jq` prints without `-c`, an array, plain names; as jobs and as a list of a manifest.
+    let jobs = [
+        "{\n  \"path\": \"r0\"\n}\n{\n  \"path\": \"r1\"\n}\n",
+        "{\n  \"path\": \"r0\"\n}\n",
+        "[{\"path\": \"r0\"}]\n",
+    ];
+    for (at, text) in jobs.into_iter().chain(["r0\nr1\n"]).enumerate() {
+        world.beside("jobs.json", text);
+        let done = call(&world, &["batch", "jobs.json", "--recipe", "ask.yaml"]).exits(3);
+        assert!(
+            done.stderr.starts_with("jobs.json:1:1: error[not-lines]") && done.stderr.contains("`jq -c '.[]'`"),
+            "{}",
+            done.stderr
+        );
+        assert_eq!(done.stderr.matches("error[").count(), 1, "{}", done.stderr);
+        if at < jobs.len() {
+            let done = batch(
+                &world,
+                "version: 1\nrecipe: ask.yaml\ntargets: [{ file: jobs.json }]\n",
+                &[],
+            )
+            .exits(3);
+            assert!(
+                done.stderr.contains("jobs.json:1:1: error[not-lines]"),
+                "{}",
+                done.stderr
+            );
+        }
+    }
     let done = batch(&world, &asking(1, "models: [\"script:ok.yaml\"]\nretry: 2\n"), &[]).exits(3);
     assert!(
         done.stderr
@@ -1010,6 +1080,17 @@ fn shards_merge_to_what_one_machine_gives() {
         .exits(0)
         .json();
     assert_eq!((&same["both_passed"], &same["only_a"]), (&json!(12), &json!([])));
+    // A merge is not merged again, least of all into itself.
+    for to in ["out", "again"] {
+        let done = merge(&["out"], to).exits(3);
+        assert!(
+            done.stderr.contains("error[no-bundle]") && done.stderr.contains("name out/shards/*"),
+            "{}",
+            done.stderr
+        );
+    }
+    assert_eq!(compared(&world, "out"), compared(&world, "one"));
+    assert!(!world.path().join("again").exists());
     // What is missing is named.
     let done = merge(&all[..2], "part").exits(10);
     assert!(done.stderr.contains("shard 3/3 is missing"), "{}", done.stderr);

@@ -237,6 +237,40 @@ fn a_call_that_waits_for_a_repository_can_be_ended() {
     gone();
 }
 
+/// While a command lists targets, too.
+#[test]
+fn a_call_that_waits_for_a_list_can_be_ended() {
+    let world = fleet(1);
+    let manifest = |budget: &str| {
+        let text = format!(
+            "version: 1\nrecipe: ask.yaml\nmodels: [\"script:ok.yaml\"]\n{budget}\
+             targets: [{{ command: touch listing && exec sleep 86398.25 }}]\n"
+        );
+        world.beside("m.yaml", text);
+    };
+    manifest("");
+    let args = ["batch", "m.yaml", "--out", "out", "--format", "json"];
+    let mut command = command(&world, &args);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    until("the command lists", || world.path().join("listing").exists());
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(143));
+    let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(told["verdict"], "cancelled", "{told}");
+    manifest("budget: { wall: 1s }\n");
+    let done = call(&world, &args).exits(6);
+    assert!(done.stderr.contains("budget.wall"), "{}", done.stderr);
+    let told = done.json();
+    assert_eq!((&told["verdict"], &told["exit_code"]), (&json!("budget"), &json!(6)));
+    let began = Instant::now();
+    while !processes("sleep 86398.25").is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(5), "the command goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn a_signal_ends_the_jobs_in_order_and_the_same_command_goes_on() {
     let world = fleet(1);

@@ -25,17 +25,17 @@ use crate::batch::{BatchError, compare as comparison, rows};
 use crate::cli::args::{BatchArgs, BatchCommand, BatchPlanArgs, CompareArgs, FailOn, ListFormat, ScriptEngine};
 use crate::cli::environment;
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, github, inputs as texts, named_outputs, out, signals, variables};
+use crate::cli::{exit, github, inputs as texts, named_outputs, out, variables};
 use crate::journal::{artefacts, place, store as journal_store};
 use crate::net::objects::{self, ObjectError, Objects};
 use dry_run::{dry_run, refuse_changed, refuse_other};
 use grep_matcher::Matcher;
+use lists::CallClock;
 use models::Models;
 use planning::{planned, source};
 use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 pub use merge::merge;
 
@@ -61,18 +61,18 @@ pub async fn batch(args: BatchArgs) -> Result<u8, Refusal> {
 }
 
 async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
-    let began = Instant::now();
+    let mut clock = CallClock::start(!args.dry_run);
     let github = step_files(args.github && !args.dry_run)?;
     let source = source(args)?;
     let only = only(args.only.as_deref())?;
     let shard = shard_of(args)?;
-    let (plan, models) = planned(args, &source).await?;
+    let (plan, models) = planned(args, &source, &mut clock).await?;
     matched(args.only.as_deref(), &only, &plan)?;
     let timings = args.timings.as_deref().map(timings).transpose()?;
     let OutPlace { dir, objects } = out_place(args.out.as_deref(), &plan.name, shard)?;
     let is_default = args.out.is_none() || objects.is_some();
     let store = match objects {
-        Some(objects) => Some(RemoteBundle::open(objects).await?),
+        Some(objects) => Some(clock.unless_ended(RemoteBundle::open(objects)).await?),
         None => None,
     };
     let of_shard = shard.map(|shard| shard::jobs_of(shard, plan.jobs.iter(), timings.as_ref()));
@@ -80,7 +80,6 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     let program = Path::new("/proc/self/exe");
     let sources = SourceCache::new(mirrors(), environment::absolute(&source.base));
     let redactor = environment::redactor();
-    let (sender, mut signals) = tokio::sync::mpsc::unbounded_channel();
     let call = BatchCall {
         dir: &dir,
         plan: &plan,
@@ -93,10 +92,11 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         sources: &sources,
         store: store.as_ref(),
         redactor: &redactor,
-        began,
+        max_wall: variables::max_wall(),
+        began: clock.began,
     };
     if args.dry_run {
-        return dry_run(&call, &models, args, &mut signals).await;
+        return dry_run(&call, &models, args, &mut clock.signals).await;
     }
     if is_default {
         journal_store::ignore_runs(Path::new("."))?;
@@ -106,11 +106,12 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     let mut record = BatchRecord::open(&dir)?;
     outputs::remove_drafts(&dir);
     if let Some(store) = &store {
-        catch_up(store, &dir, &plan, &mut record, args.changed).await?;
+        let catching_up = catch_up(store, &dir, &plan, &mut record, args.changed);
+        clock.unless_ended(catching_up).await?;
     }
     // From here on a call that is ended by a signal has its outputs.
-    signals::all(sender)?;
-    let ready = supervisor::ready(&call, &record.state, &mut signals).await;
+    clock.watch()?;
+    let ready = supervisor::ready(&call, &record.state, &mut clock.signals).await;
     can_ask(&models, &ready.0)?;
     accept(&dir, &plan, &record.state, args.changed)?;
     bundle::open(&dir)?;
@@ -119,7 +120,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     }
     let terminal = std::io::stderr().is_terminal();
     let mut progress = BatchProgress::new(terminal, args.quiet, Box::new(out::stderr));
-    let done = supervisor::run(&call, ready, &mut record, &mut progress, &mut signals).await;
+    let done = supervisor::run(&call, ready, &mut record, &mut progress, &mut clock.signals).await;
     progress.finish();
     let done = done?;
     let shard_text = shard.map(|shard| shard.to_string());

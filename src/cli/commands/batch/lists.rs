@@ -1,14 +1,20 @@
-//! The lists that a manifest names: files and commands whose lines are targets or inputs.
+//! The lists that a manifest names: files and commands whose lines are targets or inputs. A command ends at a signal and at
+//! the end of the batch's wall clock.
 
 use super::planning::Source;
+use crate::base::exit::signal_name;
+use crate::base::outcome::{RunOutcome, Verdict};
 use crate::batch::lines;
 use crate::batch::manifest::{self, BatchManifest, TargetSource, TargetSpec};
-use crate::cli::inputs as texts;
+use crate::cli::refusal::Refusal;
+use crate::cli::{inputs as texts, signals};
+use crate::diag::units::show_duration;
 use crate::diag::{Diagnostic, SourceFiles, Spanned, YamlNode};
-use crate::process::unsandboxed;
+use crate::process::unsandboxed::{self, Printed};
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Time limit for a command that lists targets.
 const LIST_TIME: Duration = Duration::from_secs(600);
@@ -16,13 +22,69 @@ const LIST_TIME: Duration = Duration::from_secs(600);
 /// The name and text of a list.
 type Listed = Result<(String, String), Box<Diagnostic>>;
 
+/// The signals of a call and the begin of its wall clock.
+pub struct CallClock {
+    pub began: Instant,
+    pub signals: UnboundedReceiver<i32>,
+    /// Where signals are sent once they are watched; `None` if they are, or if they never shall be.
+    sender: Option<UnboundedSender<i32>>,
+}
+
+impl CallClock {
+    /// A clock that starts now. Without `is_watched` a signal ends the process at any time, as it does otherwise until
+    /// [`CallClock::watch`].
+    pub fn start(is_watched: bool) -> Self {
+        let (sender, signals) = unbounded_channel();
+        Self {
+            began: Instant::now(),
+            signals,
+            sender: is_watched.then_some(sender),
+        }
+    }
+
+    /// Sends signals to `signals` from now on, in place of ending the process.
+    ///
+    /// # Errors
+    /// The system refuses a handler.
+    pub fn watch(&mut self) -> Result<(), Refusal> {
+        self.sender.take().map_or(Ok(()), signals::all)
+    }
+
+    /// Does `work` unless a signal comes first.
+    ///
+    /// # Errors
+    /// Those of `work`; [`Refusal::Interrupted`].
+    pub async fn unless_ended<T, E: Into<Refusal>>(
+        &mut self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Refusal> {
+        tokio::select! {
+            biased;
+            Some(signal) = self.signals.recv() => Err(cancelled(signal)),
+            done = work => done.map_err(Into::into),
+        }
+    }
+}
+
+fn cancelled(signal: i32) -> Refusal {
+    let message = format!("cancelled by {} before a job was started", signal_name(signal));
+    let mut outcome = RunOutcome::new(Verdict::Cancelled, format!("signal:{signal}"), message);
+    outcome.signal = Some(signal);
+    Refusal::Interrupted(outcome)
+}
+
 /// Replaces each target that names a list by the lines of the list. A list that cannot be read is a problem.
+///
+/// # Errors
+/// [`Refusal::Interrupted`]: a signal or the end of the batch's wall clock came while a command listed targets.
 pub async fn expand_lists(
     parsed: &mut BatchManifest,
     source: &Source,
+    clock: &mut CallClock,
     files: &mut SourceFiles,
     problems: &mut Vec<Diagnostic>,
-) {
+) -> Result<(), Refusal> {
+    let wall = parsed.settings.budget.wall();
     let mut targets = Vec::new();
     for target in std::mem::take(&mut parsed.targets) {
         let listed = match &target.source {
@@ -31,7 +93,7 @@ pub async fn expand_lists(
                 continue;
             }
             TargetSource::File(file) => list_file(file, source),
-            TargetSource::Command(command) => list_command(command, source).await,
+            TargetSource::Command(command) => list_command(command, source, clock, wall).await?,
         };
         for node in &nodes_of(listed, files, problems) {
             let Some(mut line) = manifest::target(node, false, problems) else {
@@ -54,6 +116,7 @@ pub async fn expand_lists(
             .targets
             .extend(of_inputs(target, source, &mut read, files, problems));
     }
+    Ok(())
 }
 
 /// A target for each line of its `inputs`; the target itself if it names none.
@@ -123,18 +186,47 @@ fn list_file(file: &Spanned<String>, source: &Source) -> Listed {
     Ok((path.display().to_string(), text))
 }
 
-async fn list_command(command: &Spanned<String>, source: &Source) -> Listed {
-    let problem = |why: String| {
-        let problem = Diagnostic::error("command-failed", command.span, why);
-        Box::new(problem.help("the command runs in the manifest's directory and prints one JSON object per line"))
-    };
+/// `wall`: the wall-clock limit of the batch.
+async fn list_command(
+    command: &Spanned<String>,
+    source: &Source,
+    clock: &mut CallClock,
+    wall: Option<Duration>,
+) -> Result<Listed, Refusal> {
     let dir = match source.base.as_os_str().is_empty() {
         true => Path::new("."),
         false => &source.base,
     };
-    let printed = unsandboxed::own_command(dir, &command.value, b"", LIST_TIME)
-        .await
-        .map_err(problem)?;
+    let left = wall.map(|wall| wall.saturating_sub(clock.began.elapsed()));
+    let time = left.map_or(LIST_TIME, |left| left.min(LIST_TIME));
+    clock.watch()?;
+    let printing = async { Ok::<_, Refusal>(unsandboxed::own_command(dir, &command.value, b"", time).await) };
+    let printed = clock.unless_ended(printing).await?;
+    if printed.is_err()
+        && let Some(wall) = wall.filter(|wall| clock.began.elapsed() >= *wall)
+    {
+        let wall = show_duration(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX));
+        let message = format!(
+            "the budget of the batch is used up: wall ({wall}), and `{}` was still listing targets; raise `budget.wall` in the \
+             manifest, or make the command faster",
+            command.value
+        );
+        return Err(Refusal::Interrupted(RunOutcome::new(
+            Verdict::Budget,
+            "limit:wall",
+            message,
+        )));
+    }
+    Ok(listed(command, printed))
+}
+
+/// The name and text of a list that a command printed.
+fn listed(command: &Spanned<String>, printed: Result<Printed, String>) -> Listed {
+    let problem = |why: String| {
+        let problem = Diagnostic::error("command-failed", command.span, why);
+        Box::new(problem.help("the command runs in the manifest's directory and prints one JSON object per line"))
+    };
+    let printed = printed.map_err(problem)?;
     if !printed.ok {
         let how = match printed.code {
             Some(code) => format!("the command failed with exit code {code}"),

@@ -1,7 +1,7 @@
 //! The plan of a batch: manifest, lists, flags and recipes, with all problems in them at once.
 
 use super::inputs::Inputs;
-use super::lists::expand_lists;
+use super::lists::{CallClock, expand_lists};
 use super::models::Models;
 use crate::base::secret::Redactor;
 use crate::batch::plan::{self, BatchPlan, PlanFlags, PlannedJob, RecipeReader};
@@ -9,7 +9,7 @@ use crate::batch::{lines, manifest};
 use crate::cli::args::BatchArgs;
 use crate::cli::refusal::Refusal;
 use crate::cli::{environment, inputs as texts};
-use crate::diag::{self, Diagnostic, FileKind, Shape, SourceFiles, Span};
+use crate::diag::{self, Diagnostic, FileKind, Shape, SourceFiles, Span, YamlNode};
 use crate::provider::open::check_name;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -81,11 +81,31 @@ fn is_lines(source: &Source) -> bool {
     }
 }
 
+/// Whether a text that is no JSON Lines is meant as such, and not as a manifest: an array, or in place of a list with
+/// `--recipe` or from stdin, an object on several lines or plain names. `root`: its YAML, if it is one.
+fn is_meant_as_lines(args: &BatchArgs, source: &Source, root: Option<&YamlNode>) -> bool {
+    let text = source.text.trim_start_matches('\u{feff}').trim_start();
+    if text.starts_with('[') {
+        return true;
+    }
+    if args.plan.recipe.is_none() && source.name != "stdin" {
+        return false;
+    }
+    match root {
+        Some(root) if matches!(root.shape, Shape::Map(_)) => {
+            text.starts_with('{') && root.get("version").is_none() && root.get("targets").is_none()
+        }
+        Some(_) => true,
+        None => text.starts_with('{') && !text.contains("\"targets\""),
+    }
+}
+
 /// The plan from manifest and flags with its models.
 ///
 /// # Errors
-/// [`Refusal::Invalid`] with all problems of the manifest, its lists and its recipes, and those of [`Models::new`].
-pub async fn planned(args: &BatchArgs, source: &Source) -> Result<(BatchPlan, Models), Refusal> {
+/// [`Refusal::Invalid`] with all problems of the manifest, its lists and its recipes, and those of [`Models::new`];
+/// [`Refusal::Interrupted`].
+pub async fn planned(args: &BatchArgs, source: &Source, clock: &mut CallClock) -> Result<(BatchPlan, Models), Refusal> {
     if source.text.trim().is_empty() {
         return Err(Refusal::Invalid(format!(
             "{name}:1:1: error[no-jobs]: {name} holds no jobs\nhelp: write a manifest with `targets`, or JSON Lines with one job a line, \
@@ -109,8 +129,16 @@ pub async fn planned(args: &BatchArgs, source: &Source) -> Result<(BatchPlan, Mo
                     problems.push(other);
                     None
                 }
+                None if is_meant_as_lines(args, source, Some(&root)) => {
+                    problems.push(lines::not_lines(files.whole(file).point()));
+                    None
+                }
                 None => manifest::parse(&files, &root, &source.fallback, &mut problems),
             },
+            Err(_) if is_meant_as_lines(args, source, None) => {
+                problems.push(lines::not_lines(files.whole(file).point()));
+                None
+            }
             Err(found) => {
                 problems.extend(found);
                 None
@@ -120,7 +148,7 @@ pub async fn planned(args: &BatchArgs, source: &Source) -> Result<(BatchPlan, Mo
     let Some(mut parsed) = parsed else {
         return Err(refused(problems, &files));
     };
-    expand_lists(&mut parsed, source, &mut files, &mut problems).await;
+    expand_lists(&mut parsed, source, clock, &mut files, &mut problems).await?;
     let flags = PlanFlags {
         recipe: args.plan.recipe.clone(),
         policies: args.plan.policy.clone(),
