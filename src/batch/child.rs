@@ -318,6 +318,7 @@ pub fn row(job: &PlannedJob, digest: &str, attempt: u64, end: &ChildEnd) -> RunR
         name: identity.name.clone(),
         recipe: known(&job.inputs.recipe, &end.recipe),
         target: identity.target.clone(),
+        target_kind: Some(job.source.key().to_owned()),
         git_ref: identity.git_ref.clone(),
         params: identity.params.clone(),
         input: identity.input.clone(),

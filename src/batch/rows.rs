@@ -12,7 +12,8 @@ pub const FILE: &str = "runs.jsonl";
 /// Length limit of a line, in bytes.
 const MAX_LINE: usize = 4 << 20;
 
-/// One finished attempt. Paths are relative to the batch directory, money is in US dollars, times are RFC 3339.
+/// One finished attempt. Paths except `source` are relative to the batch directory, money is in US dollars, times are RFC
+/// 3339.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RunRow {
@@ -28,6 +29,13 @@ pub struct RunRow {
     pub recipe: String,
     /// Where the job worked, as the manifest names it.
     pub target: String,
+    /// The key with which the manifest names the target: `path` or `repo`; absent in rows of early versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_kind: Option<String>,
+    /// Where the target was: an absolute path on the machine of the job, or the URL of a repository; absent when the target
+    /// could not be read, and in rows of early versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// The branch, tag or commit that the manifest names; null when it names none.
     #[serde(default, rename = "ref")]
     pub git_ref: Option<String>,

@@ -46,6 +46,14 @@ impl TreeSource {
             TreeSource::Path(text) | TreeSource::Repo(text) => text,
         }
     }
+
+    /// The key of the manifest that names it.
+    pub fn key(&self) -> &'static str {
+        match self {
+            TreeSource::Path(_) => "path",
+            TreeSource::Repo(_) => "repo",
+        }
+    }
 }
 
 /// A mirror, which is fetched once per call, or why that failed.
@@ -63,6 +71,17 @@ pub struct ResolvedSource {
     pub revisions: Vec<String>,
     /// The absolute path of the source, if it is on this machine; links are not resolved.
     pub local: Option<PathBuf>,
+}
+
+impl ResolvedSource {
+    /// The place of the source this was resolved from, whatever the current directory is: an absolute path if it is on this
+    /// machine, else its URL.
+    pub fn place(&self, source: &TreeSource) -> String {
+        match &self.local {
+            Some(path) => path.to_string_lossy().into_owned(),
+            None => source.as_str().to_owned(),
+        }
+    }
 }
 
 /// Cache of one call: each repository is fetched once, each reference resolved once.

@@ -938,6 +938,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             };
         }
         row.base = job.source.as_ref().ok().map(|source| source.commit.clone());
+        row.source = job.source.as_ref().ok().map(|source| source.place(&job.planned.source));
         row.run = out.is_dir().then(|| attempt.run.to_string_lossy().into_owned());
         row.started = Some(attempt.started);
         row.ended = Some(Timestamp::now());

@@ -498,7 +498,7 @@ pub struct ReportArgs {
     #[arg(long, conflicts_with = "run")]
     pub last: bool,
     /// The output to print; without it, all files of the run directory are written again
-    #[arg(long, value_parser = output)]
+    #[arg(long, value_parser = output, add = candidates::outputs())]
     pub format: Option<Output>,
     /// In a step of GitHub Actions: write the step's outputs and summary, and annotations on stderr [env: OVERNIGHT_GITHUB]
     #[arg(long)]
@@ -515,7 +515,7 @@ pub struct ReportArgs {
 )]
 pub struct DeliverArgs {
     /// Run directory or run id, or the directory of a batch
-    #[arg(required_unless_present = "last")]
+    #[arg(required_unless_present = "last", add = candidates::runs())]
     pub run: Option<String>,
     /// The newest run of --repo or the current directory; runs of samples do not count
     #[arg(long, conflicts_with = "run")]
@@ -560,7 +560,7 @@ pub struct DeliverArgs {
     #[arg(long, value_name = "N", value_parser = count)]
     pub max_open: Option<usize>,
     /// Also deliver runs with this verdict
-    #[arg(long, value_name = "VERDICT", value_parser = verdict)]
+    #[arg(long, value_name = "VERDICT", value_parser = verdict, add = candidates::exceptions())]
     pub even_if: Vec<crate::base::outcome::Verdict>,
     /// The file of `--to mbox` (default: changes.mbox in the run directory)
     #[arg(long, value_name = "FILE")]
@@ -684,7 +684,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "FILE|-", conflicts_with = "run")]
     pub calls: Option<String>,
     /// A recorded run; prints every ruling that would differ
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", add = candidates::runs())]
     pub run: Option<String>,
     /// Format of one ruling; `--calls` always prints JSON lines
     #[arg(long, value_enum, default_value_t)]

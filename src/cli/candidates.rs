@@ -1,8 +1,10 @@
-//! Candidates for shell completion: runs, recipes, policies and tools.
+//! Candidates for shell completion: runs, their outputs and verdicts, recipes and policies.
 
 use super::shipped;
+use crate::base::outcome::Verdict;
 use crate::journal::store;
 use crate::policy::presets;
+use crate::report::export::ReportFile;
 use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
 };
@@ -26,6 +28,23 @@ pub fn runs() -> ArgValueCandidates {
                     .display_order(Some(place))
             })
             .collect()
+    })
+}
+
+/// The outputs of a run.
+pub fn outputs() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let all = ReportFile::ALL.iter().enumerate();
+        all.map(|(place, output)| CompletionCandidate::new(output.as_str()).display_order(Some(place)))
+            .collect()
+    })
+}
+
+/// The verdicts with which a run is delivered only as an exception.
+pub fn exceptions() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let all = Verdict::ALL.iter().filter(|verdict| !verdict.is_success());
+        all.map(|verdict| CompletionCandidate::new(verdict.as_str())).collect()
     })
 }
 

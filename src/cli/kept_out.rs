@@ -55,7 +55,8 @@ fn home() -> Option<PathBuf> {
     environment::variable("HOME").map(|home| settled(Path::new(&home)))
 }
 
-fn is_home(path: &Path) -> bool {
+/// Whether this is the user's home.
+pub fn is_home(path: &Path) -> bool {
     home().is_some_and(|home| home == settled(path))
 }
 

@@ -1,12 +1,14 @@
 //! The rule for outputs that the user names: no symbolic link of a tree may lie in their paths, because a commit can bring
 //! one that leads anywhere.
 
+use crate::cli::kept_out;
 use crate::journal::{JournalError, artefacts, place};
 use crate::workspace::patch::repository;
 use std::path::{Path, PathBuf};
 
-/// Refuses an output with a symbolic link below the top of the repository of `workspace` or of the current directory in its
-/// path, or that leads through one. Links above and beside these are the user's own.
+/// Refuses an output whose path leads through a symbolic link below the top of the repository of `workspace` or of the
+/// current directory, or of any other repository. Links above and beside these are the user's own, and so are those of a
+/// repository at the user's home unless it is worked on.
 ///
 /// # Errors
 /// [`JournalError::Link`] with the link.
@@ -20,7 +22,18 @@ pub fn refuse_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
             return Err(JournalError::Link(link.display().to_string()));
         }
     }
-    Ok(())
+    match place::links_of(path).into_iter().find(|link| is_in_a_tree(link)) {
+        Some(link) => Err(JournalError::Link(link.display().to_string())),
+        None => Ok(()),
+    }
+}
+
+/// Whether a repository is around a link, which is named by its real directory. What its `.git` says does not count: that
+/// could be part of the tree. One at the root of the machine does not count: all its links are in it.
+fn is_in_a_tree(link: &Path) -> bool {
+    let is_repository = |dir: &Path| dir.join(".git").symlink_metadata().is_ok();
+    let is_top = |dir: &Path| dir.parent().is_some() && is_repository(dir) && !kept_out::is_home(dir);
+    link.ancestors().skip(1).any(is_top)
 }
 
 /// The top of the repository of a workspace, or the workspace.

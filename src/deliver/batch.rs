@@ -9,6 +9,14 @@ use std::path::{Component, Path, PathBuf};
 /// The file of a batch directory with one line for each run.
 pub const RUNS: &str = "runs.jsonl";
 
+/// The key with which a manifest names a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum TargetKind {
+    Path,
+    Repo,
+}
+
 /// The fields of such a line that deliveries need.
 #[derive(Clone, Debug, Deserialize)]
 struct RunLine {
@@ -17,6 +25,11 @@ struct RunLine {
     recipe: String,
     #[serde(default)]
     target: Value,
+    #[serde(default)]
+    target_kind: Option<TargetKind>,
+    /// Where the target was; absent in rows of early versions.
+    #[serde(default)]
+    source: Option<String>,
     #[serde(default)]
     verdict: String,
     #[serde(default)]
@@ -30,6 +43,20 @@ fn present<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Option<String>>
     Option::deserialize(value).map(Some)
 }
 
+/// Where a job had its tree from. Never relative to the current directory, which may hold another repository with the same
+/// commits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobSource {
+    /// A directory in a local repository, by its absolute path; its remotes are those of the repository.
+    Directory(PathBuf),
+    /// A repository by its URL or absolute path, which is what is pushed to.
+    Repository(String),
+    /// A path relative to the manifest, whose directory the row does not record.
+    Unrecorded(String),
+    /// The row names no target.
+    Unnamed,
+}
+
 /// A run of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchRun {
@@ -37,8 +64,9 @@ pub struct BatchRun {
     pub verdict: String,
     /// The run directory.
     pub dir: Option<PathBuf>,
-    /// The remote or directory named by the job's target.
-    pub repository: Option<String>,
+    pub source: JobSource,
+    /// The job's target, as the manifest names it; empty if the row names none.
+    pub target: String,
     /// SHA-256 of the patch that the batch recorded; `Some(None)` when it recorded none, `None` when the row says nothing.
     pub patch_digest: Option<Option<String>>,
 }
@@ -102,8 +130,8 @@ pub fn runs(text: &str, dir: &Path, planned: Option<&HashSet<String>>) -> Result
     let mut runs = Vec::new();
     for job in order {
         let Some(line) = last.get(&job) else { continue };
-        let repository = repository(&line.target);
-        let of = (line.recipe.as_str(), repository.clone());
+        let target = repository(&line.target);
+        let of = (line.recipe.as_str(), target.clone());
         let several = alike.get(&of).is_some_and(|count| *count > 1);
         let run = match line.run.as_deref().map(|run| inside(run, dir)) {
             Some(None) => {
@@ -120,7 +148,8 @@ pub fn runs(text: &str, dir: &Path, planned: Option<&HashSet<String>>) -> Result
             },
             verdict: line.verdict.clone(),
             dir: run,
-            repository,
+            source: source(line),
+            target: target.unwrap_or_default(),
             patch_digest: line.patch_digest.clone(),
         });
     }
@@ -144,6 +173,32 @@ fn repository(target: &Value) -> Option<String> {
     let named = |key: &str| target.get(key).and_then(Value::as_str);
     let text = target.as_str().or(named("repo")).or(named("path"));
     text.filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// Where the job of a row had its tree from.
+fn source(line: &RunLine) -> JobSource {
+    let named = |key: &str| line.target.get(key).is_some();
+    let kind = line.target_kind.or(match (named("repo"), named("path")) {
+        (true, _) => Some(TargetKind::Repo),
+        (false, true) => Some(TargetKind::Path),
+        (false, false) => None,
+    });
+    let recorded = line.source.clone().filter(|text| !text.is_empty());
+    let Some(text) = recorded.or_else(|| repository(&line.target)) else {
+        return JobSource::Unnamed;
+    };
+    match (kind, Path::new(&text).is_absolute()) {
+        (Some(TargetKind::Repo), true) => JobSource::Repository(text),
+        (_, true) => JobSource::Directory(PathBuf::from(text)),
+        (Some(TargetKind::Path), false) => JobSource::Unrecorded(text),
+        (_, false) if is_address(&text) => JobSource::Repository(text),
+        (_, false) => JobSource::Unrecorded(text),
+    }
+}
+
+/// Whether this is a URL, or `HOST:PATH`, and not a path.
+fn is_address(text: &str) -> bool {
+    text.contains("://") || text.split('/').next().is_some_and(|first| first.contains(':'))
 }
 
 #[cfg(test)]
@@ -170,8 +225,46 @@ mod tests {
                 ("c", false, PathBuf::from("/b/jobs/c/1")),
             ]
         );
-        assert_eq!(runs[0].repository.as_deref(), Some("https://h/o/n"));
-        assert_eq!(runs[2].repository.as_deref(), Some("../c"));
+        assert_eq!(runs[0].source, JobSource::Repository("https://h/o/n".to_owned()));
+        assert_eq!(runs[2].source, JobSource::Unrecorded("../c".to_owned()));
+    }
+
+    #[test]
+    fn a_path_is_taken_from_the_record_and_never_from_the_current_directory() {
+        let repository = |text: &str| JobSource::Repository(text.to_owned());
+        let directory = |text: &str| JobSource::Directory(PathBuf::from(text));
+        let unrecorded = |text: &str| JobSource::Unrecorded(text.to_owned());
+        for (fields, expected) in [
+            (
+                r#""target":"../w","target_kind":"path","source":"/m/../w""#,
+                directory("/m/../w"),
+            ),
+            (
+                r#""target":"w.git","target_kind":"repo","source":"/m/w.git""#,
+                repository("/m/w.git"),
+            ),
+            (
+                r#""target":"git@h:o/n","target_kind":"repo","source":"git@h:o/n""#,
+                repository("git@h:o/n"),
+            ),
+            (
+                r#""target":"a:b","target_kind":"path","source":"/m/a:b""#,
+                directory("/m/a:b"),
+            ),
+            (r#""target":"a:b","target_kind":"path""#, unrecorded("a:b")),
+            (r#""target":"../w","target_kind":"path","source":"w""#, unrecorded("w")),
+            // Rows of early versions.
+            (r#""target":"/w""#, directory("/w")),
+            (r#""target":"./w:x""#, unrecorded("./w:x")),
+            (r#""target":"ssh://h/n""#, repository("ssh://h/n")),
+            (r#""target":{"repo":"/w.git"}"#, repository("/w.git")),
+            (r#""recipe":"r""#, JobSource::Unnamed),
+        ] {
+            let found = runs(&format!("{{\"job\":\"a\",{fields}}}\n"), Path::new("/b"), None).unwrap();
+            assert_eq!(found.runs[0].source, expected, "{fields}");
+        }
+        let wrong = "{\"job\":\"a\",\"target\":\"w\",\"target_kind\":\"x\"}\n";
+        assert!(runs(wrong, Path::new("/b"), None).is_err());
     }
 
     /// A job that was taken out of the manifest makes no second job of its recipe for a repository either.

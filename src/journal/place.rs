@@ -3,12 +3,15 @@
 pub use crate::process::own_path::settled;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2};
 use rustix::io::Errno;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
+
+/// The most links that the kernel follows in one path.
+const MOST_LINKS: usize = 40;
 
 /// The first component of `path` inside `workspace` that is a symbolic link; `path` itself counts. Links above the
 /// workspace belong to the machine, not to the tree.
@@ -28,6 +31,33 @@ pub fn link_inside(workspace: &Path, path: &Path) -> Option<PathBuf> {
         }
     }
     None
+}
+
+/// The symbolic links through which a path leads, in the order in which the kernel follows them, each by the real path of
+/// its directory: those of its directories, its last component, and those in what these lead to.
+pub fn links_of(path: &Path) -> Vec<PathBuf> {
+    let parts = |path: &Path| -> Vec<OsString> {
+        let parts = path.components().rev();
+        parts.map(|part| part.as_os_str().to_owned()).collect()
+    };
+    let mut left = std::path::absolute(path).map(|path| parts(&path)).unwrap_or_default();
+    let (mut way, mut links) = (PathBuf::from("/"), Vec::new());
+    while let Some(part) = left.pop() {
+        if part == ".." {
+            way.pop();
+            continue;
+        }
+        // The root of an absolute path takes the place of the way.
+        let next = way.join(&part);
+        match std::fs::read_link(&next) {
+            Ok(to) if links.len() < MOST_LINKS => {
+                links.push(next);
+                left.extend(parts(&to));
+            }
+            _ => way = next,
+        }
+    }
+    links
 }
 
 /// Whether a path is in `workspace`, links above its last component resolved; the last one need not exist.

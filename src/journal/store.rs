@@ -283,8 +283,28 @@ pub fn list(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
     let begun = begun.chain(&moved).map(|dir| describe(dir));
     let refused = dirs.iter().filter_map(|dir| Some(describe_refused(dir, refused(dir)?)));
     let mut runs: Vec<RunListing> = begun.chain(refused).collect();
-    runs.sort_by(|a, b| a.run.cmp(&b.run));
+    runs.sort_by_cached_key(|run| (began(run), run.run.clone()));
     Ok(runs)
+}
+
+/// When a run of a listing began. The time in its id is of whole seconds, and so is that of a run without a readable
+/// journal; one that was refused wrote its result at once, unless it was copied or rendered again since.
+fn began(run: &RunListing) -> Timestamp {
+    let started = run.started.or_else(|| stamped(run.run.as_str()));
+    let started = started.unwrap_or(Timestamp::UNIX_EPOCH);
+    if run.began {
+        return started;
+    }
+    let written = std::fs::metadata(run.dir.join("result.json")).and_then(|found| found.modified());
+    let written = written.ok().and_then(|at| Timestamp::try_from(at).ok());
+    let is_of_then = |at: &Timestamp| (0..=1).contains(&(at.as_second() - started.as_second()));
+    written.filter(is_of_then).unwrap_or(started)
+}
+
+/// The time with which a run id begins.
+fn stamped(run: &str) -> Option<Timestamp> {
+    let stamp = DateTime::strptime(STAMP, run.get(..15)?).ok()?;
+    Some(stamp.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
 fn describe(dir: &Path) -> RunListing {
@@ -355,13 +375,10 @@ pub fn refused(dir: &Path) -> Option<RefusedRun> {
 
 fn describe_refused(dir: &Path, refused: RefusedRun) -> RunListing {
     let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    // The id begins with the time.
-    let stamp = name.get(..15).and_then(|stamp| DateTime::strptime(STAMP, stamp).ok());
-    let started = stamp.and_then(|stamp| stamp.to_zoned(TimeZone::UTC).ok());
     RunListing {
         dir: dir.to_owned(),
+        started: stamped(&name),
         run: RunId(name),
-        started: started.map(|started| started.timestamp()),
         recipe: refused.recipe,
         progress: RunProgress::Ended(refused.verdict),
         is_sample: false,

@@ -114,6 +114,82 @@ fn a_batch_is_delivered_to_the_directory_that_it_names() {
     assert_eq!(message.matches("Overnight-Policy: ").count(), 1, "{message}");
 }
 
+/// Two copies of a repository have the same commits: only the record tells which one a job worked on. The manifest names one
+/// by its clone (`path`), whose `origin` gets the branch, and one by the bare repository itself (`repo`), which gets it
+/// although it has an `origin` of its own.
+#[test]
+fn a_batch_is_delivered_to_what_it_worked_on_from_every_directory() {
+    let world = fleet(1);
+    let base = world.path().to_owned();
+    let clone = |args: &[&str]| git_in(&base, &[&["clone", "-q"][..], args].concat());
+    for side in ["right", "wrong"] {
+        clone(&["--bare", "r0", &format!("{side}.git")]);
+        clone(&[&format!("{side}.git"), &format!("{side}/work")]);
+        std::fs::create_dir(base.join(side).join("m")).unwrap();
+    }
+    clone(&["--bare", "right.git", "named.git"]);
+    let at = |name: &str| base.join(name).to_string_lossy().into_owned();
+    let (recipe, policy, model) = (at("greet.yaml"), at("policy.yaml"), at("ok.yaml"));
+    world.beside(
+        "right/m/f.yaml",
+        format!(
+            "version: 1\nrecipe: {recipe}\npolicy: {policy}\nmodels: ['script:{model}']\ntargets:\n  \
+             - {{ path: ../work, id: p }}\n  - {{ repo: ../../named.git, id: r }}\n"
+        ),
+    );
+    let in_wrong = |args: &[&str]| {
+        let mut command = world.command(args);
+        let done = command.envs(GIT_IDENTITY).current_dir(base.join("wrong/m")).output();
+        Done::of(done.unwrap())
+    };
+    let (manifest, night, merged) = (at("right/m/f.yaml"), at("night/shards/1"), at("night"));
+    in_wrong(&["batch", &manifest, "--out", &night]).exits(0);
+    let found = rows(&world, "night/shards/1");
+    let kinds: Vec<&Value> = found.iter().map(|row| &row["target_kind"]).collect();
+    assert!(
+        kinds.contains(&&json!("path")) && kinds.contains(&&json!("repo")),
+        "{kinds:?}"
+    );
+    // The rows of a merge say so too.
+    in_wrong(&["merge", &night, "--out", &merged]).exits(0);
+    let branches = |dir: &str| {
+        git_in(&base.join(dir), &["branch", "--list", "overnight/*"])
+            .trim()
+            .to_owned()
+    };
+    let done = in_wrong(&["deliver", &merged, "--to", "push", "--format", "json"]).exits(0);
+    assert_eq!(opened(&done), 2, "{}", done.stdout);
+    for (dir, count) in [
+        ("right.git", 1),
+        ("named.git", 1),
+        ("wrong.git", 0),
+        ("right/work", 0),
+        ("wrong/work", 0),
+    ] {
+        assert_eq!(branches(dir).lines().count(), count, "{dir}: {}", done.stdout);
+    }
+    in_wrong(&["deliver", &night, "--to", "branch"]).exits(0);
+    assert!(!branches("right/work").is_empty() && branches("wrong/work").is_empty());
+    // Where the record does not say it, as in an early version, nothing is guessed.
+    let path = base.join("night/runs.jsonl");
+    let mut text = String::new();
+    for mut row in rows(&world, "night").into_iter().filter(|row| row["id"] == "p") {
+        let fields = row.as_object_mut().unwrap();
+        fields.remove("source");
+        fields.remove("target_kind");
+        text.push_str(&format!("{row}\n"));
+    }
+    std::fs::write(path, text).unwrap();
+    std::fs::remove_file(base.join("night/bundle.json")).unwrap();
+    for to in ["push", "branch"] {
+        let done = in_wrong(&["deliver", &merged, "--to", to]).exits(8);
+        for named in ["job p", "`../work`", "the manifest `f`", "--repo DIR"] {
+            assert!(done.stdout.contains(named), "{to}, {named}: {}", done.stdout);
+        }
+    }
+    assert!(branches("wrong.git").is_empty() && branches("wrong/work").is_empty());
+}
+
 /// Rows of a job that was taken out of the manifest stay, and its change is not delivered any more.
 #[test]
 fn a_job_that_left_the_manifest_is_not_delivered() {

@@ -554,6 +554,11 @@ fn version_colour_pages_and_candidates() {
         (&["batch", "--recipe", "builtin:fix-t"][..], "builtin:fix-tests"),
         (&["deliver", "--policy", "builtin:r"][..], "builtin:read-only"),
         (&["tools", "call", "--policy", "builtin:r"][..], "builtin:read-only"),
+        (&["deliver", ""][..], run.as_str()),
+        (&["deliver", "--even-if", "bu"][..], "budget"),
+        (&["policy", "explain", "builtin:edit", "--run", ""][..], run.as_str()),
+        (&["report", run.as_str(), "--format", ""][..], "codequality"),
+        (&["report", run.as_str(), "--format", "ju"][..], "junit"),
         (&["mcp"][..], ""),
     ] {
         let typed = [&["--", "overnight"][..], words].concat();

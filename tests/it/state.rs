@@ -1,8 +1,8 @@
 //! The run directory and the store, where commands try to reach them; links that a tree puts on their way.
 
-use super::harness::{Done, World, have, open_policy, says, script, shell, writes};
+use super::harness::{Done, World, git_in, have, open_policy, says, script, shell, writes};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 fn policy(level: &str) -> String {
@@ -266,6 +266,53 @@ fn outputs_are_not_written_through_links_that_the_repository_brings() {
         !outside.join("f").exists(),
         "a run without changes leaves no earlier patch"
     );
+}
+
+/// A repository around the workspace's own one, and one that has nothing to do with it, bring links too.
+#[test]
+fn outputs_are_not_written_through_links_of_other_repositories() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let precious = world.beside("outside/f", "precious\n");
+    let outside = world.path().join("outside");
+    std::os::unix::fs::symlink("../outside", world.ws().join("o")).unwrap();
+    // The user's own link leads to one of a tree.
+    std::os::unix::fs::symlink("ws/o", world.path().join("mine")).unwrap();
+    world.commit("a link");
+    let (inner, plain) = (world.ws().join("inner"), world.path().join("plain"));
+    for dir in [&inner, &plain] {
+        std::fs::create_dir(dir).unwrap();
+    }
+    git_in(&inner, &["init", "-q", "-b", "main"]);
+    git_in(&inner, &["commit", "-q", "--allow-empty", "-m", "base"]);
+    let model = format!("script:{}", world.beside("script.yaml", script(&[says("done")])));
+    let run = ["run", "-p", "x", "--model", &model];
+    let inner_text = inner.to_string_lossy().into_owned();
+    let in_tree = world.ws().join("o/f").to_string_lossy().into_owned();
+    let cases: [(&Path, &[&str]); 5] = [
+        (&inner, &["--patch", "../o/f"]),
+        (&inner, &["--out", "../o/run"]),
+        (&inner, &["--junit", "../../mine/f"]),
+        (&plain, &["--workspace", &inner_text, "--patch", &in_tree]),
+        (&plain, &["--workspace", &inner_text, "--transcript", "../mine/f"]),
+    ];
+    let called = |place: &Path, args: &[&str]| {
+        let done = world.command(args).current_dir(place).stdin(Stdio::null()).output();
+        let done = Done::of(done.unwrap());
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious\n", "{args:?}");
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1, "{args:?}");
+        done
+    };
+    for (place, more) in cases {
+        let done = called(place, &[&run[..], more].concat()).exits(8);
+        assert!(
+            done.stderr
+                .contains("ws/o is a symbolic link inside the workspace or a repository"),
+            "{more:?}: {}",
+            done.stderr
+        );
+    }
+    // Refused before the outputs are looked at: the patch of an earlier run is removed, but not through a link.
+    called(&plain, &["run", "builtin:nope", "--sample", "--patch", &in_tree]).exits(3);
 }
 
 #[test]

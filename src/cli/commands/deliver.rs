@@ -14,7 +14,7 @@ use crate::cli::policy_sources::{self, Policies};
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, kept_out, named_outputs, out, signals, verify};
 use crate::deliver::address::RemoteAddress;
-use crate::deliver::batch::{self, BatchRun};
+use crate::deliver::batch::{self, BatchRun, JobSource};
 use crate::deliver::deliverable::Deliverable;
 use crate::deliver::flow::{self, DeliverSettings};
 use crate::deliver::message::{self, Wording};
@@ -59,7 +59,12 @@ struct Asked {
     /// Directory of the journal.
     home: PathBuf,
     of_batch: Option<BatchRun>,
+    /// The name of the batch's manifest; empty if it is not known.
+    manifest: String,
 }
+
+/// What [`Call::remote`] calls the address that a job's target names.
+const JOBS_TARGET: &str = "the job's target";
 
 /// Settings that all runs of one invocation share.
 struct Call<'a> {
@@ -72,6 +77,15 @@ struct Call<'a> {
     token: Option<SecretString>,
     /// Id of the run that is being delivered.
     current: Mutex<String>,
+}
+
+/// Where a delivery takes its commits from, and where it sends them.
+#[derive(Default)]
+struct Ends {
+    repository: Option<Repository>,
+    remote: Option<RemoteAddress>,
+    /// The base URL of the forge's API, and the token.
+    access: Option<(String, SecretString)>,
 }
 
 /// Why a delivery did not begin.
@@ -159,7 +173,11 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
                 None => store::newest(&place)?,
             };
             let home = store::locate(&name, &place)?;
-            let one = Asked { home, of_batch: None };
+            let one = Asked {
+                home,
+                of_batch: None,
+                manifest: String::new(),
+            };
             (vec![Ok(one)], None)
         }
     };
@@ -273,7 +291,9 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
         return Ok(None);
     }
     let text = rows_of(&dir, &file)?;
-    let planned = planned_jobs(&dir)?;
+    let plan = merge::plan_of(&dir)?;
+    let manifest = plan.as_ref().map(|plan| plan.name.clone()).unwrap_or_default();
+    let planned: Option<HashSet<String>> = plan.map(|plan| plan.jobs.into_iter().map(|job| job.job).collect());
     let found = batch::runs(&text, &dir, planned.as_ref()).map_err(|problems| Refusal::Invalid(problems.join("\n")))?;
     if !found.unplanned.is_empty() {
         out::stderr(&format!(
@@ -288,6 +308,7 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
             Some(Ok(home)) => Ok(Asked {
                 home,
                 of_batch: Some(run),
+                manifest: manifest.clone(),
             }),
             found => {
                 let why = match found {
@@ -305,12 +326,6 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
         }
     });
     Ok(Some((asked.collect(), dir)))
-}
-
-/// The names of the jobs in the plan of a batch directory; `None` where there is no plan.
-fn planned_jobs(dir: &Path) -> Result<Option<HashSet<String>>, Refusal> {
-    let plan = merge::plan_of(dir)?;
-    Ok(plan.map(|plan| plan.jobs.into_iter().map(|job| job.job).collect()))
 }
 
 /// The rows of a batch directory. They decide where each patch goes, so they are taken from the record, or else from a
@@ -436,11 +451,16 @@ impl Call<'_> {
             ));
         }
         let rulers = self.rulers(&of)?;
-        let repository = self.repository(&of, asked);
-        if let Some(Err(why)) = repository.as_ref().map(Repository::check) {
-            return Err(DeliverStop::Environment(why).into());
-        }
-        let (remote, access) = self.remote(repository.as_ref(), asked).await?;
+        let ends = match self.ends(&of, asked).await {
+            // Nothing is read and nothing is sent.
+            Err(_) if of.patch.is_empty() => Ends::default(),
+            ends => ends?,
+        };
+        let Ends {
+            repository,
+            remote,
+            access,
+        } = ends;
         let quiet = self.redactor(remote.as_ref());
         let own_dir = state::outputs_of(&asked.home).unwrap_or_else(|| asked.home.clone());
         let settings = DeliverSettings {
@@ -568,23 +588,55 @@ impl Call<'_> {
         })
     }
 
-    /// The local repository: the given one, else that of the run, else that of the current directory.
-    fn repository(&self, of: &Deliverable, asked: &Asked) -> Option<Repository> {
+    /// Where the commits of this run come from, and where they go.
+    async fn ends(&self, of: &Deliverable, asked: &Asked) -> Result<Ends, DeliverStop> {
+        let repository = self.repository(of, asked)?;
+        if let Some(Err(why)) = repository.as_ref().map(Repository::check) {
+            return Err(DeliverStop::Environment(why));
+        }
+        let (remote, access) = self.remote(repository.as_ref(), asked).await?;
+        Ok(Ends {
+            repository,
+            remote,
+            access,
+        })
+    }
+
+    /// The local repository: the given one, else that of the job's target or of the run, else that of the current
+    /// directory. The current directory is not used for runs of a batch: a fork or a copy of the job's repository has its
+    /// base commit too, so that nothing would tell it from the right one.
+    fn repository(&self, of: &Deliverable, asked: &Asked) -> Result<Option<Repository>, DeliverStop> {
         let at = |dir: &Path| {
             kept_out::tree(dir);
             patch::repository_at(&environment::absolute(dir))
         };
+        let here = |dir: &Path| {
+            let dir = dir.canonicalize().ok().filter(|dir| dir.is_dir())?;
+            at(&dir)
+        };
         if let Some(named) = &self.args.repo {
-            return at(named);
+            return Ok(at(named));
         }
-        let target = asked.of_batch.as_ref().and_then(|run| run.repository.as_deref());
-        // A path in the manifest is relative to the manifest; most batches are started and delivered in its directory.
-        // A wrong repository does no harm: without the run's base commit the patch is refused.
-        let target = target.map(Path::new);
-        let tried = [target, Some(Path::new(&of.workspace))];
-        let found = tried.into_iter().flatten().filter(|dir| dir.is_dir()).find_map(at);
-        // The current directory is not used for runs of a batch, which may belong to other repositories.
-        found.or_else(|| asked.of_batch.is_none().then(|| at(Path::new("."))).flatten())
+        let worked_on = Path::new(&of.workspace);
+        let Some(run) = &asked.of_batch else {
+            return Ok(here(worked_on).or_else(|| at(Path::new("."))));
+        };
+        // With an address on the command line everything is fetched from there.
+        let flag = self.args.remote.as_deref().filter(|_| !self.target.is_local());
+        let is_addressed = flag.is_some_and(|remote| remote.contains([':', '/']));
+        let (found, why) = match &run.source {
+            JobSource::Directory(dir) => (here(dir), format!("{} is in no git repository", dir.display())),
+            JobSource::Unrecorded(_) => (None, "an early version did not record its directory".to_owned()),
+            JobSource::Repository(address) => {
+                let local = Some(Path::new(address)).filter(|path| path.is_absolute());
+                return Ok(local.and_then(here).or_else(|| here(worked_on)));
+            }
+            JobSource::Unnamed => return Ok(here(worked_on)),
+        };
+        match found.is_some() || is_addressed {
+            true => Ok(found),
+            false => Err(not_here(asked, run, &why)),
+        }
     }
 
     async fn remote(
@@ -599,12 +651,18 @@ impl Call<'_> {
             return Ok((None, None));
         }
         let top = repository.map_or_else(|| PathBuf::from("."), |repository| repository.top.clone());
-        let target = asked.of_batch.as_ref().and_then(|run| run.repository.clone());
-        let target = target.filter(|text| text.contains(':') && !Path::new(text).is_absolute());
-        let (asked_for, what) = match (&self.args.remote, target) {
+        let source = asked.of_batch.as_ref().map(|run| &run.source);
+        let (asked_for, what) = match (&self.args.remote, source) {
             (Some(remote), _) => (remote.clone(), "--remote"),
-            (None, Some(target)) => (target, "the job's target"),
-            (None, None) => ("origin".to_owned(), "the remote `origin`"),
+            (None, Some(JobSource::Repository(address))) => (address.clone(), JOBS_TARGET),
+            (None, _) if repository.is_none() => {
+                return Err(DeliverStop::Environment(
+                    "there is no git repository here whose `origin` could be pushed to: name the repository with --repo, or \
+                     an address with --remote"
+                        .to_owned(),
+                ));
+            }
+            (None, _) => ("origin".to_owned(), "the remote `origin`"),
         };
         let mut text = asked_for.clone();
         if let Some(repository) = repository
@@ -612,7 +670,8 @@ impl Call<'_> {
         {
             match local::remote(repository, &asked_for).await? {
                 Some(url) => text = url,
-                None if !Path::new(&asked_for).is_dir() => {
+                // Only a name that somebody typed may be that of a directory.
+                None if what != "--remote" || !Path::new(&asked_for).is_dir() => {
                     return Err(DeliverStop::Environment(format!(
                         "the repository has no remote `{asked_for}`"
                     )));
@@ -633,10 +692,25 @@ impl Call<'_> {
         let variable = self.target.api_variable().and_then(environment::variable);
         let given = self.args.api_url.clone().or(variable);
         let (remote, api) = remote
-            .of_forge(self.target, given.as_deref(), what == "the job's target")
+            .of_forge(self.target, given.as_deref(), what == JOBS_TARGET)
             .map_err(DeliverStop::Environment)?;
         Ok((Some(remote), self.token.clone().map(|token| (api, token))))
     }
+}
+
+/// The repository of a job's target cannot be found.
+fn not_here(asked: &Asked, run: &BatchRun, why: &str) -> DeliverStop {
+    let manifest = match asked.manifest.as_str() {
+        "" => "its manifest".to_owned(),
+        name => format!("the manifest `{name}`"),
+    };
+    DeliverStop::Environment(format!(
+        "the repository of job {}, target `{}` of {manifest}, is not known here ({why}): deliver its run by itself, with \
+         `overnight deliver {} --repo DIR`",
+        run.job.name,
+        run.target,
+        run.dir.as_ref().unwrap_or(&asked.home).display()
+    ))
 }
 
 /// The word for an outcome; on a dry run what would be done.

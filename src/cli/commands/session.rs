@@ -674,6 +674,17 @@ pub fn without_copies(shared: &RunFlags) -> RunFlags {
     without
 }
 
+/// The flags without the output files behind a link of a tree: what such a link leads to is neither written nor removed.
+fn without_linked(shared: &RunFlags) -> RunFlags {
+    let tree = shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
+    let mut without = shared.clone();
+    for (_, path) in without.copies_mut() {
+        let is_plain = |path: &PathBuf| named_outputs::refuse_link(&tree, path).is_ok();
+        *path = path.take().filter(is_plain);
+    }
+    without
+}
+
 /// Why output files that flags name cannot be written, and the flags without those. Checked before the
 /// run, because a run whose outputs cannot be written wastes money.
 pub fn unwritable(shared: &RunFlags) -> Option<(Refusal, RunFlags)> {
@@ -720,7 +731,12 @@ pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Run
     }
     // A run directory with a journal belongs to another run.
     let dir = dir.filter(|dir| !store::is_taken(dir));
-    let mut written = outputs::write_unstarted(dir, &Copies::from(shared), recipe, &refusal.outcome(&message));
+    let mut written = outputs::write_unstarted(
+        dir,
+        &Copies::from(&without_linked(shared)),
+        recipe,
+        &refusal.outcome(&message),
+    );
     if shared.github {
         github::publish_refusal(&mut written);
     }

@@ -190,7 +190,7 @@ fn made(kind: SchemaKind) -> Option<Value> {
         ),
         SchemaKind::Runs => (
             "A line of runs.jsonl",
-            "One finished attempt at a job of a batch. Paths are relative to the batch directory, costs are US dollars, times are RFC 3339. The last line of a job counts. Keys are only ever added.",
+            "One finished attempt at a job of a batch. Paths except `source` are relative to the batch directory, costs are US dollars, times are RFC 3339. The last line of a job counts. Keys are only ever added.",
             of::<RunRow>(),
         ),
         SchemaKind::Deliver => (
