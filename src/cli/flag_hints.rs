@@ -131,7 +131,10 @@ const HINTS: &[(&[&str], &str)] = &[
         &["--report"],
         "`--junit FILE` writes JUnit; `overnight report RUN --format FORMAT` makes the other reports",
     ),
-    (&["--max-cost"], "the limits of a batch are in the manifest: `budget: { cost: 2.00 }`"),
+    (
+        &["--max-cost"],
+        "the limits of a batch are in the manifest: `budget: { cost: 2.00 }`",
+    ),
     (
         &["--parallel", "--concurrency", "--workers", "-j"],
         "`overnight batch --jobs N` runs N jobs at the same time",
@@ -190,9 +193,7 @@ fn of_extra_word(command: &str, word: &str) -> Option<&'static str> {
     let is_file = [".yaml", ".yml", ".md", ".toml"].iter().any(|end| word.ends_with(end));
     match command {
         "run" if is_file => Some("a run has one recipe; `overnight batch MANIFEST` runs many"),
-        "run" => Some(
-            "quote what has blanks: `overnight run -p \"fix the tests\"`, `--param \"command=npm test\"`",
-        ),
+        "run" => Some("quote what has blanks: `overnight run -p \"fix the tests\"`, `--param \"command=npm test\"`"),
         "policy explain" => Some("a shell command is given as `--command \"COMMAND\"`"),
         _ => None,
     }
@@ -204,8 +205,9 @@ fn of_conflict(error: &Error) -> Option<&'static str> {
     names.extend(strings(error, ContextKind::PriorArg));
     let manifest = names.iter().any(|name| name == "<MANIFEST>");
     if !strings(error, ContextKind::InvalidSubcommand).is_empty() {
-        return manifest
-            .then_some("a batch has one manifest, which lists all jobs; `overnight batch MANIFEST --dry-run` checks it");
+        return manifest.then_some(
+            "a batch has one manifest, which lists all jobs; `overnight batch MANIFEST --dry-run` checks it",
+        );
     }
     let has = |one: &str| {
         let is_that = |name: &String| name.split([' ', '=']).next() == Some(one);
