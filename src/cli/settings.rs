@@ -168,8 +168,7 @@ fn with_data(prompt: &str, data: &str) -> String {
 
 /// The schema that the answer to a prompt must match.
 fn answer_schema(path: &Path) -> Result<Value, Refusal> {
-    let name = path.display();
-    let text = inputs::text_of("--output-schema", path)?;
+    let (name, text) = inputs::named_text("--output-schema", path)?;
     let schema: Value = serde_json::from_str(&text).map_err(|error| {
         let (line, column) = (error.line(), error.column().max(1));
         Refusal::Invalid(format!(
@@ -289,6 +288,13 @@ impl Typed {
     /// From the flags that `run` and `recipe show` share.
     pub fn from_flags(param: &[String], params: Option<&Path>, input: Option<&str>) -> Result<Self, Refusal> {
         let params_file = match params {
+            // As goose spells a single parameter.
+            Some(path) if !path.exists() && path.to_string_lossy().contains('=') => {
+                return Err(Refusal::Usage(format!(
+                    "--params names a file; write `--param {}` for one parameter",
+                    path.display()
+                )));
+            }
             Some(path) => Some(inputs::named_text("--params", path)?),
             None => None,
         };
