@@ -194,10 +194,11 @@ fn one_stdin(args: &RunArgs) -> Result<(), Refusal> {
         .filter(|name| *name == "-")
         .count();
     let params = args.params.iter().filter(|path| path.as_os_str() == "-").count();
-    match recipe + policies + texts + params + usize::from(args.stdin) {
+    let schema = args.output_schema.iter().filter(|path| path.as_os_str() == "-").count();
+    match recipe + policies + texts + params + schema + usize::from(args.stdin) {
         0 | 1 => Ok(()),
         _ => Err(Refusal::Usage(
-            "stdin (`-`) can be only one of recipe, policy, prompt, input, --params and --stdin: put the others into files"
+            "stdin (`-`) can be only one of recipe, policy, prompt, input, --params, --output-schema and --stdin: put the others into files"
                 .to_owned(),
         )),
     }

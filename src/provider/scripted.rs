@@ -70,9 +70,12 @@ impl Scripted {
     async fn answer(&self, request: &ModelRequest<'_>, cx: AskContext<'_>) -> Result<Reply, ProviderError> {
         let index = usize::try_from(request.turn.saturating_sub(1)).unwrap_or(usize::MAX);
         let line = self.replies.get(index).ok_or_else(|| {
+            let count = match self.replies.len() {
+                1 => "1 reply".to_owned(),
+                count => format!("{count} replies"),
+            };
             miss(format!(
-                "the script has {} replies, but turn {} was asked for",
-                self.replies.len(),
+                "the script has {count}, but turn {} was asked for",
                 request.turn
             ))
         })?;
