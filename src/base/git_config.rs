@@ -8,8 +8,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::path::{Path, PathBuf};
 
-/// The most bytes of a configuration file that are read. Nothing of a longer one is kept.
+/// The most bytes of a configuration file that is written again without its credentials. Nothing of a longer one is kept.
 pub const MOST_BYTES: usize = 1 << 20;
+/// The most bytes of one whose credentials are found.
+pub const MOST_SEARCHED: usize = 16 << 20;
 
 /// The first lines of a file without its credentials.
 const NOTICE: &str = "# Credentials were removed from this copy: commands of the model see it in place of the file.\n";
@@ -87,33 +89,38 @@ pub fn is_settings(name: &str) -> bool {
 
 /// The file without its credentials; `None` if there are none.
 pub fn without_credentials(bytes: &[u8]) -> Option<Cleaned> {
-    let Some(sections) = sections(bytes) else {
+    let read = match bytes.len() > MOST_BYTES {
+        true => None,
+        false => sections(bytes),
+    };
+    let Some(sections) = read else {
         return Some(Cleaned {
             text: NOTICE.as_bytes().to_vec(),
             secrets: Vec::new(),
         });
     };
-    let mut secrets = Vec::new();
     let mut is_changed = false;
     let mut out = String::from(NOTICE);
     for section in &sections {
         let (parameter, found) = section.parameter.as_deref().map(without_users).unzip();
-        let found = found.unwrap_or_default();
-        is_changed |= !found.is_empty();
-        secrets.extend(found.into_iter().map(|value| (section.name.clone(), value)));
+        is_changed |= found.is_some_and(|found| !found.is_empty());
         out.push_str(&header(&section.name, parameter.as_deref()));
         for entry in &section.entries {
             let (line, is_whole) = entry.line();
             is_changed |= !is_whole;
             out.push_str(&line);
-            let name = format!("{}.{}", section.name, entry.key);
-            secrets.extend(entry.credentials().into_iter().map(|value| (name.clone(), value)));
         }
     }
-    let secrets = secrets.into_iter().filter(|(_, value)| is_literal(value));
-    let secrets = secrets.map(|(name, value)| (name, in_utf8(&value))).collect();
     let text = out.chars().map(|one| u8::try_from(one).unwrap_or(b'?')).collect();
+    let secrets = sections.iter().flat_map(Section::secrets).collect();
     is_changed.then_some(Cleaned { text, secrets })
+}
+
+/// As [`Cleaned::secrets`], also of a file that is too long to be written again. None of one with more than
+/// [`MOST_SEARCHED`] bytes.
+pub fn secrets(bytes: &[u8]) -> Vec<(String, String)> {
+    let sections = sections(bytes).unwrap_or_default();
+    sections.iter().flat_map(Section::secrets).collect()
 }
 
 /// The paths of the files that git reads as parts of this one, as they are written in it.
@@ -137,7 +144,7 @@ pub fn included_path(config: &Path, named: &str, home: Option<&Path>) -> Option<
 }
 
 fn sections(bytes: &[u8]) -> Option<Vec<Section>> {
-    if bytes.len() > MOST_BYTES {
+    if bytes.len() > MOST_SEARCHED {
         return None;
     }
     // Each byte as one character, so that a value in any encoding comes out as it went in.
@@ -159,6 +166,21 @@ struct Section {
     parameter: Option<String>,
     /// In order.
     entries: Vec<Entry>,
+}
+
+impl Section {
+    /// Each credential that can be redacted, with the name of its key.
+    fn secrets(&self) -> Vec<(String, String)> {
+        let (_, found) = self.parameter.as_deref().map(without_users).unwrap_or_default();
+        let of_section = found.into_iter().filter(|value| is_telling(value));
+        let mut all: Vec<(String, String)> = of_section.map(|value| (self.name.clone(), in_utf8(&value))).collect();
+        for entry in &self.entries {
+            let name = format!("{}.{}", self.name, entry.key);
+            let values = entry.credentials().into_iter();
+            all.extend(values.map(|value| (name.clone(), in_utf8(&value))));
+        }
+        all
+    }
 }
 
 #[derive(Debug)]
@@ -189,22 +211,30 @@ impl Entry {
         }
     }
 
-    /// What may be a credential of the value.
+    /// The credentials of the value that can be redacted.
     fn credentials(&self) -> Vec<String> {
         let Some(value) = self.value.as_deref().filter(|value| !value.is_empty()) else {
             return Vec::new();
         };
         let ends_with = |words: &[&str]| words.iter().any(|word| self.key.ends_with(word));
         let has_blanks = value.contains(char::is_whitespace);
-        let (_, mut parts) = self.without_users(value);
-        parts.extend(parts_of_command(value));
+        let (_, mut of_urls) = self.without_users(value);
+        let mut parts = parts_of_command(value);
         if self.key == HEADER_KEY {
             parts.extend(of_header(value));
         }
         if ends_with(&PASSWORD_KEYS) || (ends_with(&TOKEN_KEYS) && !has_blanks) {
             parts.push(value.to_owned());
         }
-        parts
+        // In a URL that git itself takes, `$` begins no variable, and a password may begin as a path does.
+        let is_command = value.starts_with('!') || has_blanks;
+        of_urls.retain(|secret| match is_command {
+            true => is_literal(secret),
+            false => is_telling(secret),
+        });
+        parts.retain(|part| is_literal(part));
+        of_urls.extend(parts);
+        of_urls
     }
 
     /// The entry as a line, and whether it is whole: without its value if that is a credential.
@@ -284,13 +314,19 @@ fn of_sshpass(options: &str) -> Option<String> {
     None
 }
 
-/// Whether a value can be redacted wherever it occurs: no variable or command, no path or URL, and no words, which honest
-/// texts contain.
+/// Whether a value of a command or a key can be redacted wherever it occurs: no variable or command, no path or URL, and no
+/// words.
 fn is_literal(value: &str) -> bool {
     let is_evaluated = value.contains(['$', '`']) || value.contains("%s") || value.starts_with('!');
     let is_path = ["/", "./", "../", "~/"].iter().any(|start| value.starts_with(start)) || value.contains("://");
+    !is_evaluated && !is_path && is_telling(value)
+}
+
+/// Whether a value consists of more than words and the name of a variable, which honest texts contain.
+fn is_telling(value: &str) -> bool {
+    let value = value.strip_prefix('$').unwrap_or(value);
     let mut words = value.split(|one: char| one.is_ascii_whitespace() || "-_./:=,<>{}[]()".contains(one));
-    !is_evaluated && !is_path && !words.all(is_word)
+    !words.all(is_word)
 }
 
 /// Whether a text consists of letters as a word or a name in a program (`accessToken`) does.
@@ -614,6 +650,44 @@ mod tests {
             assert!(!copy.contains(value), "{copy}");
             assert_eq!(cleaned(&copy), None, "{copy}");
         }
+    }
+
+    #[test]
+    fn a_password_of_a_url_is_one_whatever_it_begins_with() {
+        for (url, value) in [
+            ("https://me:pa$$w0rd9x@h.example/r.git", "pa$$w0rd9x"),
+            ("https://me:$w0rd9x@h.example/r.git", "$w0rd9x"),
+            ("https://me:%2Fq3ZxY8vN2pLk0@h.example/r.git", "/q3ZxY8vN2pLk0"),
+            ("https://me:!q3ZxY8vN2@h.example/r.git", "!q3ZxY8vN2"),
+        ] {
+            let (copy, values) = cleaned(&format!("[remote \"o\"]\n\turl = {url}\n")).unwrap();
+            assert_eq!(values, [value], "{url}");
+            assert!(!copy.contains("me:"), "{copy}");
+            let (_, values) = cleaned(&format!("[url \"{url}\"]\n\tinsteadOf = x\n")).unwrap();
+            assert_eq!(values, [value], "{url}");
+        }
+        for url in [
+            "https://me:${GITHUB_TOKEN}@h.example/r.git",
+            "https://me:$GITHUB_TOKEN@h.example/r.git",
+            "https://me:password@h.example/r.git",
+        ] {
+            let (_, values) = cleaned(&format!("[remote \"o\"]\n\turl = {url}\n")).unwrap();
+            assert_eq!(values, [""; 0], "{url}");
+        }
+    }
+
+    #[test]
+    fn credentials_of_a_long_file_are_found() {
+        let text = format!(
+            "# {}\n[http]\n\textraheader = AUTHORIZATION: bearer ghs_0123456789abcdef\n",
+            "x".repeat(MOST_BYTES)
+        );
+        assert_eq!(cleaned(&text).unwrap(), (NOTICE.to_owned(), Vec::new()), "no copy");
+        let found = secrets(text.as_bytes());
+        assert!(
+            found.iter().any(|(_, value)| value == "ghs_0123456789abcdef"),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -277,10 +277,10 @@ pub struct RunArgs {
     #[arg(short = 'p', long, value_name = "PROMPT", conflicts_with_all = ["recipe", "param", "params"])]
     pub prompt: Option<String>,
     /// Append stdin to the prompt, as data
-    #[arg(long, requires = "prompt")]
+    #[arg(long, requires = "prompt", conflicts_with = "recipe")]
     pub stdin: bool,
     /// JSON Schema of the answer to the prompt
-    #[arg(long, value_name = "FILE", requires = "prompt")]
+    #[arg(long, value_name = "FILE", requires = "prompt", conflicts_with = "recipe")]
     pub output_schema: Option<PathBuf>,
     /// Run the recipe on a copy of its sample repository with recorded replies
     #[arg(long, conflicts_with_all = ["prompt", "model", "workspace", "isolate", "policy"])]
@@ -678,7 +678,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "NAME", requires = "args", conflicts_with_all = ["calls", "run"])]
     pub tool: Option<String>,
     /// Its arguments
-    #[arg(long, value_name = "JSON|@FILE", requires = "tool")]
+    #[arg(long, value_name = "JSON|@FILE", requires = "tool", conflicts_with_all = ["command", "calls", "run"])]
     pub args: Option<String>,
     /// Read calls as JSON lines, and print rulings as JSON lines
     #[arg(long, value_name = "FILE|-", conflicts_with = "run")]

@@ -47,7 +47,7 @@ use tokio_util::sync::CancellationToken;
 pub fn workspace(dir: &Path, hidden: &[PathBuf], plan: Option<&Plan>) -> Result<Workspace, Refusal> {
     let mut workspace = Workspace::open(dir)
         .map_err(|error| Refusal::Environment(format!("the workspace {} cannot be opened: {error}", dir.display())))?;
-    environment::add_secrets(git_credentials::of(workspace.root()));
+    environment::add_secrets(git_credentials::of(workspace.root()).map_err(Refusal::Environment)?);
     for path in hidden {
         workspace.hide(&environment::absolute(path));
     }

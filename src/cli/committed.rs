@@ -21,7 +21,7 @@ const TARGETS: [&str; 6] = [
     "SYSTEM_PULLREQUEST_TARGETBRANCH",
 ];
 /// Remotes that belong to the project. Other remotes may be forks of anyone.
-const REMOTES: [&str; 2] = ["origin", "upstream"];
+pub const REMOTES: [&str; 2] = ["origin", "upstream"];
 /// Names to try if nothing says what the default branch is.
 const USUAL: [&str; 2] = ["main", "master"];
 

@@ -1,10 +1,12 @@
-//! Flags and commands of other tools, and what does the same here.
+//! Flags and commands of other tools, and what does the same here; and what to write in place of options that exclude
+//! each other.
 
+use crate::policy::presets;
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Names that are not flags or commands of this program, and a hint for each.
-const HINTS: [(&[&str], &str); 22] = [
+const HINTS: &[(&[&str], &str)] = &[
     (
         &[
             "--yolo",
@@ -109,6 +111,69 @@ const HINTS: [(&[&str], &str); 22] = [
         "`overnight runs list` and `overnight recipe list`",
     ),
     (&["explain"], "`overnight policy explain POLICY --command STR`"),
+    (
+        &["--output-last-message"],
+        "the answer is on stdout and nothing else: write `> FILE`",
+    ),
+    (
+        &["--read", "--file", "--context"],
+        "a model reads files by itself: name them in the prompt, or under `context` of a recipe",
+    ),
+    (
+        &["--test-cmd", "--auto-test", "--lint-cmd", "--auto-lint"],
+        "commands that must pass are `checks` of a recipe; `overnight init` writes one for the tests",
+    ),
+    (
+        &["--auto-commits", "--commit"],
+        "a run leaves a patch; `overnight deliver RUN` makes a branch or a pull request of it",
+    ),
+    (
+        &["--report"],
+        "`--junit FILE` writes JUnit; `overnight report RUN --format FORMAT` makes the other reports",
+    ),
+    (
+        &["--max-cost"],
+        "the limits of a batch are in the manifest: `budget: { cost: 2.00 }`",
+    ),
+    (
+        &["--parallel", "--concurrency", "--workers", "-j"],
+        "`overnight batch --jobs N` runs N jobs at the same time",
+    ),
+    (&["plan"], "`overnight run RECIPE --dry-run` shows what a run would do"),
+    (
+        &["apply"],
+        "`git apply changes.patch` takes the patch of a run; `overnight deliver RUN` makes a branch or a pull request of it",
+    ),
+    (&["show"], "`overnight report RUN` and `overnight recipe show RECIPE`"),
+    (&["version"], "`overnight --version`"),
+];
+
+/// Pairs of options that exclude each other, as the parser names them, and what to write instead.
+const CONFLICTS: &[([&str; 2], &str)] = &[
+    (
+        ["[RECIPE]", "--prompt"],
+        "a run has a recipe or a prompt; leave one of the two out",
+    ),
+    (
+        ["[RECIPE]", "--stdin"],
+        "`--stdin` belongs to `-p`; a recipe takes stdin as its input: `--input -`",
+    ),
+    (
+        ["[RECIPE]", "--output-schema"],
+        "`--output-schema` belongs to `-p`; a recipe names the schema itself: `response: { schema: FILE }`",
+    ),
+    (
+        ["--prompt", "--param"],
+        "a prompt has no parameters: write the values into it, or run a recipe",
+    ),
+    (
+        ["--prompt", "--params"],
+        "a prompt has no parameters: write the values into it, or run a recipe",
+    ),
+    (
+        ["--args", "--command"],
+        "`--command` is a shell command; the arguments of a tool are given as `--tool NAME --args JSON`",
+    ),
 ];
 
 /// The hint for a first word that is no command but a prompt or a recipe.
@@ -123,28 +188,106 @@ fn of_first_word(word: &str) -> Option<&'static str> {
     }
 }
 
-/// Replaces the suggestion of the parser, which only compares spelling, where the name is one of another tool.
-pub fn improve(error: &mut Error) {
-    if !matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand) {
-        return;
+/// The hint for a word behind a command that takes no more of them. `command`: its names, such as `policy explain`.
+fn of_extra_word(command: &str, word: &str) -> Option<&'static str> {
+    let is_file = [".yaml", ".yml", ".md", ".toml"].iter().any(|end| word.ends_with(end));
+    match command {
+        "run" if is_file => Some("a run has one recipe; `overnight batch MANIFEST` runs many"),
+        "run" => Some("quote what has blanks: `overnight run -p \"fix the tests\"`, `--param \"command=npm test\"`"),
+        "policy explain" => Some("a shell command is given as `--command \"COMMAND\"`"),
+        _ => None,
     }
-    let of = |kind: ContextKind| match error.get(kind) {
-        Some(ContextValue::String(name)) => Some(name.split('=').next().unwrap_or_default().to_owned()),
+}
+
+/// The hint for options that exclude each other.
+fn of_conflict(error: &Error) -> Option<&'static str> {
+    let mut names = strings(error, ContextKind::InvalidArg);
+    names.extend(strings(error, ContextKind::PriorArg));
+    let manifest = names.iter().any(|name| name == "<MANIFEST>");
+    if !strings(error, ContextKind::InvalidSubcommand).is_empty() {
+        return manifest.then_some(
+            "a batch has one manifest, which lists all jobs; `overnight batch MANIFEST --dry-run` checks it",
+        );
+    }
+    let has = |one: &str| {
+        let is_that = |name: &String| name.split([' ', '=']).next() == Some(one);
+        names.iter().any(is_that)
+    };
+    let found = CONFLICTS.iter().find(|(pair, _)| pair.iter().all(|one| has(one)));
+    found.map(|(_, hint)| *hint)
+}
+
+/// The hint for a value that an option does not take.
+fn of_value(error: &Error) -> Option<&'static str> {
+    let option = strings(error, ContextKind::InvalidArg).pop()?;
+    let value = strings(error, ContextKind::InvalidValue).pop()?;
+    match (option.split(' ').next()?, value.as_str()) {
+        ("--format", "junit") => Some("`--junit FILE` writes JUnit beside what is printed"),
+        ("--jobs", "auto") => Some("leave the option out for as many jobs as there are CPUs"),
+        _ => None,
+    }
+}
+
+/// The names that the parser gives for a part of its message.
+fn strings(error: &Error, kind: ContextKind) -> Vec<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(name)) => vec![name.clone()],
+        Some(ContextValue::Strings(names)) => names.clone(),
+        _ => Vec::new(),
+    }
+}
+
+/// The names of the command that was called, such as `policy explain`, as the usage line begins; empty without one.
+fn command_of(error: &Error) -> String {
+    let usage = match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => usage.to_string(),
+        _ => String::new(),
+    };
+    let is_name = |word: &&str| word.chars().all(|one| one.is_ascii_lowercase());
+    let words = usage.split_whitespace().skip_while(|word| *word != "overnight");
+    words.skip(1).take_while(is_name).collect::<Vec<_>>().join(" ")
+}
+
+/// The hint for a flag or command that is not known.
+fn of_unknown(error: &Error) -> Option<String> {
+    let first = |kind: ContextKind| {
+        let name = strings(error, kind).into_iter().next()?;
+        Some(name.split('=').next().unwrap_or_default().to_owned())
+    };
+    let (flag, word) = (first(ContextKind::InvalidArg), first(ContextKind::InvalidSubcommand));
+    let command = command_of(error);
+    if let Some(extra) = flag.as_deref().filter(|flag| !flag.starts_with('-')) {
+        return of_extra_word(&command, extra).map(ToOwned::to_owned);
+    }
+    let name = flag.as_deref().or(word.as_deref())?;
+    if command == "policy" && matches!(name, "list" | "ls") {
+        let presets: Vec<&str> = presets::names().collect();
+        return Some(format!(
+            "a policy is a file or one of this program: {}",
+            presets.join(", ")
+        ));
+    }
+    let known = HINTS.iter().find(|(names, _)| names.contains(&name));
+    let hint = known.map(|(_, hint)| *hint).or_else(|| of_first_word(word.as_deref()?));
+    hint.map(ToOwned::to_owned)
+}
+
+/// Replaces the suggestion of the parser, which only compares spelling, where the name is one of another tool, and adds one
+/// where options exclude each other.
+pub fn improve(error: &mut Error) {
+    let hint = match error.kind() {
+        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => {
+            if !strings(error, ContextKind::InvalidArg).is_empty() {
+                // The parser advises to write an unknown flag behind `--`, where it would be a recipe.
+                error.remove(ContextKind::Suggested);
+            }
+            of_unknown(error)
+        }
+        ErrorKind::ArgumentConflict => of_conflict(error).map(ToOwned::to_owned),
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => of_value(error).map(ToOwned::to_owned),
         _ => None,
     };
-    let (flag, word) = (of(ContextKind::InvalidArg), of(ContextKind::InvalidSubcommand));
-    if flag.is_some() {
-        // The parser advises to write an unknown flag behind `--`, where it would be a recipe.
-        error.remove(ContextKind::Suggested);
-    }
-    let known = |name: &String| {
-        let mut hints = HINTS.iter();
-        hints
-            .find(|(names, _)| names.contains(&name.as_str()))
-            .map(|(_, hint)| *hint)
-    };
-    let hint = flag.as_ref().or(word.as_ref()).and_then(known);
-    let Some(hint) = hint.or_else(|| of_first_word(word.as_deref()?)) else {
+    let Some(hint) = hint else {
         return;
     };
     for kind in [

@@ -19,7 +19,10 @@ const MOST_TIME: Duration = Duration::from_secs(1);
 const MOST_FILES: usize = 1_000;
 
 /// Each credential with a name of its own, made of its key.
-pub fn of(workspace: &Path) -> Vec<(String, String)> {
+///
+/// # Errors
+/// A configuration file is too long to be searched, as a sentence for people.
+pub fn of(workspace: &Path) -> Result<Vec<(String, String)>, String> {
     let repository = patch::repository(workspace);
     let own = repository.iter().flat_map(|found| [&found.git_dir, &found.common_dir]);
     let own: BTreeSet<PathBuf> = own.filter_map(|dir| dir.canonicalize().ok()).collect();
@@ -35,8 +38,14 @@ pub fn of(workspace: &Path) -> Vec<(String, String)> {
         let Some(text) = patch::regular_text(&file) else {
             continue;
         };
-        let secrets = git_config::without_credentials(text.as_bytes()).map(|cleaned| cleaned.secrets);
-        for (key, value) in secrets.unwrap_or_default() {
+        if text.len() > git_config::MOST_SEARCHED {
+            return Err(format!(
+                "git's configuration {} is longer than {} MiB, so credentials in it could not be redacted; make it shorter",
+                file.display(),
+                git_config::MOST_SEARCHED >> 20
+            ));
+        }
+        for (key, value) in git_config::secrets(text.as_bytes()) {
             if known.insert(value.clone()) {
                 found.push((format!("git {key} {}", known.len()), value));
             }
@@ -48,7 +57,7 @@ pub fn of(workspace: &Path) -> Vec<(String, String)> {
         let is_seen = |place: &PathBuf| place.starts_with(workspace) || own.iter().any(|dir| place.starts_with(dir));
         waiting.extend(included.filter(is_seen));
     }
-    found
+    Ok(found)
 }
 
 /// The configuration files of the repository, whose git directory may be outside the workspace, and of repositories in the

@@ -116,6 +116,13 @@ fn of_bytes(
         InputFormat::Json | InputFormat::Jsonl => String::from_utf8(bytes.to_vec()),
     };
     match text {
+        Ok(text) if format == InputFormat::Json && text.trim().is_empty() => {
+            let file = files.add(name, text);
+            let problem = Diagnostic::error("not-json", files.whole(file).point(), format!("{name} is empty"));
+            problems
+                .push(problem.help("the input is one JSON document; if a command writes it, look whether that failed"));
+            None
+        }
         Ok(text) => {
             let replaced = format == InputFormat::Text && text.as_bytes() != bytes;
             let file = files.add(name, text);

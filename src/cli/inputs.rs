@@ -2,11 +2,14 @@
 
 use super::refusal::Refusal;
 use super::{shipped, unread};
+use crate::diag::similar_word;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 /// Upper limit in bytes for a file or stdin.
 pub const SIZE: u64 = 32 << 20;
+/// The most names of a directory among which a misspelt one is looked for.
+const MOST_NAMES: usize = 10_000;
 
 /// Reads a text file of the user.
 ///
@@ -94,14 +97,34 @@ pub fn recipe(path: &Path) -> Result<String, Refusal> {
             "{name}:1:1: error[no-file]: {name} is a directory\nhelp: name a recipe file in it; `overnight recipe list {name}` shows them"
         )));
     }
-    let stem = path.file_stem().unwrap_or_default();
-    let help = match shipped::names().into_iter().find(|shipped| *shipped == stem) {
-        Some(shipped) => format!("did you mean `builtin:{shipped}`?"),
-        None => "`overnight recipe list` shows the recipes of ./recipes and of this program".to_owned(),
+    let shipped = shipped::names().into_iter().find(|shipped| *shipped == words);
+    let help = match (shipped, near_file(path)) {
+        (Some(shipped), _) => format!("did you mean `builtin:{shipped}`?"),
+        (None, Some(near)) => format!("did you mean `{near}`?"),
+        (None, None) => "`overnight recipe list` shows the recipes of ./recipes and of this program".to_owned(),
     };
     Err(Refusal::Invalid(format!(
         "{name}:1:1: error[no-file]: there is no recipe file {name}\nhelp: {help}"
     )))
+}
+
+/// The file in the same directory whose name a missing one is probably a misspelling of.
+pub fn near_file(path: &Path) -> Option<String> {
+    let wanted = path.file_name()?.to_str()?;
+    let dir = path.parent().unwrap_or(Path::new(""));
+    let listed = if dir.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        dir
+    };
+    let entries = std::fs::read_dir(listed).ok()?.flatten().take(MOST_NAMES);
+    let is_file = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| !kind.is_dir());
+    let names = entries
+        .filter(is_file)
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let names: Vec<String> = names.filter(|name| name.contains('.')).collect();
+    let near = similar_word(wanted, names.iter().map(String::as_str))?;
+    Some(dir.join(near).display().to_string())
 }
 
 /// Reads stdin to its end.

@@ -11,6 +11,14 @@ use std::io;
 /// Examples, by command.
 const EXAMPLES: &[(&str, &[&str])] = &[
     (
+        "",
+        &[
+            "overnight init",
+            "overnight run ci/fix-tests.yaml --isolate --patch fix.patch",
+            "overnight deliver --last --to branch",
+        ],
+    ),
+    (
         "run",
         &[
             "overnight run recipes/fix-clippy.yaml --sample",
@@ -26,6 +34,34 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "overnight resume --last",
             "overnight resume 20260101-031500-a1b2c3 --approve c7@0123456789ab",
             "overnight resume ./run --workspace ~/src/clone --policy ci/policy.yaml",
+        ],
+    ),
+    (
+        "batch",
+        &[
+            "overnight batch fleet.yaml --dry-run",
+            "overnight batch fleet.yaml --out night --jobs 8",
+            "overnight batch fleet.yaml --out shard --shard 1/4",
+        ],
+    ),
+    (
+        "batch script",
+        &["overnight batch script --engine slurm --shards 100 fleet.yaml --out night > job.sh"],
+    ),
+    ("merge", &["overnight merge night/shards/* --out night"]),
+    (
+        "compare",
+        &[
+            "overnight compare night-1 night-2",
+            "overnight compare night-1 night-2 --fail-on broken",
+        ],
+    ),
+    (
+        "deliver",
+        &[
+            "overnight deliver --last --to branch",
+            "overnight deliver 20260101-031500-a1b2c3 --to github --base main",
+            "overnight deliver night --to gitlab --dry-run",
         ],
     ),
     (
@@ -61,6 +97,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "policy import",
+        &["overnight policy import ~/.gemini/policies/auto.toml > policy.yaml"],
+    ),
+    (
         "policy suggest",
         &["overnight policy suggest 20260101-031500-a1b2c3 > more.yaml"],
     ),
@@ -83,6 +123,12 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["overnight recipe show recipes/triage-issue.yaml --format json"],
     ),
     ("recipe list", &["overnight recipe list --format json"]),
+    (
+        "recipe new",
+        &["overnight recipe new ci/fix-lint.yaml --from builtin:fix-ruff"],
+    ),
+    ("recipe doc", &["overnight recipe doc ci/fix.yaml > fix.md"]),
+    ("init", &["overnight init", "overnight init ./service"]),
     ("recipe test", &["overnight recipe test recipes/fix-clippy.yaml"]),
     (
         "tools",
@@ -111,6 +157,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("runs verify", &["overnight runs verify 20260101-031500-a1b2c3"]),
     ("runs prune", &["overnight runs prune --keep 30"]),
     ("doctor", &["overnight doctor --format json"]),
+    ("schema", &["overnight schema recipe > recipe.schema.json"]),
     (
         "completions",
         &[
@@ -268,4 +315,27 @@ fn section(title: &str, entries: &[(&str, &str)]) -> Roff {
         roff.text([roman(*what)]);
     }
     roff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_examples() {
+        let pages = pages().unwrap();
+        assert!(pages.len() > 20, "{}", pages.len());
+        for (path, page) in pages {
+            let page = String::from_utf8(page).unwrap();
+            assert!(page.contains(".SH EXAMPLES"), "`{path}` has no example");
+        }
+    }
+
+    #[test]
+    fn every_example_is_of_a_command() {
+        let paths: Vec<String> = pages().unwrap().into_iter().map(|(path, _)| path).collect();
+        for (path, _) in EXAMPLES {
+            assert!(paths.iter().any(|known| known == path), "{path}");
+        }
+    }
 }

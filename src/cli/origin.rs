@@ -9,7 +9,7 @@ use super::committed::{self, Commit};
 use super::inputs;
 use super::refusal::Refusal;
 use super::shipped;
-use crate::diag::Spanned;
+use crate::diag::{Spanned, similar_word};
 use crate::recipe::{DocumentUse, Recipe, named};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -109,9 +109,29 @@ pub async fn committed(name: &str, workspace: &Path) -> Result<(Commit, String),
     let resolved = Commit::resolve(revision, workspace).await?;
     let commit = resolved.map_err(|why| match committed::owned(workspace).is_some() {
         true => invalid(name, "foreign-repository", &why, committed::OWNED_HELP),
-        false => bad(&why),
+        false => invalid(name, "no-file", &why, &revision_help(revision, workspace)),
     })?;
     Ok((commit, path))
+}
+
+/// What to do about a revision that is no commit of the workspace's repository.
+fn revision_help(revision: &str, workspace: &Path) -> String {
+    let root = std::fs::canonicalize(workspace).unwrap_or_else(|_| workspace.to_owned());
+    if revision.is_empty() || revision.starts_with('-') {
+        return HELP.to_owned();
+    }
+    if crate::workspace::patch::repository(&root).is_none() {
+        return "`git:` reads from the workspace's repository: name a checkout with `--workspace`, or the path of a file"
+            .to_owned();
+    }
+    let branch = committed::REMOTES
+        .into_iter()
+        .find_map(|remote| Some((remote, revision.strip_prefix(remote)?.strip_prefix('/')?)));
+    let fetch = match branch {
+        Some((remote, branch)) => format!("fetch it: `git fetch {remote} {branch}`"),
+        None => "name a branch, tag or commit that this clone has".to_owned(),
+    };
+    format!("{fetch}; in CI, check out the whole history (`fetch-depth: 0`, `GIT_DEPTH: 0`)")
 }
 
 /// The text of a file in a commit. `name` is for messages.
@@ -119,11 +139,42 @@ pub async fn committed(name: &str, workspace: &Path) -> Result<(Commit, String),
 /// # Errors
 /// As [`RecipeOrigin::open`].
 pub async fn text_of(name: &str, commit: &Commit, path: &str) -> Result<String, Refusal> {
-    let bytes = commit
-        .read(path)
-        .await?
-        .map_err(|why| invalid(name, "no-file", &why, HELP))?;
-    inputs::utf8(bytes, name)
+    match commit.read(path).await? {
+        Ok(bytes) => inputs::utf8(bytes, name),
+        Err(why) => Err(invalid(name, "no-file", &why, &path_help(commit, path).await?)),
+    }
+}
+
+/// What to do about a path that cannot be read in a commit.
+async fn path_help(commit: &Commit, path: &str) -> Result<String, Refusal> {
+    let (dir, file) = path.rsplit_once('/').unwrap_or(("", path));
+    let beside = commit.list(dir).await?.unwrap_or_default();
+    let is_there = |(name, ..): &(String, u64, bool)| {
+        let rest = name.strip_prefix(path);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if beside.iter().any(is_there) {
+        return Ok(HELP.to_owned());
+    }
+    let revision = &commit.revision;
+    if commit.repository().top.join(path).is_file() {
+        return Ok(format!(
+            "the file is in the working tree but not in {revision}: commit it, and push it if {revision} is a branch of a remote"
+        ));
+    }
+    let in_dir = |name: &String| {
+        let name = match dir {
+            "" => name.as_str(),
+            dir => name.strip_prefix(dir)?.strip_prefix('/')?,
+        };
+        (!name.contains('/')).then(|| name.to_owned())
+    };
+    let names: Vec<String> = beside.iter().filter_map(|(name, ..)| in_dir(name)).collect();
+    Ok(match similar_word(file, names.iter().map(String::as_str)) {
+        Some(near) if dir.is_empty() => format!("did you mean `git:{revision}:{near}`?"),
+        Some(near) => format!("did you mean `git:{revision}:{dir}/{near}`?"),
+        None => HELP.to_owned(),
+    })
 }
 
 impl RecipeOrigin {

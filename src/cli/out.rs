@@ -182,13 +182,23 @@ pub fn refusal(refusal: &Refusal) {
 
 /// Prints a message on stderr, without the secrets of this environment. Errors of stderr are ignored.
 pub fn stderr(text: &str) {
+    let _ = Stderr.write_all(printable(text).as_bytes());
+}
+
+/// As [`stderr`], also while lines are held back: for what a quiet command must say too.
+pub fn stderr_at_once(text: &str) {
+    bounded::stderr(printable(text).as_bytes());
+}
+
+/// A message for stderr as whole lines, without secrets.
+fn printable(text: &str) -> String {
     let text = environment::redactor().redact(text);
     let text = match is_shown(&io::stderr()) {
         true => inert(&text),
         false => text,
     };
     let end = if text.ends_with('\n') { "" } else { "\n" };
-    let _ = Stderr.write_all(format!("{}{end}", colored(&text)).as_bytes());
+    format!("{}{end}", colored(&text))
 }
 
 /// Writes workflow commands to stderr, where the runner reads them as on stdout. They are not escaped again: untrusted

@@ -156,6 +156,11 @@ impl Reader<'_> {
                     "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: did you mean `{preset}`?"
                 )));
             }
+            if let Some(near) = inputs::near_file(path) {
+                return Err(Refusal::Invalid(format!(
+                    "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: did you mean `{near}`?"
+                )));
+            }
             return Err(Refusal::Invalid(format!(
                 "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: name a file, git:REV:PATH, `-` for stdin, or a policy \
                  of this program: {}",

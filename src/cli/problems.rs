@@ -96,7 +96,7 @@ fn one_json(one: &Checked) -> Value {
             "severity": "error",
             "code": code_of(refused),
             "message": message_of(refused),
-            "help": Value::Null,
+            "help": help_of(refused),
         }));
     }
     json!({ "file": one.name, "valid": one.is_valid(), "problems": problems })
@@ -196,6 +196,10 @@ fn message_of(refused: &str) -> &str {
     first.split_once("]: ").map_or(first, |(_, message)| message)
 }
 
+fn help_of(refused: &str) -> Option<&str> {
+    refused.lines().find_map(|line| line.strip_prefix("help: "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +210,8 @@ mod tests {
         assert_eq!(place_of(refused), (3, 7));
         assert_eq!(code_of(refused), "no-file");
         assert_eq!(message_of(refused), "there is no policy file x");
+        assert_eq!(help_of(refused), Some("name one"));
+        assert_eq!(help_of("plain"), None);
         assert_eq!(place_of("plain"), (1, 1));
         assert_eq!(code_of("plain"), "unreadable");
         assert_eq!(uri("./a b/ü.yaml"), "a%20b/%C3%BC.yaml");

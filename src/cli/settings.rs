@@ -168,8 +168,7 @@ fn with_data(prompt: &str, data: &str) -> String {
 
 /// The schema that the answer to a prompt must match.
 fn answer_schema(path: &Path) -> Result<Value, Refusal> {
-    let name = path.display();
-    let text = inputs::text_of("--output-schema", path)?;
+    let (name, text) = inputs::named_text("--output-schema", path)?;
     let schema: Value = serde_json::from_str(&text).map_err(|error| {
         let (line, column) = (error.line(), error.column().max(1));
         Refusal::Invalid(format!(
@@ -195,10 +194,11 @@ fn one_stdin(args: &RunArgs) -> Result<(), Refusal> {
         .filter(|name| *name == "-")
         .count();
     let params = args.params.iter().filter(|path| path.as_os_str() == "-").count();
-    match recipe + policies + texts + params + usize::from(args.stdin) {
+    let schema = args.output_schema.iter().filter(|path| path.as_os_str() == "-").count();
+    match recipe + policies + texts + params + schema + usize::from(args.stdin) {
         0 | 1 => Ok(()),
         _ => Err(Refusal::Usage(
-            "stdin (`-`) can be only one of recipe, policy, prompt, input, --params and --stdin: put the others into files"
+            "stdin (`-`) can be only one of recipe, policy, prompt, input, --params, --output-schema and --stdin: put the others into files"
                 .to_owned(),
         )),
     }
@@ -289,6 +289,13 @@ impl Typed {
     /// From the flags that `run` and `recipe show` share.
     pub fn from_flags(param: &[String], params: Option<&Path>, input: Option<&str>) -> Result<Self, Refusal> {
         let params_file = match params {
+            // As goose spells a single parameter.
+            Some(path) if !path.exists() && path.to_string_lossy().contains('=') => {
+                return Err(Refusal::Usage(format!(
+                    "--params names a file; write `--param {}` for one parameter",
+                    path.display()
+                )));
+            }
             Some(path) => Some(inputs::named_text("--params", path)?),
             None => None,
         };

@@ -19,6 +19,8 @@ pub enum FileKind {
     Skill,
     AgenticWorkflow,
     Workflow,
+    /// Replies that are played in place of a model's.
+    Script,
 }
 
 impl FileKind {
@@ -61,6 +63,7 @@ impl FileKind {
             () if has("on") && has("jobs") => Self::Workflow,
             () if has("version") && has("targets") => Self::Manifest,
             () if has("rules") || has("extends") || (has("sandbox") && has("version")) => Self::Policy,
+            () if has("replies") && !has("steps") => Self::Script,
             () if of_settings.iter().any(|key| has(key)) && !has("name") && !has("version") => Self::GeminiSettings,
             () if has("mcpServers") => Self::McpServers,
             () if has("steps") && has("name") => Self::Recipe,
@@ -106,21 +109,29 @@ impl FileKind {
             Self::Skill => "an Agent Skill",
             Self::AgenticWorkflow => "an agentic workflow of GitHub (gh-aw)",
             Self::Workflow => "a GitHub Actions workflow",
+            Self::Script => "a script of replies",
         }
     }
 
-    /// Where such a file belongs.
-    fn place(self) -> &'static str {
+    /// Where a file of this name belongs. What only checks it comes first: nothing here knows whether a run was asked for.
+    fn place(self, name: &str) -> String {
+        let is_path = !matches!(name, "-" | "stdin") && !name.contains(char::is_whitespace);
+        let file = if is_path { name } else { "FILE" };
         match self {
             Self::Recipe | Self::GooseRecipe | Self::GeminiCommand | Self::AgenticWorkflow => {
-                "run it: `overnight run FILE`"
+                format!("`overnight recipe check {file}` checks it, `overnight run {file}` runs it")
             }
-            Self::Policy => "name it as the policy: `--policy FILE`",
-            Self::Manifest => "run it: `overnight batch FILE`",
-            Self::GeminiPolicy => "convert it: `overnight policy import FILE > policy.yaml`",
-            Self::GeminiSettings | Self::McpServers => "name it in a recipe: `tools: { settings: FILE }`",
-            Self::Skill => "name it in a recipe: `skills: [FILE]`",
-            Self::Workflow => "it is run by GitHub; a step of it may call `overnight run`",
+            Self::Policy => {
+                format!("`overnight policy check {file}` checks it; name it as the policy of a run: `--policy {file}`")
+            }
+            Self::Manifest => {
+                format!("`overnight batch {file} --dry-run` checks it, `overnight batch {file}` runs it")
+            }
+            Self::GeminiPolicy => format!("convert it: `overnight policy import {file} > policy.yaml`"),
+            Self::GeminiSettings | Self::McpServers => format!("name it in a recipe: `tools: {{ settings: {file} }}`"),
+            Self::Skill => format!("name it in a recipe: `skills: [{file}]`"),
+            Self::Workflow => "it is run by GitHub; a step of it may call `overnight run`".to_owned(),
+            Self::Script => format!("name it as the model of a run: `--model script:{file}`"),
         }
     }
 
@@ -138,7 +149,7 @@ impl FileKind {
             return None;
         }
         let message = format!("this is {}, not {}", found.what(), wanted.what());
-        Some(Diagnostic::error("wrong-kind", files.whole(file).point(), message).help(found.place()))
+        Some(Diagnostic::error("wrong-kind", files.whole(file).point(), message).help(found.place(files.name(file))))
     }
 }
 
@@ -180,6 +191,7 @@ mod tests {
                 "---\non: push\nengine: claude\n---\nbody\n",
                 Some(FileKind::AgenticWorkflow),
             ),
+            ("s.yaml", "replies:\n  - text: hi\n", Some(FileKind::Script)),
             ("ci.yml", "on: push\njobs: {}\n", Some(FileKind::Workflow)),
             ("x.yaml", "a: 1\n", None),
             ("x.md", "# title\n", None),
@@ -189,5 +201,21 @@ mod tests {
             let file = files.add(name, text);
             assert_eq!(FileKind::of(&files, file), kind, "{name}");
         }
+    }
+
+    #[test]
+    fn a_check_is_named_before_a_run() {
+        let mut files = SourceFiles::new();
+        let manifest = files.add("fleet.yaml", "version: 1\nname: x\ntargets: []\n");
+        let script = files.add("replies.yaml", "replies:\n  - text: hi\n");
+        let help = |file| FileKind::unlike(&files, file, FileKind::Recipe).unwrap().help.unwrap();
+        assert_eq!(
+            help(manifest),
+            "`overnight batch fleet.yaml --dry-run` checks it, `overnight batch fleet.yaml` runs it"
+        );
+        assert_eq!(
+            help(script),
+            "name it as the model of a run: `--model script:replies.yaml`"
+        );
     }
 }

@@ -181,8 +181,7 @@ impl Builder<'_> {
                 }
                 Event::Scalar(text, style, ..) => self.scalar(text.into_owned(), style, span),
                 Event::Alias(_) | Event::UnresolvedAlias(_) => {
-                    let problem = Diagnostic::error("yaml-alias", span, "an alias (`*name`) is not allowed");
-                    self.problems.push(problem.help("write the value out"));
+                    self.alias(span);
                     self.scalar(String::new(), ScalarStyle::DoubleQuoted, span);
                 }
                 Event::SequenceStart(..) => self.begin(Open::List(span, Vec::new())),
@@ -210,6 +209,27 @@ impl Builder<'_> {
             }
         }
         true
+    }
+
+    /// Refuses an alias. What is more than a name is a pattern without quotation marks.
+    fn alias(&mut self, span: Span) {
+        let rest = self.text.get(span.start..).unwrap_or_default();
+        let ends = |one: char| one.is_whitespace() || ",]}".contains(one);
+        let word = rest.split(ends).next().unwrap_or_default();
+        let is_name = |one: char| one.is_alphanumeric() || one == '-' || one == '_';
+        let is_pattern = word.strip_prefix('*').is_some_and(|name| !name.chars().all(is_name));
+        let problem = match is_pattern {
+            true => Diagnostic::error("yaml-alias", span, "a text that begins with `*` is read as an alias").help(
+                match word.contains('{') {
+                    true => "quote it, as in `\"*.py\"`".to_owned(),
+                    false => format!("quote it: `\"{word}\"`"),
+                },
+            ),
+            false => {
+                Diagnostic::error("yaml-alias", span, "an alias (`*name`) is not allowed").help("write the value out")
+            }
+        };
+        self.problems.push(problem);
     }
 
     fn syntax(&mut self, error: &serde_saphyr::granit_parser::ScanError) {

@@ -10,7 +10,7 @@ use super::model::{
 };
 use super::params;
 use crate::diag::reader::{self, Problems};
-use crate::diag::{Diagnostic, Reader, Shape, SourceFiles, Span, Spanned, YamlNode};
+use crate::diag::{self, Diagnostic, Reader, Shape, SourceFiles, Span, Spanned, YamlNode};
 use serde_json::Value;
 
 /// Keys without effect in a run without a person.
@@ -71,7 +71,11 @@ pub(super) fn read(root: &YamlNode, file: &str, problems: &mut Problems) -> Opti
                 continue;
             }
             let message = format!("goose has no key `{}`; it is ignored", entry.key);
-            problems.push(Diagnostic::warning("goose", entry.key_span, message).help("remove it"));
+            let help = match diag::similar_word(&entry.key, KEYS) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "remove it".to_owned(),
+            };
+            problems.push(Diagnostic::warning("goose", entry.key_span, message).help(help));
         }
     }
     for server in &mut tools.mcp_servers {

@@ -3,8 +3,9 @@
 use super::model::{CheckKind, Recipe, StepSource};
 use super::plan::InputFormat;
 use super::template::{self, FreeName, STEP_FIELDS, TemplateError};
+use crate::diag::diagnostic::list;
 use crate::diag::reader::Problems;
-use crate::diag::{Diagnostic, SourceFiles, Spanned, did_you_mean};
+use crate::diag::{Diagnostic, SourceFiles, Spanned, did_you_mean, similar_word};
 use std::collections::BTreeSet;
 
 /// Variables of `deliver` texts besides parameters and input.
@@ -219,16 +220,33 @@ impl Check<'_> {
                         .to_owned(),
                 ),
             ),
-            [first, ..] => {
-                let taken = self.input.is_some().then_some("input");
-                let known = self.parameters.iter().copied().chain(taken).chain(["steps"]);
-                (format!("`{first}` is not declared"), did_you_mean(first, known))
-            }
+            ["env", variable, ..] => (
+                "`env` is not declared".to_owned(),
+                Some(format!(
+                    "a command reads `${variable}` itself, if the policy passes it: `env: {{ pass: [{variable}] }}`"
+                )),
+            ),
+            [first, ..] => (format!("`{first}` is not declared"), Some(self.declare(first))),
             [] => return,
         };
         let mut problem = Diagnostic::error("undefined-name", span, message);
         problem.help = help;
         self.problems.push(problem);
+    }
+
+    /// What to do about a name that is not declared.
+    fn declare(&self, name: &str) -> String {
+        let near = self.parameters.iter().copied().chain(["input", "steps"]);
+        if let Some(near) = similar_word(name, near) {
+            return format!("did you mean `{near}`?");
+        }
+        let taken = self.input.is_some().then_some("input");
+        let known: Vec<&str> = self.parameters.iter().copied().chain(taken).collect();
+        match known.as_slice() {
+            [] => format!("declare it: `parameters: [{{ name: {name}, type: string }}]`"),
+            [only] => format!("declare it under `parameters`, or write `{only}`"),
+            known => format!("declare it under `parameters`, or write one of {}", list(known)),
+        }
     }
 }
 

@@ -194,6 +194,18 @@ fn without_the_runners_files_the_flag_is_refused_before_anything_is_paid_for() {
 }
 
 #[test]
+fn a_command_line_that_is_refused_has_outputs() {
+    let world = step(&[]);
+    let done = world
+        .call(&["run", "-p", "x", "--max-cost", "2,00", "--github"])
+        .exits(2);
+    let found = outputs(&world);
+    assert_eq!((found["verdict"].as_str(), found["exit-code"].as_str()), ("usage", "2"));
+    assert!(found["message"].contains("2,00"), "{}", found["message"]);
+    assert_eq!(commands(&done).len(), 1, "{}", done.stderr);
+}
+
+#[test]
 fn a_file_that_cannot_be_written_is_an_error_of_output() {
     let world = World::repo(&[])
         .env("GITHUB_OUTPUT", "/nonexistent/dir/output")

@@ -1218,6 +1218,35 @@ fn what_was_meant_is_said() {
     for flag in ["--param", "--params"] {
         said(&["run", "-p", "x", flag, "a=b"], 2, "cannot be used with");
     }
+    // What only a prompt or only a tool takes is refused, never left aside.
+    for (args, hint) in [
+        (&["run", "x.yaml", "--stdin"][..], "`--input -`"),
+        (
+            &["run", "x.yaml", "--output-schema", "nope.json"],
+            "`response: { schema: FILE }`",
+        ),
+        (&["run", "x.yaml", "-p", "x"], "leave one of the two out"),
+        (
+            &["policy", "explain", "builtin:edit", "--command", "ls", "--args", "{}"],
+            "`--tool NAME --args JSON`",
+        ),
+        (
+            &["policy", "explain", "builtin:edit", "--calls", "x", "--args", "{}"],
+            "cannot be used with",
+        ),
+        (&["batch", "a.yaml", "b.yaml"], "one manifest"),
+        (&["run", "a.yaml", "b.yaml"], "overnight batch MANIFEST"),
+        (&["run", "fix", "the", "tests"], "overnight run -p"),
+        (&["policy", "explain", "builtin:edit", "ls"], "`--command \"COMMAND\"`"),
+        (&["policy", "list"], "builtin:read-only"),
+        (&["run", "x.yaml", "--output-last-message", "f"], "`> FILE`"),
+        (&["run", "x.yaml", "--format", "junit"], "`--junit FILE`"),
+        (&["batch", "x.yaml", "--parallel", "3"], "--jobs N"),
+        (&["batch", "x.yaml", "--jobs", "auto"], "as many jobs as there are CPUs"),
+        (&["plan"], "--dry-run"),
+    ] {
+        said(args, 2, hint);
+    }
     for (flag, value, wanted) in [
         ("--max-turns", "0", "a limit of 0 allows nothing to run"),
         ("--max-tokens", "0", "a limit of 0 allows nothing to run"),

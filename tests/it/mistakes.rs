@@ -624,3 +624,109 @@ fn a_nul_byte_in_a_command_is_told_at_its_place_before_anything_runs() {
     );
     world.call(&["recipe", "check", &recipe]).exits(0);
 }
+
+#[test]
+fn what_was_meant_is_named() {
+    let recipe = "version: 1\nname: a\nsteps:\n  - { id: a, run: ls }\n";
+    let world = World::repo(&[
+        ("ci/fix.yaml", recipe),
+        ("ci/policy.yaml", "version: 1\nextends: [builtin:edit]\n"),
+        ("fleet.yaml", "version: 1\nname: a\ntargets: []\n"),
+        ("replies.yaml", "replies:\n  - text: hi\n"),
+        (
+            "glob.yaml",
+            "version: 1\nname: a\nsteps:\n  - id: a\n    prompt: x {{ nme }}\n    checks:\n      - { name: c, changed: { only: [**/*.py, *name] } }\n",
+        ),
+        (
+            "names.yaml",
+            "version: 1\nname: a\nsteps:\n  - { id: a, prompt: \"{{ nme }} {{ env.TOKEN }} {{ inputs.x }}\" }\n",
+        ),
+        (
+            "goose.yaml",
+            "version: 1.0.0\ntitle: t\ndescription: d\nprompt: p\nextension: []\n",
+        ),
+    ]);
+    world.file("ci/new.yaml", recipe);
+    let told = |args: &[&str], code: i32, wanted: &[&str]| {
+        let done = world.call(args).exits(code);
+        for wanted in wanted {
+            assert!(done.stderr.contains(wanted), "{args:?}: {wanted}\n{}", done.stderr);
+        }
+    };
+    told(
+        &["run", "git:origin/main:ci/fix.yaml"],
+        3,
+        &["`git fetch origin main`", "fetch-depth: 0"],
+    );
+    told(&["run", "git:HEAD:ci/new.yaml"], 3, &["not in HEAD: commit it"]);
+    told(
+        &["run", "git:HEAD:ci/fix.yml"],
+        3,
+        &["did you mean `git:HEAD:ci/fix.yaml`?"],
+    );
+    told(
+        &["recipe", "check", "glob.yaml"],
+        3,
+        &["quote it: `\"**/*.py\"`", "an alias (`*name`) is not allowed"],
+    );
+    told(
+        &["recipe", "check", "fleet.yaml"],
+        3,
+        &["`overnight batch fleet.yaml --dry-run` checks it"],
+    );
+    told(
+        &["policy", "check", "ci/fix.yaml"],
+        3,
+        &["`overnight recipe check ci/fix.yaml` checks it"],
+    );
+    told(&["run", "replies.yaml"], 3, &["`--model script:replies.yaml`"]);
+    told(&["run", "ci/fix.yml"], 3, &["did you mean `ci/fix.yaml`?"]);
+    told(
+        &["run", "ci/fix.yaml", "--policy", "ci/policy.yml"],
+        3,
+        &["did you mean `ci/policy.yaml`?"],
+    );
+    told(
+        &["run", "ci/fix.yaml", "--params", "version=1.2.0"],
+        2,
+        &["`--param version=1.2.0`"],
+    );
+    told(
+        &["recipe", "check", "names.yaml"],
+        3,
+        &[
+            "`parameters: [{ name: nme, type: string }]`",
+            "`env: { pass: [TOKEN] }`",
+            "did you mean `input`?",
+        ],
+    );
+    told(&["recipe", "check", "goose.yaml"], 0, &["did you mean `extensions`?"]);
+    let checked = world
+        .call(&["recipe", "check", "ci/fix.yml", "--format", "json"])
+        .exits(3)
+        .json();
+    let help = &checked["files"][0]["problems"][0]["help"];
+    assert_eq!(help, "did you mean `ci/fix.yaml`?", "{checked}");
+}
+
+#[test]
+fn a_quiet_run_tells_of_unread_stdin_and_a_schema_may_come_from_it() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let model = model(&world, &[says("{\"kind\": 1}")]);
+    let run = ["run", "-p", "x", "--model", &model, "--quiet"];
+    let done = world.call_with(&run, "never read\n").exits(0);
+    assert_eq!(done.stdout, "");
+    assert!(
+        done.stderr.contains("warning[unread_stdin]: stdin has data"),
+        "{}",
+        done.stderr
+    );
+    let schema = [&run[..], &["--output-schema", "-"]].concat();
+    let done = world.call_with(&schema, "{\"required\": [\"other\"]}");
+    assert_ne!(done.code, 0, "{}", done.stderr);
+    assert!(!done.stderr.contains("error["), "{}", done.stderr);
+    let done = world
+        .call_with(&["run", "-p", "x", "--model", &model, "--input", "-"], "")
+        .exits(3);
+    assert!(done.stderr.contains("stdin is empty"), "{}", done.stderr);
+}

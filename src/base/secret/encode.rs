@@ -137,7 +137,7 @@ fn parts(line: &str) -> Vec<&str> {
 fn texts(piece: &str) -> Vec<String> {
     let bytes = piece.as_bytes();
     let hex = hex(bytes);
-    let mut forms = vec![piece.to_owned(), piece.chars().rev().collect(), hex.to_uppercase(), hex];
+    let mut forms = vec![piece.to_owned(), hex.to_uppercase(), hex];
     for upper in [true, false] {
         // URL encoding for URLs, URL components and forms, and of every byte. Other choices of characters are found in
         // the decoded text.
@@ -153,9 +153,16 @@ fn texts(piece: &str) -> Vec<String> {
         forms.push(form.replace(' ', "+"));
         forms.push(encode_bytes(bytes, upper, |_| false));
     }
-    let escaped = escapes(piece);
+    let mut escaped = escapes(piece);
+    // What was escaped may be reversed, and what was reversed is escaped where it is recorded.
+    let reversed = escaped.iter().map(|text| backwards(text)).chain([backwards(piece)]);
+    let reversed: Vec<String> = reversed.collect();
+    escaped.extend(reversed.iter().map(|text| json(text, &|_| false, false)));
+    escaped.extend(escapes(&backwards(piece)));
+    escaped.extend(codes(piece));
     // JSON inside JSON.
     let twice: Vec<String> = escaped.iter().map(|text| json(text, &|_| false, false)).collect();
+    forms.extend(reversed);
     forms.extend(escaped);
     forms.extend(twice);
     forms.sort();
@@ -163,8 +170,12 @@ fn texts(piece: &str) -> Vec<String> {
     forms
 }
 
+fn backwards(text: &str) -> String {
+    text.chars().rev().collect()
+}
+
 /// The ways in which JSON writers escape: only what is required, `/` too, characters special to HTML (with and
-/// without `=`), everything outside ASCII, and every character.
+/// without `=`), and everything outside ASCII.
 fn escapes(piece: &str) -> Vec<String> {
     let html = |c: char| matches!(c, '<' | '>' | '&' | '\'');
     let equals = |c: char| html(c) || c == '=';
@@ -178,9 +189,13 @@ fn escapes(piece: &str) -> Vec<String> {
         found.push(json(piece, &equals, upper));
         found.push(json(piece, &wide, upper));
         found.push(json(piece, &|c| html(c) || wide(c), upper));
-        found.push(json(piece, &|_| true, upper));
     }
     found
+}
+
+/// Every character as JSON's `\u` and its code.
+fn codes(piece: &str) -> [String; 2] {
+    [true, false].map(|upper| json(piece, &|_| true, upper))
 }
 
 fn json(text: &str, as_code: &dyn Fn(char) -> bool, upper: bool) -> String {

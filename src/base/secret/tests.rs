@@ -53,6 +53,10 @@ fn inner_json(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
+fn reversed(text: &str) -> String {
+    text.chars().rev().collect()
+}
+
 fn base32(text: &str, hex: bool) -> String {
     // Five bytes (40 bits) make eight base32 digits.
     let digits: &[u8] = match hex {
@@ -108,7 +112,11 @@ fn encodings(text: &str) -> Vec<(&'static str, String)> {
         ("json", inner_json(text)),
         ("json codes", codes(text)),
         ("json twice", inner_json(&inner_json(text))),
-        ("reversed", text.chars().rev().collect()),
+        ("reversed", reversed(text)),
+        ("json of reversed", inner_json(&reversed(text))),
+        ("json twice of reversed", inner_json(&inner_json(&reversed(text)))),
+        ("reversed json", reversed(&inner_json(text))),
+        ("json of reversed json", inner_json(&reversed(&inner_json(text)))),
         ("base32", base32(text, false)),
         ("base32 unpadded", base32(text, false).trim_end_matches('=').to_owned()),
         ("base32 lower", base32(text, false).to_lowercase()),
@@ -136,7 +144,7 @@ fn encodings(text: &str) -> Vec<(&'static str, String)> {
 
 #[test]
 fn there_are_as_many_encodings_as_are_drawn() {
-    assert_eq!(encodings("x").len(), 34);
+    assert_eq!(encodings("x").len(), 38);
 }
 
 fn wrapped(text: &str, width: usize, with: &str) -> String {
@@ -421,7 +429,7 @@ proptest! {
     }
 
     #[test]
-    fn no_secret_survives(secret in "[!-~]{8,40}", before in "[ -~\n]{0,20}", behind in "[ -~\n]{0,20}", which in 0usize..34) {
+    fn no_secret_survives(secret in "[!-~]{8,40}", before in "[ -~\n]{0,20}", behind in "[ -~\n]{0,20}", which in 0usize..38) {
         let redactor = Redactor::with_values(vec![("C".to_owned(), secret.clone())]);
         let (_, encoded) = encodings(&secret).swap_remove(which);
         let text = format!("{before}{encoded}{behind}");

@@ -21,7 +21,7 @@ use super::args::{
     StdoutFormat, ToolsCommand,
 };
 use super::refusal::Refusal;
-use super::{exit, kept_out, manual, out, outputs, variables};
+use super::{environment, exit, github, kept_out, manual, out, outputs, variables};
 use crate::batch::result::BatchResult;
 use crate::journal::artefacts;
 use serde_json::Value;
@@ -168,13 +168,17 @@ pub fn usage(typed: &[OsString], why: &str) -> u8 {
     let format = match (said("json"), said("stream-json"), said("text")) {
         (true, ..) => StdoutFormat::Json,
         (_, true, _) => StdoutFormat::StreamJson,
-        (_, _, true) => return exit::USAGE,
+        (_, _, true) => StdoutFormat::Text,
         _ => variables::format().unwrap_or_default(),
     };
+    let message = environment::redactor().redact(message_of(why)).into_owned();
+    let mut written = outputs::unstarted(&Refusal::Usage(message.clone()).outcome(&message), "");
+    let is_flag_given = texts.contains(&"--github");
+    if variables::github(is_flag_given).unwrap_or(is_flag_given) {
+        github::publish_refusal(&mut written);
+    }
     if format != StdoutFormat::Text {
-        let message = message_of(why);
-        let outcome = Refusal::Usage(message.to_owned()).outcome(message);
-        outputs::print(format, &outputs::unstarted(&outcome, ""));
+        outputs::print(format, &written);
     }
     exit::USAGE
 }

@@ -348,7 +348,8 @@ async fn drive(
     scope.notices = equipment.notices;
     let mut workspace = session.workspace;
     bootstrap::hide_unreadable(&mut workspace, &session.policies);
-    let unread = unread_stdin();
+    let quiet = shared.quiet;
+    let unread = unread_stdin(quiet, false);
     let was_unread = unread.is_some();
     if let Some(warning) = unread {
         ledger.record(warning)?;
@@ -374,7 +375,7 @@ async fn drive(
         run_deadline: deadline,
         command_time: Duration::from_millis(COMMAND_MS),
         // Looked at again, because the process that writes into the pipe may have started after this one.
-        last_warning: Box::new(move || unread_stdin().filter(|_| !was_unread)),
+        last_warning: Box::new(move || unread_stdin(quiet, was_unread)),
     };
     let ended = engine::run(&deps, &mut ledger, ground).await;
     if ended.is_err() {
@@ -549,10 +550,14 @@ fn required_context(session: &RunSession) -> Result<(), Refusal> {
     )))
 }
 
-/// Unread data on stdin is reported, never dropped silently.
-fn unread_stdin() -> Option<EventKind> {
-    let message = unread::warning()?;
+/// Unread data on stdin is reported, never dropped silently: also in a quiet run that passes.
+/// `is_told`: this was reported before.
+fn unread_stdin(quiet: bool, is_told: bool) -> Option<EventKind> {
+    let message = unread::warning().filter(|_| !is_told)?;
     let code = "unread_stdin".to_owned();
+    if quiet {
+        out::stderr_at_once(&format!("warning[{code}]: {message}"));
+    }
     Some(EventKind::Warned { code, message })
 }
 
