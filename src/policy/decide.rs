@@ -643,8 +643,13 @@ impl Judge<'_> {
                 )
             }
             Need::ShellRead(..) => format!("needs a rule that allows {tool} with {path} among its `paths`"),
-            Need::ShellWrite(..) => {
-                format!("writing {path} from a command (`> {path}`) needs a rule that allows write_file on {path}")
+            Need::ShellWrite(_, simple) => {
+                let dirs = simple.and_then(|simple| simple.dirs.as_ref());
+                let cd = match dirs.is_some_and(|dirs| dirs.len() > 1) {
+                    true => "; a `cd` before it may fail, and then it runs where it was: write `cd DIR && …`",
+                    false => "",
+                };
+                format!("writing {path} from a command (`> {path}`) needs a rule that allows write_file on {path}{cd}")
             }
         }
     }

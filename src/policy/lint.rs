@@ -511,7 +511,8 @@ fn is_repository_open(policy: &Policy, prefix: &CommandPrefix) -> bool {
 fn profile(rule: &Rule, found: &mut Vec<Diagnostic>) {
     if rule.any_args && rule.effect == RuleEffect::Allow {
         let message =
-            "`args: any` turns off the argument profile: options that write files or run programs are allowed"
+            "`args: any` turns off the argument profile: every option is allowed; what the command may write and start \
+             stays as `writes` and `starts` say"
                 .to_owned();
         warn(
             found,

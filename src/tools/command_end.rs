@@ -1,7 +1,7 @@
 //! Describes for the model how a command ended, and builds the failure of a command that changed forbidden paths.
 
 use crate::base::call::{ExitInfo, ToolFailure};
-use crate::base::grant::{self, NOT_RESTORED, Undone, codes, described};
+use crate::base::grant::{self, NOT_RESTORED, Undone, Writes, codes, described};
 use crate::base::ruling::shown_rule;
 
 /// Lines about any end other than plain success.
@@ -29,6 +29,23 @@ pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
         )),
     }
     lines
+}
+
+/// A line about a command that failed at a write that it had no right to, with the key that grants it. `output` is what it
+/// printed, `bound` what it may write, `more` whether its programs were granted further places.
+pub(super) fn may_not_write(exit: &ExitInfo, output: &str, bound: &Writes, more: bool) -> Option<String> {
+    const REFUSED: [&str; 4] = ["Read-only file system", "Permission denied", "EROFS", "EACCES"];
+    if exit.code == Some(0) || !REFUSED.iter().any(|text| output.contains(text)) {
+        return None;
+    }
+    let what = match bound {
+        Writes::Tree => return None,
+        Writes::Nothing if !more => "nothing in the workspace",
+        _ => "only the files that its words name and rules for writing allow",
+    };
+    Some(format!(
+        "[the command may write {what}; if it failed for that, `writes: tree` on the rule that allows the command grants it]"
+    ))
 }
 
 /// The failure of a command that changed forbidden paths; its message is a line for the model. Its code is the most
@@ -81,6 +98,24 @@ fn without_place(undone: Undone) -> Undone {
 mod tests {
     use super::*;
     use crate::base::event::PathChange;
+
+    #[test]
+    fn a_failed_write_without_a_grant_names_the_key() {
+        let ended = |code| ExitInfo {
+            code: Some(code),
+            ..ExitInfo::default()
+        };
+        let refused = "sort: open failed: src/s: Read-only file system";
+        let told = may_not_write(&ended(2), refused, &Writes::Nothing, false).unwrap();
+        assert!(
+            told.contains("nothing in the workspace") && told.contains("writes: tree"),
+            "{told}"
+        );
+        assert!(may_not_write(&ended(2), refused, &Writes::Nothing, true).is_some());
+        assert!(may_not_write(&ended(0), refused, &Writes::Nothing, false).is_none());
+        assert!(may_not_write(&ended(2), "no such file", &Writes::Nothing, false).is_none());
+        assert!(may_not_write(&ended(2), refused, &Writes::Tree, false).is_none());
+    }
 
     #[test]
     fn a_denial_in_git_names_the_entry_that_opens_it() {

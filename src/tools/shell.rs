@@ -4,7 +4,7 @@
 use super::args::{Args, invalid};
 use super::background;
 use super::builtin::{Builtin, ToolFacts};
-use super::command_end::{ends, strictest, undone_failure};
+use super::command_end::{ends, may_not_write, strictest, undone_failure};
 use super::denial;
 use super::results::{PREFIX, SHOWN};
 use super::schema::{boolean, integer, object, string, untold};
@@ -14,7 +14,7 @@ use crate::base::call::{ExitInfo, Kept, Replayed, ToolEffects, ToolFailure, Tool
 use crate::base::event::ProgressEvent;
 use crate::base::grant::{JudgedPrograms, Writes};
 use crate::base::quote::counted;
-use crate::process::{Captured, Finished, Invocation, Spawn, SpawnError};
+use crate::process::{Captured, Finished, Invocation, SandboxLevel, Spawn, SpawnError};
 use crate::workspace::Workspace;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -184,9 +184,13 @@ async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolErro
     }
     let judged = JudgedPrograms::of(&finished.execs, finished.execs_omitted, finished.denied.as_ref());
     let masked = context.judge.as_ref().map(|judge| judge.masked()).unwrap_or_default();
+    let bound = match scope.confinement()?.level {
+        SandboxLevel::None => &Writes::Tree,
+        _ => &context.writes,
+    };
     Ok(ToolOutput {
         judged,
-        ..output(finished, &masked, context.call.as_str())
+        ..output(finished, &masked, context.call.as_str(), bound)
     })
 }
 
@@ -234,7 +238,7 @@ fn not_started(error: SpawnError) -> ToolError {
 }
 
 /// The text for the model: the output, then a line for everything unusual.
-fn output(finished: Finished, masked: &[String], call: &str) -> ToolOutput {
+fn output(finished: Finished, masked: &[String], call: &str, bound: &Writes) -> ToolOutput {
     let Finished {
         exit, stdout, undone, ..
     } = finished;
@@ -246,7 +250,10 @@ fn output(finished: Finished, masked: &[String], call: &str) -> ToolOutput {
     let denied = denied.map(|denied| denial::failure(denied, &finished.execs, finished.execs_omitted));
     match &denied {
         Some(denied) => lines.push(denied.message.clone()),
-        None => lines.extend(ends(&exit)),
+        None => {
+            lines.extend(ends(&exit));
+            lines.extend(may_not_write(&exit, &stdout.text, bound, !finished.granted.is_empty()));
+        }
     }
     let withheld = |why: &String| format!("[the sandbox withheld the secret content of a file: {why}]");
     lines.extend(masked.iter().map(withheld));

@@ -37,6 +37,7 @@ pub fn apply(
                 match program {
                     "patch" => patched(&mut pass),
                     "ln" => linked(&mut pass),
+                    "tar" => archived(&mut pass),
                     "gzip" | "gunzip" | "bzip2" | "xz" | "zstd" | "zip" => packed(&mut pass, program),
                     _ => {}
                 }
@@ -151,6 +152,15 @@ fn linked(pass: &mut Pass<'_, '_>) {
             super::place::add(&mut pass.used.writes, written);
             super::place::add(&mut pass.used.reads, uses);
         }
+    }
+}
+
+/// Refuses an archive on another machine, which tar would write with a remote shell.
+fn archived(pass: &mut Pass<'_, '_>) {
+    let is_remote = |used: &FileUse| used.asked.split('/').next().is_some_and(|first| first.contains(':'));
+    if pass.used.writes.iter().any(is_remote) {
+        let reason = "the archive that it writes may be on another machine";
+        concern(pass, NEVER_SPELLED, "program_argument", reason);
     }
 }
 

@@ -54,6 +54,23 @@ fn what_a_compressor_makes_is_written() {
 }
 
 #[test]
+fn output_options_write() {
+    for (text, reads, writes) in [
+        ("sort -o src/s src/a", vec!["src/a"], vec!["src/s"]),
+        ("sort --output=s a", vec!["a"], vec!["s"]),
+        ("iconv -f latin1 -t utf8 -o b a", vec!["a"], vec!["b"]),
+        ("tar -cf a.tar docs", vec!["docs"], vec!["a.tar"]),
+        ("tar -czf a.tgz docs", vec!["docs"], vec!["a.tgz"]),
+    ] {
+        let found = reading(text);
+        assert!(found.commands[0].concern.is_none(), "{text}");
+        assert_eq!(paths(&found.commands[0].reads), reads, "{text}");
+        assert_eq!(paths(&found.commands[0].writes), writes, "{text}");
+    }
+    assert!(reading("tar -cf host:a.tar docs").commands[0].concern.is_some());
+}
+
+#[test]
 fn the_target_of_a_symbolic_link_is_named_from_the_link() {
     for (text, reads, writes) in [
         ("ln -s ../docs/d.md src/l", vec!["docs/d.md"], vec!["src/l"]),
