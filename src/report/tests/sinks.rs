@@ -1,6 +1,7 @@
 //! Tests of the sinks: the event stream and the progress lines.
 
 use super::build;
+use crate::base::call::{CallState, ExitInfo, ToolOutput};
 use crate::base::event::{EventKind, ProgressEvent, Sink};
 use crate::base::grant::JudgedExec;
 use crate::base::outcome::{RunOutcome, Verdict};
@@ -40,6 +41,26 @@ fn the_line_of_a_program_that_a_background_command_was_denied() {
     });
     let lines = plain(&run, Verbosity::Normal);
     let told = "c1: its command in the background: DENIED at exec by default [exec_denied] rm a: no";
+    assert!(lines.contains(told), "{lines}");
+}
+
+/// It ran to its end, and what it did was undone.
+#[test]
+fn the_line_of_a_command_that_was_denied_after_it_ran() {
+    let mut run = build::Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    let ids = run.reply("", &[("run_shell_command", Value::Null)]);
+    let exit = Some(ExitInfo {
+        code: Some(0),
+        ..ExitInfo::default()
+    });
+    let output = ToolOutput {
+        exit,
+        ..ToolOutput::failure("denied:not_granted", "the command changed a.gz; this was undone")
+    };
+    run.finish_call(&ids[0], CallState::Error, output);
+    let lines = plain(&run, Verbosity::Normal);
+    let told = "exit code 0 (30 ms), DENIED [not_granted]: the command changed a.gz; this was undone";
     assert!(lines.contains(told), "{lines}");
 }
 
