@@ -180,7 +180,6 @@ fn a_batch_is_delivered_to_what_it_worked_on_from_every_directory() {
         text.push_str(&format!("{row}\n"));
     }
     std::fs::write(path, text).unwrap();
-    std::fs::remove_file(base.join("night/bundle.json")).unwrap();
     for to in ["push", "branch"] {
         let done = in_wrong(&["deliver", &merged, "--to", to]).exits(8);
         for named in ["job p", "`../work`", "the manifest `f`", "--repo DIR"] {

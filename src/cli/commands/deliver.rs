@@ -705,8 +705,8 @@ fn not_here(asked: &Asked, run: &BatchRun, why: &str) -> DeliverStop {
         name => format!("the manifest `{name}`"),
     };
     DeliverStop::Environment(format!(
-        "the repository of job {}, target `{}` of {manifest}, is not known here ({why}): deliver its run by itself, with \
-         `overnight deliver {} --repo DIR`",
+        "the repository of job {}, target `{}` of {manifest}, is not known here ({why}): deliver its run {} by itself, with \
+         --repo DIR",
         run.job.name,
         run.target,
         run.dir.as_ref().unwrap_or(&asked.home).display()
