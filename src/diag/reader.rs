@@ -194,7 +194,12 @@ impl<'a> Reader<'a> {
         match &node.shape {
             Shape::List(items) => Some(items),
             _ => {
-                problems.push(wrong_type(node, &ticked(key), "a list"));
+                let problem = wrong_type(node, &ticked(key), "a list");
+                let form = LIST_FORMS.iter().find(|(name, _)| *name == key);
+                problems.push(match form {
+                    Some((_, form)) => problem.help(format!("write a list: `{key}: {form}`")),
+                    None => problem,
+                });
                 None
             }
         }
@@ -314,6 +319,15 @@ pub fn wrong_type(node: &YamlNode, what: &str, expected: &str) -> Diagnostic {
     let message = format!("{what} must be {expected}, found {}", node.describe());
     Diagnostic::error("wrong-type", span, message).help(format!("write {expected}"))
 }
+
+/// How lists are written, by their keys; only keys that no format of another program has.
+const LIST_FORMS: [(&str, &str); 5] = [
+    ("context", "[AGENTS.md]"),
+    ("steps", "[{ id: fix, prompt: … }]"),
+    ("rules", "[{ allow: read_file }]"),
+    ("targets", "[{ path: ../a }]"),
+    ("replies", "[{ text: done }]"),
+];
 
 /// How maps are written that people often write as something else, by what messages call them.
 const FORMS: [(&str, &str); 19] = [
