@@ -699,7 +699,7 @@ fn init_writes_what_passes_its_own_checks_and_overwrites_nothing() {
         world.file("ci/fix-tests.yaml", "mine\n");
         let again = world.call(&["init"]).exits(0);
         assert!(
-            again.stdout.contains("stands: ./ci/fix-tests.yaml") && !again.stdout.contains("wrote"),
+            again.stdout.contains("exists: ./ci/fix-tests.yaml") && !again.stdout.contains("wrote"),
             "{}",
             again.stdout
         );

@@ -188,7 +188,7 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
         if is_new {
             write(dir, &path, &text)?;
         }
-        let word = if is_new { "wrote" } else { "stands" };
+        let word = if is_new { "wrote" } else { "exists" };
         print_line(format!("{word}: {}\n", path.display()))?;
         listed.push(json!({ "path": path.display().to_string(), "written": is_new }));
     }
