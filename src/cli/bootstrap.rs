@@ -383,7 +383,7 @@ pub fn web(policies: &PolicySet, redactor: &Arc<Redactor>, search: Option<Search
             ..Access::none()
         };
         // The tree does not matter for the ruling on a URL.
-        let terrain = FsView {
+        let fs_view = FsView {
             locate: &|path| ResolvedPath {
                 asked: path.to_owned(),
                 path: path.to_owned(),
@@ -394,7 +394,7 @@ pub fn web(policies: &PolicySet, redactor: &Arc<Redactor>, search: Option<Search
             over_limit: &|| false,
             below: &|_| None,
         };
-        let ruling = policy::decide(&policies, &asked, &access, &terrain, &Uses::default());
+        let ruling = policy::decide(&policies, &asked, &access, &fs_view, &Uses::default());
         match ruling.decision {
             Decision::Allow => Ok(()),
             Decision::Deny | Decision::Suspend | Decision::Modify => Err(ruling.reason),

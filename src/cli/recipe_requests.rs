@@ -223,7 +223,7 @@ impl Look<'_> {
             .secrets
             .variable("HOME")
             .unwrap_or_else(|| "/nonexistent".to_owned());
-        let ground = toolchains::HomePaths {
+        let homes = toolchains::HomePaths {
             home: Path::new(&home),
             private_home: Path::new("/nonexistent"),
             parent: self.secrets.vars(),
@@ -231,7 +231,7 @@ impl Look<'_> {
             layered: false,
             workspace: self.workspace,
         };
-        let granted = toolchains::grant(&self.policies.sandbox().toolchains, &ground);
+        let granted = toolchains::grant(&self.policies.sandbox().toolchains, &homes);
         granted.map(|granted| granted.readable).unwrap_or_default()
     }
 

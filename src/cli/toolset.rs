@@ -77,77 +77,77 @@ pub fn starts_something(plan: &Plan) -> bool {
     plan.tools.discovery.is_some() || !plan.tools.mcp_servers.is_empty()
 }
 
-/// Gathers the tools; without `ground`, only those that need no program or server. If the run cannot begin, everything
+/// Gathers the tools; without `context`, only those that need no program or server. If the run cannot begin, everything
 /// that was started is stopped.
 ///
 /// # Errors
 /// The discovery failed or a required server did not start (both exit code 8); a tool name is unknown (exit code 3).
-pub async fn assemble(plan: &Plan, searches: bool, ground: Option<&ServerContext<'_>>) -> Result<Toolset, Refusal> {
-    let mut equipment = Toolset::bare(searches)?;
-    let Some(ground) = ground else {
-        equipment.tools = bootstrap::filtered(&equipment.tools, plan, &[])?;
-        return Ok(equipment);
+pub async fn assemble(plan: &Plan, searches: bool, context: Option<&ServerContext<'_>>) -> Result<Toolset, Refusal> {
+    let mut toolset = Toolset::bare(searches)?;
+    let Some(context) = context else {
+        toolset.tools = bootstrap::filtered(&toolset.tools, plan, &[])?;
+        return Ok(toolset);
     };
     if let Some(discovery) = &plan.tools.discovery {
         let commands = Commands {
-            list: beside_recipe(&discovery.command, ground.confinement),
-            call: beside_recipe(&discovery.call, ground.confinement),
+            list: beside_recipe(&discovery.command, context.confinement),
+            call: beside_recipe(&discovery.call, context.confinement),
         };
-        discover(&mut equipment, &commands, ground).await?;
+        discover(&mut toolset, &commands, context).await?;
     }
-    let failed = serve(&mut equipment, plan, ground).await;
+    let failed = serve(&mut toolset, plan, context).await;
     let filtered = match failed {
         Some(refusal) => Err(refusal),
-        None => bootstrap::filtered(&equipment.tools, plan, &equipment.absent()),
+        None => bootstrap::filtered(&toolset.tools, plan, &toolset.absent()),
     };
     match filtered {
         Ok(tools) => {
-            equipment.tools = tools;
-            Ok(equipment)
+            toolset.tools = tools;
+            Ok(toolset)
         }
         Err(refusal) => {
-            equipment.servers.close().await;
+            toolset.servers.close().await;
             Err(refusal)
         }
     }
 }
 
-async fn discover(equipment: &mut Toolset, commands: &Commands, ground: &ServerContext<'_>) -> Result<(), Refusal> {
-    let mut confinement = ground.confinement.of_side(Side::Servers);
-    if ground.trusted {
+async fn discover(toolset: &mut Toolset, commands: &Commands, context: &ServerContext<'_>) -> Result<(), Refusal> {
+    let mut confinement = context.confinement.of_side(Side::Servers);
+    if context.trusted {
         for text in [&commands.list, &commands.call] {
             let named = words::words(text).unwrap_or_default();
-            grants::readable(&mut confinement, &named, ground.workspace);
+            grants::readable(&mut confinement, &named, context.workspace);
         }
     }
     let with = discovered::DiscoveryContext {
-        workspace: ground.workspace,
+        workspace: context.workspace,
         confinement: &confinement,
-        redactor: ground.redactor,
-        cancel: ground.cancel,
-        deadline: ground.deadline,
+        redactor: context.redactor,
+        cancel: context.cancel,
+        deadline: context.deadline,
     };
     let found = discovered::discover(commands, &with)
         .await
         .map_err(Refusal::Environment)?;
     for warning in found.warnings {
-        equipment.notices.add("discovery", warning);
+        toolset.notices.add("discovery", warning);
     }
     for tool in found.tools {
         let name = tool.spec().name.clone();
-        let tool: DiscoveredTool = match equipment.tools.find(&name) {
+        let tool: DiscoveredTool = match toolset.tools.find(&name) {
             None => tool,
             Some(_) => {
                 let message =
                     format!("a tool `{name}` already exists: the discovered one is called `discovered_tool_{name}`");
-                equipment.notices.add("tool_name", message);
+                toolset.notices.add("tool_name", message);
                 tool.renamed()
             }
         };
         let name = tool.spec().name.clone();
-        match equipment.tools.add(Arc::new(tool)) {
-            Ok(()) => equipment.discovered.push(name),
-            Err(conflict) => report_conflict(&equipment.notices, &conflict),
+        match toolset.tools.add(Arc::new(tool)) {
+            Ok(()) => toolset.discovered.push(name),
+            Err(conflict) => report_conflict(&toolset.notices, &conflict),
         }
     }
     Ok(())
@@ -158,11 +158,11 @@ fn report_conflict(notices: &Notices, conflict: &Conflict) {
 }
 
 /// Starts the servers. Returns the reason if the run cannot begin.
-async fn serve(equipment: &mut Toolset, plan: &Plan, ground: &ServerContext<'_>) -> Option<Refusal> {
+async fn serve(toolset: &mut Toolset, plan: &Plan, context: &ServerContext<'_>) -> Option<Refusal> {
     let mut configs = Vec::new();
     let mut started = Vec::new();
     for (name, server) in &plan.tools.mcp_servers {
-        match config(name, server, ground) {
+        match config(name, server, context) {
             Ok(config) => configs.push(config),
             Err(why) => started.push(Started {
                 name: name.clone(),
@@ -172,18 +172,18 @@ async fn serve(equipment: &mut Toolset, plan: &Plan, ground: &ServerContext<'_>)
         }
     }
     let with = mcp::McpContext {
-        redactor: Arc::clone(ground.redactor),
-        notices: equipment.notices.clone(),
-        deadline: ground.deadline,
+        redactor: Arc::clone(context.redactor),
+        notices: toolset.notices.clone(),
+        deadline: context.deadline,
     };
     if !configs.is_empty() {
         let (servers, more) = tokio::select! {
             all = mcp::start(configs, &with) => all,
-            () = ground.cancel.cancelled() => {
+            () = context.cancel.cancelled() => {
                 return Some(Refusal::Environment("the run was ended while its MCP servers were starting".to_owned()));
             }
         };
-        equipment.servers = servers;
+        toolset.servers = servers;
         started.extend(more);
     }
     started.sort_by(|a, b| a.name.cmp(&b.name));
@@ -191,8 +191,8 @@ async fn serve(equipment: &mut Toolset, plan: &Plan, ground: &ServerContext<'_>)
     for one in started {
         match one.outcome {
             Ok(tools) => {
-                let status = added(equipment, one.name, tools);
-                equipment.status.push(status);
+                let status = added(toolset, one.name, tools);
+                toolset.status.push(status);
             }
             Err(why) => {
                 let message = format!("MCP server {}: {why}", one.name);
@@ -201,10 +201,10 @@ async fn serve(equipment: &mut Toolset, plan: &Plan, ground: &ServerContext<'_>)
                         "a required server did not start: {message}"
                     )));
                 }
-                equipment
+                toolset
                     .notices
                     .add(SERVER_MISSING, format!("{message}; the run continues without it"));
-                equipment.status.push(ServerStatus {
+                toolset.status.push(ServerStatus {
                     name: one.name,
                     status: "failed".to_owned(),
                     message: why,
@@ -216,13 +216,13 @@ async fn serve(equipment: &mut Toolset, plan: &Plan, ground: &ServerContext<'_>)
     refusal
 }
 
-fn added(equipment: &mut Toolset, name: String, tools: Vec<Arc<dyn Tool>>) -> ServerStatus {
+fn added(toolset: &mut Toolset, name: String, tools: Vec<Arc<dyn Tool>>) -> ServerStatus {
     let mut names = Vec::new();
     for tool in tools {
         let name = tool.spec().name.clone();
-        match equipment.tools.add(tool) {
+        match toolset.tools.add(tool) {
             Ok(()) => names.push(name),
-            Err(conflict) => report_conflict(&equipment.notices, &conflict),
+            Err(conflict) => report_conflict(&toolset.notices, &conflict),
         }
     }
     ServerStatus {
@@ -234,13 +234,13 @@ fn added(equipment: &mut Toolset, name: String, tools: Vec<Arc<dyn Tool>>) -> Se
 }
 
 /// The configuration of a server, with variables expanded.
-fn config(name: &str, server: &McpServer, ground: &ServerContext<'_>) -> Result<Config, String> {
+fn config(name: &str, server: &McpServer, context: &ServerContext<'_>) -> Result<Config, String> {
     let way = match (&server.command, &server.url) {
-        (Some(command), None) => Way::Stdio(Box::new(program(command, server, ground)?)),
-        (None, Some(url)) if ground.hermetic && !is_here(url) => {
+        (Some(command), None) => Way::Stdio(Box::new(program(command, server, context)?)),
+        (None, Some(url)) if context.hermetic && !is_here(url) => {
             return Err("a replay contacts no other machine".to_owned());
         }
-        (None, Some(url)) => Way::Url(address(url, server, ground)?),
+        (None, Some(url)) => Way::Url(address(url, server, context)?),
         _ => return Err("it needs exactly one of `command` and `url`".to_owned()),
     };
     let call = server.timeout_ms.map_or(mcp::CALL, Duration::from_millis);
@@ -260,8 +260,8 @@ fn is_here(url: &str) -> bool {
     reqwest::Url::parse(url).is_ok_and(|url| url.host_str().is_some_and(crate::net::client::is_loopback))
 }
 
-fn expanded(text: &str, ground: &ServerContext<'_>) -> Result<String, String> {
-    secrets::expanded(text, ground.trusted, ground.secrets)
+fn expanded(text: &str, context: &ServerContext<'_>) -> Result<String, String> {
+    secrets::expanded(text, context.trusted, context.secrets)
 }
 
 /// A word of a server's or a discovery's command line, with the variable for the directory of the files beside the
@@ -276,32 +276,32 @@ fn beside_recipe(word: &str, confinement: &Confinement) -> String {
     }
 }
 
-fn program(command: &str, server: &McpServer, ground: &ServerContext<'_>) -> Result<ServerProgram, String> {
+fn program(command: &str, server: &McpServer, context: &ServerContext<'_>) -> Result<ServerProgram, String> {
     let dir = match &server.cwd {
-        None => ground.workspace.to_path_buf(),
-        Some(dir) => ground.workspace.join(dir),
+        None => context.workspace.to_path_buf(),
+        Some(dir) => context.workspace.join(dir),
     };
     let mut named = vec![grants::program(
         command,
         &environment::variable("PATH").unwrap_or_default(),
     )];
     named.extend(server.args.iter().cloned());
-    let mut confinement = ground.confinement.of_side(Side::Servers);
+    let mut confinement = context.confinement.of_side(Side::Servers);
     confinement.network = match (confinement.level, server.network.is_empty()) {
         (SandboxLevel::None, _) => Network::Open,
         (_, true) => Network::None,
-        _ if ground.hermetic => Network::None,
+        _ if context.hermetic => Network::None,
         (_, false) => Network::Hosts(server.network.clone()),
     };
     let mut seen = named.clone();
     seen.push(dir.to_string_lossy().into_owned());
-    if ground.trusted {
-        grants::readable(&mut confinement, &seen, ground.workspace);
+    if context.trusted {
+        grants::readable(&mut confinement, &seen, context.workspace);
     }
     let env = server
         .env
         .iter()
-        .map(|(name, value)| Ok((name.clone(), expanded(value, ground)?)));
+        .map(|(name, value)| Ok((name.clone(), expanded(value, context)?)));
     Ok(ServerProgram {
         words: named.iter().map(|word| beside_recipe(word, &confinement)).collect(),
         dir,
@@ -314,25 +314,25 @@ fn program(command: &str, server: &McpServer, ground: &ServerContext<'_>) -> Res
     })
 }
 
-fn address(url: &str, server: &McpServer, ground: &ServerContext<'_>) -> Result<Address, String> {
+fn address(url: &str, server: &McpServer, context: &ServerContext<'_>) -> Result<Address, String> {
     let headers = server
         .headers
         .iter()
-        .map(|(name, value)| Ok((name.clone(), expanded(value, ground)?)));
+        .map(|(name, value)| Ok((name.clone(), expanded(value, context)?)));
     let oauth = match &server.oauth {
         None => None,
         Some(oauth) => Some(Credentials {
-            client_id: expanded(&oauth.client_id, ground)?,
+            client_id: expanded(&oauth.client_id, context)?,
             proof: match (&oauth.client_secret, &oauth.private_key) {
-                (Some(secret), None) => Proof::Secret(expanded(secret, ground)?),
-                (None, Some(key)) => Proof::Key(expanded(key, ground)?),
+                (Some(secret), None) => Proof::Secret(expanded(secret, context)?),
+                (None, Some(key)) => Proof::Key(expanded(key, context)?),
                 _ => return Err("`oauth` needs exactly one of `client_secret` and `private_key`".to_owned()),
             },
             scopes: oauth.scopes.clone(),
         }),
     };
     Ok(Address {
-        url: expanded(url, ground)?,
+        url: expanded(url, context)?,
         kind: match server.transport.as_deref() {
             Some("http") => Transport::Http,
             Some("sse") => Transport::Sse,
@@ -345,7 +345,7 @@ fn address(url: &str, server: &McpServer, ground: &ServerContext<'_>) -> Result<
 
 /// Tools that are gathered outside a run, with the resources that they need.
 pub struct Standalone {
-    pub equipment: Toolset,
+    pub toolset: Toolset,
     /// Home and temporary directory of the programs that were started.
     _own: Option<Private>,
 }
@@ -354,7 +354,7 @@ impl Standalone {
     /// The built-in tools.
     pub fn builtin(searches: bool) -> Result<Self, Refusal> {
         Ok(Self {
-            equipment: Toolset::bare(searches)?,
+            toolset: Toolset::bare(searches)?,
             _own: None,
         })
     }
@@ -373,7 +373,7 @@ pub async fn standalone(
 ) -> Result<Standalone, Refusal> {
     if !starts_something(plan) {
         return Ok(Standalone {
-            equipment: assemble(plan, searches, None).await?,
+            toolset: assemble(plan, searches, None).await?,
             _own: None,
         });
     }
@@ -386,7 +386,7 @@ pub async fn standalone(
     let secrets = Secrets::of(environment::variables());
     environment::add_secrets(secrets::sent(plan, &secrets));
     let redactor = environment::redactor();
-    let ground = ServerContext {
+    let context = ServerContext {
         workspace: workspace.root(),
         confinement: &confinement,
         redactor: &redactor,
@@ -396,12 +396,12 @@ pub async fn standalone(
         trusted,
         secrets: &secrets,
     };
-    let equipment = assemble(plan, searches, Some(&ground)).await?;
-    for notice in equipment.notices.take() {
+    let toolset = assemble(plan, searches, Some(&context)).await?;
+    for notice in toolset.notices.take() {
         super::out::stderr(&format!("warning: {}", notice.message));
     }
     Ok(Standalone {
-        equipment,
+        toolset,
         _own: Some(own),
     })
 }

@@ -26,9 +26,9 @@ use std::time::{Duration, SystemTime};
 const MOST_FLUSH: Duration = Duration::from_secs(10);
 
 /// Takes a snapshot, checks the changes against the policy, and records the patch of those that are allowed.
-pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions) -> Result<(), RunError> {
-    ground.prepare_for_effects(ledger).await?;
-    let Some(baseline) = &ground.baseline else {
+pub async fn measure(deps: &Deps, ledger: &mut Ledger, preconditions: &mut Preconditions) -> Result<(), RunError> {
+    preconditions.prepare_for_effects(ledger).await?;
+    let Some(baseline) = &preconditions.baseline else {
         return Err(no_baseline());
     };
     // Background commands are stopped meanwhile, so that the tree does not change between snapshot and ruling.
@@ -225,12 +225,17 @@ pub async fn undo_check(
 
 /// At the end of the run: restores what is not allowed and takes the final patch. `wrote`: something that the record
 /// does not show may have written to the tree.
-pub async fn settle(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, wrote: bool) -> Result<(), RunError> {
+pub async fn settle(
+    deps: &Deps,
+    ledger: &mut Ledger,
+    preconditions: &mut Preconditions,
+    wrote: bool,
+) -> Result<(), RunError> {
     if ledger.state.due().next().is_some() {
         put_back(deps, ledger).await?;
     }
     if wrote || ledger.state.stale() {
-        let measured = measure(deps, ledger, ground).await;
+        let measured = measure(deps, ledger, preconditions).await;
         if ledger.state.due().next().is_some() {
             put_back(deps, ledger).await?;
         }

@@ -38,7 +38,7 @@ impl CommandJudge {
         asked: &PolicyInput<'_>,
         access: &Access,
     ) -> Self {
-        let (ruled, activates) = workspace.with_terrain(|terrain| ruled_commands(policies, asked, access, terrain));
+        let (ruled, activates) = workspace.with_fs_view(|fs_view| ruled_commands(policies, asked, access, fs_view));
         let path = confinement.env.iter().rfind(|(name, _)| name == "PATH");
         let dirs = path.map(|(_, dirs)| dirs.split(':')).into_iter().flatten();
         let path: Vec<PathBuf> = dirs
@@ -121,7 +121,7 @@ impl ExecJudge for CommandJudge {
             }
         };
         self.workspace
-            .with_terrain(|terrain| exec::judge(&self.policies, &asked, &self.setting, exec, terrain, &mut masked))
+            .with_fs_view(|fs_view| exec::judge(&self.policies, &asked, &self.setting, exec, fs_view, &mut masked))
     }
 
     fn asks_below_anything(&self) -> bool {

@@ -64,7 +64,7 @@ fn unrendered(error: template::TemplateError) -> RunError {
 }
 
 /// Runs the command of a `run` step.
-pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions) -> Result<(), RunError> {
+pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut Preconditions) -> Result<(), RunError> {
     let step = step(deps, ledger.state.step)?;
     let StepWork::Run {
         command,
@@ -74,7 +74,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Precondi
     else {
         return Err(RunError::Environment("a prompt step has no command".to_owned()));
     };
-    ground.prepare_for_commands(deps, ledger).await?;
+    preconditions.prepare_for_commands(deps, ledger).await?;
     ledger.sync()?;
     let command = command_text(deps, ledger, command)?;
     let what = AuthorCommand {
@@ -238,11 +238,11 @@ fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), RunError>
 
 /// Measures the tree. Before checks, and at the end of the last step, background commands that may write the workspace are
 /// killed first, so that the result does not depend on timing.
-pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions) -> Result<(), RunError> {
+pub async fn measure(deps: &Deps, ledger: &mut Ledger, preconditions: &mut Preconditions) -> Result<(), RunError> {
     if next::ends_writers(&ledger.state, &deps.plan) {
         end_writers(deps, ledger).await?;
     }
-    changes::measure(deps, ledger, ground).await
+    changes::measure(deps, ledger, preconditions).await
 }
 
 /// Ends the background commands that may write the workspace, and records what they did. Returns whether the tree must be
@@ -267,18 +267,23 @@ async fn end_writers(deps: &Deps, ledger: &mut Ledger) -> Result<bool, RunError>
 /// Performs the check with this index. Background commands that may write the workspace are ended before: one could show
 /// a check another tree than the one that was measured. If there were any, the tree is measured again instead, and the
 /// check is made next. What the check itself changes is put back when it has ended.
-pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, index: usize) -> Result<(), RunError> {
+pub async fn check(
+    deps: &Deps,
+    ledger: &mut Ledger,
+    preconditions: &mut Preconditions,
+    index: usize,
+) -> Result<(), RunError> {
     let step = step(deps, ledger.state.step)?;
     let Some(check) = step.checks.get(index) else {
         return Err(RunError::Environment(format!("step {} has no check {index}", step.id)));
     };
     if end_writers(deps, ledger).await? {
-        return changes::measure(deps, ledger, ground).await;
+        return changes::measure(deps, ledger, preconditions).await;
     }
     let (mut put_back, mut put_back_patch) = (None, None);
     let result = match &check.what {
         CheckWhat::Run { command, timeout_ms } | CheckWhat::AnswerRun { command, timeout_ms } => {
-            ground.prepare_for_commands(deps, ledger).await?;
+            preconditions.prepare_for_commands(deps, ledger).await?;
             ledger.sync()?;
             let text = command_text(deps, ledger, command)?;
             let of_answer = check.what.is_of_answer();
@@ -375,7 +380,7 @@ pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
 pub async fn finish(
     deps: &Deps,
     ledger: &mut Ledger,
-    ground: &mut Preconditions,
+    preconditions: &mut Preconditions,
     outcome: RunOutcome,
 ) -> Result<(), JournalError> {
     // The time of a step does not cover the end of the run.
@@ -387,7 +392,7 @@ pub async fn finish(
     let mut outcome = outcome;
     // A background command may have written since the last measurement, even if it has already ended.
     let wrote = !deps.scope.jobs.list().is_empty() || deps.plan.tools.starts_programs();
-    match changes::settle(deps, ledger, ground, wrote).await {
+    match changes::settle(deps, ledger, preconditions, wrote).await {
         Ok(()) => {}
         Err(RunError::Journal(error)) => return Err(error),
         Err(RunError::Ended(other)) => outcome = outcome.and(other),

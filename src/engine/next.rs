@@ -252,7 +252,7 @@ fn stuck(state: &RunState, plan: &Plan, step: &PlanStep) -> Option<Next> {
     if !must_change(state, plan, step) || state.progress.idle < IDLE_NOTED {
         return None;
     }
-    let decides = state.progress.idle >= IDLE_ENDED || !state.progress.idle_told;
+    let decides = state.progress.idle >= IDLE_ENDED || !state.progress.warned_idle;
     match (decides, state.touched) {
         (false, _) => None,
         (true, true) => Some(Next::Measure),
@@ -325,7 +325,7 @@ fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
                 None => Next::Prompt(PromptReason::Echo),
             };
         }
-        Some(StopReason::Length { .. }) if !state.progress.replies.cut_told => {
+        Some(StopReason::Length { .. }) if !state.progress.replies.warned_cut => {
             return Next::Prompt(PromptReason::Retry);
         }
         Some(StopReason::Length { call }) => {
@@ -352,11 +352,11 @@ fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
             return Next::Prompt(PromptReason::Nudge);
         }
     }
-    if state.progress.replies.is_empty && !state.progress.replies.empty_told {
+    if state.progress.replies.is_empty && !state.progress.replies.warned_empty {
         return Next::Prompt(PromptReason::Empty);
     }
     let wants_json = plan.response.is_some() && is_last_prompt(state, plan);
-    let printed = state.progress.replies.printed.is_some() && !state.progress.replies.printed_told;
+    let printed = state.progress.replies.printed.is_some() && !state.progress.replies.warned_printed_call;
     if !wants_json && let Some(next) = no_answer(state, step, printed) {
         return next;
     }

@@ -5,7 +5,7 @@ use crate::base::secret::shortened;
 use serde_json::Value;
 
 /// Upper limit for the errors that the message lists.
-const ERRORS_TOLD: usize = 10;
+const MAX_ERRORS: usize = 10;
 
 /// Characters of a number that a message shows.
 const NUMBER: usize = 80;
@@ -29,7 +29,7 @@ pub fn judge(answer: &str, schema: &Value) -> Result<Value, Vec<String>> {
         jsonschema::validator_for(schema).map_err(|error| vec![format!("the schema cannot be used: {error}")])?;
     let errors: Vec<String> = validator
         .iter_errors(&value)
-        .take(ERRORS_TOLD)
+        .take(MAX_ERRORS)
         .map(|error| {
             let place = error.instance_path().to_string();
             let place = if place.is_empty() {

@@ -17,7 +17,11 @@ use crate::base::outcome::{RunOutcome, Verdict};
 use crate::journal::JournalError;
 
 /// Runs to the end, from the recorded state.
-pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Preconditions) -> Result<RunOutcome, JournalError> {
+pub async fn run(
+    deps: &Deps,
+    ledger: &mut Ledger,
+    mut preconditions: Preconditions,
+) -> Result<RunOutcome, JournalError> {
     let mut turn = Turn {
         asking: RequestContext::new(deps),
         timed: None,
@@ -33,17 +37,17 @@ pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Preconditions) ->
         turn.limit_step(deps, &ledger.state);
         let done = match deps.interrupted() {
             Some(outcome) => Err(RunError::Ended(outcome)),
-            None => turn.perform(deps, ledger, &mut ground, step).await,
+            None => turn.perform(deps, ledger, &mut preconditions, step).await,
         };
         match done {
             Ok(()) => {}
             Err(RunError::Journal(error)) => return Err(error),
-            Err(RunError::Ended(outcome)) => effects::finish(deps, ledger, &mut ground, outcome).await?,
+            Err(RunError::Ended(outcome)) => effects::finish(deps, ledger, &mut preconditions, outcome).await?,
             Err(RunError::Environment(why)) => {
                 // If the tree could not be read because the run's time is over, `finish` reports what is not recorded.
                 let environment = || RunOutcome::new(Verdict::Environment, "environment", why);
                 let outcome = deps.cut_off().unwrap_or_else(environment);
-                effects::finish(deps, ledger, &mut ground, outcome).await?;
+                effects::finish(deps, ledger, &mut preconditions, outcome).await?;
             }
         }
     }
@@ -75,12 +79,12 @@ impl Turn {
         &mut self,
         deps: &Deps,
         ledger: &mut Ledger,
-        ground: &mut Preconditions,
+        preconditions: &mut Preconditions,
         step: Next,
     ) -> Result<(), RunError> {
         match step {
             Next::Begin(index) => effects::begin(deps, ledger, index),
-            Next::Run => effects::run_command(deps, ledger, ground).await,
+            Next::Run => effects::run_command(deps, ledger, preconditions).await,
             Next::Attempt(n, why) => {
                 let step = ledger.state.step_id(&deps.plan);
                 let fresh = n > 1 && deps.plan.steps.get(ledger.state.step).is_some_and(|step| step.fresh);
@@ -90,15 +94,15 @@ impl Turn {
             Next::Ask => {
                 let asked = self.asking.ask(deps, ledger).await;
                 // Determined while the first request is under way; a run that cannot have its sandbox stops here.
-                ground.confine(deps, ledger).await?;
+                preconditions.confine(deps, ledger).await?;
                 asked
             }
             Next::Compact(how) => self.asking.compact(deps, ledger, &how, None).await,
-            Next::Call(calls) => scheduler::settle(deps, ledger, ground, &calls).await,
+            Next::Call(calls) => scheduler::settle(deps, ledger, preconditions, &calls).await,
             Next::Interrupted(call) => effects::interrupted(ledger, call),
-            Next::Check(index) => effects::check(deps, ledger, ground, index).await,
+            Next::Check(index) => effects::check(deps, ledger, preconditions, index).await,
             Next::Judge => effects::judge(deps, ledger),
-            Next::Measure => effects::measure(deps, ledger, ground).await,
+            Next::Measure => effects::measure(deps, ledger, preconditions).await,
             Next::PutBack => changes::put_back(deps, ledger).await,
             Next::StepDone(result) => {
                 let step = ledger.state.step_id(&deps.plan);

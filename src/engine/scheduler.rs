@@ -52,7 +52,7 @@ enum Ruled {
 pub async fn settle(
     deps: &Deps,
     ledger: &mut Ledger,
-    ground: &mut Preconditions,
+    preconditions: &mut Preconditions,
     calls: &[CallId],
 ) -> Result<(), RunError> {
     let mut wave: Vec<Ready> = Vec::new();
@@ -72,7 +72,7 @@ pub async fn settle(
         if !wave.is_empty() && (!joins || wave.len() == WAVE) {
             break;
         }
-        match rule(deps, ledger, ground, &record, found, wave.len()).await? {
+        match rule(deps, ledger, preconditions, &record, found, wave.len()).await? {
             Ruled::Ready(ready) => {
                 wave.push(*ready);
                 if !joins {
@@ -83,7 +83,7 @@ pub async fn settle(
             Ruled::Barrier => break,
         }
     }
-    run(deps, ledger, ground, wave).await
+    run(deps, ledger, preconditions, wave).await
 }
 
 fn asks_to_wait(record: &CallRecord) -> bool {
@@ -99,12 +99,12 @@ fn asks_to_wait(record: &CallRecord) -> bool {
 async fn rule(
     deps: &Deps,
     ledger: &mut Ledger,
-    ground: &mut Preconditions,
+    preconditions: &mut Preconditions,
     record: &CallRecord,
     found: FoundTool<'_>,
     in_wave: usize,
 ) -> Result<Ruled, RunError> {
-    match ruled(deps, ledger, ground, record, found, in_wave).await? {
+    match ruled(deps, ledger, preconditions, record, found, in_wave).await? {
         Ok(ruled) => Ok(ruled),
         Err(error) => {
             finish(ledger, &record.call.id, Err(error), 0)?;
@@ -117,7 +117,7 @@ async fn rule(
 async fn ruled(
     deps: &Deps,
     ledger: &mut Ledger,
-    ground: &mut Preconditions,
+    preconditions: &mut Preconditions,
     record: &CallRecord,
     found: FoundTool<'_>,
     in_wave: usize,
@@ -148,7 +148,7 @@ async fn ruled(
         "a reviewer approved this call".clone_into(&mut ruling.reason);
     }
     if ruling.decision == Decision::Modify && record.modified.is_none() {
-        ground.prepare_for_commands(deps, ledger).await?;
+        preconditions.prepare_for_commands(deps, ledger).await?;
         match modify::Pipe::of(deps)?.rewrite(tool, &args, &prepared, &ruling).await {
             Ok(rewritten) => {
                 record_ruling(ledger, record, tool, &prepared, ruling, Some(rewritten.clone()))?;
@@ -278,7 +278,7 @@ async fn judge(
     let witness = exec::is_witnessed(&deps.policies, deps.scope.confinement.get());
     let ruling = aside(deps, move || {
         let asked = PolicyInput::of(tool.spec(), &args);
-        workspace.with_terrain(|terrain| policy::decide_with(&policies, &asked, &access, terrain, &uses, witness))
+        workspace.with_fs_view(|fs_view| policy::decide_with(&policies, &asked, &access, fs_view, &uses, witness))
     });
     Ok(ruling.await?.unwrap_or_else(denial::too_slow))
 }
@@ -309,14 +309,19 @@ fn record_ruling(
     Ok(decided)
 }
 
-async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Preconditions, wave: Vec<Ready>) -> Result<(), RunError> {
+async fn run(
+    deps: &Deps,
+    ledger: &mut Ledger,
+    preconditions: &mut Preconditions,
+    wave: Vec<Ready>,
+) -> Result<(), RunError> {
     let Some(first) = wave.first() else {
         return Ok(());
     };
     if !first.builtin || matches!(first.kind, ToolKind::Execute) {
-        ground.prepare_for_commands(deps, ledger).await?;
+        preconditions.prepare_for_commands(deps, ledger).await?;
     } else if !first.kind.is_read_only() {
-        ground.prepare_for_effects(ledger).await?;
+        preconditions.prepare_for_effects(ledger).await?;
     }
     for ready in &wave {
         ledger.record(EventKind::CallStarted { call: ready.id.clone() })?;

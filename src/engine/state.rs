@@ -118,7 +118,7 @@ pub struct StepProgress {
     /// Turns of this step since the tree last changed.
     pub idle: u64,
     /// Whether the model was warned that it changes nothing.
-    pub idle_told: bool,
+    pub warned_idle: bool,
     /// The tree when the step began, if known.
     pub tree: Option<String>,
 }
@@ -276,7 +276,7 @@ impl RunState {
             EventKind::PatchTaken(patch) => {
                 if self.own_tree() != Some(patch.own_tree()) {
                     self.progress.idle = 0;
-                    self.progress.idle_told = false;
+                    self.progress.warned_idle = false;
                 }
                 self.patch = Some(patch.clone());
                 self.touched = false;
@@ -393,7 +393,7 @@ impl RunState {
         }
         self.push(message.clone());
         match why {
-            PromptReason::Idle => self.progress.idle_told = true,
+            PromptReason::Idle => self.progress.warned_idle = true,
             PromptReason::Repair => self.progress.repairs += 1,
             PromptReason::Nudge => {
                 self.progress.nudged = true;

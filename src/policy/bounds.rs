@@ -21,7 +21,7 @@ pub fn refuse(
     policy: &Policy,
     set: &PolicySet,
     asked: &PolicyInput<'_>,
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
 ) -> Option<CommandRefusal> {
     if let Need::ShellWrite(used, _) = need
         && used.place.is_none()
@@ -47,7 +47,7 @@ pub fn refuse(
     plain_bounds(place, writing, set)
         .or_else(|| {
             if writing {
-                written(place, need, policy, set, asked, terrain)
+                written(place, need, policy, set, asked, fs_view)
             } else {
                 None
             }
@@ -162,7 +162,7 @@ fn written(
     policy: &Policy,
     set: &PolicySet,
     asked: &PolicyInput<'_>,
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
 ) -> Option<CommandRefusal> {
     let path = place.shown();
     let last = place.path.rsplit('/').next().unwrap_or_default();
@@ -180,11 +180,11 @@ fn written(
     if need.is_git_repository() {
         return None;
     }
-    if let Some(refusal) = in_repository(place, policy, terrain) {
+    if let Some(refusal) = in_repository(place, policy, fs_view) {
         return Some(refusal);
     }
     let below = if matches!(place.found, PathStatus::Dir | PathStatus::NewDir) {
-        below(place, set, terrain)
+        below(place, set, fs_view)
     } else {
         None
     }?;
@@ -197,8 +197,8 @@ fn written(
 }
 
 /// The refusal of a write into a git repository that is not named `.git`, or that the write would make one.
-fn in_repository(place: &ResolvedPath, policy: &Policy, terrain: &FsView<'_>) -> Option<CommandRefusal> {
-    let exists = |path: &str| (terrain.locate)(path).found != PathStatus::Nothing;
+fn in_repository(place: &ResolvedPath, policy: &Policy, fs_view: &FsView<'_>) -> Option<CommandRefusal> {
+    let exists = |path: &str| (fs_view.locate)(path).found != PathStatus::Nothing;
     // A directory that is changed as a whole may be one itself.
     let within = (place.found == PathStatus::Dir && !place.path.is_empty()).then(|| format!("{}/config", place.path));
     let dir = protected::repository_above(within.as_deref().unwrap_or(&place.path), &exists)?;
@@ -304,7 +304,7 @@ const TESTS: [&str; 6] = [
 ];
 
 /// A protected path below a directory that is changed as a whole.
-fn below(place: &ResolvedPath, set: &PolicySet, terrain: &FsView<'_>) -> Option<String> {
+fn below(place: &ResolvedPath, set: &PolicySet, fs_view: &FsView<'_>) -> Option<String> {
     let dir = fold_path(&place.path);
     let ours = set.protect.iter().filter(|path| fold_path(path).starts_with(&dir));
     if let Some(path) = ours.into_iter().next() {
@@ -315,8 +315,8 @@ fn below(place: &ResolvedPath, set: &PolicySet, terrain: &FsView<'_>) -> Option<
     }
     protected::below(&place.path).into_iter().find_map(|look| match look {
         Below::Always(path) => Some(path),
-        Below::Path(path) => ((terrain.locate)(&path).found != PathStatus::Nothing).then_some(path),
-        Below::Pattern(pattern) => (terrain.expand)(&pattern).into_iter().next(),
+        Below::Path(path) => ((fs_view.locate)(&path).found != PathStatus::Nothing).then_some(path),
+        Below::Pattern(pattern) => (fs_view.expand)(&pattern).into_iter().next(),
     })
 }
 

@@ -170,10 +170,10 @@ impl Writer<'_> {
     /// Why the bounds refuse the access under some policy file, whatever the rules say.
     fn refused(&self, set: &PolicySet) -> Option<CommandRefusal> {
         // The tree is looked up only for what lies below a directory, and this is a file.
-        without_tree(|terrain| {
+        without_tree(|fs_view| {
             set.files
                 .iter()
-                .find_map(|policy| refuse(&self.need, policy, set, &self.asked, terrain))
+                .find_map(|policy| refuse(&self.need, policy, set, &self.asked, fs_view))
         })
     }
 

@@ -20,9 +20,9 @@ use coverage::Coverage;
 
 /// Rules on one call like [`decide_with`]; programs count as judged at their exec unless a file requests the sandbox
 /// level `none`.
-pub fn decide(set: &PolicySet, asked: &PolicyInput<'_>, access: &Access, terrain: &FsView<'_>, uses: &Uses) -> Ruling {
+pub fn decide(set: &PolicySet, asked: &PolicyInput<'_>, access: &Access, fs_view: &FsView<'_>, uses: &Uses) -> Ruling {
     let witness = set.sandbox().level != super::WishedLevel::None;
-    decide_with(set, asked, access, terrain, uses, witness)
+    decide_with(set, asked, access, fs_view, uses, witness)
 }
 
 /// Rules on one call.
@@ -35,7 +35,7 @@ pub fn decide_with(
     set: &PolicySet,
     asked: &PolicyInput<'_>,
     access: &Access,
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
     uses: &Uses,
     witness: bool,
 ) -> Ruling {
@@ -43,7 +43,7 @@ pub fn decide_with(
         let context = Context {
             set,
             asked,
-            terrain,
+            fs_view,
             uses,
             witness,
         };
@@ -56,7 +56,7 @@ pub fn decide_with(
         Some(groups) => agreed(groups.iter().map(one).collect()),
         None => one(set),
     };
-    match (terrain.over_limit)() {
+    match (fs_view.over_limit)() {
         true => denied(too_many_names()),
         false => ruling,
     }
@@ -102,12 +102,12 @@ pub fn ruled_commands(
     set: &PolicySet,
     asked: &PolicyInput<'_>,
     access: &Access,
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
 ) -> (Vec<RuledCommand>, bool) {
     let Some(groups) = set.by_profiles() else {
-        return ruled_by(set, asked, access, terrain);
+        return ruled_by(set, asked, access, fs_view);
     };
-    let mut found = groups.iter().map(|set| ruled_by(set, asked, access, terrain));
+    let mut found = groups.iter().map(|set| ruled_by(set, asked, access, fs_view));
     let first = found.next().unwrap_or_default();
     found.fold(first, |(ours, active), (theirs, also)| {
         let both = ours.into_iter().filter_map(|mine| {
@@ -128,13 +128,13 @@ fn ruled_by(
     set: &PolicySet,
     asked: &PolicyInput<'_>,
     access: &Access,
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
 ) -> (Vec<RuledCommand>, bool) {
     let uses = Uses::default();
     let context = Context {
         set,
         asked,
-        terrain,
+        fs_view,
         uses: &uses,
         witness: true,
     };
@@ -197,7 +197,7 @@ fn ruled_by(
 pub(super) struct Context<'a> {
     pub set: &'a PolicySet,
     pub asked: &'a PolicyInput<'a>,
-    pub terrain: &'a FsView<'a>,
+    pub fs_view: &'a FsView<'a>,
     pub uses: &'a Uses,
     pub witness: bool,
 }
@@ -221,7 +221,7 @@ pub(super) fn rule_on(context: &Context<'_>, access: &Access, readings: &[Comman
         set: context.set,
         asked: context.asked,
         needs: &needs,
-        terrain: context.terrain,
+        fs_view: context.fs_view,
         uses: context.uses,
     };
     let rulings = context.set.files.iter().map(|policy| judge.by(policy)).collect();
@@ -398,7 +398,7 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandRe
     let grants = context.set.grants(&granted, context.witness);
     let mut readings = Vec::new();
     for command in &access.commands {
-        let mut reading = shell::read(&command.text, &command.dir, context.terrain, &grants)?;
+        let mut reading = shell::read(&command.text, &command.dir, context.fs_view, &grants)?;
         if reading.commands.is_empty() && reading.writes.is_empty() {
             return Err(CommandRefusal::new(
                 "empty_command",
@@ -406,8 +406,8 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<CommandRe
                 "write a command",
             ));
         }
-        shell::look_below(&mut reading, &exceptions(context.set, context.asked), context.terrain);
-        shell::look_below_moved(&mut reading, &restricted(context.set), context.terrain);
+        shell::look_below(&mut reading, &exceptions(context.set, context.asked), context.fs_view);
+        shell::look_below_moved(&mut reading, &restricted(context.set), context.fs_view);
         readings.push(reading);
     }
     Ok(readings)
@@ -493,7 +493,7 @@ struct Judge<'a> {
     set: &'a PolicySet,
     asked: &'a PolicyInput<'a>,
     needs: &'a [Need<'a>],
-    terrain: &'a FsView<'a>,
+    fs_view: &'a FsView<'a>,
     uses: &'a Uses,
 }
 
@@ -501,7 +501,7 @@ impl Judge<'_> {
     fn by(&self, policy: &Policy) -> Ruling {
         let refused = self.needs.iter().find_map(|need| {
             let refusal =
-                refuse(need, policy, self.set, self.asked, self.terrain).or_else(|| installed::refuse(need, policy))?;
+                refuse(need, policy, self.set, self.asked, self.fs_view).or_else(|| installed::refuse(need, policy))?;
             Some((need, refusal))
         });
         let (deny, mut considered) = self.forbidding(policy, &RuleEffect::Deny);

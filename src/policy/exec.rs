@@ -68,11 +68,11 @@ pub fn judge(
     asked: &PolicyInput<'_>,
     setting: &Setting,
     exec: &Exec,
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
     masked: &mut dyn FnMut(String),
 ) -> ExecAnswer {
-    let answer = match judge_by_all(set, asked, setting, exec, terrain) {
-        ExecAnswer::Deny(denial) if setting.masks => match judge_by_all(&set.masked(), asked, setting, exec, terrain) {
+    let answer = match judge_by_all(set, asked, setting, exec, fs_view) {
+        ExecAnswer::Deny(denial) if setting.masks => match judge_by_all(&set.masked(), asked, setting, exec, fs_view) {
             ExecAnswer::Deny(_) => ExecAnswer::Deny(denial),
             answer => {
                 masked(denial.reason);
@@ -82,7 +82,7 @@ pub fn judge(
         answer => answer,
     };
     match answer {
-        ExecAnswer::Allow { .. } if (terrain.over_limit)() => ExecAnswer::Deny(ExecDenial::denied(
+        ExecAnswer::Allow { .. } if (fs_view.over_limit)() => ExecAnswer::Deny(ExecDenial::denied(
             format!("`{}` needs more names of the tree than are looked up", shown(exec)),
             "name fewer files",
         )),
@@ -95,12 +95,12 @@ fn judge_by_all(
     asked: &PolicyInput<'_>,
     setting: &Setting,
     exec: &Exec,
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
 ) -> ExecAnswer {
     let Some(groups) = set.by_profiles() else {
-        return judge_by(set, asked, setting, exec, terrain);
+        return judge_by(set, asked, setting, exec, fs_view);
     };
-    let answers = groups.iter().map(|set| judge_by(set, asked, setting, exec, terrain));
+    let answers = groups.iter().map(|set| judge_by(set, asked, setting, exec, fs_view));
     let agreed = answers.reduce(|ours, theirs| match (ours, theirs) {
         (
             ExecAnswer::Allow { starts, writes },
@@ -122,17 +122,17 @@ fn judge_by(
     asked: &PolicyInput<'_>,
     setting: &Setting,
     exec: &Exec,
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
 ) -> ExecAnswer {
     let names = identities(setting, exec);
-    if let Some(denial) = denied_by_rule(set, asked, exec, &names, terrain, setting) {
+    if let Some(denial) = denied_by_rule(set, asked, exec, &names, fs_view, setting) {
         return ExecAnswer::Deny(denial);
     }
     match &exec.caller {
         Starts::Anything => ExecAnswer::allow(Starts::Anything),
         Starts::Nothing => ExecAnswer::Deny(not_granted(exec)),
-        Starts::Helpers(name) => helper(set, setting, exec, terrain, name),
-        Starts::Judged => judged(set, asked, setting, exec, terrain, &names),
+        Starts::Helpers(name) => helper(set, setting, exec, fs_view, name),
+        Starts::Judged => judged(set, asked, setting, exec, fs_view, &names),
     }
 }
 
@@ -219,10 +219,10 @@ fn read(
     exec: &Exec,
     program: &str,
     dir: &str,
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
 ) -> Result<CommandReading, shell::CommandRefusal> {
     let granted = set.env_pass();
-    shell::read_argv(&exec.argv, program, dir, terrain, &set.grants(&granted, true))
+    shell::read_argv(&exec.argv, program, dir, fs_view, &set.grants(&granted, true))
 }
 
 /// Applies deny rules on commands that name the program, or one that runs in its place, whoever starts it.
@@ -231,7 +231,7 @@ fn denied_by_rule(
     asked: &PolicyInput<'_>,
     exec: &Exec,
     names: &[String],
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
     setting: &Setting,
 ) -> Option<ExecDenial> {
     let rules: Vec<_> = set
@@ -253,7 +253,7 @@ fn denied_by_rule(
         ));
     }
     let dir = dir_of(setting, exec).unwrap_or_default();
-    let denied = |exec: &Exec, names: &[String]| denied_as(set, asked, &rules, exec, names, terrain, &dir);
+    let denied = |exec: &Exec, names: &[String]| denied_as(set, asked, &rules, exec, names, fs_view, &dir);
     denied(exec, names).or_else(|| {
         exec.interpreters.iter().find_map(|interpreter| {
             let Interpreter { path, real, argv } = interpreter.clone();
@@ -276,7 +276,7 @@ fn denied_as(
     rules: &[&Rule],
     exec: &Exec,
     names: &[String],
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
     dir: &str,
 ) -> Option<ExecDenial> {
     // A link may have another name than the program that it points to.
@@ -292,12 +292,12 @@ fn denied_as(
         let name = &name;
         let exec = &Exec { argv, ..exec.clone() };
         // Arguments that cannot be interpreted are judged as plain words.
-        let mut reading = read(set, exec, name, dir, terrain).unwrap_or_else(|_| CommandReading {
+        let mut reading = read(set, exec, name, dir, fs_view).unwrap_or_else(|_| CommandReading {
             commands: vec![shell::plain_words(&exec.argv, name)],
             ..CommandReading::default()
         });
-        shell::look_below(&mut reading, &exceptions(set, asked), terrain);
-        shell::look_below_moved(&mut reading, &restricted(set), terrain);
+        shell::look_below(&mut reading, &exceptions(set, asked), fs_view);
+        shell::look_below_moved(&mut reading, &restricted(set), fs_view);
         for simple in &reading.commands {
             let hit = rules
                 .iter()
@@ -368,7 +368,7 @@ const MOST_LOADED: usize = 16;
 
 /// A program that another one starts as its helper: it must be on that program's list, and have harmless arguments
 /// if the list has them judged.
-fn helper(set: &PolicySet, setting: &Setting, exec: &Exec, terrain: &FsView<'_>, list: &str) -> ExecAnswer {
+fn helper(set: &PolicySet, setting: &Setting, exec: &Exec, fs_view: &FsView<'_>, list: &str) -> ExecAnswer {
     let Some(helpers) = helpers::of(list).filter(|helpers| helpers.include(&exec.real)) else {
         return ExecAnswer::Deny(not_granted(exec));
     };
@@ -379,7 +379,7 @@ fn helper(set: &PolicySet, setting: &Setting, exec: &Exec, terrain: &FsView<'_>,
         return ExecAnswer::allow(starts);
     }
     let dir = dir_of(setting, exec).unwrap_or_default();
-    let refusal = match read(set, exec, &name, &dir, terrain) {
+    let refusal = match read(set, exec, &name, &dir, fs_view) {
         Ok(reading) => reading.commands.iter().find_map(|simple| simple.concern.clone()),
         Err(refusal) => Some(refusal),
     };
@@ -397,7 +397,7 @@ fn judged(
     asked: &PolicyInput<'_>,
     setting: &Setting,
     exec: &Exec,
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
     names: &[String],
 ) -> ExecAnswer {
     let rest = exec.argv.get(1..).unwrap_or_default();
@@ -413,7 +413,7 @@ fn judged(
             && (!ruled.launched
                 || dir
                     .as_ref()
-                    .is_some_and(|dir| is_vouched(set, exec, &ruled.program, dir, terrain)))
+                    .is_some_and(|dir| is_vouched(set, exec, &ruled.program, dir, fs_view)))
     };
     if setting.activates && asks_of_system(exec, &names) {
         return ExecAnswer::allow(Starts::Nothing);
@@ -429,7 +429,7 @@ fn judged(
     };
     let mut first: Option<ExecDenial> = None;
     for name in &names {
-        match by_name(set, asked, exec, name, &dir, terrain, shadow.as_ref()) {
+        match by_name(set, asked, exec, name, &dir, fs_view, shadow.as_ref()) {
             Ok(answer) => return answer,
             Err(denial) => first = first.or(Some(denial)),
         }
@@ -451,8 +451,8 @@ fn installed_as<'a>(set: &PolicySet, name: &'a str) -> Option<&'a str> {
 }
 
 /// Whether the path from a runner to the installed program is still as it was when it was ruled on.
-fn is_vouched(set: &PolicySet, exec: &Exec, program: &str, dir: &str, terrain: &FsView<'_>) -> bool {
-    let reading = read(set, exec, program, dir, terrain);
+fn is_vouched(set: &PolicySet, exec: &Exec, program: &str, dir: &str, fs_view: &FsView<'_>) -> bool {
+    let reading = read(set, exec, program, dir, fs_view);
     reading.is_ok_and(|reading| {
         let mut launches = reading.commands.iter().flat_map(|simple| &simple.launches);
         launches.all(|launch| launch.unvouched.is_none())
@@ -465,7 +465,7 @@ fn by_name(
     exec: &Exec,
     name: &str,
     dir: &str,
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
     shadow: Option<&Shadow>,
 ) -> Result<ExecAnswer, ExecDenial> {
     let denial = |rule: Option<String>, reason: String, fix: String| ExecDenial {
@@ -476,19 +476,19 @@ fn by_name(
         let reason = format!("run `{}`: {}", shown(exec), refusal.reason);
         denial(None, reason, refusal.fix)
     };
-    let mut reading = read(set, exec, name, dir, terrain).map_err(refused)?;
+    let mut reading = read(set, exec, name, dir, fs_view).map_err(refused)?;
     if let Some(shadow) = shadow {
         let launches = reading.commands.iter_mut().flat_map(|simple| &mut simple.launches);
         for launch in launches.filter(|launch| launch.program == name) {
             launch.unvouched = Some(shadow.refusal());
         }
     }
-    shell::look_below(&mut reading, &exceptions(set, asked), terrain);
-    shell::look_below_moved(&mut reading, &restricted(set), terrain);
+    shell::look_below(&mut reading, &exceptions(set, asked), fs_view);
+    shell::look_below_moved(&mut reading, &restricted(set), fs_view);
     let context = Context {
         set,
         asked,
-        terrain,
+        fs_view,
         uses: &super::Uses::default(),
         witness: true,
     };

@@ -202,10 +202,10 @@ fn failed_examples(policy: &Policy, rule: &Rule) -> Vec<Diagnostic> {
 
 /// Whether a rule alone matches an example; the error says why not.
 fn example(policy: &Policy, rule: &Rule, text: &str) -> Result<(), String> {
-    without_tree(|terrain| example_on(policy, rule, text, terrain))
+    without_tree(|fs_view| example_on(policy, rule, text, fs_view))
 }
 
-fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &FsView<'_>) -> Result<(), String> {
+fn example_on(policy: &Policy, rule: &Rule, text: &str, fs_view: &FsView<'_>) -> Result<(), String> {
     let (tool, kind, access, args) = example_call(rule, text);
     let asked = PolicyInput {
         tool,
@@ -222,7 +222,7 @@ fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &FsView<'_>) ->
             default: Decision::Deny,
             ..policy.clone()
         }]);
-        let ruling = super::decide::decide(&alone, &asked, &access, terrain, &Uses::default());
+        let ruling = super::decide::decide(&alone, &asked, &access, fs_view, &Uses::default());
         return if ruling.decision == Decision::Allow {
             Ok(())
         } else {
@@ -237,7 +237,7 @@ fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &FsView<'_>) ->
     };
     let mut readings = Vec::new();
     for command in &access.commands {
-        readings.push(shell::read(&command.text, &command.dir, terrain, &grants).map_err(|refusal| refusal.reason)?);
+        readings.push(shell::read(&command.text, &command.dir, fs_view, &grants).map_err(|refusal| refusal.reason)?);
     }
     let needs = gather(&access, &readings);
     let hit = match rule.effect {

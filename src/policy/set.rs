@@ -285,9 +285,9 @@ impl PolicySet {
             true => rule.is_about(tool, kind, asked.origin) && file_fits(rule, &place, false).is_ok(),
             false => allows(rule, &need, &asked).is_ok(),
         };
-        without_tree(|terrain| {
+        without_tree(|fs_view| {
             self.files.iter().any(|policy| {
-                refuse(&need, policy, self, &asked, terrain).is_some()
+                refuse(&need, policy, self, &asked, fs_view).is_some()
                     || denies_file(policy, &need, &asked)
                     || !policy.allowing().any(covers)
             })

@@ -78,16 +78,16 @@ const MANY: usize = 3;
 
 /// The text of a policy file that allows what these runs did beyond their own policies, as far as rules should.
 /// Deterministic; the text loads without an error.
-pub fn suggest(runs: &[RunToCover], terrain: &FsView<'_>) -> String {
+pub fn suggest(runs: &[RunToCover], fs_view: &FsView<'_>) -> String {
     let mut used = Used::default();
     for run in runs {
-        note_run(run, terrain, &mut used);
+        note_run(run, fs_view, &mut used);
     }
     leave_unnameable(&mut used);
     render(&used)
 }
 
-fn note_run(run: &RunToCover, terrain: &FsView<'_>, used: &mut Used) {
+fn note_run(run: &RunToCover, fs_view: &FsView<'_>, used: &mut Used) {
     let policies = run.policies.as_ref();
     let granted = policies.map(PolicySet::env_pass).unwrap_or_default();
     let grants = Grants {
@@ -98,12 +98,12 @@ fn note_run(run: &RunToCover, terrain: &FsView<'_>, used: &mut Used) {
     let missed = run
         .calls
         .iter()
-        .filter(|call| !policies.is_some_and(|set| is_allowed(set, call, terrain)));
+        .filter(|call| !policies.is_some_and(|set| is_allowed(set, call, fs_view)));
     for call in missed {
-        note(call, terrain, &grants, used);
+        note(call, fs_view, &grants, used);
     }
     for exec in &run.shown.execs {
-        note_exec(exec, terrain, &grants, used);
+        note_exec(exec, fs_view, &grants, used);
     }
     for unruled in &run.shown.unruled {
         note_change(unruled, used);
@@ -112,7 +112,7 @@ fn note_run(run: &RunToCover, terrain: &FsView<'_>, used: &mut Used) {
 
 /// Whether the run's own policies, to which the rules are added, allowed the call and still do. An earlier version may
 /// have allowed what this one denies.
-fn is_allowed(policies: &PolicySet, call: &RecordedCall, terrain: &FsView<'_>) -> bool {
+fn is_allowed(policies: &PolicySet, call: &RecordedCall, fs_view: &FsView<'_>) -> bool {
     let runs = |ruling: &Ruling| ruling.decision.runs();
     let asked = PolicyInput {
         tool: &call.tool,
@@ -125,7 +125,7 @@ fn is_allowed(policies: &PolicySet, call: &RecordedCall, terrain: &FsView<'_>) -
             policies,
             &asked,
             &call.access,
-            terrain,
+            fs_view,
             &Uses::default(),
         ))
 }
@@ -154,7 +154,7 @@ fn of_rule(rule: Option<&str>) -> String {
     rule.map(|rule| format!(", rule {rule}")).unwrap_or_default()
 }
 
-fn note(call: &RecordedCall, terrain: &FsView<'_>, grants: &Grants<'_>, used: &mut Used) {
+fn note(call: &RecordedCall, fs_view: &FsView<'_>, grants: &Grants<'_>, used: &mut Used) {
     if call.ruling.decision != Decision::Allow && !OPEN.contains(&call.ruling.code.as_str()) {
         let rule = of_rule(call.ruling.rule.as_deref());
         used.left.insert(format!(
@@ -165,7 +165,7 @@ fn note(call: &RecordedCall, terrain: &FsView<'_>, grants: &Grants<'_>, used: &m
     }
     let access = &call.access;
     for command in &access.commands {
-        note_command(command, terrain, grants, used);
+        note_command(command, fs_view, grants, used);
     }
     for url in &access.urls {
         if let Ok(target) = hosts::target(url) {
@@ -189,7 +189,7 @@ fn note(call: &RecordedCall, terrain: &FsView<'_>, grants: &Grants<'_>, used: &m
 
 /// Suggests a program that no rule granted, as if its words had been written out, but not one that a rule or a bound
 /// forbids.
-fn note_exec(exec: &JudgedExec, terrain: &FsView<'_>, grants: &Grants<'_>, used: &mut Used) {
+fn note_exec(exec: &JudgedExec, fs_view: &FsView<'_>, grants: &Grants<'_>, used: &mut Used) {
     let Some(denial) = &exec.denied else { return };
     if denial.code != "exec_not_granted" {
         let rule = of_rule(denial.rule.as_deref());
@@ -208,7 +208,7 @@ fn note_exec(exec: &JudgedExec, terrain: &FsView<'_>, grants: &Grants<'_>, used:
         text: words.map(shell_word).collect::<Vec<_>>().join(" "),
         dir: exec.cwd.clone(),
     };
-    note_command(&command, terrain, grants, used);
+    note_command(&command, fs_view, grants, used);
 }
 
 /// Suggests writing a restored file. A new file that was left out of the patch is only mentioned, because it may belong
@@ -237,11 +237,11 @@ fn written(place: &ResolvedPath) -> String {
 
 fn note_command(
     command: &crate::base::access::CommandAccess,
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
     grants: &Grants<'_>,
     used: &mut Used,
 ) {
-    let reading = match shell::read(&command.text, &command.dir, terrain, grants) {
+    let reading = match shell::read(&command.text, &command.dir, fs_view, grants) {
         Ok(reading) => reading,
         Err(refusal) => {
             used.left

@@ -294,7 +294,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         true => seen_home(&user_home, wishes.workspace),
         false => private.home(),
     };
-    let granted = grant(wishes.toolchains, &ground(wishes, &user_home, &home))
+    let granted = grant(wishes.toolchains, &homes(wishes, &user_home, &home))
         .map_err(|name| format!("there is no toolchain `{name}`"))?;
     for side in Side::ALL {
         fill(&granted, &private.sides.home(side), *wishes.network == Network::None)
@@ -367,7 +367,7 @@ pub fn program_dirs(
     origin: Option<&Path>,
 ) -> Option<Vec<PathBuf>> {
     let home = user_home(parent);
-    let ground = HomePaths {
+    let homes = HomePaths {
         home: &home,
         private_home: &home,
         parent,
@@ -375,7 +375,7 @@ pub fn program_dirs(
         layered: false,
         workspace,
     };
-    let granted = grant(toolchains, &ground).ok()?;
+    let granted = grant(toolchains, &homes).ok()?;
     let active = venv::active(workspace, origin, parent);
     let path = search_path(&granted, &active);
     let passed = pass.iter().any(|name| name == "PATH");
@@ -389,7 +389,7 @@ fn user_home(parent: &[(String, String)]) -> PathBuf {
     PathBuf::from(found.map_or("/nonexistent", |(_, home)| home.as_str()))
 }
 
-fn ground<'a>(wishes: &Wishes<'a>, home: &'a Path, private_home: &'a Path) -> HomePaths<'a> {
+fn homes<'a>(wishes: &Wishes<'a>, home: &'a Path, private_home: &'a Path) -> HomePaths<'a> {
     HomePaths {
         home,
         private_home,

@@ -95,15 +95,15 @@ impl HomePaths<'_> {
 }
 
 /// What the named toolchains need. `Err` is a name that is not one of `NAMES`.
-pub fn grant(names: &[String], ground: &HomePaths<'_>) -> Result<ToolchainGrant, String> {
+pub fn grant(names: &[String], homes: &HomePaths<'_>) -> Result<ToolchainGrant, String> {
     let mut all = ToolchainGrant::default();
     for name in names {
         let one = match name.as_str() {
-            "rust" => rust(ground),
-            "node" => node(ground),
-            "python" => python(ground),
-            "go" => go(ground),
-            "java" => java(ground),
+            "rust" => rust(homes),
+            "node" => node(homes),
+            "python" => python(homes),
+            "go" => go(homes),
+            "java" => java(homes),
             other => return Err(other.to_owned()),
         };
         all.readable.extend(one.readable);
@@ -165,9 +165,9 @@ fn parts(root: &Path, names: &[&str]) -> Vec<PathBuf> {
 }
 
 /// What asdf and mise keep of programs. Their plugins are programs too, which the shims start.
-fn managed(ground: &HomePaths<'_>) -> Vec<PathBuf> {
+fn managed(homes: &HomePaths<'_>) -> Vec<PathBuf> {
     let names = ["bin", "installs", "lib", "libexec", "plugins", "shims", "asdf.sh"];
-    let roots = [ground.home.join(".asdf"), ground.home.join(".local/share/mise")];
+    let roots = [homes.home.join(".asdf"), homes.home.join(".local/share/mise")];
     roots.iter().flat_map(|root| parts(root, &names)).collect()
 }
 
@@ -175,9 +175,9 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn rust(ground: &HomePaths<'_>) -> ToolchainGrant {
-    let cargo = ground.place("CARGO_HOME", ".cargo");
-    let rustup = ground.place("RUSTUP_HOME", ".rustup");
+fn rust(homes: &HomePaths<'_>) -> ToolchainGrant {
+    let cargo = homes.place("CARGO_HOME", ".cargo");
+    let rustup = homes.place("RUSTUP_HOME", ".rustup");
     let settings: Vec<PathBuf> = ["config.toml", "config"].map(|name| cargo.join(name)).to_vec();
     let there = settings
         .into_iter()
@@ -185,9 +185,9 @@ fn rust(ground: &HomePaths<'_>) -> ToolchainGrant {
     let (open, secret): (Vec<PathBuf>, Vec<PathBuf>) = there.partition(|path| names_no_secret(path));
     // If files cannot be hidden, cargo would fail on a file that it may not read; if it has network, it would write the
     // user's own files.
-    let private = !ground.layered && (ground.network || !secret.is_empty());
+    let private = !homes.layered && (homes.network || !secret.is_empty());
     let home = match private {
-        true => ground.private_home.join(".cargo"),
+        true => homes.private_home.join(".cargo"),
         false => cargo.clone(),
     };
     let mut env = vec![
@@ -198,15 +198,11 @@ fn rust(ground: &HomePaths<'_>) -> ToolchainGrant {
         // include its name.
         pair("RUSTC_WRAPPER", ""),
     ];
-    env.extend(
-        ground
-            .var("RUSTUP_TOOLCHAIN")
-            .map(|name| pair("RUSTUP_TOOLCHAIN", name)),
-    );
+    env.extend(homes.var("RUSTUP_TOOLCHAIN").map(|name| pair("RUSTUP_TOOLCHAIN", name)));
     let caches = ["registry", "git"];
     let mut readable = vec![cargo.join("bin"), rustup];
     readable.extend(open);
-    if !ground.layered {
+    if !homes.layered {
         readable.extend(caches.map(|name| cargo.join(name)));
         readable.push(cargo.join(".package-cache"));
     }
@@ -215,14 +211,14 @@ fn rust(ground: &HomePaths<'_>) -> ToolchainGrant {
         readable,
         path: vec![shown(&cargo.join("bin"))],
         env,
-        links: if private && !ground.network {
+        links: if private && !homes.network {
             links.to_vec()
         } else {
             Vec::new()
         },
         layers: caches
             .iter()
-            .filter_map(|name| ground.layer(&format!("cargo-{name}"), cargo.join(name), false))
+            .filter_map(|name| homes.layer(&format!("cargo-{name}"), cargo.join(name), false))
             .collect(),
     }
 }
@@ -245,43 +241,43 @@ fn names_no_secret(path: &Path) -> bool {
     !words.iter().any(|word| text.contains(word))
 }
 
-fn node(ground: &HomePaths<'_>) -> ToolchainGrant {
+fn node(homes: &HomePaths<'_>) -> ToolchainGrant {
     let managers: [(PathBuf, &[&str]); 5] = [
         (
-            ground.place("NVM_DIR", ".nvm"),
+            homes.place("NVM_DIR", ".nvm"),
             &["versions", "alias", "nvm.sh", "nvm-exec"],
         ),
         (
-            ground.place("VOLTA_HOME", ".volta"),
+            homes.place("VOLTA_HOME", ".volta"),
             &["bin", "tools", "layout.v3", "layout.v4"],
         ),
         (
-            ground.place("FNM_DIR", ".local/share/fnm"),
+            homes.place("FNM_DIR", ".local/share/fnm"),
             &["node-versions", "aliases"],
         ),
         (
-            ground.place("N_PREFIX", "n"),
+            homes.place("N_PREFIX", "n"),
             &["bin", "include", "lib", "libexec", "n", "share"],
         ),
-        (ground.place("BUN_INSTALL", ".bun"), &["bin", "install"]),
+        (homes.place("BUN_INSTALL", ".bun"), &["bin", "install"]),
     ];
     let mut roots: Vec<PathBuf> = managers.iter().flat_map(|(root, names)| parts(root, names)).collect();
-    roots.push(ground.place("PNPM_HOME", ".local/share/pnpm"));
-    roots.extend(managed(ground));
-    let npm = ground.place("npm_config_cache", ".npm");
+    roots.push(homes.place("PNPM_HOME", ".local/share/pnpm"));
+    roots.extend(managed(homes));
+    let npm = homes.place("npm_config_cache", ".npm");
     let layers: Vec<Layer> = [
         ("npm", npm.clone()),
-        ("yarn", ground.home.join(".cache/yarn")),
-        ("yarn-berry", ground.home.join(".yarn/berry")),
-        ("pnpm", ground.home.join(".local/share/pnpm/store")),
-        ("node-gyp", ground.home.join(".cache/node-gyp")),
+        ("yarn", homes.home.join(".cache/yarn")),
+        ("yarn-berry", homes.home.join(".yarn/berry")),
+        ("pnpm", homes.home.join(".local/share/pnpm/store")),
+        ("node-gyp", homes.home.join(".cache/node-gyp")),
     ]
     .into_iter()
-    .filter_map(|(name, place)| ground.layer(name, place, true))
+    .filter_map(|(name, place)| homes.layer(name, place, true))
     .collect();
     let npm = match layers.iter().any(|layer| layer.place == npm) {
         true => shown(&npm),
-        false => ground.private(".npm"),
+        false => homes.private(".npm"),
     };
     let mut env = vec![
         pair("npm_config_update_notifier", "false"),
@@ -289,9 +285,9 @@ fn node(ground: &HomePaths<'_>) -> ToolchainGrant {
         pair("npm_config_audit", "false"),
         pair("npm_config_cache", npm),
     ];
-    env.extend(ground.var("VOLTA_HOME").map(|home| pair("VOLTA_HOME", home)));
+    env.extend(homes.var("VOLTA_HOME").map(|home| pair("VOLTA_HOME", home)));
     ToolchainGrant {
-        path: ground.programs_below(&roots),
+        path: homes.programs_below(&roots),
         readable: roots,
         env,
         layers,
@@ -299,9 +295,9 @@ fn node(ground: &HomePaths<'_>) -> ToolchainGrant {
     }
 }
 
-fn python(ground: &HomePaths<'_>) -> ToolchainGrant {
-    let pyenv = ground.place("PYENV_ROOT", ".pyenv");
-    let user = ground.place("PYTHONUSERBASE", ".local");
+fn python(homes: &HomePaths<'_>) -> ToolchainGrant {
+    let pyenv = homes.place("PYENV_ROOT", ".pyenv");
+    let user = homes.place("PYTHONUSERBASE", ".local");
     let names = [
         "bin",
         "completions",
@@ -314,21 +310,21 @@ fn python(ground: &HomePaths<'_>) -> ToolchainGrant {
     ];
     let mut roots = parts(&pyenv, &names);
     // Beside them, `uv auth login` keeps passwords in clear text.
-    roots.extend(parts(&ground.home.join(".local/share/uv"), &["python", "tools"]));
-    roots.push(ground.home.join("miniconda3"));
-    roots.extend(managed(ground));
-    let mut path = ground.programs_below(&roots);
+    roots.extend(parts(&homes.home.join(".local/share/uv"), &["python", "tools"]));
+    roots.push(homes.home.join("miniconda3"));
+    roots.extend(managed(homes));
+    let mut path = homes.programs_below(&roots);
     path.push(shown(&user.join("bin")));
     let mut readable = roots;
     readable.extend([user.join("bin"), user.join("lib")]);
-    readable.extend(super::venv::bases(ground.workspace));
+    readable.extend(super::venv::bases(homes.workspace));
     let layers: Vec<Layer> = [
-        ("pip", ground.place("PIP_CACHE_DIR", ".cache/pip")),
-        ("uv", ground.place("UV_CACHE_DIR", ".cache/uv")),
-        ("poetry", ground.place("POETRY_CACHE_DIR", ".cache/pypoetry")),
+        ("pip", homes.place("PIP_CACHE_DIR", ".cache/pip")),
+        ("uv", homes.place("UV_CACHE_DIR", ".cache/uv")),
+        ("poetry", homes.place("POETRY_CACHE_DIR", ".cache/pypoetry")),
     ]
     .into_iter()
-    .filter_map(|(name, place)| ground.layer(name, place, true))
+    .filter_map(|(name, place)| homes.layer(name, place, true))
     .collect();
     let mut env = vec![
         pair("PYENV_ROOT", shown(&pyenv)),
@@ -353,52 +349,52 @@ fn python(ground: &HomePaths<'_>) -> ToolchainGrant {
     }
 }
 
-fn go(ground: &HomePaths<'_>) -> ToolchainGrant {
-    let gopath = ground.place("GOPATH", "go");
-    let modules = ground
+fn go(homes: &HomePaths<'_>) -> ToolchainGrant {
+    let gopath = homes.place("GOPATH", "go");
+    let modules = homes
         .var("GOMODCACHE")
         .map_or_else(|| gopath.join("pkg/mod"), PathBuf::from);
-    let root = ground.place("GOROOT", ".local/go");
+    let root = homes.place("GOROOT", ".local/go");
     let path = vec![
         shown(&root.join("bin")),
         "/usr/local/go/bin".to_owned(),
         shown(&gopath.join("bin")),
     ];
     let mut readable = vec![gopath.join("bin"), root];
-    let builds = ground.place("GOCACHE", ".cache/go-build");
+    let builds = homes.place("GOCACHE", ".cache/go-build");
     let layers: Vec<Layer> = [("go-modules", modules.clone()), ("go-builds", builds.clone())]
         .into_iter()
-        .filter_map(|(name, place)| ground.layer(name, place, true))
+        .filter_map(|(name, place)| homes.layer(name, place, true))
         .collect();
     let mut env = match layers.len() {
         2 => {
-            let proxy = ground.var("GOPROXY").unwrap_or("https://proxy.golang.org");
+            let proxy = homes.var("GOPROXY").unwrap_or("https://proxy.golang.org");
             vec![
                 pair("GOPATH", shown(&gopath)),
                 pair("GOMODCACHE", shown(&modules)),
                 pair("GOCACHE", shown(&builds)),
-                pair("GOPROXY", if ground.network { proxy } else { "off" }),
+                pair("GOPROXY", if homes.network { proxy } else { "off" }),
             ]
         }
         _ => {
             let fetched = modules.join("cache/download");
-            let rest = match ground.network {
+            let rest = match homes.network {
                 true => ",https://proxy.golang.org",
                 false => ",off",
             };
             let proxy = format!("file://{}{rest}", fetched.display());
             readable.push(fetched);
             vec![
-                pair("GOPATH", ground.private("go")),
-                pair("GOMODCACHE", ground.private("go/pkg/mod")),
-                pair("GOCACHE", ground.private(".cache/go-build")),
+                pair("GOPATH", homes.private("go")),
+                pair("GOMODCACHE", homes.private("go/pkg/mod")),
+                pair("GOCACHE", homes.private(".cache/go-build")),
                 pair("GOPROXY", proxy),
             ]
         }
     };
     // Files in a read-only directory could not be removed after the run.
     env.extend([pair("GOFLAGS", "-modcacherw"), pair("GOTOOLCHAIN", "local")]);
-    if !ground.network {
+    if !homes.network {
         env.push(pair("GOSUMDB", "off"));
     }
     ToolchainGrant {
@@ -410,19 +406,19 @@ fn go(ground: &HomePaths<'_>) -> ToolchainGrant {
     }
 }
 
-fn java(ground: &HomePaths<'_>) -> ToolchainGrant {
-    let maven = ground.home.join(".m2/repository");
-    let gradle = ground.place("GRADLE_USER_HOME", ".gradle");
-    let sdkman = ground.place("SDKMAN_DIR", ".sdkman");
-    let user_home = format!("-Duser.home={}", ground.private_home.display());
-    let offline = if ground.network { "" } else { " -o" };
+fn java(homes: &HomePaths<'_>) -> ToolchainGrant {
+    let maven = homes.home.join(".m2/repository");
+    let gradle = homes.place("GRADLE_USER_HOME", ".gradle");
+    let sdkman = homes.place("SDKMAN_DIR", ".sdkman");
+    let user_home = format!("-Duser.home={}", homes.private_home.display());
+    let offline = if homes.network { "" } else { " -o" };
     let layers: Vec<Layer> = [
         ("maven", maven.clone()),
         ("gradle-caches", gradle.join("caches")),
         ("gradle-wrapper", gradle.join("wrapper")),
     ]
     .into_iter()
-    .filter_map(|(name, place)| ground.layer(name, place, true))
+    .filter_map(|(name, place)| homes.layer(name, place, true))
     .collect();
     let mut readable = vec![sdkman.clone()];
     let mut env = vec![
@@ -442,12 +438,12 @@ fn java(ground: &HomePaths<'_>) -> ToolchainGrant {
             "MAVEN_ARGS",
             format!("-B{offline} -Dmaven.repo.local.tail={}", maven.display()),
         ));
-        env.push(pair("GRADLE_USER_HOME", ground.private(".gradle")));
+        env.push(pair("GRADLE_USER_HOME", homes.private(".gradle")));
         env.push(pair("GRADLE_RO_DEP_CACHE", shown(&gradle.join("caches"))));
         links.push((PathBuf::from(".gradle/wrapper"), gradle.join("wrapper")));
     }
-    let mut path = ground.programs_below(&[sdkman]);
-    if let Some(home) = ground.var("JAVA_HOME") {
+    let mut path = homes.programs_below(&[sdkman]);
+    if let Some(home) = homes.var("JAVA_HOME") {
         readable.push(PathBuf::from(home));
         path.push(format!("{home}/bin"));
         env.push(pair("JAVA_HOME", home));
@@ -472,7 +468,7 @@ mod tests {
     ) -> Result<ToolchainGrant, String> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let parent: Vec<(String, String)> = parent.iter().map(|(name, value)| pair(name, *value)).collect();
-        let ground = HomePaths {
+        let homes = HomePaths {
             home: Path::new(home),
             private_home: Path::new(if layered { home } else { "/p" }),
             parent: &parent,
@@ -480,7 +476,7 @@ mod tests {
             layered,
             workspace: Path::new("/nonexistent/ws"),
         };
-        grant(&names, &ground)
+        grant(&names, &homes)
     }
 
     const AT_HOME: (&str, bool) = ("/home/u", true);

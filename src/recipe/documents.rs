@@ -255,7 +255,7 @@ pub(super) fn check_input(
             };
             // `place` says where in the input a JSON pointer leads; `None` when no file holds the input.
             let told = |part: &Value, what: &str, place: &dyn Fn(&str) -> Option<Span>, problems: &mut Problems| {
-                for error in validator.iter_errors(part).take(MAX_TOLD) {
+                for error in validator.iter_errors(part).take(MAX_LISTED) {
                     let path = error.instance_path().to_string();
                     let at = match path.is_empty() {
                         true => what.to_owned(),
@@ -283,7 +283,7 @@ pub(super) fn check_input(
                             None => format!("object {} of the input", number + 1),
                         };
                         told(item, &what, &|_| place, problems);
-                        if problems.len() - before >= MAX_TOLD {
+                        if problems.len() - before >= MAX_LISTED {
                             break;
                         }
                     }
@@ -300,7 +300,7 @@ pub(super) fn check_input(
 }
 
 /// Limit of reported problems of one input.
-const MAX_TOLD: usize = 20;
+const MAX_LISTED: usize = 20;
 
 /// The given input in the declared format; a problem if it cannot be converted to it.
 pub(super) fn formatted<'a>(

@@ -12,7 +12,7 @@ pub const MAX_TEXT: usize = 4 << 20;
 /// Limit of the lines of an input of format `jsonl`.
 pub const MAX_LINES: usize = 100_000;
 /// Limit of reported lines with a problem.
-const MAX_TOLD: usize = 20;
+const MAX_LISTED: usize = 20;
 
 /// An input that was read.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +83,7 @@ fn lines(files: &SourceFiles, file: SourceId, problems: &mut Problems) -> Option
                 problems.push(not_json(span, content, &error).help("write one JSON object per line"));
             }
         }
-        if problems.len() - before >= MAX_TOLD {
+        if problems.len() - before >= MAX_LISTED {
             break;
         }
     }
@@ -224,7 +224,7 @@ mod tests {
         assert!(told(&"{}\n".repeat(MAX_LINES + 1), InputFormat::Jsonl).is_err());
         assert_eq!(
             told(&"x\n".repeat(100), InputFormat::Jsonl).unwrap_err().len(),
-            MAX_TOLD
+            MAX_LISTED
         );
     }
 

@@ -7,7 +7,7 @@ use crate::base::ruling::shown_rule;
 use crate::base::secret::shortened;
 
 /// Upper limit for the programs that are listed as run before.
-const MOST_TOLD: usize = 20;
+const MAX_LISTED: usize = 20;
 /// Upper limit in characters for one program with its arguments.
 const MOST_WORDS: usize = 500;
 
@@ -50,7 +50,7 @@ fn before(execs: &[JudgedExec], omitted: u64) -> String {
     }
     let told: Vec<String> = ran
         .iter()
-        .take(MOST_TOLD)
+        .take(MAX_LISTED)
         .map(|exec| format!("`{}`", line(exec)))
         .collect();
     let more = (ran.len() - told.len()) as u64 + omitted;

@@ -7,7 +7,7 @@ use crate::base::access::FsView;
 
 impl Workspace {
     /// Calls `ask` with the query functions for this tree, for the ruling on one call.
-    pub fn with_terrain<T>(&self, ask: impl FnOnce(&FsView<'_>) -> T) -> T {
+    pub fn with_fs_view<T>(&self, ask: impl FnOnce(&FsView<'_>) -> T) -> T {
         let locate = |path: &str| self.locate(path);
         let expander = Expander::new(self);
         let expand = |word: &str| expander.expand(word);

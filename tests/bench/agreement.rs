@@ -14,7 +14,7 @@ fn outcome(text: &str) -> &'static str {
     if text.len() > MAX_BYTES {
         return "too long to be read";
     }
-    match without_tree(|terrain| read(text, "", terrain, &Grants::default())) {
+    match without_tree(|fs_view| read(text, "", fs_view, &Grants::default())) {
         Ok(_) => "both agree",
         Err(refusal) => match refusal.code.split(':').next().unwrap_or_default() {
             "parse_disagree" => "they disagree",

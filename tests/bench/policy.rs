@@ -50,7 +50,7 @@ fn ruling(set: &PolicySet, text: &str) -> Duration {
         args: &args,
     };
     let start = Instant::now();
-    without_tree(|terrain| black_box(decide(set, &asked, &access, terrain, &Uses::default())));
+    without_tree(|fs_view| black_box(decide(set, &asked, &access, fs_view, &Uses::default())));
     start.elapsed()
 }
 

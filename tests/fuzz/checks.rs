@@ -70,7 +70,7 @@ fn asked(args: &serde_json::Value) -> PolicyInput<'_> {
 /// Any text is read or refused in bounded time, and what is refused has a code from the closed list.
 pub fn prescan(text: &str) {
     let start = Instant::now();
-    let reading = without_tree(|terrain| read(text, "", terrain, &Grants::default()));
+    let reading = without_tree(|fs_view| read(text, "", fs_view, &Grants::default()));
     assert!(start.elapsed() < MOST_TIME, "too slow");
     match reading {
         Ok(reading) => {
@@ -94,7 +94,7 @@ pub fn judge(text: &str) {
             ..Access::none()
         };
         let args = serde_json::json!({ "command": text });
-        without_tree(|terrain| decide_with(set, &asked(&args), &needs, terrain, &Uses::default(), witness).decision)
+        without_tree(|fs_view| decide_with(set, &asked(&args), &needs, fs_view, &Uses::default(), witness).decision)
     };
     let is_allowed = |witness| {
         let plain = ruled(&COMMANDS, witness) == Decision::Allow;
@@ -106,7 +106,7 @@ pub fn judge(text: &str) {
     if !is_allowed(false) {
         return;
     }
-    let reading = without_tree(|terrain| read(text, "", terrain, &Grants::default())).unwrap();
+    let reading = without_tree(|fs_view| read(text, "", fs_view, &Grants::default())).unwrap();
     for simple in reading.commands.iter().filter(|simple| !simple.state_only) {
         assert!(
             ALLOWED.contains(&simple.program.as_str()),
@@ -150,7 +150,7 @@ pub fn execs((path, words, cwd, caller): (&str, Vec<&str>, &str, u8)) {
     };
     let args = serde_json::json!({});
     let is_allowed = |set: &PolicySet| {
-        let answer = without_tree(|terrain| exec::judge(set, &asked(&args), &setting, &wish, terrain, &mut |_| {}));
+        let answer = without_tree(|fs_view| exec::judge(set, &asked(&args), &setting, &wish, fs_view, &mut |_| {}));
         matches!(answer, ExecAnswer::Allow { .. })
     };
     let plain = is_allowed(&COMMANDS);

@@ -254,13 +254,13 @@ fn judged(ws: &Path, text: &str) -> CommandReading {
             .map(str::to_owned)
             .collect()
     };
-    let terrain = FsView {
+    let fs_view = FsView {
         locate: &locate,
         expand: &expand,
         over_limit: &|| false,
         below: &|_| None,
     };
-    read(text, "", &terrain, &Grants::default()).unwrap_or_else(|refusal| panic!("{text}: {}", refusal.reason))
+    read(text, "", &fs_view, &Grants::default()).unwrap_or_else(|refusal| panic!("{text}: {}", refusal.reason))
 }
 
 fn compare(world: &World, text: &str, judged: &CommandReading, trace: &str) {

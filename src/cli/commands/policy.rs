@@ -214,7 +214,7 @@ impl Judge {
 
     fn decide(&self, asked: &PolicyInput<'_>, access: &Access, uses: &Uses) -> Ruling {
         self.workspace
-            .with_terrain(|terrain| policy::decide(&self.policies, asked, access, terrain, uses))
+            .with_fs_view(|fs_view| policy::decide(&self.policies, asked, access, fs_view, uses))
     }
 
     /// Writes one output line per input line, in order.
@@ -410,6 +410,6 @@ fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
         seen.push(recorded_run(&events, &tools));
     }
     let tree = bootstrap::workspace(workspace, &[], None)?;
-    let rules = tree.with_terrain(|terrain| suggest::suggest(&seen, terrain));
+    let rules = tree.with_fs_view(|fs_view| suggest::suggest(&seen, fs_view));
     printed(&format!("{}{rules}", suggest::header(&policies)))
 }

@@ -277,11 +277,11 @@ async fn drive(
         .until(&interrupt.token);
     broken.shadow = Some(shadow.clone());
     let prepared = prepare(&session, &beginning, early, &redactor, (&shadow, interrupt, deadline)).await?;
-    let (early, made, mut equipment) = (prepared.baseline, prepared.sandbox, prepared.equipment);
-    equipment.tools = told_of(equipment.tools, &session.policies);
+    let (early, made, mut toolset) = (prepared.baseline, prepared.sandbox, prepared.toolset);
+    toolset.tools = told_of(toolset.tools, &session.policies);
     let sinks = sinks(shared);
     let programs = session.plan.tools.starts_programs();
-    let equipped = toolset_event(&equipment, (&system, programs), window, prepared.prompts);
+    let equipped = toolset_event(&toolset, (&system, programs), window, prepared.prompts);
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
             for file in &session.beside {
@@ -324,10 +324,10 @@ async fn drive(
     }
     let isolated = session.isolated.iter().flat_map(|isolated| &isolated.warnings);
     notes.extend(isolated.map(|message| ("isolate", message.clone())));
-    notes.extend(unreadable_objects(&session, &equipment.tools).map(|message| ("alternates", message)));
+    notes.extend(unreadable_objects(&session, &toolset.tools).map(|message| ("alternates", message)));
     notes.extend(warnings.into_iter().map(|message| ("context", message)));
     // The reports tell of servers that did not start from the list of servers.
-    let notices = equipment.notices.take().into_iter();
+    let notices = toolset.notices.take().into_iter();
     let notices = notices.filter(|notice| notice.code != SERVER_MISSING);
     notes.extend(notices.map(|notice| (notice.code, notice.message)));
     for (code, message) in notes {
@@ -337,15 +337,15 @@ async fn drive(
         Some(made) => Box::new(move || Box::pin(async move { Ok(made) })),
         None => bootstrap::sandbox(&session.policies, session.workspace.root(), &own, hidden, hermetic),
     };
-    let ground = match (ledger.state.baseline.clone(), early) {
+    let preconditions = match (ledger.state.baseline.clone(), early) {
         (Some(tree), _) if !fresh => Preconditions::resumed(tree, sandbox),
         (_, Some(early)) => Preconditions::new(early, sandbox),
         _ => Preconditions::new(baseline(&shadow, commit_of(&ledger)), sandbox),
     };
     let web = bootstrap::web(&session.policies, &redactor, session.search);
     let mut scope = bootstrap::scope(&home, &session.workspace, &redactor, web);
-    scope.servers = equipment.servers;
-    scope.notices = equipment.notices;
+    scope.servers = toolset.servers;
+    scope.notices = toolset.notices;
     let mut workspace = session.workspace;
     bootstrap::hide_unreadable(&mut workspace, &session.policies);
     let quiet = shared.quiet;
@@ -357,7 +357,7 @@ async fn drive(
     let deps = Deps {
         plan: session.plan,
         policies: Arc::new(session.policies),
-        tools: equipment.tools,
+        tools: toolset.tools,
         provider: session.provider,
         price: Box::new(move |name: &str, usage: Usage| {
             let info = model.info();
@@ -377,7 +377,7 @@ async fn drive(
         // Looked at again, because the process that writes into the pipe may have started after this one.
         last_warning: Box::new(move || unread_stdin(quiet, was_unread)),
     };
-    let ended = engine::run(&deps, &mut ledger, ground).await;
+    let ended = engine::run(&deps, &mut ledger, preconditions).await;
     if ended.is_err() {
         // Commands may have been able to reach the first directory.
         broken.home = Some(deps.run_dir.to_path_buf());
@@ -470,7 +470,7 @@ struct Prepared {
     baseline: Option<Baseline>,
     /// Already built, if a program was started to gather the tools.
     sandbox: Option<(Confinement, String)>,
-    equipment: Toolset,
+    toolset: Toolset,
     /// Prompts of servers that are not in this run's journal yet.
     prompts: Vec<GivenPrompt>,
 }
@@ -493,7 +493,7 @@ async fn prepare(
         early = Some(tokio::spawn(async move { taken.map_err(|error| error.to_string())? }));
     }
     let secrets = Secrets::of(environment::variables());
-    let ground = sandbox.as_ref().map(|(made, _)| toolset::ServerContext {
+    let context = sandbox.as_ref().map(|(made, _)| toolset::ServerContext {
         workspace: session.workspace.root(),
         confinement: made,
         redactor,
@@ -503,28 +503,28 @@ async fn prepare(
         trusted: session.trusted,
         secrets: &secrets,
     });
-    let equipment = match toolset::assemble(&session.plan, searches, ground.as_ref()).await {
-        Ok(equipment) => equipment,
+    let toolset = match toolset::assemble(&session.plan, searches, context.as_ref()).await {
+        Ok(toolset) => toolset,
         // The run was interrupted before it began; the loop reports that with the right exit code.
         Err(Refusal::Environment(_)) if interrupt.outcome(&session.plan).is_some() => Toolset::bare(searches)?,
         Err(refusal) => return Err(refusal),
     };
     if let Some(files) = &session.files
         && interrupt.outcome(&session.plan).is_none()
-        && let Err(refusal) = bootstrap::check_names(&session.policies, &equipment.tools, &equipment.absent(), files)
+        && let Err(refusal) = bootstrap::check_names(&session.policies, &toolset.tools, &toolset.absent(), files)
     {
-        equipment.servers.close().await;
+        toolset.servers.close().await;
         return Err(refusal);
     }
     let recorded = prompts::Recorded {
         here: &session.prompts,
         there: session.provider.recorded().map_or(&[], |recorded| &recorded.prompts),
     };
-    let prompts = prompts::gather(&session.plan, &equipment.servers, recorded, redactor, interrupt).await?;
+    let prompts = prompts::gather(&session.plan, &toolset.servers, recorded, redactor, interrupt).await?;
     Ok(Prepared {
         baseline: early,
         sandbox,
-        equipment,
+        toolset,
         prompts,
     })
 }
@@ -580,16 +580,16 @@ fn baseline(shadow: &Shadow, commit: Option<String>) -> Baseline {
 }
 
 fn toolset_event(
-    equipment: &Toolset,
+    toolset: &Toolset,
     (system, programs): (&str, bool),
     window: Option<u64>,
     prompts: Vec<GivenPrompt>,
 ) -> EventKind {
-    let tools = equipment.tools.declared();
+    let tools = toolset.tools.declared();
     let text = serde_json::to_string(&tools).unwrap_or_default();
     EventKind::Equipped(ToolsetReady {
-        servers: equipment.status.clone(),
-        discovered: equipment.discovered.clone(),
+        servers: toolset.status.clone(),
+        discovered: toolset.discovered.clone(),
         definitions: sha256_hex(&[text.as_bytes()]),
         window,
         system: system.to_owned(),

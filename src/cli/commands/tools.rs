@@ -80,8 +80,8 @@ async fn list(recipe: (Option<&Path>, &[Trusted]), format: StdoutFormat, workspa
     };
     let tree = bootstrap::workspace(workspace, &[], Some(&plan))?;
     let standalone = toolset::standalone((&plan, &beside), searches, &policies, &tree, trusted).await?;
-    standalone.equipment.servers.close().await;
-    print(&standalone.equipment.tools, format)
+    standalone.toolset.servers.close().await;
+    print(&standalone.toolset.tools, format)
 }
 
 fn print(registry: &Registry, format: StdoutFormat) -> Result<u8, Refusal> {
@@ -197,9 +197,9 @@ async fn gate(args: &CallArgs, arguments: &Value) -> Result<Answer, Refusal> {
     };
     bootstrap::hide_unreadable(&mut tree, &policies);
     let given = plan.as_ref().map(|(plan, beside, _)| (plan, beside.as_slice()));
-    let answer = judged(args, &policies, tree, (&standalone.equipment, given), arguments).await;
-    standalone.equipment.servers.close().await;
-    for notice in standalone.equipment.notices.take() {
+    let answer = judged(args, &policies, tree, (&standalone.toolset, given), arguments).await;
+    standalone.toolset.servers.close().await;
+    for notice in standalone.toolset.notices.take() {
         out::stderr(&format!("warning: {}", notice.message));
     }
     answer
@@ -212,7 +212,7 @@ async fn judged(
     args: &CallArgs,
     policies: &policy::PolicySet,
     tree: Workspace,
-    (equipment, given): (&toolset::Toolset, GivenFiles<'_>),
+    (toolset, given): (&toolset::Toolset, GivenFiles<'_>),
     arguments: &Value,
 ) -> Result<Answer, Refusal> {
     let failed = |error: ToolError| Answer {
@@ -221,7 +221,7 @@ async fn judged(
         output: failure(error),
         code: exit::FAILED,
     };
-    let registry = &equipment.tools;
+    let registry = &toolset.tools;
     let workspace = Arc::new(tree);
     let Some(found) = registry.find(&args.name) else {
         return Ok(failed(registry.unknown(&args.name)));
@@ -249,7 +249,7 @@ async fn judged(
     let witness = exec::is_witnessed(policies, sandbox.built.as_ref());
     let rule = |args: &Value, access: &Access| {
         let (asked, uses) = (PolicyInput::of(spec, args), Uses::default());
-        workspace.with_terrain(|terrain| policy::decide_with(policies, &asked, access, terrain, &uses, witness))
+        workspace.with_fs_view(|fs_view| policy::decide_with(policies, &asked, access, fs_view, &uses, witness))
     };
     let redactor = environment::redactor();
     let secret = spec.effects.sends_arguments && redactor.find(asked.to_string().as_bytes()).is_some();
@@ -296,8 +296,8 @@ async fn judged(
     }
     let confinement = sandbox.built;
     let asked = PolicyInput::of(spec, &asked);
-    let ground = (Arc::new(policies.clone()), Arc::clone(&workspace), redactor);
-    let output = execute(ground, equipment, (&asked, prepared, &ruling), (confinement, cancel)).await?;
+    let workplace = (Arc::new(policies.clone()), Arc::clone(&workspace), redactor);
+    let output = execute(workplace, toolset, (&asked, prepared, &ruling), (confinement, cancel)).await?;
     // If the sandbox undid a change or denied a program, the exit code is that of a denial, although the call was
     // allowed.
     let code = match output.error.as_ref() {
@@ -394,7 +394,7 @@ impl CallSandbox<'_> {
 /// Runs an allowed call with a temporary directory for long results; programs run in the sandbox.
 async fn execute(
     (policies, workspace, redactor): (Arc<policy::PolicySet>, Arc<Workspace>, Arc<Redactor>),
-    equipment: &toolset::Toolset,
+    toolset: &toolset::Toolset,
     (asked, prepared, ruling): (&PolicyInput<'_>, PreparedCall, &Ruling),
     (confinement, cancel): (Option<Confinement>, CancellationToken),
 ) -> Result<ToolOutput, Refusal> {
@@ -408,8 +408,8 @@ async fn execute(
     let places = (&policies, &workspace);
     let bounds = exec::bounds(places, confinement.as_ref(), (asked, &prepared.access), ruling);
     scope.confinement = confinement.map_or_else(OnceLock::new, OnceLock::from);
-    scope.servers = equipment.servers.clone();
-    scope.notices = equipment.notices.clone();
+    scope.servers = toolset.servers.clone();
+    scope.notices = toolset.notices.clone();
     let scope = Arc::new(scope);
     let context = ToolContext {
         call: CallId::nth(1),

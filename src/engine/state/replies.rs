@@ -22,10 +22,10 @@ pub struct Replies {
     /// Whether the last request only asks the model to correct its answer.
     pub repairing: bool,
     /// Whether the model was warned about an empty reply since its last call.
-    pub empty_told: bool,
-    pub printed_told: bool,
+    pub warned_empty: bool,
+    pub warned_printed_call: bool,
     /// Whether the model was warned that its reply was cut, since the last reply that was not.
-    pub cut_told: bool,
+    pub warned_cut: bool,
     /// The current attempt and the previous one.
     pub attempt: Attempt,
     pub before: Option<Attempt>,
@@ -56,9 +56,9 @@ impl Replies {
     pub(super) fn prompted(&mut self, why: PromptReason) {
         self.repairing = why == PromptReason::Repair;
         match why {
-            PromptReason::Empty => self.empty_told = true,
-            PromptReason::Printed => self.printed_told = true,
-            PromptReason::Retry => self.cut_told = true,
+            PromptReason::Empty => self.warned_empty = true,
+            PromptReason::Printed => self.warned_printed_call = true,
+            PromptReason::Retry => self.warned_cut = true,
             _ => {}
         }
     }
@@ -79,11 +79,11 @@ impl Replies {
             false => reply.usage.output,
         };
         if calls > 0 {
-            self.empty_told = false;
-            self.printed_told = false;
+            self.warned_empty = false;
+            self.warned_printed_call = false;
         }
         if !matches!(reply.stop, StopReason::Length { .. }) {
-            self.cut_told = false;
+            self.warned_cut = false;
         }
         self.attempt.calls += calls;
         self.attempt.printed.clone_from(&self.printed);

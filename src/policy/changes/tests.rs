@@ -177,8 +177,8 @@ fn a_workspace_in_a_protected_directory_opens_nothing() {
         origin: &ToolOrigin::Builtin,
         args: &Value::Null,
     };
-    let ruling = crate::policy::calls::without_tree(|terrain| {
-        crate::policy::decide(&set, &asked, &access, terrain, &Uses::default())
+    let ruling = crate::policy::calls::without_tree(|fs_view| {
+        crate::policy::decide(&set, &asked, &access, fs_view, &Uses::default())
     });
     assert_eq!(
         (ruling.decision, ruling.code.as_str()),
@@ -241,8 +241,8 @@ proptest! {
                 inside: true,
                 found: PathStatus::File,
             });
-            crate::policy::calls::without_tree(|terrain| {
-                crate::policy::decide(&set, &asked, &access, terrain, &Uses::default())
+            crate::policy::calls::without_tree(|fs_view| {
+                crate::policy::decide(&set, &asked, &access, fs_view, &Uses::default())
             })
         };
         let (written, replaced) = (decided("write_file"), decided("replace"));

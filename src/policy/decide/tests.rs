@@ -47,11 +47,11 @@ pub(super) fn ruled(set: &PolicySet, tool: &str, kind: ToolKind, access: &Access
         origin: &ToolOrigin::Builtin,
         args: &args,
     };
-    crate::policy::calls::without_tree(|terrain| decide(set, &asked, access, terrain, uses))
+    crate::policy::calls::without_tree(|fs_view| decide(set, &asked, access, fs_view, uses))
 }
 
 /// Rules on a command of the shell tool. `witness`: whether programs are judged at their exec.
-pub(super) fn shell_ruling(set: &PolicySet, text: &str, terrain: &FsView<'_>, witness: bool) -> Ruling {
+pub(super) fn shell_ruling(set: &PolicySet, text: &str, fs_view: &FsView<'_>, witness: bool) -> Ruling {
     let args = json!({ "command": text });
     let (tool, kind, origin, access) = by_name("run_shell_command", &args);
     let asked = PolicyInput {
@@ -60,7 +60,7 @@ pub(super) fn shell_ruling(set: &PolicySet, text: &str, terrain: &FsView<'_>, wi
         origin: &origin,
         args: &args,
     };
-    let ruling = decide_with(set, &asked, &access, terrain, &Uses::default(), witness);
+    let ruling = decide_with(set, &asked, &access, fs_view, &Uses::default(), witness);
     assert!(
         crate::policy::codes::find(&ruling.code).is_some(),
         "{text:?}: unknown code {}",
@@ -229,7 +229,7 @@ rules:
   - { id: look, allow: run_shell_command, commands: [cat] }
 "]);
     let matching = |command: &str| {
-        let ruling = crate::policy::calls::without_tree(|terrain| shell_ruling(&set, command, terrain, true));
+        let ruling = crate::policy::calls::without_tree(|fs_view| shell_ruling(&set, command, fs_view, true));
         let shown = ruling.considered.into_iter().filter(|one| one.matched);
         shown
             .map(|one| format!("{}: {}", one.rule, one.why))

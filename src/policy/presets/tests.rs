@@ -27,7 +27,7 @@ fn judged(set: &PolicySet, case: &PolicyCase) -> crate::base::ruling::Ruling {
         origin: &origin,
         args: &case.args,
     };
-    calls::without_tree(|terrain| crate::policy::decide(set, &asked, &access, terrain, &Uses::default()))
+    calls::without_tree(|fs_view| crate::policy::decide(set, &asked, &access, fs_view, &Uses::default()))
 }
 
 fn table(set: &PolicySet, text: &str) {
@@ -97,8 +97,8 @@ fn every_toolchain_is_a_preset_of_its_own() {
                 origin: &access.2,
                 args: &args,
             };
-            calls::without_tree(|terrain| {
-                crate::policy::decide(set, &asked, &access.3, terrain, &Uses::default()).decision
+            calls::without_tree(|fs_view| {
+                crate::policy::decide(set, &asked, &access.3, fs_view, &Uses::default()).decision
             })
         };
         assert_eq!(

@@ -19,7 +19,7 @@ pub fn before(walk: &CommandWalk<'_>, name: &str, value: &ShellWord) -> Result<b
                 .unwrap_or_default()
                 .split(':')
                 .filter(|part| !part.is_empty());
-            let inside = |part: &str| (walk.terrain.locate)(part).inside;
+            let inside = |part: &str| (walk.fs_view.locate)(part).inside;
             if parts.into_iter().all(inside) {
                 return Ok(true);
             }

@@ -73,7 +73,7 @@ pub fn change(
 
 fn enter(walk: &CommandWalk<'_>, dir: &str, value: &str) -> Result<String, CommandRefusal> {
     let joined = place::join(dir, value);
-    let found = (walk.terrain.locate)(&joined);
+    let found = (walk.fs_view.locate)(&joined);
     if !found.inside {
         return Err(CommandRefusal::new(
             OUTSIDE,

@@ -83,7 +83,7 @@ fn patched(pass: &mut Pass<'_, '_>) {
         let kept = |used: &FileUse| {
             let place = used.place.as_ref().filter(|place| place.inside)?;
             Some(FileUse {
-                place: Some((pass.walk.terrain.locate)(&format!("{}.orig", place.path))),
+                place: Some((pass.walk.fs_view.locate)(&format!("{}.orig", place.path))),
                 asked: format!("{}.orig", used.asked),
                 opaque: false,
                 in_place: false,
@@ -181,7 +181,7 @@ fn packed(pass: &mut Pass<'_, '_>, program: &str) {
             .as_ref()
             .filter(|place| place.inside && place.found != PathStatus::Dir)?;
         Some(FileUse {
-            place: Some((pass.walk.terrain.locate)(&derived(&place.path)?)),
+            place: Some((pass.walk.fs_view.locate)(&derived(&place.path)?)),
             asked: derived(&used.asked)?,
             opaque: false,
             in_place: false,
@@ -385,7 +385,7 @@ fn has_option_names(pass: &Pass<'_, '_>, word: &ShellWord) -> bool {
     let dirs = pass.state.dirs.known().unwrap_or_default();
     let names = dirs
         .iter()
-        .flat_map(|dir| (pass.walk.terrain.expand)(&super::place::join(dir, &word.text)));
+        .flat_map(|dir| (pass.walk.fs_view.expand)(&super::place::join(dir, &word.text)));
     names.into_iter().any(|name| {
         let name = name.rsplit('/').next().unwrap_or_default();
         name.starts_with('-') && !word.text.contains('/')

@@ -62,7 +62,7 @@ pub fn of_text(walk: &CommandWalk<'_>, state: &ShellState, text: &str) -> Option
     };
     let mut found: Vec<FileUse> = Vec::new();
     for dir in dirs {
-        let place = (walk.terrain.locate)(&join(dir, text));
+        let place = (walk.fs_view.locate)(&join(dir, text));
         let place = ResolvedPath {
             asked: text.to_owned(),
             ..place
@@ -97,8 +97,8 @@ fn of_pattern(walk: &CommandWalk<'_>, state: &ShellState, pattern: &str) -> Vec<
         .iter()
         .filter(|_| !pattern.starts_with(['/', '~']))
     {
-        for name in (walk.terrain.expand)(&join(dir, pattern)) {
-            let place = (walk.terrain.locate)(&name);
+        for name in (walk.fs_view.expand)(&join(dir, pattern)) {
+            let place = (walk.fs_view.locate)(&name);
             found.push(FileUse {
                 asked: pattern.to_owned(),
                 place: Some(place),

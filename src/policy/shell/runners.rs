@@ -281,7 +281,7 @@ fn is_of(own: Option<&profiles::OwnProfiles>, name: &str, ecosystem: Ecosystem) 
 
 /// The target of a workspace path that is a link to another place in the workspace.
 fn behind_links(walk: &CommandWalk<'_>, path: &str) -> Option<String> {
-    let place = (walk.terrain.locate)(path);
+    let place = (walk.fs_view.locate)(path);
     (place.inside && place.path != path).then_some(place.path)
 }
 
@@ -427,9 +427,9 @@ fn is_python(program: &str) -> bool {
 /// A file of the working directory that Python would load as the module, since it searches that directory first.
 fn shadowing(walk: &CommandWalk<'_>, dir: &str, name: &str) -> Option<String> {
     let path = place::join(dir, name);
-    let package = (walk.terrain.locate)(&path);
+    let package = (walk.fs_view.locate)(&path);
     match package.found {
-        PathStatus::Nothing => (walk.terrain.expand)(&format!("{path}.*")).into_iter().next(),
+        PathStatus::Nothing => (walk.fs_view.expand)(&format!("{path}.*")).into_iter().next(),
         _ => Some(path),
     }
 }
@@ -444,7 +444,7 @@ fn module_in(walk: &CommandWalk<'_>, dir: &str) -> Option<String> {
         "tasks.py",
         "__init__.py",
     ];
-    let modules = (walk.terrain.expand)(&place::join(dir, "*.py"));
+    let modules = (walk.fs_view.expand)(&place::join(dir, "*.py"));
     modules
         .into_iter()
         .find(|path| !USUAL.contains(&path.rsplit('/').next().unwrap_or_default()))
@@ -681,7 +681,7 @@ fn node_bin(walk: &CommandWalk<'_>, dir: &str, name: &str) -> Option<String> {
     let mut dir = Some(dir);
     while let Some(here) = dir {
         let path = place::join(here, &format!("node_modules/.bin/{name}"));
-        if (walk.terrain.locate)(&path).found != PathStatus::Nothing {
+        if (walk.fs_view.locate)(&path).found != PathStatus::Nothing {
             return Some(path);
         }
         dir = match here.rsplit_once('/') {

@@ -22,7 +22,7 @@ pub struct InnerReaders {
 
 /// The state of reading one text: its context and its results.
 pub struct CommandWalk<'a> {
-    pub terrain: FsView<'a>,
+    pub fs_view: FsView<'a>,
     pub grants: Grants<'a>,
     pub inner: InnerReaders,
     /// The text.
@@ -45,9 +45,9 @@ pub struct CommandWalk<'a> {
 
 impl<'a> CommandWalk<'a> {
     /// A new state for `text` without results.
-    pub fn new(text: &'a str, terrain: FsView<'a>, grants: Grants<'a>, inner: InnerReaders) -> Self {
+    pub fn new(text: &'a str, fs_view: FsView<'a>, grants: Grants<'a>, inner: InnerReaders) -> Self {
         Self {
-            terrain,
+            fs_view,
             grants,
             inner,
             text,

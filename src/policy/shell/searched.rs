@@ -43,7 +43,7 @@ pub(crate) fn searched(simple: &Simple) -> Vec<&str> {
 }
 
 /// Records which paths below the directories that commands search fit exceptions that may fit anywhere.
-pub(crate) fn look_below(reading: &mut CommandReading, exceptions: &[&PathPattern], terrain: &FsView<'_>) {
+pub(crate) fn look_below(reading: &mut CommandReading, exceptions: &[&PathPattern], fs_view: &FsView<'_>) {
     if exceptions.is_empty() {
         return;
     }
@@ -55,7 +55,7 @@ pub(crate) fn look_below(reading: &mut CommandReading, exceptions: &[&PathPatter
         let dirs: Vec<String> = searched(simple).into_iter().map(str::to_owned).collect();
         let look = |dir: String| {
             let found: Option<Vec<String>> =
-                (terrain.below)(&dir).map(|paths| paths.iter().filter(fits).cloned().collect());
+                (fs_view.below)(&dir).map(|paths| paths.iter().filter(fits).cloned().collect());
             (dir, found)
         };
         simple.below = dirs.into_iter().map(look).collect();
@@ -67,7 +67,7 @@ pub(crate) fn look_below(reading: &mut CommandReading, exceptions: &[&PathPatter
 const MOVERS: [&str; 5] = ["cp", "git", "mv", "rm", "rmdir"];
 
 /// Records which paths that rules restrict lie below the directories that commands remove, move or fill.
-pub(crate) fn look_below_moved(reading: &mut CommandReading, restricted: &[&PathPattern], terrain: &FsView<'_>) {
+pub(crate) fn look_below_moved(reading: &mut CommandReading, restricted: &[&PathPattern], fs_view: &FsView<'_>) {
     let fits = |path: &&String| {
         let folded = fold_path(path).join("/");
         restricted.iter().any(|pattern| pattern.touches_file(path, &folded))
@@ -81,7 +81,7 @@ pub(crate) fn look_below_moved(reading: &mut CommandReading, restricted: &[&Path
         let Some(place) = used.place.as_ref() else { continue };
         let is_dir = place.inside && place.found == PathStatus::Dir;
         if is_dir && restricted.iter().any(|pattern| pattern.may_fit_below(&place.path)) {
-            let found = (terrain.below)(&place.path);
+            let found = (fs_view.below)(&place.path);
             used.below = found.map(|paths| paths.iter().filter(fits).cloned().collect());
         }
     }

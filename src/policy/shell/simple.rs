@@ -413,7 +413,7 @@ fn inner_text(
         texts: walk.texts + 1,
         via,
         reading: std::mem::take(&mut walk.reading),
-        ..CommandWalk::new(text, walk.terrain, walk.grants, walk.inner)
+        ..CommandWalk::new(text, walk.fs_view, walk.grants, walk.inner)
     };
     let start = ShellState {
         nested: state.nested,

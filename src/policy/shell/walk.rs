@@ -27,11 +27,11 @@ const INNER: InnerReaders = InnerReaders { substitution, whole };
 pub fn read(
     text: &str,
     dir: &str,
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
     grants: &Grants<'_>,
 ) -> Result<CommandReading, CommandRefusal> {
-    let mut walk = CommandWalk::new(text, *terrain, *grants, INNER);
-    whole(&mut walk, &start(dir, terrain)?)?;
+    let mut walk = CommandWalk::new(text, *fs_view, *grants, INNER);
+    whole(&mut walk, &start(dir, fs_view)?)?;
     if walk.reading == CommandReading::default() {
         return Err(CommandRefusal::new(
             "parse_error",
@@ -51,23 +51,23 @@ pub fn read_argv(
     argv: &[String],
     program: &str,
     dir: &str,
-    terrain: &FsView<'_>,
+    fs_view: &FsView<'_>,
     grants: &Grants<'_>,
 ) -> Result<CommandReading, CommandRefusal> {
-    let mut state = start(dir, terrain)?;
+    let mut state = start(dir, fs_view)?;
     // What it receives on standard input is unknown here.
     state.fed = true;
     let mut walk = CommandWalk {
         executed: Some(program.to_owned()),
-        ..CommandWalk::new("", *terrain, *grants, INNER)
+        ..CommandWalk::new("", *fs_view, *grants, INNER)
     };
     let words = std::iter::once(program).chain(argv.iter().skip(1).map(String::as_str));
     simple::of_words(&mut walk, &mut state, words.map(ShellWord::known).collect())?;
     Ok(walk.reading)
 }
 
-fn start(dir: &str, terrain: &FsView<'_>) -> Result<ShellState, CommandRefusal> {
-    let start: ResolvedPath = (terrain.locate)(if dir.is_empty() { "." } else { dir });
+fn start(dir: &str, fs_view: &FsView<'_>) -> Result<ShellState, CommandRefusal> {
+    let start: ResolvedPath = (fs_view.locate)(if dir.is_empty() { "." } else { dir });
     if !start.inside {
         return Err(CommandRefusal::new(
             "outside_path",

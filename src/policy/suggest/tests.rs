@@ -26,7 +26,7 @@ fn seen(set: &PolicySet, tool: &str, args: &Value) -> RecordedCall {
         origin: &origin,
         args,
     };
-    let ruling = calls::without_tree(|terrain| decide(set, &asked, &access, terrain, &Uses::default()));
+    let ruling = calls::without_tree(|fs_view| decide(set, &asked, &access, fs_view, &Uses::default()));
     RecordedCall {
         tool,
         kind,
@@ -43,7 +43,7 @@ fn suggested(done: &[RecordedCall], shown: &Shown) -> String {
         calls: done.to_vec(),
         shown: shown.clone(),
     };
-    calls::without_tree(|terrain| suggest(&[run], terrain))
+    calls::without_tree(|fs_view| suggest(&[run], fs_view))
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn commands_are_read_as_the_run_read_them() {
         calls: done.to_vec(),
         shown: Shown::default(),
     };
-    let text = calls::without_tree(|terrain| suggest(&[run], terrain));
+    let text = calls::without_tree(|fs_view| suggest(&[run], fs_view));
     assert!(!text.contains("Not suggested") && text.contains("lister"), "{text}");
     let ruling = seen(&set(&text), SHELL, &json!({ "command": commands[0] })).ruling;
     assert_eq!(ruling.decision, Decision::Allow, "{}\n{text}", ruling.reason);
@@ -291,7 +291,7 @@ fn what_the_policies_of_a_run_allow_is_not_suggested() {
             calls: calls_seen.to_vec(),
             shown: Shown::default(),
         };
-        calls::without_tree(|terrain| suggest(&[run], terrain))
+        calls::without_tree(|fs_view| suggest(&[run], fs_view))
     };
     assert_eq!(
         suggested(&done),

@@ -142,7 +142,7 @@ fn runners_are_judged_by_what_they_run() {
             ("suspended", Decision::Suspend),
         ] {
             for text in texts(group, key) {
-                let ruling = tree.with(|terrain| shell_ruling(&set, text, terrain, true));
+                let ruling = tree.with(|fs_view| shell_ruling(&set, text, fs_view, true));
                 total += 1;
                 if ruling.decision != expected {
                     wrong.push(format!(

@@ -59,7 +59,7 @@ fn decided(policies: &[String], call: usize) -> Decision {
         origin: &origin,
         args: &args,
     };
-    crate::policy::calls::without_tree(|terrain| decide(&set, &asked, &access, terrain, &Uses::default()).decision)
+    crate::policy::calls::without_tree(|fs_view| decide(&set, &asked, &access, fs_view, &Uses::default()).decision)
 }
 
 fn runs(decision: Decision) -> bool {

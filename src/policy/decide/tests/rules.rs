@@ -31,7 +31,7 @@ fn rules_as_the_table_says() {
                 origin: &origin,
                 args: &args,
             };
-            let ruled = |terrain: &FsView<'_>| decide(&set, &asked, &access, terrain, &Uses::default());
+            let ruled = |fs_view: &FsView<'_>| decide(&set, &asked, &access, fs_view, &Uses::default());
             let ruling = match group.get("tree") {
                 Some(_) => ruled(&TERRAIN),
                 None => crate::policy::calls::without_tree(ruled),
@@ -84,7 +84,7 @@ fn the_nearest_rule_says_which_paths_and_arguments_it_is_for() {
             args: &args,
         };
         let ruling =
-            crate::policy::calls::without_tree(|terrain| decide(&set, &asked, &access, terrain, &Uses::default()));
+            crate::policy::calls::without_tree(|fs_view| decide(&set, &asked, &access, fs_view, &Uses::default()));
         assert!(ruling.reason.starts_with(told), "{command}: {ruling:?}");
     }
 }
@@ -199,8 +199,8 @@ fn a_result_of_this_run_is_free_to_read() {
             origin: &ToolOrigin::Builtin,
             args,
         };
-        crate::policy::calls::without_tree(|terrain| {
-            decide(&set, &call, &Access::none(), terrain, &Uses::default()).decision
+        crate::policy::calls::without_tree(|fs_view| {
+            decide(&set, &call, &Access::none(), fs_view, &Uses::default()).decision
         })
     };
     assert_eq!(read("read_file", &args), Decision::Allow);
