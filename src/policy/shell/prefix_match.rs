@@ -347,12 +347,12 @@ pub fn texts(reading: &CommandReading) -> Vec<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::corpus::TERRAIN;
+    use super::super::corpus::FS_VIEW;
     use super::super::{CommandReading, Grants, read};
     use super::{covers, deny_covers, lifts, parse_prefix, texts};
 
     fn reading(text: &str) -> CommandReading {
-        read(text, "", &TERRAIN, &Grants::default()).unwrap()
+        read(text, "", &FS_VIEW, &Grants::default()).unwrap()
     }
 
     /// A deny rule matches every spelling of what it names; the control cases are different commands.

@@ -1,6 +1,6 @@
 //! Property tests: wrapping, quoting and removing rules never allow more, and every text gets an answer.
 
-use super::corpus::{ATTACKS, BENIGN, CorpusJudge, TERRAIN, cases};
+use super::corpus::{ATTACKS, BENIGN, CorpusJudge, FS_VIEW, cases};
 use super::{Grants, read};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ fn in_word(text: &str, at: usize) -> bool {
 }
 
 fn syntax(text: &str) -> bool {
-    read(text, "", &TERRAIN, &Grants::default()).is_err_and(|refusal| refusal.code == "parse_error")
+    read(text, "", &FS_VIEW, &Grants::default()).is_err_and(|refusal| refusal.code == "parse_error")
 }
 
 /// Contexts in which a command runs; `@` is the command. It is in braces where the context changes the meaning of its
@@ -113,7 +113,7 @@ proptest! {
             }
             text.insert_str(at, PIECES[piece]);
         }
-        if let Ok(reading) = read(&text, "", &TERRAIN, &Grants::default()) {
+        if let Ok(reading) = read(&text, "", &FS_VIEW, &Grants::default()) {
             prop_assert!(reading.commands.iter().all(|simple| !simple.words.is_empty()));
         }
     }
@@ -179,7 +179,7 @@ proptest! {
                 }
             }
         }
-        if let Err(refusal) = read(&text, "", &TERRAIN, &Grants::default()) {
+        if let Err(refusal) = read(&text, "", &FS_VIEW, &Grants::default()) {
             prop_assert!(crate::policy::codes::find(&refusal.code).is_some(), "{}", refusal.code);
         }
     }

@@ -1,14 +1,14 @@
 //! Tests of readings by example: files, hosts, wrappers, concerns and refusals.
 
-use super::corpus::TERRAIN;
+use super::corpus::FS_VIEW;
 use super::{CommandReading, CommandRefusal, FileUse, Grants, read};
 
 fn reading(text: &str) -> CommandReading {
-    read(text, "", &TERRAIN, &Grants::default()).unwrap()
+    read(text, "", &FS_VIEW, &Grants::default()).unwrap()
 }
 
 fn refusal(text: &str) -> CommandRefusal {
-    read(text, "", &TERRAIN, &Grants::default()).unwrap_err()
+    read(text, "", &FS_VIEW, &Grants::default()).unwrap_err()
 }
 
 fn paths(uses: &[FileUse]) -> Vec<&str> {
@@ -23,7 +23,7 @@ fn files_are_resolved_from_the_directory_that_cd_leads_to() {
     let cat = &found.commands[1];
     assert_eq!(paths(&cat.reads), ["src/lib.rs", "README.md"]);
     assert_eq!(paths(&cat.writes), ["out.txt"]);
-    let found = read("cat lib.rs", "src", &TERRAIN, &Grants::default()).unwrap();
+    let found = read("cat lib.rs", "src", &FS_VIEW, &Grants::default()).unwrap();
     assert_eq!(paths(&found.commands[0].reads), ["src/lib.rs"]);
 }
 
@@ -117,7 +117,7 @@ fn witnessed(text: &str) -> CommandReading {
         witness: true,
         ..Grants::default()
     };
-    read(text, "", &TERRAIN, &grants).unwrap()
+    read(text, "", &FS_VIEW, &grants).unwrap()
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn words_that_are_not_known_are_left_to_the_exec() {
         let pattern = text.ends_with("*.txt");
         assert!(last.deferred.is_some() || pattern, "{text}");
         assert!(last.concern.is_none(), "{text}");
-        let without = read(text, "", &TERRAIN, &Grants::default());
+        let without = read(text, "", &FS_VIEW, &Grants::default());
         let refused = without.is_err_and(|refusal| refusal.code == "refused_construct:cd") || reading_refuses(text);
         assert!(refused || pattern, "without a witness: {text}");
     }
@@ -148,7 +148,7 @@ fn words_that_are_not_known_are_left_to_the_exec() {
 }
 
 fn reading_refuses(text: &str) -> bool {
-    let Ok(found) = read(text, "", &TERRAIN, &Grants::default()) else {
+    let Ok(found) = read(text, "", &FS_VIEW, &Grants::default()) else {
         return true;
     };
     let opaque = |simple: &super::Simple| {
@@ -166,11 +166,11 @@ fn a_directory_that_is_not_known_leaves_no_redirect_to_chance() {
         witness: true,
         ..Grants::default()
     };
-    let refused = read("cd \"$x\" && ls > out.txt", "", &TERRAIN, &grants).unwrap_err();
+    let refused = read("cd \"$x\" && ls > out.txt", "", &FS_VIEW, &grants).unwrap_err();
     assert_eq!(refused.code, "redirect_opaque");
     let found = witnessed("cd \"$x\" && cat a.txt");
     assert!(found.commands[1].deferred.is_some());
-    assert!(read("for f in a b; do cd $f; cat x > y; done", "", &TERRAIN, &grants).is_err());
+    assert!(read("for f in a b; do cd $f; cat x > y; done", "", &FS_VIEW, &grants).is_err());
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_way_back_that_only_a_failed_cd_would_lead_outside_is_left_to_the_exec() {
         let found = witnessed(text);
         let last = found.commands.last().unwrap();
         assert_eq!(last.dirs.is_none(), !text.ends_with(".."), "{text}");
-        let refused = read(text, "", &TERRAIN, &Grants::default()).unwrap_err();
+        let refused = read(text, "", &FS_VIEW, &Grants::default()).unwrap_err();
         assert_eq!(refused.code, "outside_path", "{text}");
     }
     let grants = Grants {
@@ -197,7 +197,7 @@ fn a_way_back_that_only_a_failed_cd_would_lead_outside_is_left_to_the_exec() {
         ("cd src && cd ../..; ls", "outside_path"),
         ("cd src; ls; cd ..; ls > out.txt", "redirect_opaque"),
     ] {
-        assert_eq!(read(text, "", &TERRAIN, &grants).unwrap_err().code, code, "{text}");
+        assert_eq!(read(text, "", &FS_VIEW, &grants).unwrap_err().code, code, "{text}");
     }
 }
 
@@ -224,11 +224,11 @@ fn an_unquoted_word_of_a_test_is_told_to_be_quoted() {
         ("while [ $i -lt 3 ]; do ls; done", "quote it: `\"$i\"`"),
         ("test -v name", "test the value"),
     ] {
-        let refused = read(text, "", &TERRAIN, &Grants::default()).unwrap_err();
+        let refused = read(text, "", &FS_VIEW, &Grants::default()).unwrap_err();
         assert_eq!(refused.code, "refused_construct:test -v", "{text}");
         assert!(refused.fix.starts_with(fix), "{text}: {refused:?}");
     }
-    assert!(read("[ \"$n\" -gt 3 ]", "", &TERRAIN, &Grants::default()).is_ok());
+    assert!(read("[ \"$n\" -gt 3 ]", "", &FS_VIEW, &Grants::default()).is_ok());
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn granted_names_may_be_set() {
         assignments: &granted,
         profiles: None,
     };
-    assert!(read("MY_FLAG=1 ls", "", &TERRAIN, &grants).is_ok());
-    assert!(read("MY_FLAG=1 ls", "", &TERRAIN, &Grants::default()).is_err());
-    assert!(read("PATH=1 ls", "", &TERRAIN, &grants).is_err());
+    assert!(read("MY_FLAG=1 ls", "", &FS_VIEW, &grants).is_ok());
+    assert!(read("MY_FLAG=1 ls", "", &FS_VIEW, &Grants::default()).is_err());
+    assert!(read("PATH=1 ls", "", &FS_VIEW, &grants).is_err());
 }

@@ -1,7 +1,7 @@
 //! Rulings on the corpora of attacks and of everyday commands.
 
 use super::*;
-use crate::policy::shell::corpus::TERRAIN;
+use crate::policy::shell::corpus::FS_VIEW;
 
 /// The text of a policy file for a policy of the corpus.
 fn policy_of(policy: &Value) -> String {
@@ -38,7 +38,7 @@ fn ruled_otherwise(text: &str, allow: bool) -> (usize, Vec<String>) {
             let text = text.as_str().unwrap();
             // Everyday commands may leave unknown words to the exec. An attack must be refused by its text alone, as
             // where execs are not judged.
-            let ruling = shell_ruling(set, text, &TERRAIN, allow);
+            let ruling = shell_ruling(set, text, &FS_VIEW, allow);
             total += 1;
             if (ruling.decision == Decision::Allow) != allow {
                 wrong.push(format!("{text:?}: {} {}", ruling.code, ruling.reason));

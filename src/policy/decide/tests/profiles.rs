@@ -1,7 +1,7 @@
 //! The built-in profiles and the runners, by the tables under `fixtures/policy/profiles`.
 
 use super::*;
-use crate::policy::shell::corpus::TERRAIN;
+use crate::policy::shell::corpus::FS_VIEW;
 
 /// A table of the fixtures, read when the test runs.
 fn table(name: &str) -> Value {
@@ -50,7 +50,7 @@ fn programs_are_judged_as_their_profiles_say() {
             policy(&names, true, false),
         );
         let mut check = |text: &str, set: &PolicySet, witness: bool, allow: bool, what: &str| {
-            let ruling = shell_ruling(set, text, &TERRAIN, witness);
+            let ruling = shell_ruling(set, text, &FS_VIEW, witness);
             total += 1;
             if (ruling.decision == Decision::Allow) != allow {
                 wrong.push(format!("{what} {text:?}: {} {}", ruling.code, ruling.reason));
@@ -178,7 +178,7 @@ rules:
 "#;
     const OTHER: &str = "version: 1\nrules:\n  - { id: theirs, allow: run_shell_command, commands: [lister, builder] }\n  - { id: out, allow: write_file, paths: ['out/**'] }\n";
     let own = set_of(&[OWN]);
-    let allowed = |set: &PolicySet, text: &str| shell_ruling(set, text, &TERRAIN, true).decision == Decision::Allow;
+    let allowed = |set: &PolicySet, text: &str| shell_ruling(set, text, &FS_VIEW, true).decision == Decision::Allow;
     for text in [
         "lister -q src",
         "lister2 --quiet src/a.txt",
@@ -196,12 +196,12 @@ rules:
     ] {
         assert!(!allowed(&own, text), "{text}");
     }
-    assert_eq!(shell_ruling(&own, "builder src", &TERRAIN, true).writes, Writes::Tree);
+    assert_eq!(shell_ruling(&own, "builder src", &FS_VIEW, true).writes, Writes::Tree);
     // The other file, which must agree, does not have the profile: under it the program may only read.
     let both = set_of(&[OWN, OTHER]);
     assert!(allowed(&both, "builder src"));
     assert_eq!(
-        shell_ruling(&both, "builder src", &TERRAIN, true).writes,
+        shell_ruling(&both, "builder src", &FS_VIEW, true).writes,
         Writes::Nothing
     );
     assert!(!allowed(&both, "lister --hook ./x"));
@@ -225,7 +225,7 @@ fn a_program_starts_only_the_helpers_that_every_file_grants() {
             origin: &origin,
             args: &args,
         };
-        let (ruled, _) = ruled_commands(&set, &asked, &access, &TERRAIN);
+        let (ruled, _) = ruled_commands(&set, &asked, &access, &FS_VIEW);
         ruled.into_iter().map(|one| one.starts).collect()
     };
     assert_eq!(starts(&["git", "git"]), [Starts::Helpers("git".to_owned())]);

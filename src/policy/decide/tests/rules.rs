@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::access::FsView;
-use crate::policy::shell::corpus::TERRAIN;
+use crate::policy::shell::corpus::FS_VIEW;
 
 /// Each entry of the table: policies, a call, and the expected ruling. A group with `tree` is ruled on in the tree of the
 /// corpora, the others without one.
@@ -33,7 +33,7 @@ fn rules_as_the_table_says() {
             };
             let ruled = |fs_view: &FsView<'_>| decide(&set, &asked, &access, fs_view, &Uses::default());
             let ruling = match group.get("tree") {
-                Some(_) => ruled(&TERRAIN),
+                Some(_) => ruled(&FS_VIEW),
                 None => crate::policy::calls::without_tree(ruled),
             };
             let rule = case.get("rule").map(|rule| rule.as_str().unwrap());
