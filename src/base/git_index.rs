@@ -220,6 +220,7 @@ fn variable(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "git makes and reads the indexes of these tests")]
 mod tests {
     use super::*;
     use std::path::Path;
