@@ -169,7 +169,8 @@ pub struct Spawn {
     pub env: Vec<(String, String)>,
     /// Bytes for its stdin; `None` connects stdin to `/dev/null`.
     pub stdin: Option<Vec<u8>>,
-    /// When it is reached, the process tree gets SIGTERM, and what lives 200 ms later SIGKILL.
+    /// Counted from the start of the program. When it is reached, the process tree gets SIGTERM, and what lives 200 ms
+    /// later SIGKILL.
     pub timeout: Duration,
     pub cancel: CancellationToken,
     /// Called with each piece of output, redacted, as it arrives; must not block.
@@ -215,7 +216,7 @@ pub struct Finished {
     pub denied: Option<(JudgedExec, ExecDenial)>,
     /// Places granted by exec judgements in addition to `Spawn::writes`, without duplicates.
     pub granted: Vec<WritePath>,
-    /// The wall-clock time from the start of the program to the end of its process tree.
+    /// The wall-clock time of all of it: preparing the sandbox, the command, and comparing the tree afterwards.
     pub took: Duration,
 }
 
