@@ -37,7 +37,7 @@ pub enum UrlRefused {
     Characters,
     /// It has no `://`.
     Shape,
-    /// The scheme is neither `https` nor `http`.
+    /// The scheme is neither `https` nor `http`, or it is `http` and no entry lists the host with that scheme.
     Scheme,
     /// There is an `@` before the path.
     UserPart,
