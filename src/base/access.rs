@@ -131,7 +131,8 @@ pub enum PathStatus {
 /// itself does no I/O.
 #[derive(Clone, Copy)]
 pub struct FsView<'a> {
-    /// Resolves a path, absolute or relative to the workspace root; follows links.
+    /// Resolves a path, absolute or relative to the workspace root; follows links. One that cannot be resolved (a NUL,
+    /// a loop of links) counts as outside.
     pub locate: &'a dyn Fn(&str) -> ResolvedPath,
     /// The names that a shell glob (relative to the workspace root) matches at this moment; at most 1,000.
     pub expand: &'a dyn Fn(&str) -> Vec<String>,

@@ -26,7 +26,7 @@ const SECRET_KEYS: [&str; 7] = [
     "apikey",
     "api-key",
 ];
-/// A key with such a part whose value is only true or false.
+/// The one key with such a part whose value is a boolean.
 const SWITCH: &str = "sslcertpasswordprotected";
 /// Parts of a value, in small letters, with which it is left out.
 const SECRET_TEXTS: [&str; 7] = [
@@ -38,15 +38,15 @@ const SECRET_TEXTS: [&str; 7] = [
     "sshpass\n",
     "token=",
 ];
-/// Last words of the name of a key whose value is a password, which may have blanks.
+/// Ends of the names of keys whose value is a password, which may contain blanks.
 const PASSWORD_KEYS: [&str; 4] = ["password", "passwd", "passphrase", "smtppass"];
-/// Likewise of one whose value is a token, which has none.
+/// Ends of the names of keys whose value is a token, which contains none.
 const TOKEN_KEYS: [&str; 6] = ["token", "secret", "apikey", "api-key", "secretkey", "secret-key"];
 /// The key of a header that git sends with each request: its last word is the credential.
 const HEADER_KEY: &str = "extraheader";
 /// What separates the words of a command.
 const ENDS: [char; 7] = [' ', '\t', '\n', '"', '\'', ';', '\\'];
-/// A word of this many letters is none of a language.
+/// A text of this many letters counts as a token, not as a word of a language.
 const LONG_WORD: usize = 20;
 
 /// Ends of the names of earlier and unfinished versions of a file; editors also write `.NAME.swp`.
@@ -65,7 +65,7 @@ pub struct Cleaned {
     pub secrets: Vec<(String, String)>,
 }
 
-/// Whether a file of this name in a git directory is a configuration file, or what git or an editor left of one.
+/// Whether a file of this name in a git directory is a configuration file, or a backup or lock file of one.
 pub fn is_config(name: &str) -> bool {
     let name = name.strip_prefix('.').unwrap_or(name);
     let name = match name.rsplit_once(".sw") {
@@ -135,7 +135,7 @@ pub fn included(bytes: &[u8]) -> Vec<String> {
     paths.filter_map(|entry| entry.value.as_deref().map(in_utf8)).collect()
 }
 
-/// Where a file lies that `config` includes as `named`. `None` if that cannot be told.
+/// The path of the file that `config` includes as `named`. `None` if it depends on a home directory that is not known.
 pub fn included_path(config: &Path, named: &str, home: Option<&Path>) -> Option<PathBuf> {
     match named.strip_prefix("~/") {
         Some(below) => Some(home?.join(below)),

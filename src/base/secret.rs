@@ -374,7 +374,7 @@ impl Index {
         }
     }
 
-    /// Where the first secret may begin that goes on behind the end of a text without line breaks; the length of the
+    /// Where the first secret may begin that continues after the end of a text without line breaks; the length of the
     /// text if none may.
     fn may_begin(&self, text: &[u8]) -> usize {
         let mut ends = wraps::possible_ends(text);

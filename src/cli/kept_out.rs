@@ -1,5 +1,6 @@
-//! Declares, before a command is carried out, the trees from which no program of our own is taken: those that the command
-//! line names, and the current directory. Starts nothing.
+//! Declares, before a command is carried out, the directories in which `git` and `sh` are not looked up, because
+//! somebody else may have written them: the trees that the command line names, and the current directory. Starts
+//! nothing.
 
 use super::args::{Command, PolicyCommand, RecipeCommand, ToolsCommand};
 use super::{change_reach, environment};

@@ -1,5 +1,6 @@
-//! Which contents of the tree stay out of the run directory, which is handed on: those of files with secret-like names,
-//! and those with a known secret value. They are kept in the user's state directory while the run can be resumed.
+//! Contents of the tree that are kept out of the run directory, because people share it: those of files with
+//! secret-like names, and those with a known secret value. They are kept in the user's state directory while the run
+//! can be resumed.
 
 use super::environment;
 use crate::base::ids::RunId;

@@ -27,7 +27,7 @@ use crate::recipe::template;
 use crate::workspace::at_references;
 use std::time::{Duration, Instant, SystemTime};
 
-/// What is said of a run whose tree could not be read in the short time after its end.
+/// Said of a run whose tree could not be read in the short time after its end.
 const UNRECORDED: &str =
     "what changed since the last snapshot of the tree is in no patch and was not checked against the policy";
 
@@ -93,7 +93,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
         let message = format!("step {}: changed {}", step.id, described(&finished.undone));
         ledger.warn(code, message)?;
         let mut undone = finished.undone.clone();
-        // A resume runs a command again that was cut short, but it must not forget what could not be undone.
+        // A resume runs a command again that was cut short. Changes that could not be undone are recorded even then.
         undone.retain(|one| interrupted.is_none() || !one.restored);
         exec::record_undone(ledger, &ChangedBy::Step(&step.id), &undone)?;
     }

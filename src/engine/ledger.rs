@@ -1,4 +1,6 @@
 //! The only writer of events: timestamp, redact, append to the journal, apply to the state, send to the sinks.
+//!
+//! `Ledger::state` is public because the effects note two facts in it before their event exists; see `state.rs`.
 
 use super::state::RunState;
 use crate::base::event::{Event, EventKind, ProgressEvent, Sink};

@@ -1,5 +1,5 @@
 //! Reads a journal: checks the chain, ignores a torn last line, and compares the journal with the head recorded in this
-//! user's state directory, which also decides which lines behind that head count. Writes nothing.
+//! user's state directory, which also decides which lines after that head count. Writes nothing.
 
 use super::chain_key::{self, JournalKey};
 use super::error::JournalError;
@@ -65,12 +65,13 @@ impl Journal {
         head.is_some_and(|head| !head.adopted && head.events == self.events.len() as u64 && head.head == self.chain)
     }
 
-    /// Leaves out what does not count behind the recorded end, or says why it damages the journal.
+    /// Leaves out what does not count after the recorded end, or says why it damages the journal.
     ///
     /// A process that is killed leaves lines whose head it could not record any more. But it records the head before it
-    /// acts on an answer of a person, before it goes on after a resume, and before it reports an end. So of these events
-    /// only the last lines can be unrecorded, and nothing came of them: they count as not written. Whatever else is behind
-    /// such a line, or behind a recorded end, was written by somebody else. With a key, its holder wrote every line.
+    /// acts on an answer of a person, before it goes on after a resume, and before it reports an end. Therefore only
+    /// the last of these events can be missing from the head, and they had no effect yet: they are ignored. Any other
+    /// line after one of them, or after a recorded end, means that the journal was changed. With a key, its holder
+    /// wrote every line.
     fn end_at(&mut self, head: &Head) -> Result<(), String> {
         let count = usize::try_from(head.events).unwrap_or(usize::MAX);
         let more = self.events.get(count..).unwrap_or_default();

@@ -49,8 +49,8 @@ pub struct Head {
     /// the journal brought with it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopted: bool,
-    /// Whether a process of this machine goes on from here, so that it may have appended its first lines before it recorded
-    /// them.
+    /// Whether a process of this machine continues from here, so that lines after the head may follow that it had not
+    /// recorded yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open: bool,
     /// The absolute paths of the outputs that flags named: `patch`, `junit`, `transcript`.
@@ -69,8 +69,8 @@ fn head_path(run: &RunId) -> Option<PathBuf> {
     Some(chain_key::state().ok()?.join(HEADS).join(name))
 }
 
-/// Whether this machine began the run. A journal that was read is then one that it wrote, or goes on from there: a
-/// process that was killed may have written more than it could record here.
+/// Whether this machine began the run. A journal that was read is then one that it wrote, or a continuation of one: a
+/// killed process may have appended lines after its last recorded head.
 pub fn began(run: &RunId) -> bool {
     head(run).is_some_and(|head| !head.adopted)
 }
@@ -214,7 +214,7 @@ pub fn contents_of(run: &RunId) -> Result<PathBuf, String> {
     Ok(state.join(CONTENTS).join(run.as_str()))
 }
 
-/// Removes these contents of a run that goes no further.
+/// Removes these contents of a run that can no longer be resumed.
 pub fn forget_contents(run: &RunId) {
     if let (true, Ok(state)) = (is_plain(run.as_str()), chain_key::state()) {
         // Mostly there are none. What remains is removed with the run.

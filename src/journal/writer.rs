@@ -74,7 +74,7 @@ impl JournalWriter {
         };
         let mut writer = Self::over(path.clone(), file, (chain, 1), key, (run, false));
         // Before the journal has its name: a process that is killed in between leaves a head without a journal, which
-        // harms nobody, and never a journal that this machine does not recognise.
+        // nothing reads, and never a journal that this machine does not recognise.
         writer.write_head().map_err(wrap)?;
         std::fs::rename(&draft, &path).map_err(wrap)?;
         File::open(dir).and_then(|dir| dir.sync_all()).map_err(wrap)?;
@@ -140,12 +140,14 @@ impl JournalWriter {
             && !journal.keyed
             && journal.run().and_then(state::head).is_some()
         {
-            // The lines of this session would lie behind the recorded end, where nobody could believe them.
+            // The lines of this session would come after the recorded end: they would be ignored, or count as a change
+            // by somebody else.
             return Err(JournalError::write(&writer.path)(std::io::Error::other(format!(
                 "its recorded end cannot be moved: {why}"
             ))));
         }
-        // Before the first line: a process that is killed behind it leaves a journal that is known to go on.
+        // Before the first line: a process that is killed afterwards leaves a journal whose head says that more lines
+        // may follow.
         writer.opened_at = Some(writer.events);
         writer.sync_with_head()?;
         Ok((writer, journal.events))

@@ -3,9 +3,13 @@
 /// One reason code. A code with `detail` is followed by `:` and a value, such as `unknown_option:--pre`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
+    /// The code, without the value after it.
     pub code: &'static str,
+    /// Whether a value follows.
     pub detail: bool,
+    /// What it says about the call, without a capital letter and a full stop.
     pub meaning: &'static str,
+    /// What to do about it, in the same form.
     pub fix: &'static str,
 }
 

@@ -34,8 +34,8 @@ pub struct Setting {
     pub tree_path: Vec<PathBuf>,
     /// The programs in the others.
     pub machine: MachinePrograms,
-    /// The tree around the workspace and the other trees that this process works on, canonical. What is in none of them is
-    /// no program of a tree's author, even if a link of the workspace leads to it.
+    /// The tree around the workspace and the other trees that this process works on, canonical. A program outside all
+    /// of them is not the work of a tree's author, even if a link in the workspace leads to it.
     pub trees: Vec<PathBuf>,
     /// Directories outside the workspace that the command may write: nothing in them counts as a program of the machine.
     pub writable: Vec<PathBuf>,

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 /// One call of a `--calls` file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallLine {
+    /// The name of the tool.
     pub tool: String,
     /// The arguments, a JSON object.
     pub args: Value,
@@ -175,9 +176,13 @@ pub fn title(asked: &PolicyInput<'_>) -> String {
 /// One call of a recorded run on which another policy decides differently.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RulingDifference {
+    /// The id of the call.
     pub call: String,
+    /// What it does, in one line.
     pub title: String,
+    /// The recorded ruling.
     pub was: Ruling,
+    /// The ruling by the other policy.
     pub now: Ruling,
 }
 

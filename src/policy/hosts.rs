@@ -20,23 +20,34 @@ pub struct HostPattern {
 /// The target of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlTarget {
+    /// Whether the scheme is `https`; otherwise it is `http`.
     pub secure: bool,
     /// Lower case, without a trailing dot.
     pub host: String,
+    /// The port in the URL, or the standard one of the scheme.
     pub port: u16,
 }
 
 /// Why a URL is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlRefused {
+    /// It has more than 2,048 bytes.
     TooLong,
+    /// It has a blank, a control character, an invisible character or a backslash.
     Characters,
+    /// It has no `://`.
     Shape,
+    /// The scheme is neither `https` nor `http`, or it is `http` and no entry lists the host with that scheme.
     Scheme,
+    /// There is an `@` before the path.
     UserPart,
+    /// The host name is too long, or a label of it is empty, too long or has other characters.
     Host,
+    /// The host is an IP address, or would be read as one.
     Address,
+    /// The host name is not ASCII.
     NotAscii,
+    /// The port is not a number from 1 to 65535.
     Port,
     /// The URL is valid, but no entry lists its host.
     NotListed,

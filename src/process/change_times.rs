@@ -1,5 +1,6 @@
-//! Whether the change time of a file shows every write to it. That is so on disk file systems, but not on tmpfs, where a
-//! write through a shared mapping changes no time once its page was read. So it is tried, once for each file system.
+//! Tests whether a file's change time (ctime) shows every write. True on disk file systems; false on tmpfs, where a
+//! write through a shared mapping of a page that was already read changes no time. The test is made once per file
+//! system.
 
 use crate::base::sync::lock;
 use std::collections::HashMap;

@@ -120,7 +120,9 @@ impl Jobs {
     /// Starts the command of a call, and returns its state after `delay`, or earlier if it ends. `spawn.on_output`,
     /// `spawn.keep`, `spawn.shown` and `spawn.cancel` are not used: a job outlives the call that started it.
     ///
-    /// Errors if 100 jobs were started already, or the command failed to start within `delay`.
+    /// # Errors
+    /// [`SpawnError::TooMany`] if 100 jobs were started already; [`SpawnError::Background`] if the command failed to
+    /// start within `delay`.
     pub async fn start(
         &self,
         (call, command): (&CallId, &str),

@@ -163,11 +163,14 @@ pub enum Network {
 /// A command to run to completion.
 pub struct Spawn {
     pub program: Invocation,
+    /// The existing directory in which it starts.
     pub dir: PathBuf,
     /// Added to `Confinement::env`.
     pub env: Vec<(String, String)>,
     /// Bytes for its stdin; `None` connects stdin to `/dev/null`.
     pub stdin: Option<Vec<u8>>,
+    /// Counted from the start of the program. When it is reached, the process tree gets SIGTERM, and what lives 200 ms
+    /// later SIGKILL.
     pub timeout: Duration,
     pub cancel: CancellationToken,
     /// Called with each piece of output, redacted, as it arrives; must not block.
@@ -213,6 +216,7 @@ pub struct Finished {
     pub denied: Option<(JudgedExec, ExecDenial)>,
     /// Places granted by exec judgements in addition to `Spawn::writes`, without duplicates.
     pub granted: Vec<WritePath>,
+    /// The wall-clock time of all of it: preparing the sandbox, the command, and comparing the tree afterwards.
     pub took: Duration,
 }
 

@@ -69,8 +69,8 @@ pub fn own_path() -> OsString {
     joined(entries.filter(|entry| entry.refusal(&trees).is_none()))
 }
 
-/// A program that this program starts for itself, from a directory of [`own_path`], which is also its `PATH`. A link that
-/// leads into a tree of [`keep_out`] is not taken.
+/// A program that this program starts for itself, from a directory of [`own_path`], which is also its `PATH`. One that
+/// is a link into a tree of [`keep_out`] is rejected.
 #[must_use]
 pub fn command(program: &str) -> Command {
     // One that is missing is not looked up anywhere else.

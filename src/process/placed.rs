@@ -11,6 +11,7 @@ pub struct Placed {
     pub writable: Vec<(PathBuf, PathBuf)>,
     /// Read-only directories, mounted on top of everything else.
     pub read_only: Vec<(PathBuf, PathBuf)>,
+    /// Overlays over directories of the machine and of the workspace.
     pub layers: Vec<Layer>,
     /// Parent of the upper directories of layers: one directory for each concurrent command.
     pub slots: PathBuf,

@@ -285,8 +285,11 @@ pub struct Wishes<'a> {
     pub parent: &'a [(String, String)],
 }
 
-/// The confinement of the model's commands of one run; [`Confinement::of_side`] gives those of the others. Returns an
-/// error for an unknown toolchain, one that could not be searched for credentials, or a link that could not be created.
+/// The confinement of the model's commands of one run; [`Confinement::of_side`] gives those of the others.
+///
+/// # Errors
+/// A sentence: a toolchain is unknown or could not be searched for credentials, or a link in the private home could not
+/// be created.
 pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement, String> {
     let full = wishes.level == SandboxLevel::Full;
     let user_home = user_home(wishes.parent);

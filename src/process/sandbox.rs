@@ -76,8 +76,10 @@ pub async fn probe() -> &'static Probe {
         .await
 }
 
-/// Chooses the level for a run: `None` asks for the strongest. An error says what to change; the run ends with exit
-/// code 8.
+/// Chooses the level for a run: `None` asks for the strongest that is available.
+///
+/// # Errors
+/// A sentence that says what to change; the run ends with exit code 8.
 pub fn choose(probe: &Probe, wanted: Option<SandboxLevel>, network: &Network) -> Result<SandboxLevel, String> {
     let hosts = matches!(network, Network::Hosts(_));
     let cannot = |level: &str, why: &str| {
@@ -139,8 +141,10 @@ async fn try_level(level: SandboxLevel) -> Result<Result<(), String>, String> {
     Ok(witness.unwrap_or_else(|| Err("the trial did not answer".to_owned())))
 }
 
-/// Lets a confined child try six forbidden acts. An error names those that succeeded, or why they could not be tried;
-/// nothing may be run then.
+/// Lets a confined child try six forbidden acts.
+///
+/// # Errors
+/// The acts that succeeded, or why they could not be tried. Nothing may be run then.
 pub async fn self_test(confinement: &Confinement) -> Result<(), String> {
     if confinement.level == SandboxLevel::None {
         return Ok(());

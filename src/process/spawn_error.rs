@@ -11,6 +11,7 @@ pub enum SpawnError {
     /// The working directory does not exist.
     #[error("cannot start in `{0}`: no such directory")]
     NoDirectory(String),
+    /// The system could not start the program for another reason.
     #[error("cannot start `{program}`: {source}")]
     Start { program: String, source: io::Error },
     /// The requested sandbox is not available; nothing was run. The run ends with exit code 8.

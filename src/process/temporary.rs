@@ -31,7 +31,7 @@ const MOST_TRIES: usize = 8;
 /// The number of random characters at the end of a name.
 const RANDOM: usize = 6;
 
-/// A living process uses the directory.
+/// An error: another live process holds the directory's lock.
 #[derive(Debug)]
 pub struct InUse;
 
@@ -119,7 +119,7 @@ pub fn usable() -> Result<(), String> {
     tempfile::tempdir().map(drop).map_err(|error| why_not(&error))
 }
 
-/// What to say where `error` is that no temporary directory can be made.
+/// The message for `error` when creating a temporary directory fails.
 pub fn why_not(error: &io::Error) -> String {
     let dir = std::env::temp_dir();
     let dir = dir.display();

@@ -94,7 +94,10 @@ impl HomePaths<'_> {
     }
 }
 
-/// What the named toolchains need. `Err` is a name that is not one of `NAMES`.
+/// What the named toolchains need.
+///
+/// # Errors
+/// The first name that is not one of `NAMES`.
 pub fn grant(names: &[String], homes: &HomePaths<'_>) -> Result<ToolchainGrant, String> {
     let mut all = ToolchainGrant::default();
     for name in names {
@@ -159,12 +162,12 @@ fn pair(name: &str, value: impl Into<String>) -> (String, String) {
     (name.to_owned(), value.into())
 }
 
-/// Places in a directory that a manager of versions keeps.
+/// The subdirectories `names` of a version manager's directory.
 fn parts(root: &Path, names: &[&str]) -> Vec<PathBuf> {
     names.iter().map(|name| root.join(name)).collect()
 }
 
-/// What asdf and mise keep of programs. Their plugins are programs too, which the shims start.
+/// The program directories of asdf and mise. Their plugins are programs too, which the shims start.
 fn managed(homes: &HomePaths<'_>) -> Vec<PathBuf> {
     let names = ["bin", "installs", "lib", "libexec", "plugins", "shims", "asdf.sh"];
     let roots = [homes.home.join(".asdf"), homes.home.join(".local/share/mise")];

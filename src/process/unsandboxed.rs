@@ -50,7 +50,7 @@ pub async fn git(args: &[&str], dir: &Path, env: &[(String, String)], stdin: Opt
     run_git(command, args, dir, &neutral_and(env), stdin, true).await
 }
 
-/// What to do when git is missing, and which were left out.
+/// The message for a missing git: what to install, and which copies on the `PATH` were rejected and why.
 #[must_use]
 pub fn no_git() -> String {
     missing("git")
@@ -215,7 +215,7 @@ impl Drop for OwnGroup {
 /// # Errors
 /// One sentence, if git or `sh` is missing.
 pub(super) fn led_git() -> Result<Command, String> {
-    // The shell could not say which were left out.
+    // Checked here, because the shell could not say which copies were rejected.
     if let Some(program) = ["git", "sh"].into_iter().find(|program| !own_path::has(program)) {
         return Err(missing(program));
     }

@@ -92,7 +92,8 @@ pub struct AskContext<'a> {
     /// Deadline of the run's wall clock.
     pub deadline: std::time::Instant,
     pub live: &'a (dyn Fn(ProgressEvent) + Send + Sync),
-    /// Called for each attempt after which another one is made.
+    /// Called when an attempt failed and another one follows, also by the next model of a fallback (then with attempt
+    /// 0).
     pub retried: &'a (dyn Fn(FailedAttempt<'_>) + Send + Sync),
     /// Whether the run's limits of tokens and cost allow another attempt, after an attempt whose reply was discarded.
     /// Asked before each further attempt.
@@ -185,7 +186,7 @@ pub enum ProviderClass {
     ContextOverflow,
     /// Blocked by a safety filter.
     Blocked,
-    /// Unusable responses (empty, malformed), after all retries.
+    /// Responses that cannot be used, such as malformed ones, after all retries. An empty answer is a reply.
     Unusable,
 }
 

@@ -108,7 +108,7 @@ pub enum Moment<'a> {
     Prompted {
         at: Timestamp,
         message: &'a Message,
-        /// `task`, `feedback`, `repair`, `nudge` or `retry`.
+        /// A word for the [`PromptReason`](crate::base::event::PromptReason), as `fold::reason` writes it.
         why: &'static str,
     },
     Retried {

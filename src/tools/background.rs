@@ -203,8 +203,8 @@ fn standing(job: &JobState) -> Vec<String> {
     }
 }
 
-/// The result of a call with what the command did that it started in the background and that has ended since: for a call
-/// outside a run, which has no record besides its result.
+/// Adds to the result of a call how its background command ended. For calls outside a run, which have no later event
+/// that says so.
 pub fn with_end(output: ToolOutput, ended: EndedJob) -> ToolOutput {
     let mut denied = ended.judged.execs.iter().rev();
     let denied = denied.find_map(|exec| Some((exec.clone(), exec.denied.clone()?)));

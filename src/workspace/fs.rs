@@ -29,10 +29,13 @@ pub enum FsError {
     Moved,
     #[error("it has {size} bytes, more than the {limit} that may be read")]
     TooLarge { size: u64, limit: u64 },
+    /// The system refuses it: permissions, or a read-only file system.
     #[error("permission denied")]
     Denied,
+    /// The disk or the quota is full.
     #[error("no space left on the device")]
     NoSpace,
+    /// Any other error of the system.
     #[error("{0}")]
     Io(std::io::Error),
 }
@@ -85,6 +88,9 @@ pub struct DirHandle {
 
 impl DirHandle {
     /// Opens the directory `path`, following links.
+    ///
+    /// # Errors
+    /// The path does not exist, is not a directory, or cannot be opened.
     pub fn open(path: &Path) -> Result<Self, FsError> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(Self {
@@ -93,6 +99,9 @@ impl DirHandle {
     }
 
     /// Opens the directory `path` for this program's own data; creates it with missing parents (mode 0700).
+    ///
+    /// # Errors
+    /// It cannot be created or opened.
     pub fn create(path: &Path) -> Result<Self, FsError> {
         use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
@@ -100,6 +109,10 @@ impl DirHandle {
     }
 
     /// Opens a regular file for reading. Never blocks on a FIFO, never follows a link.
+    ///
+    /// # Errors
+    /// [`FsError::Directory`] or [`FsError::Special`] for what is no regular file, [`FsError::Moved`] if a component is
+    /// a link, or what keeps it from being opened.
     pub fn file(&self, path: &str) -> Result<File, FsError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = beneath(self.handle.as_fd(), path, flags)?;
@@ -111,6 +124,9 @@ impl DirHandle {
     }
 
     /// Reads a regular file of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// As of [`DirHandle::file`], or [`FsError::TooLarge`].
     pub fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>, FsError> {
         let file = self.file(path)?;
         let size = file.metadata()?.len();
@@ -128,7 +144,10 @@ impl DirHandle {
     }
 
     /// The entries of a directory (`""` is this one), sorted by bytes, at most `cap`; the second value is the number of
-    /// further ones.
+    /// further ones. Names that begin with [`TEMP_PREFIX`] are left out.
+    ///
+    /// # Errors
+    /// It is not a directory, [`FsError::Moved`] if a component is a link, or it cannot be read.
     pub fn list(&self, path: &str, cap: usize) -> Result<(Vec<DirEntry>, usize), FsError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = beneath(self.handle.as_fd(), path, flags)?;
@@ -164,6 +183,10 @@ impl DirHandle {
     /// Writes `bytes` to `path` atomically and creates missing parents. An existing file keeps its permission bits (but
     /// not set-id bits) and, if permitted, its owner; its hard links keep the old content. Returns whether the file is
     /// new.
+    ///
+    /// # Errors
+    /// [`FsError::Directory`] or [`FsError::Special`] if something else has that name, [`FsError::Moved`] if a
+    /// component is a link, or what keeps it from being written; an existing file is unchanged then.
     pub fn write(&self, path: &str, bytes: &[u8]) -> Result<bool, FsError> {
         let (parents, name) = path.rsplit_once('/').unwrap_or(("", path));
         let dir = self.make_dirs(parents)?;

@@ -300,9 +300,9 @@ impl Isolated {
     }
 }
 
-/// A warning about changes of tracked files that are not committed. A git that fails warns of nothing: filters of the
-/// repository may be needed, and none is started here. That of Git LFS is switched off, because git otherwise fails at
-/// the first file of LFS that it has to compare. Git then compares the file with its pointer, so one that was only
+/// A warning about changes of tracked files that are not committed. Returns `None` if git fails: filters of the
+/// repository may be needed, and none is started here. The Git LFS filter is disabled, because otherwise git fails at
+/// the first LFS file that it has to compare. Git then compares the file with its pointer, so a file that was only
 /// touched is named too.
 async fn uncommitted(repository: &patch::Repository) -> Option<String> {
     let git_dir = repository.git_dir.to_string_lossy();

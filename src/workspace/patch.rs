@@ -103,7 +103,7 @@ pub struct Snapshot {
     pub tree: String,
 }
 
-/// How long a thread that was told to stop is waited for. One that hangs in git or a file system is left alone.
+/// How long a thread that was asked to stop is waited for. One that hangs in git or a file system is left alone.
 pub(super) const STOP_TIME: Duration = Duration::from_millis(500);
 
 /// The file in the store that names the tree of the first snapshot.
@@ -117,6 +117,9 @@ impl Shadow {
 
     /// Opens or creates the store in `dir` for the tree of `workspace`. Paths below `hidden` (the run directory, if it
     /// is in the tree) are never part of a snapshot.
+    ///
+    /// # Errors
+    /// The store cannot be created or read.
     pub fn open(dir: &Path, workspace: &Path, hidden: &[PathBuf]) -> std::io::Result<Self> {
         let repository = repository(workspace);
         let top = repository.as_ref().map_or(workspace, |found| &found.top).to_owned();
@@ -202,6 +205,9 @@ impl Shadow {
 
     /// Removes the store of a run that was killed before its journal began. Refuses any other directory of that name,
     /// because the tree itself may contain one.
+    ///
+    /// # Errors
+    /// The directory is not such a store, or it cannot be read or removed.
     pub fn clear(dir: &Path) -> std::io::Result<()> {
         let found = match std::fs::symlink_metadata(dir) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),

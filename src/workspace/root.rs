@@ -23,8 +23,8 @@ const MAX_LINKS: usize = 40;
 /// The directory that contains run directories; never visible to tools.
 const OWN_DIR: &str = ".overnight";
 
-/// Stands for a tool where no call asks for the file: previews, context files, references in prompts. The rules for
-/// `grep_search` without conditions on arguments decide what may be read there.
+/// Tool name for reads that no call makes: previews, context files, references in prompts. They are judged by the rules
+/// for `grep_search` that have no conditions on arguments.
 pub const UNASKED: &str = "unasked";
 
 /// Whether a tool, given by its name, must not open a relative path that it found.

@@ -114,7 +114,7 @@ pub(super) fn possible_ends(text: &[u8]) -> Vec<usize> {
     ends
 }
 
-/// Where the escape begins that goes on behind the text.
+/// Where the escape begins that continues after the end of the text.
 fn unfinished(text: &[u8]) -> Option<usize> {
     let oldest = text.len().saturating_sub(MOST_LETTERS + 1);
     let last = text.get(oldest..)?;

@@ -124,7 +124,8 @@ pub fn cancelled(interrupt: &Interrupt, wall: Duration) -> Refusal {
     interrupted(interrupt, wall).unwrap_or_else(|| Refusal::Environment("the run was cancelled".to_owned()))
 }
 
-/// The refusal of work before the run begins. Work that was told to stop fails: the reason is then the signal or the limit.
+/// The refusal of work before the run begins. Work that was cancelled fails: the reason is then the signal or the
+/// limit.
 pub fn or_interrupted(refusal: Refusal, interrupt: &Interrupt, wall: Duration) -> Refusal {
     match refusal {
         Refusal::Environment(_) => interrupted(interrupt, wall).unwrap_or(refusal),

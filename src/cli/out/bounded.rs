@@ -1,6 +1,6 @@
-//! Writes to stdout and stderr that end where the program has more to do than to write. A pipe that stays open and that
-//! nobody reads would otherwise stop a run, with its signals and its time limit. Other commands wait for their reader,
-//! who may be a pager.
+//! Writes to stdout and stderr that have a time limit while a run or batch is under way. A pipe that stays open and
+//! that nobody reads would otherwise stop it, with its signals and its time limit. Other commands wait for their
+//! reader, who may be a pager.
 
 use crate::base::sync::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -45,7 +45,8 @@ pub fn end_soon() {
 /// Writes all of `bytes` to stdout.
 ///
 /// # Errors
-/// As the stream's; [`io::ErrorKind::TimedOut`] if nobody reads it while a run or batch is under way, or after a signal.
+/// I/O errors of the stream; [`io::ErrorKind::TimedOut`] if nobody reads it while a run or batch is under way, or after
+/// a signal.
 pub fn stdout(bytes: &[u8]) -> io::Result<()> {
     let _alone = lock(&STDOUT);
     let wait = UNDER_WAY.load(Ordering::SeqCst).then_some(STDOUT_WAIT);

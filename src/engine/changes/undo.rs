@@ -1,4 +1,4 @@
-//! Puts the tree back to an earlier state, and saves before that what goes: somebody else may have made it.
+//! Restores the tree to an earlier state. Saves the differences first as a patch, because a person may have made them.
 
 use crate::base::quote::shell_word;
 use crate::base::secret::Redactor;

@@ -14,7 +14,7 @@ const LISTERS: [&str; 14] = [
 ];
 
 /// The directories that a command reads as a whole: those among its operands, and the one in which it starts if it
-/// searches without being told where.
+/// searches and no operand names what.
 pub(crate) fn searched(simple: &Simple) -> Vec<&str> {
     // What the tree's own code reads, which `make` and `pytest` run, cannot be judged by their operands.
     let runs_code = simple.profiled && simple.runs_tree_code && simple.effect.starts == Starts::Anything;
@@ -24,7 +24,7 @@ pub(crate) fn searched(simple: &Simple) -> Vec<&str> {
     let is_dir = |place: &&ResolvedPath| place.inside && (place.found == PathStatus::Dir || place.path.is_empty());
     let places = simple.reads.iter().filter_map(|used| used.place.as_ref());
     let mut dirs: Vec<&str> = places.filter(is_dir).map(|place| place.path.as_str()).collect();
-    // Unknown words may name the place; the command is judged again when they are known.
+    // An unknown word may be the directory to search; the command is judged again when they are known.
     if simple.deferred.is_none() && searches(simple) && !is_told_where(simple) {
         match &simple.dirs {
             // `git diff` shows the whole tree from wherever it starts.
@@ -141,7 +141,7 @@ fn searches(simple: &Simple) -> bool {
     }
 }
 
-/// Whether a word names the place. A file of patterns is no such place, and a redirection is not among the words.
+/// Whether an operand names what to search. A file of patterns does not, and a redirection is not among the words.
 fn is_told_where(simple: &Simple) -> bool {
     let git = simple.program == "git";
     // Git expands patterns of paths itself, and a word for git that is no path may be a revision.

@@ -426,7 +426,7 @@ fn inner_text(
     let (before, redirects_before) = (inner.reading.commands.len(), redirected(&inner.reading));
     let done = read(&mut inner, &start);
     if inner.reading.commands.len() == before && redirected(&inner.reading) > redirects_before {
-        // Rules that name the shell need a command that they are held against.
+        // Only redirects: add a command that does nothing, so that rules that name the shell are matched.
         note(&mut inner, vec![ShellWord::known(":")]);
     }
     walk.reading = inner.reading;

@@ -1,5 +1,5 @@
-//! Copies the home and the temporary directory of the author's commands for commands of others, within limits. Nobody
-//! waits for a copy that is no longer wanted. Holes of files stay holes, and they count for nothing.
+//! Copies the home and the temporary directory of the author's commands for commands of others, within limits. The copy
+//! can be cancelled. Sparse files stay sparse, and holes do not count towards the limit.
 
 use crate::process::write_guard::at;
 use rustix::fs::{

@@ -31,8 +31,8 @@ pub struct OneCheck {
 
 impl Confinement {
     /// The confinement of one check, with what the author's commands have left so far; `None` if there are no private
-    /// directories. No other command of the author may run until the check has ended. Nobody waits for more than a piece
-    /// of the copy when `stop` is cancelled.
+    /// directories. No other command of the author may run until the check has ended. Once `stop` is cancelled, at most
+    /// 16 MiB more of one file are copied.
     ///
     /// # Errors
     /// What could not be copied, a limit that was reached, or the cancellation; the check must not start.

@@ -88,7 +88,7 @@ pub(crate) fn parent_made<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OwnedFd
                 mkdirat(&at, part, Mode::from_raw_mode(0o755))?;
                 openat(&at, part, DIRECTORY, Mode::empty())?
             }
-            // It says nothing about what is there.
+            // This error does not show whether the entry exists.
             Err(error) => return Err(error),
         };
         at = next;

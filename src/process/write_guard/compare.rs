@@ -195,7 +195,7 @@ impl WriteGuard {
         let is_dir = match at::stat(&dir, name) {
             Ok(now) => at::is_dir(&now),
             Err(Errno::NOENT) => false,
-            // It says nothing about what is there, and a directory that is there must not be replaced.
+            // This error does not show whether the entry exists, and a directory that is there must not be replaced.
             Err(error) => return Err(error.into()),
         };
         match &node.kind {
@@ -273,9 +273,9 @@ impl WriteGuard {
         }
     }
 
-    /// Reports limits that were reached. A directory whose path is too long is removed: it is certainly new, since before
-    /// the command there was none. One that cannot be read stays, even if it has a new name: the error may be ours or may
-    /// pass, and it may hold what was there before.
+    /// Reports limits that were reached. A directory whose path is too long is removed: it is certainly new, since
+    /// before the command there was none. One that cannot be read stays, even if it has a new name: the error may be
+    /// temporary or in this process, and the directory may hold what was there before.
     fn limits(&self, over: Vec<walk::Over>, undone: &mut Undo) {
         for over in over {
             let gone = over.code == walk::LONG_PATH

@@ -1,7 +1,7 @@
 //! Keeps git's objects for putting back. They are many and large, so the guard of a single command holds no content of
 //! them. Once per run, small ones are copied into an anonymous file, and large ones are kept open: what is removed or
-//! replaced by its name can then be read still. Nothing of this has a name that a command could reach, or is left
-//! behind by a run that is killed, and the repository itself is not touched.
+//! replaced by its name can then be read still. The copies have no name that a command could open, nothing remains if
+//! the run is killed, and the repository itself is not touched.
 
 use super::at;
 use super::node::{Print, copy_range};

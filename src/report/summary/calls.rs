@@ -100,12 +100,12 @@ impl<'a> CallSummary<'a> {
                     exec: None,
                 });
             }
-            if let Some((false, by)) = self.approval {
+            if let Some((false, _)) = self.approval {
                 return Some(DenialReason {
                     rule,
                     code: "not_approved",
                     reason: "a person reviewed this call and denied it",
-                    fix: by,
+                    fix: "",
                     exec: None,
                 });
             }

@@ -192,8 +192,8 @@ fn a_call_that_a_person_denied_is_a_denial() {
         by: "flag".to_owned(),
     });
     let sum = RunSummary::fold(&run.events);
-    let codes: Vec<&str> = sum.denied().map(|(_, denial)| denial.code).collect();
-    assert_eq!(codes, ["not_approved"]);
+    let denials: Vec<(&str, &str)> = sum.denied().map(|(_, denial)| (denial.code, denial.fix)).collect();
+    assert_eq!(denials, [("not_approved", "")]);
     assert_eq!(sum.suspended().count(), 0);
 }
 

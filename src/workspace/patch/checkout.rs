@@ -25,7 +25,7 @@ pub(in crate::workspace) struct Checkout {
     pub submodules: Vec<String>,
 }
 
-/// The error of work that was told to stop.
+/// The error of work that was cancelled.
 pub(in crate::workspace) const STOPPED: &str = "it was interrupted";
 
 /// Writes the files of `commit` into the empty directory `into`, until `stop` is cancelled.

@@ -20,7 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Delta {
     /// A patch for `git apply`; empty if nothing changed that a patch can contain.
     pub patch: Vec<u8>,
-    /// All changes, including those that a patch cannot contain, but not what is below these.
+    /// All changes: those of the patch in its order, then those that a patch cannot contain, without what is below
+    /// these.
     pub files: Vec<FileChange>,
     /// Added and removed lines of the patch that end in CR alone, which git does not count.
     pub cr_lines: u64,

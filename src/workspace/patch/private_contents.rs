@@ -1,5 +1,5 @@
-//! Contents that the store in the run directory must not hold, because a run directory is handed on: those of files with
-//! secrets. The store keeps them in another directory, and in its own only their ids.
+//! Contents that the store in the run directory must not hold, because people share run directories: those of files
+//! with secrets. The store keeps them in another directory, and in its own only their ids.
 
 use crate::process::temporary::{self, Temporary};
 use std::fmt;
