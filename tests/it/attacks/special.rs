@@ -384,7 +384,8 @@ fn text_that_a_program_reads_is_untouched() {
 
 #[test]
 fn a_very_large_write_is_refused_and_a_large_one_is_not() {
-    for (user, level) in modes() {
+    // The limit is one of the tool, which no level and no user changes.
+    for (user, level) in modes().into_iter().take(1) {
         let line = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde\n";
         // A script is smaller than such a reply: a service sends it.
         let write = |path: &str, size: usize| {
