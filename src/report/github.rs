@@ -168,7 +168,7 @@ pub fn annotations(sum: &RunSummary<'_>, ending: &Ending) -> String {
         let kind = if passed { Level::Warning } else { Level::Error };
         let title = format!("denied: {} {}", call.call, text::line(&call.title, 120));
         let message = format!("{}\n{}", call.reason, call.fix);
-        lines.push(command(kind, call.rule.as_deref(), &title, &message));
+        lines.push(command(kind, call.rule.as_deref(), &title, message.trim_end()));
     }
     for warning in &result.warnings {
         lines.push(command(Level::Warning, None, &warning.code, &warning.message));

@@ -393,7 +393,9 @@ fn said(denial: &DenialReason<'_>) -> String {
 fn denied(call: &CallSummary<'_>, denial: DenialReason<'_>) -> TestCaseStatus {
     let message = said(&denial);
     let mut trouble = CaseFailure::new(NonSuccessKind::Failure, "policy.denied", &message);
-    let mut body = format!("{message}\n{}\n{}", denial.fix, asked(call));
+    let asked = asked(call);
+    let lines = [message.as_str(), denial.fix, &asked].into_iter();
+    let mut body = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n");
     if let Some(exec) = denial.exec {
         body.push_str(&format!("\nthe program: {:?} in {}", exec.argv, exec.cwd));
         for ran in call.ran() {
