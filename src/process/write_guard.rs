@@ -31,7 +31,7 @@ use super::live::Lived;
 use super::{Confinement, SandboxLevel};
 use crate::base::grant::{ClosedPaths, Undone, WriteKind, WritePath, Writes};
 use crate::base::sync::lock;
-use index_view::IndexMarks;
+use index_view::IndexView;
 pub use links::SeparatedLinks;
 pub use masks::{Masks, SecretPaths};
 use node::{HeldContents, TreeNode};
@@ -154,8 +154,8 @@ pub(super) type FoundOnDrop = Arc<Mutex<Vec<Undone>>>;
 pub(super) struct Guarded {
     guard: Option<WriteGuard>,
     found: Option<FoundOnDrop>,
-    /// Removed when the command has ended.
-    marks: Option<IndexMarks>,
+    /// Kept until the command has ended.
+    indexes: Option<IndexView>,
 }
 
 impl Guarded {
@@ -174,7 +174,6 @@ impl Guarded {
             if *writes == Writes::Nothing {
                 let mut reach = WorkspaceReach::default();
                 hidden.add_to(&mut reach, writes);
-                confinement.masks.show_made_in(confinement, &mut reach);
                 return Ok((Self::new(None, confinement, &mut reach)?, reach));
             }
             kept = confinement.links.separate(&seen)?;
@@ -185,15 +184,15 @@ impl Guarded {
         reach.writable.retain(|path| !kept.contains(path));
         reach.read_only.extend(kept);
         hidden.add_to(&mut reach, writes);
-        confinement.masks.show_made_in(confinement, &mut reach);
         Ok((Self::new(guard, confinement, &mut reach)?, reach))
     }
 
     fn new(guard: Option<WriteGuard>, confinement: &Confinement, reach: &mut WorkspaceReach) -> Result<Self, String> {
+        confinement.masks.show_made_in(confinement, reach);
         Ok(Self {
             guard,
             found: None,
-            marks: confinement.masks.show_indexes(confinement, reach)?,
+            indexes: confinement.masks.show_indexes(confinement, reach)?,
         })
     }
 
@@ -212,13 +211,12 @@ impl Guarded {
     /// Compares and restores. `at_exec`: grants that were added at exec. Call it when all processes of the command have
     /// ended.
     pub fn compare(&mut self, at_exec: &[WritePath]) -> Vec<Undone> {
-        let undone = self
-            .guard
+        // Before that, so that no guard of another command takes the index for one that nobody was granted.
+        self.indexes = None;
+        self.guard
             .take()
             .map(|guard| guard.compare(at_exec))
-            .unwrap_or_default();
-        self.marks = None;
-        undone
+            .unwrap_or_default()
     }
 }
 

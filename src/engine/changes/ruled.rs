@@ -74,12 +74,15 @@ pub(super) async fn rule(
             }
         }
         let mut is_link = false;
-        if ruling == ChangeRuling::Allowed
+        if !matches!(ruling, ChangeRuling::Denied { .. })
             && change != PathChange::Deleted
             && let Some(target) = link_target(deps, &path)
         {
-            is_link = true;
-            ruling = rule_link(&deps.policies, &target, by);
+            let of_target = rule_link(&deps.policies, &target, by);
+            if of_target != ChangeRuling::Allowed {
+                is_link = true;
+                ruling = of_target;
+            }
         }
         let (rule, code, denied) = match ruling {
             ChangeRuling::Allowed => {
@@ -95,7 +98,7 @@ pub(super) async fn rule(
             rule,
             code,
             denied,
-            // Whoever opens a link later is led where the policy does not lead.
+            // A link is not left in the tree: whoever opens it later would get to what the policy withholds.
             left: change == PathChange::Added && !denied && !is_link,
             restored: false,
         });
@@ -158,7 +161,7 @@ fn repositories(deps: &Deps, differ: &BTreeMap<String, PathChange>) -> BTreeMap<
 fn link_target(deps: &Deps, path: &str) -> Option<ResolvedPath> {
     std::fs::read_link(deps.workspace.root().join(path)).ok()?;
     let found = deps.workspace.locate(path);
-    // Rules are asked about the target; on the link's own path the change was ruled on.
+    // The change at the link's own path is ruled on elsewhere; here the rules are asked about the target.
     Some(ResolvedPath {
         asked: found.path.clone(),
         ..found

@@ -118,10 +118,12 @@ fn linked(pass: &mut Pass<'_, '_>) {
             let places = super::place::of_text(pass.walk, pass.state, link).unwrap_or_default();
             let is_dir = |used: &FileUse| used.place.as_ref().is_some_and(|place| place.found == PathStatus::Dir);
             let holds_links = targets.len() > 1 || link.ends_with('/');
+            // A link to a directory is then replaced itself.
+            let is_replaced = pass.given.iter().any(|name| name == "-n" || name == "--no-dereference");
             if holds_links || places.iter().any(is_dir) {
                 dirs.push((*link).to_owned());
             }
-            if !holds_links && !places.iter().all(is_dir) {
+            if !holds_links && (is_replaced || !places.iter().all(is_dir)) {
                 dirs.push(link.rsplit_once('/').map_or("", |(dir, _)| dir).to_owned());
             }
             targets
@@ -171,7 +173,7 @@ fn packed(pass: &mut Pass<'_, '_>, program: &str) {
         let last = name.rsplit('/').next().unwrap_or_default();
         match program {
             "zip" => (!last.contains('.')).then(|| format!("{name}.zip")),
-            _ if unpacks => unpacked(name),
+            _ if unpacks => unpacked(program, name),
             _ => Some(format!("{name}{}", suffix_of(program))),
         }
     };
@@ -202,17 +204,22 @@ fn suffix_of(program: &str) -> &'static str {
     }
 }
 
-/// The name of the unpacked file; `None` where a compressor refuses the name.
-fn unpacked(name: &str) -> Option<String> {
-    const TAR: [&str; 6] = [".tgz", ".taz", ".tbz2", ".tbz", ".txz", ".tzst"];
-    const PLAIN: [&str; 11] = [
-        ".gz", ".bz2", ".bz", ".xz", ".lzma", ".zst", ".Z", ".z", "-gz", "-z", "_z",
+/// The further name that is written or removed when `name` is unpacked; `None` where the program refuses the name.
+fn unpacked(program: &str, name: &str) -> Option<String> {
+    const TAR: [&str; 7] = [".tgz", ".taz", ".tbz2", ".tbz", ".txz", ".tlz", ".tzst"];
+    const PLAIN: [&str; 12] = [
+        ".gz", ".bz2", ".bz", ".xz", ".lzma", ".zst", ".lz4", ".Z", ".z", "-gz", "-z", "_z",
     ];
     let of_tar = TAR.iter().find_map(|suffix| name.strip_suffix(suffix));
     let plain = || PLAIN.iter().find_map(|suffix| name.strip_suffix(suffix));
     of_tar
         .map(|stem| format!("{stem}.tar"))
         .or_else(|| plain().map(str::to_owned))
+        .or_else(|| match program {
+            "bzip2" => Some(format!("{name}.out")),
+            "gzip" | "gunzip" => Some(format!("{name}.gz")),
+            _ => None,
+        })
 }
 
 /// The concern about an interpreter that is given code.

@@ -102,8 +102,8 @@ impl WriteGuard {
         }
     }
 
-    /// Puts back what the command removed by its grant if it put a new name in its place that was undone: `gzip a` under a
-    /// grant of `a` alone would leave neither `a` nor `a.gz`.
+    /// Puts back everything that the command removed by its grant if any new name of its was undone: which new name replaced
+    /// which file is not known. `gzip a` under a grant of `a` alone would otherwise leave neither `a` nor `a.gz`.
     fn removals(&self, undone: &mut Undo) {
         let is_lost = |one: &Undone| one.code == "not_granted" && one.change == PathChange::Added;
         if !undone.list.iter().any(is_lost) {

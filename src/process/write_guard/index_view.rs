@@ -29,6 +29,8 @@ const LOCK_TRIES: usize = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(25);
 /// The most bytes of a `.git` file, which holds one path.
 const MOST_POINTER: u64 = 8192;
+/// The most copies of one index: commands of steps, of servers and of the model may have different files hidden.
+const MOST_COPIES: usize = 8;
 
 /// The paths of hidden files, relative to the top of a repository.
 type Names = BTreeSet<Vec<u8>>;
@@ -43,8 +45,8 @@ pub(super) struct IndexViews {
 struct State {
     /// Where the copies are; made with the first one.
     dir: Option<Temporary>,
-    /// The newest copy of each index.
-    copies: BTreeMap<PathBuf, MarkedCopy>,
+    /// The copies of each index as it was last read, by the files that are hidden in it.
+    copies: BTreeMap<PathBuf, MarkedCopies>,
     /// The number of copies made so far.
     made: u64,
     /// The indexes with marks, by their path in the workspace.
@@ -52,11 +54,21 @@ struct State {
 }
 
 #[derive(Debug)]
-struct MarkedCopy {
+struct MarkedCopies {
     of: FileState,
-    names: Names,
     /// `None`: git tracks none of the hidden files.
-    file: Option<PathBuf>,
+    files: BTreeMap<Names, Option<Arc<CopyFile>>>,
+}
+
+/// A file with a marked copy, removed when no command needs it any more.
+#[derive(Debug)]
+struct CopyFile(PathBuf);
+
+impl Drop for CopyFile {
+    fn drop(&mut self) {
+        // The directory that it lies in is removed at the end in any case.
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 /// The marks in one index.
@@ -88,18 +100,20 @@ impl FileState {
     }
 }
 
-/// The marks that one command needs in indexes that it may write; removed on drop.
+/// What one command needs of the indexes while it runs. On drop the marks that were made for it in indexes of the
+/// workspace are removed.
 #[derive(Debug)]
-pub(super) struct IndexMarks {
+pub(super) struct IndexView {
     views: Arc<IndexViews>,
     root: OwnedFd,
-    indexes: Vec<PathBuf>,
+    marked: Vec<PathBuf>,
+    copies: Vec<Arc<CopyFile>>,
 }
 
-impl Drop for IndexMarks {
+impl Drop for IndexView {
     fn drop(&mut self) {
         let mut state = lock(&self.views.state);
-        for index in &self.indexes {
+        for index in &self.marked {
             let Some(marked) = state.marked.get_mut(index) else {
                 continue;
             };
@@ -117,7 +131,7 @@ impl Drop for IndexMarks {
 
 impl IndexViews {
     /// Lets a command see the indexes of the repositories that have `hidden` files with these files as unchanged. `None` if
-    /// there is nothing to remove when it has ended.
+    /// there is no such repository.
     ///
     /// # Errors
     /// An index that cannot be read or marked: the command must not be started.
@@ -127,9 +141,18 @@ impl IndexViews {
         confinement: &Confinement,
         reach: &mut WorkspaceReach,
         may_write: impl Fn(&WorkspaceReach, &Path) -> bool,
-    ) -> Result<Option<IndexMarks>, String> {
-        let mut indexes = Vec::new();
-        for (index, names) in repositories(hidden) {
+    ) -> Result<Option<IndexView>, String> {
+        let repositories = repositories(hidden);
+        if repositories.is_empty() {
+            return Ok(None);
+        }
+        let mut view = IndexView {
+            views: Arc::clone(self),
+            root: at::root(&confinement.workspace).map_err(|error| error.to_string())?,
+            marked: Vec::new(),
+            copies: Vec::new(),
+        };
+        for (index, names) in repositories {
             let said = |why: String| {
                 format!(
                     "limit:hidden_files: {}: {why}, so git would take the files that commands must not read as changed",
@@ -139,29 +162,23 @@ impl IndexViews {
             let inside = index.strip_prefix(&confinement.workspace).ok();
             match inside.filter(|inside| may_write(reach, inside)) {
                 Some(inside) => {
-                    if self.mark(confinement, inside, &names).map_err(said)? {
-                        indexes.push(inside.to_path_buf());
+                    if self.mark(&view.root, inside, &names).map_err(said)? {
+                        view.marked.push(inside.to_path_buf());
                     }
                 }
                 None => {
-                    let copy = self.copy(&index, names).map_err(said)?;
-                    reach.shown.extend(copy.map(|copy| (index.clone(), copy)));
+                    if let Some(copy) = self.copy(&index, names).map_err(said)? {
+                        reach.shown.push((index, copy.0.clone()));
+                        view.copies.push(copy);
+                    }
                 }
             }
         }
-        if indexes.is_empty() {
-            return Ok(None);
-        }
-        let root = at::root(&confinement.workspace).map_err(|error| error.to_string())?;
-        Ok(Some(IndexMarks {
-            views: Arc::clone(self),
-            root,
-            indexes,
-        }))
+        Ok(Some(view))
     }
 
     /// The marked copy of an index; `None` if it needs no marks or does not exist.
-    fn copy(&self, index: &Path, names: Names) -> Result<Option<PathBuf>, String> {
+    fn copy(&self, index: &Path, names: Names) -> Result<Option<Arc<CopyFile>>, String> {
         let mut file = match File::open(index) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -170,35 +187,33 @@ impl IndexViews {
         let data = file.metadata().map_err(|error| error.to_string())?;
         let of = FileState::of(&data);
         let mut state = lock(&self.state);
-        if let Some(copy) = state.copies.get(index)
-            && copy.of == of
-            && copy.names == names
-        {
-            return Ok(copy.file.clone());
+        let known = state.copies.get(index).filter(|copies| copies.of == of);
+        if let Some(copy) = known.and_then(|copies| copies.files.get(&names)) {
+            return Ok(copy.clone());
         }
         let bytes = marked(&mut file, &data, index.parent(), &mut |name, now| {
             now || names.contains(name)
         })?;
-        let new = bytes.map(|bytes| state.new_copy(&bytes, of.modified)).transpose();
-        let new = new.map_err(|error| temporary::why_not(&error))?;
-        let copy = MarkedCopy {
+        let copy = bytes.map(|bytes| state.new_copy(&bytes, of.modified)).transpose();
+        let copy = copy.map_err(|error| temporary::why_not(&error))?.map(Arc::new);
+        let copies = state.copies.entry(index.to_path_buf()).or_insert_with(|| MarkedCopies {
             of,
-            names,
-            file: new.clone(),
-        };
-        if let Some(old) = state.copies.insert(index.to_path_buf(), copy).and_then(|old| old.file) {
-            // Commands that still see it keep their mount.
-            let _ = std::fs::remove_file(old);
+            files: BTreeMap::new(),
+        });
+        let now = FileState::of(&data);
+        if copies.of != now || copies.files.len() == MOST_COPIES {
+            copies.of = now;
+            copies.files.clear();
         }
-        Ok(new)
+        copies.files.insert(names, copy.clone());
+        Ok(copy)
     }
 
     /// Marks an index of the workspace for one more command. Returns whether it has marks that must go again.
-    fn mark(&self, confinement: &Confinement, index: &Path, names: &Names) -> Result<bool, String> {
-        let root = at::root(&confinement.workspace).map_err(|error| error.to_string())?;
+    fn mark(&self, root: &OwnedFd, index: &Path, names: &Names) -> Result<bool, String> {
         let mut state = lock(&self.state);
         let mut new = Names::new();
-        set(&root, index, &mut |name, now| {
+        set(root, index, &mut |name, now| {
             let is_hidden = names.contains(name);
             if is_hidden && !now {
                 new.insert(name.to_vec());
@@ -218,7 +233,7 @@ impl IndexViews {
 
 impl State {
     /// Writes a copy with the times of the original: git compares them with those of the files.
-    fn new_copy(&mut self, bytes: &[u8], modified: (i64, i64)) -> io::Result<PathBuf> {
+    fn new_copy(&mut self, bytes: &[u8], modified: (i64, i64)) -> io::Result<CopyFile> {
         let dir = match self.dir.take() {
             Some(dir) => dir,
             None => Temporary::make(temporary::GIT)?,
@@ -229,7 +244,7 @@ impl State {
         let mut file = File::create_new(&path)?;
         file.write_all(bytes)?;
         at::set_modified(&file, modified)?;
-        Ok(path)
+        Ok(CopyFile(path))
     }
 }
 
@@ -299,14 +314,18 @@ fn marked(
 
 /// Rewrites an index of the workspace, as git does: through `index.lock`, which also keeps git away. Follows no link.
 fn set(root: &OwnedFd, index: &Path, is_marked: &mut dyn FnMut(&[u8], bool) -> bool) -> Result<(), String> {
-    let said = |error: Errno| error.to_string();
-    let (dir, name) = match at::parent(root, index) {
-        Ok(found) => found,
-        Err(Errno::NOENT) => return Ok(()),
-        Err(error) => return Err(said(error)),
-    };
-    let mut lock_file = locked(&dir).map_err(said)?;
-    let done = rewrite_locked(&dir, name, root, index, &mut lock_file, is_marked);
+    // Most indexes need no change, and then nobody is kept away.
+    if rewritten(root, index, is_marked)?.is_none() {
+        return Ok(());
+    }
+    let (dir, name) = at::parent(root, index).map_err(|error| error.to_string())?;
+    let lock_file = locked(&dir).map_err(|error| format!("{LOCK_NAME}: {error}"))?;
+    let done = rewritten(root, index, is_marked).and_then(|new| match new {
+        Some(new) => replace(&dir, name, lock_file, &new)
+            .map(|()| true)
+            .map_err(|error| error.to_string()),
+        None => Ok(false),
+    });
     if !matches!(done, Ok(true)) {
         let _ = at::remove(&dir, OsStr::new(LOCK_NAME));
     }
@@ -326,31 +345,34 @@ fn locked(dir: &OwnedFd) -> Result<File, Errno> {
     openat(dir, LOCK_NAME, flags, Mode::from_raw_mode(0o600)).map(File::from)
 }
 
-/// Returns whether the lock file has become the index.
-fn rewrite_locked(
-    dir: &OwnedFd,
-    name: &OsStr,
+/// A new content of an index, and the status of the old one.
+struct NewIndex {
+    bytes: Vec<u8>,
+    old: std::fs::Metadata,
+}
+
+/// An index of the workspace with other marks; `None` if none changes or it does not exist.
+fn rewritten(
     root: &OwnedFd,
     index: &Path,
-    lock_file: &mut File,
     is_marked: &mut dyn FnMut(&[u8], bool) -> bool,
-) -> Result<bool, String> {
+) -> Result<Option<NewIndex>, String> {
     let mut file = match at::file(root, index) {
         Ok(file) => file,
-        Err(Errno::NOENT) => return Ok(false),
+        Err(Errno::NOENT) => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    let data = file.metadata().map_err(|error| error.to_string())?;
-    let beside = at::own_link(dir);
-    let Some(bytes) = marked(&mut file, &data, Some(Path::new(&beside)), is_marked)? else {
-        return Ok(false);
-    };
-    let mut write = || -> io::Result<()> {
-        lock_file.write_all(&bytes)?;
-        lock_file.set_permissions(data.permissions())?;
-        at::set_modified(lock_file, (data.mtime(), data.mtime_nsec()))?;
-        Ok(at::rename_over(dir, LOCK_NAME, name)?)
-    };
-    write().map_err(|error| error.to_string())?;
-    Ok(true)
+    let old = file.metadata().map_err(|error| error.to_string())?;
+    let dir = at::dir(root, index.parent().unwrap_or(Path::new(""))).map_err(|error| error.to_string())?;
+    let bytes = marked(&mut file, &old, Some(Path::new(&at::own_link(&dir))), is_marked)?;
+    Ok(bytes.map(|bytes| NewIndex { bytes, old }))
+}
+
+/// Gives the lock file this content and makes it the index, with the time of the old one: git compares it with the times
+/// of files.
+fn replace(dir: &OwnedFd, name: &OsStr, mut lock_file: File, new: &NewIndex) -> io::Result<()> {
+    lock_file.write_all(&new.bytes)?;
+    lock_file.set_permissions(new.old.permissions())?;
+    at::set_modified(&lock_file, (new.old.mtime(), new.old.mtime_nsec()))?;
+    Ok(at::rename_over(dir, LOCK_NAME, name)?)
 }

@@ -2,7 +2,7 @@
 //! before a command starts if the tree may have changed since, so that neither a later step nor a rename brings one into
 //! view. Steps and checks see again what the run's own steps and checks made.
 
-use super::index_view::{IndexMarks, IndexViews};
+use super::index_view::{IndexView, IndexViews};
 use super::walk::{Known, Over, TreeWalk};
 use super::{MOST_MOUNTS, at};
 use crate::base::git_config;
@@ -146,7 +146,7 @@ fn below_git(path: &str) -> Option<&str> {
 fn holds_no_settings(root: &OwnedFd, dir: &Path) -> bool {
     let named = dir.file_name().and_then(OsStr::to_str);
     named.is_some_and(git_config::holds_no_settings)
-        && has(root, &dir.with_file_name("HEAD"), FileType::RegularFile)
+        && has_head(root, dir)
         && matches!(at::stat_below(root, &dir.join("config")), Err(Errno::NOENT))
 }
 
@@ -155,10 +155,18 @@ fn is_config_of_bare(root: &OwnedFd, path: &Path) -> bool {
     let named = path.file_name().and_then(OsStr::to_str);
     let beside = |name: &str, kind: FileType| has(root, &path.with_file_name(name), kind);
     named.is_some_and(git_config::is_config)
-        && beside("HEAD", FileType::RegularFile)
+        && has_head(root, path)
         && (beside("commondir", FileType::RegularFile)
             || beside("objects", FileType::Directory)
             || beside("objects", FileType::Symlink))
+}
+
+/// Whether `HEAD` is beside a path. Git also takes a link for it, even one that leads nowhere (`core.preferSymlinkRefs`).
+fn has_head(root: &OwnedFd, path: &Path) -> bool {
+    let head = path.with_file_name("HEAD");
+    [FileType::RegularFile, FileType::Symlink]
+        .into_iter()
+        .any(|kind| has(root, &head, kind))
 }
 
 /// Whether there is an entry of this kind.
@@ -275,7 +283,7 @@ impl Masks {
         &self,
         confinement: &Confinement,
         reach: &mut WorkspaceReach,
-    ) -> Result<Option<IndexMarks>, String> {
+    ) -> Result<Option<IndexView>, String> {
         let hidden = reach.hidden.clone();
         self.indexes.show(&hidden, confinement, reach, is_movable)
     }
