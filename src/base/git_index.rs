@@ -1,5 +1,5 @@
-//! Reads git's index and sets the `skip-worktree` bit of entries: git takes such a file as unchanged, whatever the tree
-//! holds at its path. The format is gitformat-index(5), versions 2 to 4.
+//! Reads git's index and sets bits of entries with which git takes a file as unchanged, whatever the tree holds at its
+//! path. The format is gitformat-index(5), versions 2 to 4.
 
 use sha1_checked::{Digest as _, Sha1};
 use sha2::{Digest as _, Sha256};
@@ -13,6 +13,8 @@ const STATUS: usize = 40;
 const HASHES: [usize; 2] = [20, 32];
 /// The entry has a second field of flags.
 const EXTENDED: u16 = 0x4000;
+/// In the first field: git takes the file as unchanged.
+const VALID: u16 = 0x8000;
 /// Bits of the merge stage.
 const STAGE: u16 = 0x3000;
 /// In the second field: git does not look at the file in the tree.
@@ -21,6 +23,41 @@ const SKIP_WORKTREE: u16 = 0x4000;
 const OFFSETS: [&[u8]; 2] = [b"EOIE", b"IEOT"];
 /// The extension of a split index: most entries are in another file.
 const LINK: &[u8] = b"link";
+
+/// The bits of an entry: `skip-worktree`, which `git reset` respects too, and `assume-unchanged`, which also holds in a
+/// sparse checkout. See git-update-index(1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    pub skip_worktree: bool,
+    pub assume_unchanged: bool,
+}
+
+impl Marks {
+    /// Both.
+    pub const ALL: Self = Self {
+        skip_worktree: true,
+        assume_unchanged: true,
+    };
+
+    /// Those of these that `other` does not have.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self {
+            skip_worktree: self.skip_worktree && !other.skip_worktree,
+            assume_unchanged: self.assume_unchanged && !other.assume_unchanged,
+        }
+    }
+}
+
+/// One entry of an index.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexEntry<'a> {
+    /// Its path, relative to the top of the tree.
+    pub path: &'a [u8],
+    pub marks: Marks,
+    /// Whether it is one side of a merge conflict.
+    pub in_conflict: bool,
+}
 
 /// The bytes are no index of a known version.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,20 +72,19 @@ pub struct Rewritten {
     pub shared: Option<String>,
 }
 
-/// Sets the bit of each entry without a merge conflict as `is_marked` says, given its path, relative to the top of the
-/// tree, and whether it has the bit now.
+/// Gives each entry the marks that `marks` returns for it.
 ///
 /// # Errors
 /// The bytes are no index.
-pub fn mark(bytes: &[u8], is_marked: &mut dyn FnMut(&[u8], bool) -> bool) -> Result<Rewritten, NotAnIndex> {
+pub fn mark(bytes: &[u8], marks: &mut dyn FnMut(IndexEntry<'_>) -> Marks) -> Result<Rewritten, NotAnIndex> {
     // Nothing in the file says how long its ids are. With the wrong length its parts do not end where they should.
     let hash = HASHES
         .into_iter()
-        .find(|hash| rewrite(bytes, *hash, &mut |_, now| now).is_some());
-    hash.and_then(|hash| rewrite(bytes, hash, is_marked)).ok_or(NotAnIndex)
+        .find(|hash| rewrite(bytes, *hash, &mut |entry| entry.marks).is_some());
+    hash.and_then(|hash| rewrite(bytes, hash, marks)).ok_or(NotAnIndex)
 }
 
-fn rewrite(bytes: &[u8], hash: usize, is_marked: &mut dyn FnMut(&[u8], bool) -> bool) -> Option<Rewritten> {
+fn rewrite(bytes: &[u8], hash: usize, marks: &mut dyn FnMut(IndexEntry<'_>) -> Marks) -> Option<Rewritten> {
     let end = bytes.len().checked_sub(hash)?;
     let version = number(bytes, 4)?;
     if !bytes.starts_with(SIGNATURE) || !(2..=4).contains(&version) {
@@ -60,18 +96,26 @@ fn rewrite(bytes: &[u8], hash: usize, is_marked: &mut dyn FnMut(&[u8], bool) -> 
     let (mut changes, mut extended) = (false, false);
     for _ in 0..number(bytes, 8)? {
         let entry = Entry::read(bytes, (at, end), hash, version, &mut name)?;
-        let is_now = entry.more & SKIP_WORKTREE != 0;
-        let is_next = match entry.flags & STAGE {
-            0 => is_marked(&name, is_now),
-            _ => is_now,
+        let now = Marks {
+            skip_worktree: entry.more & SKIP_WORKTREE != 0,
+            assume_unchanged: entry.flags & VALID != 0,
         };
-        changes |= is_now != is_next;
-        let more = match is_next {
+        let next = marks(IndexEntry {
+            path: &name,
+            marks: now,
+            in_conflict: entry.flags & STAGE != 0,
+        });
+        changes |= now != next;
+        let more = match next.skip_worktree {
             true => entry.more | SKIP_WORKTREE,
             false => entry.more & !SKIP_WORKTREE,
         };
+        let flags = match next.assume_unchanged {
+            true => entry.flags | VALID,
+            false => entry.flags & !VALID,
+        };
         extended |= more != 0;
-        entry.write(&mut out, more, version);
+        entry.write(&mut out, (flags, more), version);
         at = entry.end;
     }
     let mut shared = None;
@@ -173,12 +217,12 @@ impl<'a> Entry<'a> {
         })
     }
 
-    fn write(&self, out: &mut Vec<u8>, more: u16, version: u32) {
+    fn write(&self, out: &mut Vec<u8>, (flags, more): (u16, u16), version: u32) {
         let start = out.len();
         out.extend_from_slice(self.head);
         let flags = match more {
-            0 => self.flags & !EXTENDED,
-            _ => self.flags | EXTENDED,
+            0 => flags & !EXTENDED,
+            _ => flags | EXTENDED,
         };
         out.extend_from_slice(&flags.to_be_bytes());
         if more != 0 {
@@ -220,7 +264,10 @@ fn variable(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "git makes and reads the indexes of these tests")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "git makes and reads the indexes of these tests"
+)]
 mod tests {
     use super::*;
     use std::path::Path;
@@ -273,9 +320,12 @@ mod tests {
             std::fs::write(top.join("dir/key.pem"), "").unwrap();
             let before = std::fs::read(&index).unwrap();
             let mut names = Vec::new();
-            let marked = mark(&before, &mut |name, _| {
-                names.push(String::from_utf8(name.to_vec()).unwrap());
-                name == b"dir/key.pem"
+            let marked = mark(&before, &mut |entry| {
+                names.push(String::from_utf8(entry.path.to_vec()).unwrap());
+                match entry.path {
+                    b"dir/key.pem" => Marks::ALL,
+                    _ => entry.marks,
+                }
             });
             let marked = marked.unwrap().bytes.unwrap();
             assert_eq!(names, ["a", "dir/key.pem", "dir/key.pem.txt", "dir/other", "zzzzzzz"]);
@@ -283,7 +333,7 @@ mod tests {
             assert_eq!(git(top, &["status", "--porcelain"]), "", "version {version}, {format}");
             assert!(git(top, &["ls-files", "-t"]).contains("S dir/key.pem\n"));
             git(top, &["fsck"]);
-            let back = mark(&std::fs::read(&index).unwrap(), &mut |_, _| false).unwrap();
+            let back = mark(&std::fs::read(&index).unwrap(), &mut |_| Marks::default()).unwrap();
             std::fs::write(&index, back.bytes.unwrap()).unwrap();
             assert_eq!(git(top, &["status", "--porcelain"]), " M dir/key.pem\n");
         }
@@ -293,9 +343,13 @@ mod tests {
     fn what_is_no_index_is_an_error_and_what_needs_no_change_has_none() {
         let dir = repository("2", "sha1");
         let bytes = std::fs::read(dir.path().join(".git/index")).unwrap();
-        assert_eq!(mark(&bytes, &mut |_, now| now).unwrap().bytes, None);
+        assert_eq!(mark(&bytes, &mut |entry| entry.marks).unwrap().bytes, None);
         for cut in [0, 11, 40, bytes.len() / 2, bytes.len() - 21] {
-            assert_eq!(mark(&bytes[..cut], &mut |_, now| now), Err(NotAnIndex), "{cut} bytes");
+            assert_eq!(
+                mark(&bytes[..cut], &mut |entry| entry.marks),
+                Err(NotAnIndex),
+                "{cut} bytes"
+            );
         }
     }
 
@@ -304,7 +358,7 @@ mod tests {
         let dir = repository("2", "sha1");
         git(dir.path(), &["update-index", "--split-index"]);
         let bytes = std::fs::read(dir.path().join(".git/index")).unwrap();
-        let shared = mark(&bytes, &mut |_, now| now).unwrap().shared.unwrap();
+        let shared = mark(&bytes, &mut |entry| entry.marks).unwrap().shared.unwrap();
         assert!(dir.path().join(".git").join(shared).is_file());
     }
 }

@@ -1,15 +1,16 @@
-//! Git's index for commands from which files are hidden: the entries of hidden files have the `skip-worktree` bit, so that
-//! git takes these files as unchanged, prints no contents of theirs as removed, and records none as empty. A command that
-//! cannot write an index sees a marked copy of it. One that can write it gets the marks in the index itself; they are
-//! removed when it has ended.
+//! Git's index for commands from which files are hidden: the entries of hidden files are marked, so that git takes these
+//! files as unchanged, prints no contents of theirs as removed, and records none as empty. A command that cannot write an
+//! index sees a marked copy of it. One that can write it gets the marks in the index itself; they are removed when it has
+//! ended. Hidden files that git does not track are in the copy of `info/exclude` that a command sees, so that none is
+//! added.
 
 use super::at;
-use crate::base::git_index;
+use crate::base::git_index::{self, IndexEntry, Marks};
 use crate::base::sync::lock;
 use crate::process::Confinement;
 use crate::process::confine::spec::WorkspaceReach;
 use crate::process::temporary::{self, Temporary};
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -29,6 +30,10 @@ const LOCK_TRIES: usize = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(25);
 /// The most bytes of a `.git` file, which holds one path.
 const MOST_POINTER: u64 = 8192;
+/// The most bytes of `info/exclude`.
+const MOST_EXCLUDE: u64 = 4 << 20;
+/// Patterns for files that git does not track, in a git directory.
+const EXCLUDE: &str = "info/exclude";
 /// The most copies of one index: commands of steps, of servers and of the model may have different files hidden.
 const MOST_COPIES: usize = 8;
 
@@ -76,8 +81,8 @@ impl Drop for CopyFile {
 struct InPlace {
     /// The running commands that need them.
     users: usize,
-    /// The entries that had no mark before.
-    names: Names,
+    /// The marks that entries did not have before.
+    added: BTreeMap<Vec<u8>, Marks>,
 }
 
 /// What tells a file from what it was before.
@@ -123,7 +128,10 @@ impl Drop for IndexView {
             }
             if let Some(marked) = state.marked.remove(index) {
                 // If this fails, the marks stay: git then overlooks changes of these files, and loses nothing.
-                let _ = set(&self.root, index, &mut |name, now| now && !marked.names.contains(name));
+                let _ = set(&self.root, index, &mut |entry| match marked.added.get(entry.path) {
+                    Some(added) => entry.marks.without(*added),
+                    None => entry.marks,
+                });
             }
         }
     }
@@ -152,7 +160,14 @@ impl IndexViews {
             marked: Vec::new(),
             copies: Vec::new(),
         };
-        for (index, names) in repositories {
+        for (git_dir, names) in repositories {
+            if let Some(copy) = self.exclude(&git_dir, &names)? {
+                reach.shown.push((git_dir.join(EXCLUDE), copy.0.clone()));
+                view.copies.push(copy);
+            }
+            let index = git_dir.join("index");
+            // Git follows a link.
+            let index = index.canonicalize().unwrap_or(index);
             let said = |why: String| {
                 format!(
                     "limit:hidden_files: {}: {why}, so git would take the files that commands must not read as changed",
@@ -179,10 +194,8 @@ impl IndexViews {
 
     /// The marked copy of an index; `None` if it needs no marks or does not exist.
     fn copy(&self, index: &Path, names: Names) -> Result<Option<Arc<CopyFile>>, String> {
-        let mut file = match File::open(index) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error.to_string()),
+        let Some(mut file) = opened(index).map_err(|error| error.to_string())? else {
+            return Ok(None);
         };
         let data = file.metadata().map_err(|error| error.to_string())?;
         let of = FileState::of(&data);
@@ -191,38 +204,71 @@ impl IndexViews {
         if let Some(copy) = known.and_then(|copies| copies.files.get(&names)) {
             return Ok(copy.clone());
         }
-        let bytes = marked(&mut file, &data, index.parent(), &mut |name, now| {
-            now || names.contains(name)
+        let mut conflict = None;
+        let bytes = marked(&mut file, &data, index.parent(), &mut |entry| {
+            hidden_marks(entry, &names, &mut conflict)
         })?;
+        refuse(conflict)?;
         let copy = bytes.map(|bytes| state.new_copy(&bytes, of.modified)).transpose();
         let copy = copy.map_err(|error| temporary::why_not(&error))?.map(Arc::new);
-        let copies = state.copies.entry(index.to_path_buf()).or_insert_with(|| MarkedCopies {
-            of,
-            files: BTreeMap::new(),
-        });
-        let now = FileState::of(&data);
-        if copies.of != now || copies.files.len() == MOST_COPIES {
-            copies.of = now;
-            copies.files.clear();
+        state.remember(index, of, names, copy.clone());
+        Ok(copy)
+    }
+
+    /// A copy of `info/exclude` that also names the hidden files; `None` if there is no such file, or if a part of it cannot
+    /// be read.
+    fn exclude(&self, git_dir: &Path, names: &Names) -> Result<Option<Arc<CopyFile>>, String> {
+        let path = git_dir.join(EXCLUDE);
+        let Some(file) = opened(&path).map_err(|error| format!("limit:hidden_files: {}: {error}", path.display()))?
+        else {
+            return Ok(None);
+        };
+        let data = file.metadata().map_err(|error| error.to_string())?;
+        let of = FileState::of(&data);
+        let mut state = lock(&self.state);
+        let known = state.copies.get(&path).filter(|copies| copies.of == of);
+        if let Some(copy) = known.and_then(|copies| copies.files.get(names)) {
+            return Ok(copy.clone());
         }
-        copies.files.insert(names, copy.clone());
+        let mut bytes = Vec::new();
+        file.take(MOST_EXCLUDE)
+            .read_to_end(&mut bytes)
+            .map_err(|error| error.to_string())?;
+        bytes.push(b'\n');
+        for name in names.iter().filter(|name| !name.contains(&b'\n')) {
+            bytes.extend(exact_pattern(name));
+            bytes.push(b'\n');
+        }
+        let copy = state
+            .new_copy(&bytes, of.modified)
+            .map_err(|error| temporary::why_not(&error))?;
+        let copy = Some(Arc::new(copy));
+        state.remember(&path, of, names.clone(), copy.clone());
         Ok(copy)
     }
 
     /// Marks an index of the workspace for one more command. Returns whether it has marks that must go again.
     fn mark(&self, root: &OwnedFd, index: &Path, names: &Names) -> Result<bool, String> {
         let mut state = lock(&self.state);
-        let mut new = Names::new();
-        set(root, index, &mut |name, now| {
-            let is_hidden = names.contains(name);
-            if is_hidden && !now {
-                new.insert(name.to_vec());
+        let mut conflict = None;
+        rewritten(root, index, &mut |entry| hidden_marks(entry, names, &mut conflict))?;
+        refuse(conflict)?;
+        let mut new = BTreeMap::new();
+        set(root, index, &mut |entry| {
+            let marks = hidden_marks(entry, names, &mut None);
+            if marks != entry.marks {
+                new.insert(entry.path.to_vec(), marks.without(entry.marks));
             }
-            now || is_hidden
+            marks
         })?;
         let entry = state.marked.entry(index.to_path_buf()).or_default();
-        entry.names.append(&mut new);
-        if entry.users == 0 && entry.names.is_empty() {
+        for (path, marks) in new {
+            // Another command may have cleared one of them meanwhile.
+            let added: &mut Marks = entry.added.entry(path).or_default();
+            added.skip_worktree |= marks.skip_worktree;
+            added.assume_unchanged |= marks.assume_unchanged;
+        }
+        if entry.users == 0 && entry.added.is_empty() {
             state.marked.remove(index);
             return Ok(false);
         }
@@ -232,6 +278,21 @@ impl IndexViews {
 }
 
 impl State {
+    /// Remembers the copy of a file in this state for these names.
+    fn remember(&mut self, path: &Path, of: FileState, names: Names, copy: Option<Arc<CopyFile>>) {
+        let is_current = self
+            .copies
+            .get(path)
+            .is_some_and(|copies| copies.of == of && copies.files.len() < MOST_COPIES);
+        if !is_current {
+            let files = BTreeMap::new();
+            self.copies.insert(path.to_path_buf(), MarkedCopies { of, files });
+        }
+        if let Some(copies) = self.copies.get_mut(path) {
+            copies.files.insert(names, copy);
+        }
+    }
+
     /// Writes a copy with the times of the original: git compares them with those of the files.
     fn new_copy(&mut self, bytes: &[u8], modified: (i64, i64)) -> io::Result<CopyFile> {
         let dir = match self.dir.take() {
@@ -248,23 +309,54 @@ impl State {
     }
 }
 
-/// The indexes of the repositories that contain these files, and the files relative to each repository's top.
+/// The git directories of the repositories that contain these files, and the files relative to each repository's top. Of
+/// nested ones all count: whatever the inner one is, the outer one may track the file.
 fn repositories(hidden: &[PathBuf]) -> BTreeMap<PathBuf, Names> {
-    let mut tops: BTreeMap<&Path, Option<(&Path, PathBuf)>> = BTreeMap::new();
-    let mut indexes: BTreeMap<PathBuf, Names> = BTreeMap::new();
+    let mut dirs: BTreeMap<&Path, Option<PathBuf>> = BTreeMap::new();
+    let mut found: BTreeMap<PathBuf, Names> = BTreeMap::new();
     for path in hidden {
-        let Some(parent) = path.parent() else { continue };
-        let found = tops
-            .entry(parent)
-            .or_insert_with(|| parent.ancestors().find_map(|top| Some((top, git_dir(top)?))));
-        if let Some((top, git_dir)) = found
-            && let Ok(name) = path.strip_prefix(top)
-        {
-            let names = indexes.entry(git_dir.join("index")).or_default();
-            names.insert(name.as_os_str().as_bytes().to_vec());
+        for top in path.ancestors().skip(1) {
+            let dir = dirs.entry(top).or_insert_with(|| git_dir(top));
+            if let Some(dir) = dir
+                && let Ok(name) = path.strip_prefix(top)
+            {
+                let names = found.entry(dir.clone()).or_default();
+                names.insert(name.as_os_str().as_bytes().to_vec());
+            }
         }
     }
-    indexes
+    found
+}
+
+/// The marks of an entry where these files are hidden; notes one that is in a conflict, which no mark covers.
+fn hidden_marks(entry: IndexEntry<'_>, hidden: &Names, conflict: &mut Option<String>) -> Marks {
+    match (hidden.contains(entry.path), entry.in_conflict) {
+        (false, _) => entry.marks,
+        (true, false) => Marks::ALL,
+        (true, true) => {
+            *conflict = Some(String::from_utf8_lossy(entry.path).into_owned());
+            entry.marks
+        }
+    }
+}
+
+fn refuse(conflict: Option<String>) -> Result<(), String> {
+    match conflict {
+        Some(path) => Err(format!("{path} is in a merge conflict, which git prints; resolve it")),
+        None => Ok(()),
+    }
+}
+
+/// The pattern of a `.gitignore` that fits this path from the top, and nothing else.
+fn exact_pattern(path: &[u8]) -> Vec<u8> {
+    let mut pattern = vec![b'/'];
+    for byte in path {
+        if b"\\*?[ ".contains(byte) {
+            pattern.push(b'\\');
+        }
+        pattern.push(*byte);
+    }
+    pattern
 }
 
 /// The git directory of the repository whose top is `top`.
@@ -283,12 +375,22 @@ fn git_dir(top: &Path) -> Option<PathBuf> {
     top.join(OsStr::from_bytes(named)).canonicalize().ok()
 }
 
+/// Opens a regular file for reading; `None` if there is none. Never waits for a FIFO.
+fn opened(path: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    match openat(CWD, path, flags, Mode::empty()) {
+        Ok(file) => Ok(Some(File::from(file))),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// An index with marks; `None` if none changes.
 fn marked(
     file: &mut File,
     data: &std::fs::Metadata,
     dir: Option<&Path>,
-    is_marked: &mut dyn FnMut(&[u8], bool) -> bool,
+    marks: &mut dyn FnMut(IndexEntry<'_>) -> Marks,
 ) -> Result<Option<Vec<u8>>, String> {
     if !data.is_file() || data.len() > MOST_BYTES {
         return Err(format!("it is no file of at most {} MiB", MOST_BYTES >> 20));
@@ -298,11 +400,11 @@ fn marked(
         .read_to_end(&mut bytes)
         .map_err(|error| error.to_string())?;
     let not_read = |_| "it is no index of a version that is known (2 to 4)".to_owned();
-    let rewritten = git_index::mark(&bytes, is_marked).map_err(not_read)?;
+    let rewritten = git_index::mark(&bytes, marks).map_err(not_read)?;
     if let Some(shared) = rewritten.shared {
         let path = dir.map(|dir| dir.join(&shared)).unwrap_or_default();
         let bytes = std::fs::read(&path).map_err(|error| format!("{shared}: {error}"))?;
-        if git_index::mark(&bytes, is_marked).map_err(not_read)?.bytes.is_some() || rewritten.bytes.is_some() {
+        if git_index::mark(&bytes, marks).map_err(not_read)?.bytes.is_some() || rewritten.bytes.is_some() {
             return Err(
                 "it is split, and entries of a split index cannot be marked (`git update-index --no-split-index`)"
                     .to_owned(),
@@ -313,14 +415,14 @@ fn marked(
 }
 
 /// Rewrites an index of the workspace, as git does: through `index.lock`, which also keeps git away. Follows no link.
-fn set(root: &OwnedFd, index: &Path, is_marked: &mut dyn FnMut(&[u8], bool) -> bool) -> Result<(), String> {
+fn set(root: &OwnedFd, index: &Path, marks: &mut dyn FnMut(IndexEntry<'_>) -> Marks) -> Result<(), String> {
     // Most indexes need no change, and then nobody is kept away.
-    if rewritten(root, index, is_marked)?.is_none() {
+    if rewritten(root, index, marks)?.is_none() {
         return Ok(());
     }
     let (dir, name) = at::parent(root, index).map_err(|error| error.to_string())?;
     let lock_file = locked(&dir).map_err(|error| format!("{LOCK_NAME}: {error}"))?;
-    let done = rewritten(root, index, is_marked).and_then(|new| match new {
+    let done = rewritten(root, index, marks).and_then(|new| match new {
         Some(new) => replace(&dir, name, lock_file, &new)
             .map(|()| true)
             .map_err(|error| error.to_string()),
@@ -355,7 +457,7 @@ struct NewIndex {
 fn rewritten(
     root: &OwnedFd,
     index: &Path,
-    is_marked: &mut dyn FnMut(&[u8], bool) -> bool,
+    marks: &mut dyn FnMut(IndexEntry<'_>) -> Marks,
 ) -> Result<Option<NewIndex>, String> {
     let mut file = match at::file(root, index) {
         Ok(file) => file,
@@ -364,7 +466,7 @@ fn rewritten(
     };
     let old = file.metadata().map_err(|error| error.to_string())?;
     let dir = at::dir(root, index.parent().unwrap_or(Path::new(""))).map_err(|error| error.to_string())?;
-    let bytes = marked(&mut file, &old, Some(Path::new(&at::own_link(&dir))), is_marked)?;
+    let bytes = marked(&mut file, &old, Some(Path::new(&at::own_link(&dir))), marks)?;
     Ok(bytes.map(|bytes| NewIndex { bytes, old }))
 }
 
