@@ -124,7 +124,7 @@ impl ChildEnd {
             verdict: "environment".to_owned(),
             exit_code: exit::ENVIRONMENT,
             reason: format!("signal:{}", libc::SIGKILL),
-            message: "the process of the job was killed and has not ended, as one that waits for a file system"
+            message: "the process of the job was killed and has still not ended; it may be waiting for a file system"
                 .to_owned(),
             spending: spending_of_journal(run_dir),
             ..Self::default()
@@ -135,8 +135,9 @@ impl ChildEnd {
     /// came to its end counts.
     #[must_use]
     pub fn after_wall(self, wall: Duration) -> Self {
-        let is_of_run = !self.is_interrupted() && self.reason != "no_result" && !self.reason.starts_with("signal:");
-        if is_of_run {
+        // A cancelled run was asked to end because it hung; one that is suspended came to its end.
+        let is_cut = self.verdict == "cancelled" || self.reason == "no_result" || self.reason.starts_with("signal:");
+        if !is_cut {
             return self;
         }
         let wall = show_duration(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX));
@@ -370,12 +371,14 @@ mod tests {
             );
             assert!(end.message.contains("limit of 8s") && !end.is_interrupted());
         }
-        let failed = ChildEnd {
-            verdict: "failed".to_owned(),
-            reason: "checks".to_owned(),
-            ..ChildEnd::default()
-        };
-        assert_eq!(failed.after_wall(wall).verdict, "failed");
+        for (verdict, reason) in [("failed", "checks"), ("suspended", "approval")] {
+            let end = ChildEnd {
+                verdict: verdict.to_owned(),
+                reason: reason.to_owned(),
+                ..ChildEnd::default()
+            };
+            assert_eq!(end.after_wall(wall).verdict, verdict);
+        }
     }
 
     #[test]

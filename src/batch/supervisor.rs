@@ -305,6 +305,8 @@ struct Attempt {
     warning: Option<String>,
     started: Timestamp,
     began: Instant,
+    /// Whether its process has not ended although it was killed, and may still use the worktree.
+    is_unended: bool,
 }
 
 enum Progressed {
@@ -344,7 +346,7 @@ struct Supervisor<'a, 'b> {
     result: SupervisedCall,
     progress: &'b mut BatchProgress,
     kill_at: Option<Instant>,
-    /// Tells all waits for children that have not ended although they were killed to end.
+    /// Ends all waits for children that have not ended although they were killed, and for worktrees that are removed.
     give_up: Rc<Notify>,
     /// Whether it was said that the budget holds jobs back.
     told_of_budget: bool,
@@ -624,6 +626,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             warning: None,
             started: Timestamp::now(),
             began: Instant::now(),
+            is_unended: false,
         };
         self.active += 1;
         let source = job.source.clone();
@@ -726,7 +729,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
 
     /// Starts a job whose start is recorded. Must run on the main thread, because the kernel's parent-death signal is
     /// tied to the forking thread.
-    fn start(&mut self, attempt: Box<Attempt>) -> Result<(), BatchError> {
+    fn start(&mut self, mut attempt: Box<Attempt>) -> Result<(), BatchError> {
         let Some(job) = self.jobs.get(attempt.at) else {
             return Ok(());
         };
@@ -779,6 +782,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         self.work.push(Box::pin(async move {
             let end = match hung::wait(&mut running, wall, &out, PATIENCE, &give_up).await {
                 Ok(Waited { status, late }) => {
+                    attempt.is_unended = status.is_none();
                     let end = match status {
                         Some(status) => child::end_of(&out, status, &log_path),
                         None => ChildEnd::unended(&out),
@@ -890,6 +894,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         // A run whose tree is gone cannot be resumed and is started again.
         let cannot_resume = attempt.resumed && row.verdict == "environment" && row.reason == "no_result";
         let wanted = cannot_resume || (rules.on.contains(&row.verdict) && *tries <= rules.max && !is_closed);
+        let wanted = wanted && !attempt.is_unended;
         let verdict = row.verdict.clone();
         if let Some(reason) = self.breaker.attempted(&verdict) {
             self.stop(reason)?;
@@ -903,7 +908,10 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         };
         self.results.insert(attempt.at, result);
         let is_tried_again = wanted && self.result.stopped.is_none();
-        self.clean(job, attempt, is_tried_again.then_some(attempt.at));
+        // A file system that does not answer must not hold up the batch: a later call removes that worktree.
+        if !attempt.is_unended {
+            self.clean(job, attempt, is_tried_again.then_some(attempt.at));
+        }
         if is_tried_again {
             return Ok(());
         }
@@ -955,12 +963,16 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             attempt.tree.clone(),
             self.call.dir.join("work").join(&job.planned.identity.job),
         );
+        let give_up = Rc::clone(&self.give_up);
         self.work.push(Box::pin(async move {
-            let _ = tokio::task::spawn_blocking(move || {
+            let removing = tokio::task::spawn_blocking(move || {
                 let _ = worktree::remove(repository.as_ref(), &tree);
                 let _ = worktree::remove(None, &place);
-            })
-            .await;
+            });
+            tokio::select! {
+                _ = removing => {}
+                () = give_up.notified() => {}
+            }
             Progressed::Cleaned(again)
         }));
     }

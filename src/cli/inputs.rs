@@ -97,11 +97,17 @@ pub fn recipe(path: &Path) -> Result<String, Refusal> {
             "{name}:1:1: error[no-file]: {name} is a directory\nhelp: name a recipe file in it; `overnight recipe list {name}` shows them"
         )));
     }
-    let shipped = shipped::names().into_iter().find(|shipped| *shipped == words);
-    let help = match (shipped, near_file(path)) {
-        (Some(shipped), _) => format!("did you mean `builtin:{shipped}`?"),
-        (None, Some(near)) => format!("did you mean `{near}`?"),
-        (None, None) => "`overnight recipe list` shows the recipes of ./recipes and of this program".to_owned(),
+    let stem = path.file_stem().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
+    let shipped = shipped::names().into_iter().find(|shipped| *shipped == stem);
+    let shipped = shipped.map(|shipped| format!("builtin:{shipped}"));
+    // The bare name of a recipe of this program hardly means a file.
+    let meant = match words == stem {
+        true => shipped.or_else(|| near_file(path)),
+        false => near_file(path).or(shipped),
+    };
+    let help = match meant {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => "`overnight recipe list` shows the recipes of ./recipes and of this program".to_owned(),
     };
     Err(Refusal::Invalid(format!(
         "{name}:1:1: error[no-file]: there is no recipe file {name}\nhelp: {help}"

@@ -124,6 +124,9 @@ pub fn line(text: &str) -> io::Result<()> {
 /// Lines for stderr that are held until the end of the command; `None` if lines are written at once.
 static HELD: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
+/// Messages for stderr that are written in place of the held lines if the command succeeds.
+static KEPT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
 /// Upper limit in bytes for held lines; further lines are written at once.
 const HELD_LIMIT: usize = 1 << 20;
 
@@ -139,11 +142,13 @@ pub fn is_shown_at_once() -> bool {
     HELD.lock().is_ok_and(|held| held.is_none())
 }
 
-/// Ends [`hold`]: writes the held lines if the command failed, else drops them.
+/// Ends [`hold`]: writes the held lines if the command failed, else drops them and writes what [`keep`] was given.
 pub fn release(failed: bool) {
     let held = HELD.lock().ok().and_then(|mut held| held.take());
-    if let (true, Some(held)) = (failed, held) {
-        bounded::stderr(&held);
+    let kept = KEPT.lock().ok().map(|mut kept| std::mem::take(&mut *kept));
+    let told = if failed { held } else { kept };
+    if let Some(told) = told.filter(|told| !told.is_empty()) {
+        bounded::stderr(&told);
     }
 }
 
@@ -185,9 +190,12 @@ pub fn stderr(text: &str) {
     let _ = Stderr.write_all(printable(text).as_bytes());
 }
 
-/// As [`stderr`], also while lines are held back: for what a quiet command must say too.
-pub fn stderr_at_once(text: &str) {
-    bounded::stderr(printable(text).as_bytes());
+/// A message that a quiet command must tell also when it succeeds. It has to be among the held lines too, which are
+/// written when the command fails.
+pub fn keep(text: &str) {
+    if let Ok(mut kept) = KEPT.lock() {
+        kept.extend_from_slice(printable(text).as_bytes());
+    }
 }
 
 /// A message for stderr as whole lines, without secrets.

@@ -353,10 +353,13 @@ fn servers(sum: &RunSummary<'_>) -> Vec<ServerStatus> {
     let mut servers = sum.servers().to_vec();
     for warning in sum.warnings.iter().filter(|warning| warning.code == SERVER_LOST) {
         let named = warning.message.strip_prefix("MCP server ").unwrap_or_default();
-        let lost = servers.iter_mut().find(|server| {
+        let is_named = |server: &ServerStatus| {
             let rest = named.strip_prefix(server.name.as_str());
             rest.is_some_and(|rest| rest.starts_with(' '))
-        });
+        };
+        // A name may begin with another one and a blank.
+        let lost = servers.iter_mut().filter(|server| is_named(server));
+        let lost = lost.max_by_key(|server| server.name.len());
         if let Some(server) = lost {
             "lost".clone_into(&mut server.status);
             warning.message.clone_into(&mut server.message);

@@ -721,6 +721,13 @@ fn a_quiet_run_tells_of_unread_stdin_and_a_schema_may_come_from_it() {
         "{}",
         done.stderr
     );
+    // A run that fails tells it once, among what was held back.
+    let refusal = json!({"error": {"class": "auth", "message": "no such key"}});
+    let refused = format!("script:{}", world.beside("refused.yaml", script(&[refusal])));
+    let done = world.call_with(&["run", "-p", "x", "--model", &refused, "--quiet"], "never read\n");
+    assert_ne!(done.code, 0, "{}", done.stderr);
+    let told = done.stderr.matches("warning[unread_stdin]").count();
+    assert_eq!(told, 1, "{}", done.stderr);
     let schema = [&run[..], &["--output-schema", "-"]].concat();
     let done = world.call_with(&schema, "{\"required\": [\"other\"]}");
     assert_ne!(done.code, 0, "{}", done.stderr);

@@ -557,7 +557,7 @@ fn unread_stdin(quiet: bool, is_told: bool) -> Option<EventKind> {
     let message = unread::warning().filter(|_| !is_told)?;
     let code = "unread_stdin".to_owned();
     if quiet {
-        out::stderr_at_once(&format!("warning[{code}]: {message}"));
+        out::keep(&format!("warning[{code}]: {message}"));
     }
     Some(EventKind::Warned { code, message })
 }
