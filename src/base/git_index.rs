@@ -1,5 +1,5 @@
-//! Reads git's index and sets bits of entries with which git takes a file as unchanged, whatever the tree holds at its
-//! path. The format is gitformat-index(5), versions 2 to 4.
+//! Reads git's index and sets the `skip-worktree` bit of entries: git takes such a file as unchanged, whatever the tree
+//! holds at its path. The format is gitformat-index(5), versions 2 to 4.
 
 use sha1_checked::{Digest as _, Sha1};
 use sha2::{Digest as _, Sha256};
@@ -13,8 +13,6 @@ const STATUS: usize = 40;
 const HASHES: [usize; 2] = [20, 32];
 /// The entry has a second field of flags.
 const EXTENDED: u16 = 0x4000;
-/// In the first field: git takes the file as unchanged.
-const VALID: u16 = 0x8000;
 /// Bits of the merge stage.
 const STAGE: u16 = 0x3000;
 /// In the second field: git does not look at the file in the tree.
@@ -24,37 +22,13 @@ const OFFSETS: [&[u8]; 2] = [b"EOIE", b"IEOT"];
 /// The extension of a split index: most entries are in another file.
 const LINK: &[u8] = b"link";
 
-/// The bits of an entry: `skip-worktree`, which `git reset` respects too, and `assume-unchanged`, which also holds in a
-/// sparse checkout. See git-update-index(1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks {
-    pub skip_worktree: bool,
-    pub assume_unchanged: bool,
-}
-
-impl Marks {
-    /// Both.
-    pub const ALL: Self = Self {
-        skip_worktree: true,
-        assume_unchanged: true,
-    };
-
-    /// Those of these that `other` does not have.
-    #[must_use]
-    pub const fn without(self, other: Self) -> Self {
-        Self {
-            skip_worktree: self.skip_worktree && !other.skip_worktree,
-            assume_unchanged: self.assume_unchanged && !other.assume_unchanged,
-        }
-    }
-}
-
 /// One entry of an index.
 #[derive(Clone, Copy, Debug)]
 pub struct IndexEntry<'a> {
     /// Its path, relative to the top of the tree.
     pub path: &'a [u8],
-    pub marks: Marks,
+    /// Whether it has the bit.
+    pub is_marked: bool,
     /// Whether it is one side of a merge conflict.
     pub in_conflict: bool,
 }
@@ -72,19 +46,19 @@ pub struct Rewritten {
     pub shared: Option<String>,
 }
 
-/// Gives each entry the marks that `marks` returns for it.
+/// Gives each entry the bit if `is_marked` says so. The sides of a merge conflict become one entry if they get it.
 ///
 /// # Errors
 /// The bytes are no index.
-pub fn mark(bytes: &[u8], marks: &mut dyn FnMut(IndexEntry<'_>) -> Marks) -> Result<Rewritten, NotAnIndex> {
+pub fn mark(bytes: &[u8], is_marked: &mut dyn FnMut(IndexEntry<'_>) -> bool) -> Result<Rewritten, NotAnIndex> {
     // Nothing in the file says how long its ids are. With the wrong length its parts do not end where they should.
     let hash = HASHES
         .into_iter()
-        .find(|hash| rewrite(bytes, *hash, &mut |entry| entry.marks).is_some());
-    hash.and_then(|hash| rewrite(bytes, hash, marks)).ok_or(NotAnIndex)
+        .find(|hash| rewrite(bytes, *hash, &mut |entry| entry.is_marked).is_some());
+    hash.and_then(|hash| rewrite(bytes, hash, is_marked)).ok_or(NotAnIndex)
 }
 
-fn rewrite(bytes: &[u8], hash: usize, marks: &mut dyn FnMut(IndexEntry<'_>) -> Marks) -> Option<Rewritten> {
+fn rewrite(bytes: &[u8], hash: usize, is_marked: &mut dyn FnMut(IndexEntry<'_>) -> bool) -> Option<Rewritten> {
     let end = bytes.len().checked_sub(hash)?;
     let version = number(bytes, 4)?;
     if !bytes.starts_with(SIGNATURE) || !(2..=4).contains(&version) {
@@ -94,28 +68,34 @@ fn rewrite(bytes: &[u8], hash: usize, marks: &mut dyn FnMut(IndexEntry<'_>) -> M
     out.extend_from_slice(bytes.get(..HEADER)?);
     let (mut at, mut name) = (HEADER, Vec::new());
     let (mut changes, mut extended) = (false, false);
-    for _ in 0..number(bytes, 8)? {
+    let mut count = number(bytes, 8)?;
+    let mut resolved: Option<Vec<u8>> = None;
+    for _ in 0..count {
         let entry = Entry::read(bytes, (at, end), hash, version, &mut name)?;
-        let now = Marks {
-            skip_worktree: entry.more & SKIP_WORKTREE != 0,
-            assume_unchanged: entry.flags & VALID != 0,
-        };
-        let next = marks(IndexEntry {
+        let in_conflict = entry.flags & STAGE != 0;
+        let is_now = entry.more & SKIP_WORKTREE != 0;
+        let is_next = is_marked(IndexEntry {
             path: &name,
-            marks: now,
-            in_conflict: entry.flags & STAGE != 0,
+            is_marked: is_now,
+            in_conflict,
         });
-        changes |= now != next;
-        let more = match next.skip_worktree {
+        changes |= is_now != is_next;
+        let more = match is_next {
             true => entry.more | SKIP_WORKTREE,
             false => entry.more & !SKIP_WORKTREE,
         };
-        let flags = match next.assume_unchanged {
-            true => entry.flags | VALID,
-            false => entry.flags & !VALID,
+        let flags = match is_next {
+            true => entry.flags & !STAGE,
+            false => entry.flags,
         };
         extended |= more != 0;
-        entry.write(&mut out, (flags, more), version);
+        // The other sides follow the first.
+        if in_conflict && is_next && resolved.as_ref() == Some(&name) {
+            count = count.checked_sub(1)?;
+        } else {
+            entry.write(&mut out, (flags, more), version);
+            resolved = Some(name.clone()).filter(|_| in_conflict);
+        }
         at = entry.end;
     }
     let mut shared = None;
@@ -138,6 +118,7 @@ fn rewrite(bytes: &[u8], hash: usize, marks: &mut dyn FnMut(IndexEntry<'_>) -> M
     if !changes {
         return Some(Rewritten { bytes: None, shared });
     }
+    out.get_mut(8..HEADER)?.copy_from_slice(&count.to_be_bytes());
     if version < 4 {
         let version: u32 = if extended { 3 } else { 2 };
         out.get_mut(4..8)?.copy_from_slice(&version.to_be_bytes());
@@ -322,10 +303,7 @@ mod tests {
             let mut names = Vec::new();
             let marked = mark(&before, &mut |entry| {
                 names.push(String::from_utf8(entry.path.to_vec()).unwrap());
-                match entry.path {
-                    b"dir/key.pem" => Marks::ALL,
-                    _ => entry.marks,
-                }
+                entry.path == b"dir/key.pem"
             });
             let marked = marked.unwrap().bytes.unwrap();
             assert_eq!(names, ["a", "dir/key.pem", "dir/key.pem.txt", "dir/other", "zzzzzzz"]);
@@ -333,9 +311,38 @@ mod tests {
             assert_eq!(git(top, &["status", "--porcelain"]), "", "version {version}, {format}");
             assert!(git(top, &["ls-files", "-t"]).contains("S dir/key.pem\n"));
             git(top, &["fsck"]);
-            let back = mark(&std::fs::read(&index).unwrap(), &mut |_| Marks::default()).unwrap();
+            let back = mark(&std::fs::read(&index).unwrap(), &mut |_| false).unwrap();
             std::fs::write(&index, back.bytes.unwrap()).unwrap();
             assert_eq!(git(top, &["status", "--porcelain"]), " M dir/key.pem\n");
+        }
+    }
+
+    #[test]
+    fn the_sides_of_a_conflict_become_one_marked_entry() {
+        for version in ["2", "4"] {
+            let dir = repository(version, "sha1");
+            let (top, index) = (dir.path(), dir.path().join(".git/index"));
+            let id = git(top, &["rev-parse", "HEAD:a"]);
+            let mode = |stage: u8| format!("100644 {} {stage}\tdir/key.pem\n", id.trim());
+            let info = top.join("info");
+            let sides = [1, 2, 3].map(mode).concat();
+            std::fs::write(&info, format!("0 {}\tdir/key.pem\n{sides}", "0".repeat(40))).unwrap();
+            let done = Command::new("git")
+                .args(["update-index", "--index-info"])
+                .stdin(std::fs::File::open(&info).unwrap())
+                .current_dir(top)
+                .status();
+            assert!(done.unwrap().success());
+            assert!(git(top, &["ls-files", "-u"]).contains("dir/key.pem"));
+            let marked = mark(&std::fs::read(&index).unwrap(), &mut |entry| {
+                entry.path == b"dir/key.pem"
+            });
+            std::fs::write(&index, marked.unwrap().bytes.unwrap()).unwrap();
+            assert_eq!(git(top, &["ls-files", "-u"]), "");
+            assert!(
+                git(top, &["ls-files", "-t"]).contains("S dir/key.pem\nH dir/key.pem.txt\nH dir/other\nH zzzzzzz\n")
+            );
+            assert_eq!(git(top, &["diff"]), "");
         }
     }
 
@@ -343,10 +350,10 @@ mod tests {
     fn what_is_no_index_is_an_error_and_what_needs_no_change_has_none() {
         let dir = repository("2", "sha1");
         let bytes = std::fs::read(dir.path().join(".git/index")).unwrap();
-        assert_eq!(mark(&bytes, &mut |entry| entry.marks).unwrap().bytes, None);
+        assert_eq!(mark(&bytes, &mut |entry| entry.is_marked).unwrap().bytes, None);
         for cut in [0, 11, 40, bytes.len() / 2, bytes.len() - 21] {
             assert_eq!(
-                mark(&bytes[..cut], &mut |entry| entry.marks),
+                mark(&bytes[..cut], &mut |entry| entry.is_marked),
                 Err(NotAnIndex),
                 "{cut} bytes"
             );
@@ -358,7 +365,7 @@ mod tests {
         let dir = repository("2", "sha1");
         git(dir.path(), &["update-index", "--split-index"]);
         let bytes = std::fs::read(dir.path().join(".git/index")).unwrap();
-        let shared = mark(&bytes, &mut |entry| entry.marks).unwrap().shared.unwrap();
+        let shared = mark(&bytes, &mut |entry| entry.is_marked).unwrap().shared.unwrap();
         assert!(dir.path().join(".git").join(shared).is_file());
     }
 }

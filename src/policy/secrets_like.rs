@@ -110,7 +110,7 @@ const ENDS: &[(&str, &str)] = &[
 const PEM: &str = ".pem";
 
 /// Directories in which package managers install.
-const INSTALLED: &[&str] = &["dist-packages", "node_modules", "site-packages", "vendor"];
+const INSTALLED: &[&str] = &["dist-packages", "node_modules", "site-packages"];
 
 /// Names that count with the extension of a data format: `secrets.yml`, `credentials.json`.
 const STEMS: &[&str] = &[
@@ -421,13 +421,13 @@ mod tests {
             ".git/modules/vendor/x/deploy.pem",
             ".git/modules/a/config",
             "vendor/a/.git/deploy.pem",
+            "vendor/a/secrets.yml",
         ] {
             assert_eq!(is_masked_by_name(path), path != "node_modules", "{path}");
         }
         for path in [
             ".venv/lib/python3.12/site-packages/certifi/cacert.pem",
             "web/node_modules/p/test/key.pem",
-            "vendor/a/secrets.yml",
             ".git/modules/.ssh/HEAD",
             ".git/HEAD",
         ] {

@@ -154,6 +154,8 @@ pub fn neutral() -> Vec<(String, String)> {
         ("init.templateDir", ""),
         ("uploadpack.packObjectsHook", ""),
         ("submodule.recurse", "false"),
+        // Otherwise git removes the marks of `index_view` in a sparse checkout.
+        ("sparse.expectFilesOutsideOfPatterns", "true"),
         ("protocol.ext.allow", "never"),
         ("gc.auto", "0"),
         ("maintenance.auto", "false"),

@@ -5,7 +5,7 @@
 //! added.
 
 use super::at;
-use crate::base::git_index::{self, IndexEntry, Marks};
+use crate::base::git_index::{self, IndexEntry};
 use crate::base::sync::lock;
 use crate::process::Confinement;
 use crate::process::confine::spec::WorkspaceReach;
@@ -81,8 +81,8 @@ impl Drop for CopyFile {
 struct InPlace {
     /// The running commands that need them.
     users: usize,
-    /// The marks that entries did not have before.
-    added: BTreeMap<Vec<u8>, Marks>,
+    /// The entries that had no mark before.
+    added: Names,
 }
 
 /// What tells a file from what it was before.
@@ -128,9 +128,8 @@ impl Drop for IndexView {
             }
             if let Some(marked) = state.marked.remove(index) {
                 // If this fails, the marks stay: git then overlooks changes of these files, and loses nothing.
-                let _ = set(&self.root, index, &mut |entry| match marked.added.get(entry.path) {
-                    Some(added) => entry.marks.without(*added),
-                    None => entry.marks,
+                let _ = set(&self.root, index, &mut |entry| {
+                    entry.is_marked && !marked.added.contains(entry.path)
                 });
             }
         }
@@ -204,11 +203,7 @@ impl IndexViews {
         if let Some(copy) = known.and_then(|copies| copies.files.get(&names)) {
             return Ok(copy.clone());
         }
-        let mut conflict = None;
-        let bytes = marked(&mut file, &data, index.parent(), &mut |entry| {
-            hidden_marks(entry, &names, &mut conflict)
-        })?;
-        refuse(conflict)?;
+        let bytes = marked(&mut file, &data, index.parent(), &mut |entry| is_marked(entry, &names))?;
         let copy = bytes.map(|bytes| state.new_copy(&bytes, of.modified)).transpose();
         let copy = copy.map_err(|error| temporary::why_not(&error))?.map(Arc::new);
         state.remember(index, of, names, copy.clone());
@@ -251,23 +246,24 @@ impl IndexViews {
     fn mark(&self, root: &OwnedFd, index: &Path, names: &Names) -> Result<bool, String> {
         let mut state = lock(&self.state);
         let mut conflict = None;
-        rewritten(root, index, &mut |entry| hidden_marks(entry, names, &mut conflict))?;
-        refuse(conflict)?;
-        let mut new = BTreeMap::new();
-        set(root, index, &mut |entry| {
-            let marks = hidden_marks(entry, names, &mut None);
-            if marks != entry.marks {
-                new.insert(entry.path.to_vec(), marks.without(entry.marks));
+        let mut new = Names::new();
+        rewritten(root, index, &mut |entry| {
+            let is_hidden = names.contains(entry.path);
+            if is_hidden && entry.in_conflict {
+                conflict = Some(String::from_utf8_lossy(entry.path).into_owned());
+            } else if is_hidden && !entry.is_marked {
+                new.insert(entry.path.to_vec());
             }
-            marks
+            entry.is_marked
         })?;
-        let entry = state.marked.entry(index.to_path_buf()).or_default();
-        for (path, marks) in new {
-            // Another command may have cleared one of them meanwhile.
-            let added: &mut Marks = entry.added.entry(path).or_default();
-            added.skip_worktree |= marks.skip_worktree;
-            added.assume_unchanged |= marks.assume_unchanged;
+        if let Some(path) = conflict {
+            return Err(format!(
+                "{path} is in a merge conflict, which a command that writes the index could not be kept from resolving; resolve it"
+            ));
         }
+        set(root, index, &mut |entry| is_marked(entry, names))?;
+        let entry = state.marked.entry(index.to_path_buf()).or_default();
+        entry.added.append(&mut new);
         if entry.users == 0 && entry.added.is_empty() {
             state.marked.remove(index);
             return Ok(false);
@@ -328,23 +324,9 @@ fn repositories(hidden: &[PathBuf]) -> BTreeMap<PathBuf, Names> {
     found
 }
 
-/// The marks of an entry where these files are hidden; notes one that is in a conflict, which no mark covers.
-fn hidden_marks(entry: IndexEntry<'_>, hidden: &Names, conflict: &mut Option<String>) -> Marks {
-    match (hidden.contains(entry.path), entry.in_conflict) {
-        (false, _) => entry.marks,
-        (true, false) => Marks::ALL,
-        (true, true) => {
-            *conflict = Some(String::from_utf8_lossy(entry.path).into_owned());
-            entry.marks
-        }
-    }
-}
-
-fn refuse(conflict: Option<String>) -> Result<(), String> {
-    match conflict {
-        Some(path) => Err(format!("{path} is in a merge conflict, which git prints; resolve it")),
-        None => Ok(()),
-    }
+/// Whether an entry has the mark where these files are hidden.
+fn is_marked(entry: IndexEntry<'_>, hidden: &Names) -> bool {
+    entry.is_marked || hidden.contains(entry.path)
 }
 
 /// The pattern of a `.gitignore` that fits this path from the top, and nothing else.
@@ -359,8 +341,15 @@ fn exact_pattern(path: &[u8]) -> Vec<u8> {
     pattern
 }
 
-/// The git directory of the repository whose top is `top`.
+/// The git directory of the repository whose top is `top`. Git takes none without these entries.
 fn git_dir(top: &Path) -> Option<PathBuf> {
+    let dir = named_git_dir(top)?;
+    let has = |name: &str| std::fs::symlink_metadata(dir.join(name)).is_ok();
+    (has("HEAD") && (has("objects") || has("commondir"))).then_some(dir)
+}
+
+/// The directory that is `.git` in `top`, or that this file or link names.
+fn named_git_dir(top: &Path) -> Option<PathBuf> {
     let git = top.join(".git");
     let data = std::fs::symlink_metadata(&git).ok()?;
     if data.is_dir() {
@@ -370,7 +359,7 @@ fn git_dir(top: &Path) -> Option<PathBuf> {
         return git.canonicalize().ok().filter(|git| git.is_dir());
     }
     let mut text = Vec::new();
-    File::open(&git).ok()?.take(MOST_POINTER).read_to_end(&mut text).ok()?;
+    opened(&git).ok()??.take(MOST_POINTER).read_to_end(&mut text).ok()?;
     let named = text.strip_prefix(b"gitdir:")?.trim_ascii();
     top.join(OsStr::from_bytes(named)).canonicalize().ok()
 }
@@ -390,7 +379,7 @@ fn marked(
     file: &mut File,
     data: &std::fs::Metadata,
     dir: Option<&Path>,
-    marks: &mut dyn FnMut(IndexEntry<'_>) -> Marks,
+    is_marked: &mut dyn FnMut(IndexEntry<'_>) -> bool,
 ) -> Result<Option<Vec<u8>>, String> {
     if !data.is_file() || data.len() > MOST_BYTES {
         return Err(format!("it is no file of at most {} MiB", MOST_BYTES >> 20));
@@ -400,11 +389,11 @@ fn marked(
         .read_to_end(&mut bytes)
         .map_err(|error| error.to_string())?;
     let not_read = |_| "it is no index of a version that is known (2 to 4)".to_owned();
-    let rewritten = git_index::mark(&bytes, marks).map_err(not_read)?;
+    let rewritten = git_index::mark(&bytes, is_marked).map_err(not_read)?;
     if let Some(shared) = rewritten.shared {
         let path = dir.map(|dir| dir.join(&shared)).unwrap_or_default();
         let bytes = std::fs::read(&path).map_err(|error| format!("{shared}: {error}"))?;
-        if git_index::mark(&bytes, marks).map_err(not_read)?.bytes.is_some() || rewritten.bytes.is_some() {
+        if git_index::mark(&bytes, is_marked).map_err(not_read)?.bytes.is_some() || rewritten.bytes.is_some() {
             return Err(
                 "it is split, and entries of a split index cannot be marked (`git update-index --no-split-index`)"
                     .to_owned(),
@@ -415,14 +404,14 @@ fn marked(
 }
 
 /// Rewrites an index of the workspace, as git does: through `index.lock`, which also keeps git away. Follows no link.
-fn set(root: &OwnedFd, index: &Path, marks: &mut dyn FnMut(IndexEntry<'_>) -> Marks) -> Result<(), String> {
+fn set(root: &OwnedFd, index: &Path, is_marked: &mut dyn FnMut(IndexEntry<'_>) -> bool) -> Result<(), String> {
     // Most indexes need no change, and then nobody is kept away.
-    if rewritten(root, index, marks)?.is_none() {
+    if rewritten(root, index, is_marked)?.is_none() {
         return Ok(());
     }
     let (dir, name) = at::parent(root, index).map_err(|error| error.to_string())?;
     let lock_file = locked(&dir).map_err(|error| format!("{LOCK_NAME}: {error}"))?;
-    let done = rewritten(root, index, marks).and_then(|new| match new {
+    let done = rewritten(root, index, is_marked).and_then(|new| match new {
         Some(new) => replace(&dir, name, lock_file, &new)
             .map(|()| true)
             .map_err(|error| error.to_string()),
@@ -457,7 +446,7 @@ struct NewIndex {
 fn rewritten(
     root: &OwnedFd,
     index: &Path,
-    marks: &mut dyn FnMut(IndexEntry<'_>) -> Marks,
+    is_marked: &mut dyn FnMut(IndexEntry<'_>) -> bool,
 ) -> Result<Option<NewIndex>, String> {
     let mut file = match at::file(root, index) {
         Ok(file) => file,
@@ -466,7 +455,7 @@ fn rewritten(
     };
     let old = file.metadata().map_err(|error| error.to_string())?;
     let dir = at::dir(root, index.parent().unwrap_or(Path::new(""))).map_err(|error| error.to_string())?;
-    let bytes = marked(&mut file, &old, Some(Path::new(&at::own_link(&dir))), marks)?;
+    let bytes = marked(&mut file, &old, Some(Path::new(&at::own_link(&dir))), is_marked)?;
     Ok(bytes.map(|bytes| NewIndex { bytes, old }))
 }
 
