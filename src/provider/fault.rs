@@ -301,18 +301,17 @@ fn read(body: &str) -> Said {
     serde_json::from_str(body).map_or_else(|_| Said::default(), |value| read_value(&value))
 }
 
-/// Known shapes: `{error: {…}}`, `{error: "…"}`, `{message}`, `{detail}`, any of them in a list or in `{errors: […]}`, and any of them as
-/// JSON text inside `message`.
+/// The first one of a list of errors.
+fn first_error(value: &Value) -> Option<&Value> {
+    let list = value.as_array().or_else(|| value.get("errors")?.as_array());
+    list?.first()
+}
+
+/// Known shapes: `{error: {…}}`, `{error: "…"}`, `{message}`, `{detail}`, any of them in a list or in `{errors: […]}`,
+/// and any of them as JSON text inside `message`.
 fn read_value(value: &Value) -> Said {
     let mut value = value;
-    while let Some(first) = value.as_array().and_then(|list| list.first()) {
-        value = first;
-    }
-    if let Some(first) = value
-        .get("errors")
-        .and_then(Value::as_array)
-        .and_then(|list| list.first())
-    {
+    while let Some(first) = first_error(value) {
         value = first;
     }
     let inner = value.get("error").filter(|error| !error.is_null()).unwrap_or(value);
