@@ -1,7 +1,7 @@
 //! Provides the trees of jobs: local repositories, and bare mirrors of remote ones in a cache. Finds base commits and
 //! creates worktrees; runs no hook and no filter.
-use crate::base::address::has_host;
 
+use crate::base::address::has_host;
 use crate::base::ids::sha256_hex;
 use crate::base::percent;
 use crate::base::sync::lock;
