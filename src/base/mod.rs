@@ -2,6 +2,7 @@
 //! crate.
 
 pub mod access;
+pub mod address;
 pub mod answer;
 pub mod budget;
 pub mod call;

@@ -60,18 +60,19 @@ impl CircuitBreaker {
         if !matches!(verdict, "passed" | "no_change" | "suspended" | "cancelled") {
             self.failed += 1;
         }
-        let most = self.most_failed?;
-        let limit = match self.rules.failed? {
+        let (most, limit) = (self.most_failed?, self.rules.failed?);
+        if self.failed < most {
+            return None;
+        }
+        let limit = match limit {
             FailedLimit::Jobs(jobs) => jobs.to_string(),
             FailedLimit::Percent(share) => format!("{share}%"),
         };
-        (self.failed >= most).then(|| {
-            format!(
-                "{} of {} did not pass (stop.failed: {limit})",
-                self.failed,
-                counted(self.jobs, "job")
-            )
-        })
+        Some(format!(
+            "{} of {} did not pass (stop.failed: {limit})",
+            self.failed,
+            counted(self.jobs, "job")
+        ))
     }
 }
 

@@ -27,9 +27,9 @@ pub struct Patience {
 /// How a process ended.
 #[derive(Debug)]
 pub struct Waited {
-    /// `None`: it was killed and has not ended.
+    /// `None`: it has not ended, although it was killed or because the waiting was given up.
     pub status: Option<ExitStatus>,
-    /// The wall-clock limit after which it had to be ended; `None` if it ended by itself.
+    /// The wall-clock limit after which it had to be ended; `None` if it ended by itself or the waiting was given up.
     pub late: Option<Duration>,
 }
 

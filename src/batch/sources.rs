@@ -1,6 +1,7 @@
 //! Provides the trees of jobs: local repositories, and bare mirrors of remote ones in a cache. Finds base commits and
 //! creates worktrees; runs no hook and no filter.
 
+use crate::base::address::has_host;
 use crate::base::ids::sha256_hex;
 use crate::base::percent;
 use crate::base::sync::lock;
@@ -253,11 +254,6 @@ impl SourceCache {
         let commits = lock(&self.commits);
         commits.get(key).cloned()
     }
-}
-
-/// Whether this is a URL, or `HOST:PATH`, and not a path.
-fn has_host(url: &str) -> bool {
-    url.contains("://") || url.split('/').next().is_some_and(|first| first.contains(':'))
 }
 
 /// Fetches; the inner error is git's message. `lock` is that of the mirror.

@@ -148,6 +148,9 @@ const HINTS: &[(&[&str], &str)] = &[
     (&["version"], "`overnight --version`"),
 ];
 
+/// What to write in place of a parameter of a prompt.
+const NO_PARAMETERS: &str = "a prompt has no parameters: write the values into it, or run a recipe";
+
 /// Pairs of options that exclude each other, as the parser names them, and what to write instead.
 const CONFLICTS: &[([&str; 2], &str)] = &[
     (
@@ -162,14 +165,8 @@ const CONFLICTS: &[([&str; 2], &str)] = &[
         ["[RECIPE]", "--output-schema"],
         "`--output-schema` belongs to `-p`; a recipe names the schema itself: `response: { schema: FILE }`",
     ),
-    (
-        ["--prompt", "--param"],
-        "a prompt has no parameters: write the values into it, or run a recipe",
-    ),
-    (
-        ["--prompt", "--params"],
-        "a prompt has no parameters: write the values into it, or run a recipe",
-    ),
+    (["--prompt", "--param"], NO_PARAMETERS),
+    (["--prompt", "--params"], NO_PARAMETERS),
     (
         ["--args", "--command"],
         "`--command` is a shell command; the arguments of a tool are given as `--tool NAME --args JSON`",

@@ -1,6 +1,6 @@
 //! Credentials that git's configuration holds: that of the workspace's repository, of its submodules, and of repositories
-//! in the directories at its top, bare ones too. A checkout of a CI server leaves its token there. They are in no variable, so the
-//! redactor learns them from the files.
+//! in the directories at its top, bare ones too. A checkout of a CI server leaves its token there. They are in no
+//! variable, so the redactor learns them from the files.
 
 use crate::base::git_config;
 use crate::workspace::patch;

@@ -151,20 +151,16 @@ impl Reader<'_> {
         }
         if !path.exists() {
             let preset = format!("builtin:{name}");
-            if presets::names().any(|known| known == preset) {
-                return Err(Refusal::Invalid(format!(
-                    "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: did you mean `{preset}`?"
-                )));
-            }
-            if let Some(near) = inputs::near_file(path) {
-                return Err(Refusal::Invalid(format!(
-                    "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: did you mean `{near}`?"
-                )));
-            }
+            let preset = presets::names().any(|known| known == preset).then_some(preset);
+            let help = match preset.or_else(|| inputs::near_file(path)) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => format!(
+                    "name a file, git:REV:PATH, `-` for stdin, or a policy of this program: {}",
+                    presets::names().collect::<Vec<_>>().join(", ")
+                ),
+            };
             return Err(Refusal::Invalid(format!(
-                "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: name a file, git:REV:PATH, `-` for stdin, or a policy \
-                 of this program: {}",
-                presets::names().collect::<Vec<_>>().join(", ")
+                "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: {help}"
             )));
         }
         if let Some(why) = self.held_back(path) {

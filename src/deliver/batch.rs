@@ -1,6 +1,7 @@
 //! Reads `runs.jsonl` of a batch directory as a list of runs to deliver. Opens no run directory.
 
 use super::deliverable::BatchJob;
+use crate::base::address::has_host;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -191,14 +192,9 @@ fn source(line: &RunLine) -> JobSource {
         (Some(TargetKind::Repo), true) => JobSource::Repository(text),
         (_, true) => JobSource::Directory(PathBuf::from(text)),
         (Some(TargetKind::Path), false) => JobSource::Unrecorded(text),
-        (_, false) if is_address(&text) => JobSource::Repository(text),
+        (_, false) if has_host(&text) => JobSource::Repository(text),
         (_, false) => JobSource::Unrecorded(text),
     }
-}
-
-/// Whether this is a URL, or `HOST:PATH`, and not a path.
-fn is_address(text: &str) -> bool {
-    text.contains("://") || text.split('/').next().is_some_and(|first| first.contains(':'))
 }
 
 #[cfg(test)]

@@ -41,7 +41,8 @@ pub enum JournalError {
     Key(String),
     /// A component of its path is a symbolic link in the workspace: exit code 8.
     #[error(
-        "{0} is a symbolic link inside the workspace or a repository, and nothing is read or written through one: remove it, or name another place"
+        "{0} is a symbolic link inside the workspace or a repository, and nothing is read or written through one: remove \
+         it, or name another place"
     )]
     Link(String),
     /// The journal was changed or truncated: exit code 8.

@@ -4,7 +4,7 @@
 use super::{Discarded, ProviderClass, ProviderError};
 use crate::base::secret;
 use crate::net::retry::{Pace, asked_by_headers, asked_by_text, span};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::time::{Duration, SystemTime};
 
 /// Characters of a message that are kept.
@@ -106,8 +106,12 @@ pub fn from_answer<'a>(status: u16, header: impl Fn(&str) -> Option<&'a str>, bo
 pub fn from_stream(error: &Value) -> Fault {
     let mut said = read_value(error);
     if said.message.is_empty() {
-        let shown = secret::shortened(&error.to_string(), PLAIN);
-        said.message = format!("the service reported an error in its response: {shown}");
+        let told = "the service reported an error in its response";
+        said.message = match error.as_str() {
+            // An event without data.
+            Some(_) => told.to_owned(),
+            None => format!("{told}: {}", secret::shortened(&error.to_string(), PLAIN)),
+        };
     }
     let status = said.status.unwrap_or_else(|| status_of(&said.codes));
     let asked = said.asked;
@@ -118,7 +122,7 @@ pub fn from_stream(error: &Value) -> Fault {
 pub fn from_event(data: &str) -> Fault {
     match serde_json::from_str::<Value>(data) {
         Ok(error) => from_stream(&error),
-        Err(_) => from_stream(&json!({ "message": plain(data) })),
+        Err(_) => from_stream(&Value::String(plain(data))),
     }
 }
 
@@ -301,18 +305,17 @@ fn read(body: &str) -> Said {
     serde_json::from_str(body).map_or_else(|_| Said::default(), |value| read_value(&value))
 }
 
-/// Known shapes: `{error: {…}}`, `{error: "…"}`, `{message}`, `{detail}`, any of them in a list or in `{errors: […]}`, and any of them as
-/// JSON text inside `message`.
+/// The first one of a list of errors.
+fn first_error(value: &Value) -> Option<&Value> {
+    let list = value.as_array().or_else(|| value.get("errors")?.as_array());
+    list?.first()
+}
+
+/// Known shapes: `{error: {…}}`, `{error: "…"}`, `{message}`, `{detail}`, any of them in a list or in `{errors: […]}`,
+/// and any of them as JSON text inside `message`.
 fn read_value(value: &Value) -> Said {
     let mut value = value;
-    while let Some(first) = value.as_array().and_then(|list| list.first()) {
-        value = first;
-    }
-    if let Some(first) = value
-        .get("errors")
-        .and_then(Value::as_array)
-        .and_then(|list| list.first())
-    {
+    while let Some(first) = first_error(value) {
         value = first;
     }
     let inner = value.get("error").filter(|error| !error.is_null()).unwrap_or(value);

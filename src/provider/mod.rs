@@ -95,8 +95,8 @@ pub struct AskContext<'a> {
     /// Called when an attempt failed and another one follows, also by the next model of a fallback (then with attempt
     /// 0).
     pub retried: &'a (dyn Fn(FailedAttempt<'_>) + Send + Sync),
-    /// Whether the run's limits of tokens and cost allow another attempt, after an attempt whose reply was discarded.
-    /// Asked before each further attempt.
+    /// Whether the run's limits of tokens and cost leave room for another attempt. `Some`: the reply that the failed
+    /// attempt discarded, which is not in `retried` yet.
     pub has_room: &'a (dyn Fn(Option<&Discarded>) -> bool + Send + Sync),
 }
 

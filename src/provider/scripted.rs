@@ -30,6 +30,7 @@ use super::{AskContext, ModelInfo, ModelRequest, Provider, ProviderClass, Provid
 use crate::base::content::ToolContent;
 use crate::base::event::ProgressEvent;
 use crate::base::message::{Message, Part, Reply};
+use crate::base::quote::counted;
 use crate::base::secret::shortened;
 use crate::diag::{Diagnostic, SourceFiles, SourceId};
 use crate::net::wait::{Pause, pause};
@@ -74,10 +75,7 @@ impl Scripted {
     async fn answer(&self, request: &ModelRequest<'_>, cx: AskContext<'_>) -> Result<Reply, ProviderError> {
         let index = usize::try_from(request.turn.saturating_sub(1)).unwrap_or(usize::MAX);
         let line = self.replies.get(index).ok_or_else(|| {
-            let has = match self.replies.len() {
-                1 => "1 reply".to_owned(),
-                more => format!("{more} replies"),
-            };
+            let has = counted(self.replies.len(), "reply");
             // What the model was to answer says why there was another turn.
             let last = request.messages.last().map(readable).unwrap_or_default();
             let last = last.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -339,10 +339,13 @@ async fn new(file: &Path, from: &str, format: ReportFormat) -> Result<u8, Refusa
             std::fs::set_permissions(path, mode)
                 .map_err(|error| Refusal::Output(format!("{}: {error}", path.display())))?;
         }
+        if format == ReportFormat::Text {
+            printed(&format!("{}\n", path.display()))?;
+        }
     }
     let written: Vec<_> = wanted.iter().map(|(path, ..)| path.display().to_string()).collect();
     match format {
-        ReportFormat::Text => printed(&format!("{}\n", written.join("\n"))),
+        ReportFormat::Text => Ok(exit::PASSED),
         ReportFormat::Json => printed(&format!("{}\n", json!({ "files": written }))),
     }
 }

@@ -554,7 +554,10 @@ fn required_context(session: &RunSession) -> Result<(), Refusal> {
 /// Unread data on stdin is reported, never dropped silently: also in a quiet run that passes.
 /// `is_told`: this was reported before.
 fn unread_stdin(quiet: bool, is_told: bool) -> Option<EventKind> {
-    let message = unread::warning().filter(|_| !is_told)?;
+    if is_told {
+        return None;
+    }
+    let message = unread::warning()?;
     let code = "unread_stdin".to_owned();
     if quiet {
         out::keep(&format!("warning[{code}]: {message}"));

@@ -103,6 +103,9 @@ fn errors_inside_streams() {
         let found = from_stream(&serde_json::from_str(body).unwrap());
         assert_eq!((found.class, found.again.is_some()), (class, again), "{body}");
     }
+    // An event that is named an error and has no data.
+    let told = from_event("").message;
+    assert_eq!(told, "the service reported an error in its response");
 }
 
 /// Refusals of too long requests in the words of each server, with the window that they name.

@@ -81,8 +81,8 @@ fn is_lines(source: &Source) -> bool {
     }
 }
 
-/// Whether a text that is no JSON Lines is meant as such, and not as a manifest: an array, or in place of a list with
-/// `--recipe` or from stdin, an object on several lines or plain names. `root`: its YAML, if it is one.
+/// Whether a text that is no JSON Lines was meant to be: an array; or, where jobs are expected (`--recipe`, stdin), an
+/// object on several lines or plain names. `root`: its YAML, if it is one.
 fn is_meant_as_lines(args: &BatchArgs, source: &Source, root: Option<&YamlNode>) -> bool {
     let text = source.text.trim_start_matches('\u{feff}').trim_start();
     if text.starts_with('[') {

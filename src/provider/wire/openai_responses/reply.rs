@@ -75,20 +75,18 @@ impl DecodeReply for ResponsesDecoder {
 
     fn value(&mut self, event: &Value, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
         let kind = event.get("type").and_then(Value::as_str).unwrap_or_default();
-        let delta = || {
-            event
-                .get("delta")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
+        let delta = event.get("delta").and_then(Value::as_str).unwrap_or_default();
         if kind.ends_with(".delta") {
-            self.received += delta().len() as u64;
+            self.received += delta.len() as u64;
         }
         match kind {
-            "response.output_text.delta" => live(ProgressEvent::Text { delta: delta() }),
+            "response.output_text.delta" => live(ProgressEvent::Text {
+                delta: delta.to_owned(),
+            }),
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
-                live(ProgressEvent::Thought { delta: delta() });
+                live(ProgressEvent::Thought {
+                    delta: delta.to_owned(),
+                });
             }
             "response.output_item.done" => {
                 let place = event.get("output_index").and_then(Value::as_u64);
