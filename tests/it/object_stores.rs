@@ -157,7 +157,7 @@ fn compared(world: &World, dir: &str) -> Vec<Value> {
     let mut rows = rows(world, dir);
     for row in &mut rows {
         let row = row.as_object_mut().unwrap();
-        for key in ["started", "ended", "seconds", "shard", "run"] {
+        for key in ["started", "ended", "seconds", "shard", "run", "source"] {
             row.remove(key);
         }
     }
