@@ -68,9 +68,10 @@ fn rewrite(bytes: &[u8], hash: usize, is_marked: &mut dyn FnMut(IndexEntry<'_>) 
     out.extend_from_slice(bytes.get(..HEADER)?);
     let (mut at, mut name) = (HEADER, Vec::new());
     let (mut changes, mut extended) = (false, false);
-    let mut count = number(bytes, 8)?;
+    let entries = number(bytes, 8)?;
+    let mut count = entries;
     let mut resolved: Option<Vec<u8>> = None;
-    for _ in 0..count {
+    for _ in 0..entries {
         let entry = Entry::read(bytes, (at, end), hash, version, &mut name)?;
         let in_conflict = entry.flags & STAGE != 0;
         let is_now = entry.more & SKIP_WORKTREE != 0;
