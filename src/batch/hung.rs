@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 /// How long a process is waited for.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct GracePeriods {
     /// After the wall-clock limit of its run, to write the run's files.
     pub beyond: Duration,
     /// After it was asked to end.
@@ -43,12 +43,12 @@ pub async fn wait(
     child: &mut SupervisedChild,
     wall: Option<Duration>,
     run: &Path,
-    patience: Patience,
+    grace: GracePeriods,
     give_up: &Notify,
 ) -> io::Result<Waited> {
     tokio::select! {
         biased;
-        waited = until_late(child, wall, run, patience) => waited,
+        waited = until_late(child, wall, run, grace) => waited,
         () = give_up.notified() => Ok(Waited { status: None, late: None }),
     }
 }
@@ -57,7 +57,7 @@ async fn until_late(
     child: &mut SupervisedChild,
     wall: Option<Duration>,
     run: &Path,
-    patience: Patience,
+    grace: GracePeriods,
 ) -> io::Result<Waited> {
     let by_itself = |status| Waited {
         status: Some(status),
@@ -65,7 +65,7 @@ async fn until_late(
     };
     let pid = child.pid();
     let mut limit = wall.unwrap_or(Duration::from_millis(WALL_MS));
-    if let Ok(ended) = timeout(limit.saturating_add(patience.beyond), child.wait()).await {
+    if let Ok(ended) = timeout(limit.saturating_add(grace.beyond), child.wait()).await {
         return ended.map(by_itself);
     }
     if wall.is_none()
@@ -82,7 +82,7 @@ async fn until_late(
         status,
         late: Some(limit),
     };
-    for (kill, time) in [(false, patience.asked), (true, patience.killed)] {
+    for (kill, time) in [(false, grace.asked), (true, grace.killed)] {
         if let Some(pid) = pid {
             supervised::signal_child(pid, kill);
         }
@@ -123,7 +123,7 @@ mod tests {
     #[tokio::test]
     async fn a_process_that_hangs_is_asked_to_end_and_killed() {
         let dir = tempfile::tempdir().unwrap();
-        let patience = Patience {
+        let grace = GracePeriods {
             beyond: SHORT,
             asked: SHORT,
             killed: LONG,
@@ -131,8 +131,8 @@ mod tests {
         // A stopped process gets no SIGTERM.
         for (stopped, signal, asked) in [(false, 15, LONG), (true, 9, SHORT)] {
             let mut child = sleeping(dir.path(), stopped);
-            let patience = Patience { asked, ..patience };
-            let waited = wait(&mut child, Some(SHORT), dir.path(), patience, &Notify::new()).await;
+            let grace = GracePeriods { asked, ..grace };
+            let waited = wait(&mut child, Some(SHORT), dir.path(), grace, &Notify::new()).await;
             let waited = waited.unwrap();
             assert_eq!(waited.status.unwrap().signal(), Some(signal));
             assert_eq!(waited.late, Some(SHORT));
@@ -142,20 +142,18 @@ mod tests {
     #[tokio::test]
     async fn a_process_is_waited_for_until_its_limit_or_until_it_is_given_up() {
         let dir = tempfile::tempdir().unwrap();
-        let patience = Patience {
+        let grace = GracePeriods {
             beyond: LONG,
             asked: LONG,
             killed: LONG,
         };
         let log = std::fs::File::create(dir.path().join("log")).unwrap();
         let mut child = supervised::start(Path::new("/bin/true"), &[], &[], log).unwrap();
-        let waited = wait(&mut child, None, dir.path(), patience, &Notify::new())
-            .await
-            .unwrap();
+        let waited = wait(&mut child, None, dir.path(), grace, &Notify::new()).await.unwrap();
         assert!(waited.status.unwrap().success() && waited.late.is_none());
         let mut child = sleeping(dir.path(), true);
         let give_up = Notify::new();
-        let (waited, ()) = tokio::join!(wait(&mut child, None, dir.path(), patience, &give_up), async {
+        let (waited, ()) = tokio::join!(wait(&mut child, None, dir.path(), grace, &give_up), async {
             tokio::time::sleep(SHORT).await;
             give_up.notify_waiters();
         });

@@ -6,7 +6,7 @@ use super::breaker::CircuitBreaker;
 use super::budget::{JobSpending, Reservation, ReservationAnswer, SharedBudget};
 use super::bundle;
 use super::child::{self, ChildEnd, ValueFiles};
-use super::hung::{self, Patience, Waited};
+use super::hung::{self, GracePeriods, Waited};
 use super::job_result::{JobResult, JobStanding, SupervisedCall};
 use super::merge;
 use super::plan::{BatchPlan, JobIdentity, PlannedJob, log_of, replies_of, run_dir, service_of};
@@ -41,7 +41,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Time that a killed process may take to release its locks on worktree and journal.
 const RELEASED: Duration = Duration::from_secs(30);
 /// How long the process of a job is waited for that does not end by itself.
-const PATIENCE: Patience = Patience {
+const GRACE_PERIODS: GracePeriods = GracePeriods {
     beyond: Duration::from_secs(60),
     asked: GRACE,
     killed: RELEASED,
@@ -780,7 +780,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let wall = limits.wall_ms.or(own).map(Duration::from_millis);
         let give_up = Rc::clone(&self.give_up);
         self.work.push(Box::pin(async move {
-            let end = match hung::wait(&mut running, wall, &out, PATIENCE, &give_up).await {
+            let end = match hung::wait(&mut running, wall, &out, GRACE_PERIODS, &give_up).await {
                 Ok(Waited { status, late }) => {
                     attempt.is_unended = status.is_none();
                     let end = match status {

@@ -37,7 +37,7 @@ use crate::net::wait::{Pause, pause};
 use futures_util::future::BoxFuture;
 use std::time::Duration;
 
-/// Characters of the last message that are told when the script has no further reply.
+/// How many characters of the last message are shown when the script has no further reply.
 const LAST: usize = 200;
 
 /// A model whose replies come from a script.

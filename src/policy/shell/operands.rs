@@ -1,7 +1,9 @@
 //! Applies a program's argument profile to its words: files, hosts, embedded commands, and concerns.
 
 use super::scope::{CommandWalk, ShellState};
-use super::values::{NEVER_SPELLED, Pass, WordUse, concern, defer, into, loose, read, read_if_there, take, write};
+use super::values::{
+    NEVER_SPELLED, Pass, WordUse, concern, defer, into, loose, read, read_if_there, remote, take, write,
+};
 use super::{CommandReach, CommandRefusal, FileUse, ShellWord, WordKind};
 use crate::base::access::PathStatus;
 use crate::policy::profiles::{self, ArgumentSpec, Arity, Profile, ValueClass};
@@ -159,8 +161,7 @@ fn linked(pass: &mut Pass<'_, '_>) {
 
 /// Refuses an archive on another machine, which tar would write with a remote shell.
 fn archived(pass: &mut Pass<'_, '_>) {
-    let is_remote = |used: &FileUse| used.asked.split('/').next().is_some_and(|first| first.contains(':'));
-    if pass.used.writes.iter().any(is_remote) {
+    if pass.used.writes.iter().any(|used| remote(&used.asked)) {
         let reason = "the archive that it writes may be on another machine";
         concern(pass, NEVER_SPELLED, "program_argument", reason);
     }

@@ -416,7 +416,7 @@ fn copied(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
 }
 
 /// Whether it has the form `host:path` of archivers and copying programs.
-fn remote(text: &str) -> bool {
+pub(super) fn remote(text: &str) -> bool {
     text.split('/').next().is_some_and(|first| first.contains(':'))
 }
 

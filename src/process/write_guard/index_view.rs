@@ -14,7 +14,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -71,7 +71,7 @@ struct CopyFile(PathBuf);
 
 impl Drop for CopyFile {
     fn drop(&mut self) {
-        // The directory that it lies in is removed at the end in any case.
+        // If this fails, it goes with its directory when the run ends.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -95,7 +95,7 @@ struct FileState {
 }
 
 impl FileState {
-    fn of(data: &std::fs::Metadata) -> Self {
+    fn of(data: &Metadata) -> Self {
         Self {
             inode: data.ino(),
             size: data.size(),
@@ -160,8 +160,15 @@ impl IndexViews {
             copies: Vec::new(),
         };
         for (git_dir, names) in repositories {
-            if let Some(copy) = self.exclude(&git_dir, &names)? {
-                reach.shown.push((git_dir.join(EXCLUDE), copy.0.clone()));
+            let exclude = git_dir.join(EXCLUDE);
+            let copy = self.exclude(&exclude, &names).map_err(|why| {
+                format!(
+                    "limit:hidden_files: {}: {why}, so git would add the files that commands must not read",
+                    exclude.display()
+                )
+            })?;
+            if let Some(copy) = copy {
+                reach.shown.push((exclude, copy.0.clone()));
                 view.copies.push(copy);
             }
             let index = git_dir.join("index");
@@ -181,7 +188,7 @@ impl IndexViews {
                     }
                 }
                 None => {
-                    if let Some(copy) = self.copy(&index, names).map_err(said)? {
+                    if let Some(copy) = self.copy(&index, &names).map_err(said)? {
                         reach.shown.push((index, copy.0.clone()));
                         view.copies.push(copy);
                     }
@@ -192,53 +199,49 @@ impl IndexViews {
     }
 
     /// The marked copy of an index; `None` if it needs no marks or does not exist.
-    fn copy(&self, index: &Path, names: Names) -> Result<Option<Arc<CopyFile>>, String> {
-        let Some(mut file) = opened(index).map_err(|error| error.to_string())? else {
-            return Ok(None);
-        };
-        let data = file.metadata().map_err(|error| error.to_string())?;
-        let of = FileState::of(&data);
-        let mut state = lock(&self.state);
-        let known = state.copies.get(index).filter(|copies| copies.of == of);
-        if let Some(copy) = known.and_then(|copies| copies.files.get(&names)) {
-            return Ok(copy.clone());
-        }
-        let bytes = marked(&mut file, &data, index.parent(), &mut |entry| is_marked(entry, &names))?;
-        let copy = bytes.map(|bytes| state.new_copy(&bytes, of.modified)).transpose();
-        let copy = copy.map_err(|error| temporary::why_not(&error))?.map(Arc::new);
-        state.remember(index, of, names, copy.clone());
-        Ok(copy)
+    fn copy(&self, index: &Path, names: &Names) -> Result<Option<Arc<CopyFile>>, String> {
+        self.kept_copy(index, names, |file, data| {
+            marked(file, data, index.parent(), &mut |entry| is_marked(entry, names))
+        })
     }
 
-    /// A copy of `info/exclude` that also names the hidden files; `None` if there is no such file, or if a part of it cannot
-    /// be read.
-    fn exclude(&self, git_dir: &Path, names: &Names) -> Result<Option<Arc<CopyFile>>, String> {
-        let path = git_dir.join(EXCLUDE);
-        let Some(file) = opened(&path).map_err(|error| format!("limit:hidden_files: {}: {error}", path.display()))?
-        else {
+    /// A copy of `info/exclude` that also names the hidden files; `None` if there is no such file.
+    fn exclude(&self, path: &Path, names: &Names) -> Result<Option<Arc<CopyFile>>, String> {
+        self.kept_copy(path, names, |file, data| {
+            let mut bytes = contents(file, data, MOST_EXCLUDE)?;
+            bytes.push(b'\n');
+            for name in names.iter().filter(|name| !name.contains(&b'\n')) {
+                bytes.extend(exact_pattern(name));
+                bytes.push(b'\n');
+            }
+            Ok(Some(bytes))
+        })
+    }
+
+    /// The copy of a file for these names: what `make` returns, as long as the file stays as it is. `None` if the file does
+    /// not exist or `make` returns `None`.
+    fn kept_copy(
+        &self,
+        path: &Path,
+        names: &Names,
+        make: impl FnOnce(&mut File, &Metadata) -> Result<Option<Vec<u8>>, String>,
+    ) -> Result<Option<Arc<CopyFile>>, String> {
+        let Some(mut file) = opened(path).map_err(|error| error.to_string())? else {
             return Ok(None);
         };
         let data = file.metadata().map_err(|error| error.to_string())?;
         let of = FileState::of(&data);
         let mut state = lock(&self.state);
-        let known = state.copies.get(&path).filter(|copies| copies.of == of);
+        let known = state.copies.get(path).filter(|copies| copies.of == of);
         if let Some(copy) = known.and_then(|copies| copies.files.get(names)) {
             return Ok(copy.clone());
         }
-        let mut bytes = Vec::new();
-        file.take(MOST_EXCLUDE)
-            .read_to_end(&mut bytes)
-            .map_err(|error| error.to_string())?;
-        bytes.push(b'\n');
-        for name in names.iter().filter(|name| !name.contains(&b'\n')) {
-            bytes.extend(exact_pattern(name));
-            bytes.push(b'\n');
-        }
-        let copy = state
-            .new_copy(&bytes, of.modified)
-            .map_err(|error| temporary::why_not(&error))?;
-        let copy = Some(Arc::new(copy));
-        state.remember(&path, of, names.clone(), copy.clone());
+        let copy = make(&mut file, &data)?.map(|bytes| state.new_copy(&bytes, of.modified));
+        let copy = copy
+            .transpose()
+            .map_err(|error| temporary::why_not(&error))?
+            .map(Arc::new);
+        state.remember(path, of, names.clone(), copy.clone());
         Ok(copy)
     }
 
@@ -261,7 +264,9 @@ impl IndexViews {
                 "{path} is in a merge conflict, which a command that writes the index could not be kept from resolving; resolve it"
             ));
         }
-        set(root, index, &mut |entry| is_marked(entry, names))?;
+        if !new.is_empty() {
+            set(root, index, &mut |entry| is_marked(entry, names))?;
+        }
         let entry = state.marked.entry(index.to_path_buf()).or_default();
         entry.added.append(&mut new);
         if entry.users == 0 && entry.added.is_empty() {
@@ -364,7 +369,7 @@ fn named_git_dir(top: &Path) -> Option<PathBuf> {
     top.join(OsStr::from_bytes(named)).canonicalize().ok()
 }
 
-/// Opens a regular file for reading; `None` if there is none. Never waits for a FIFO.
+/// Opens what is at a path for reading; `None` if nothing is there. Never waits for a FIFO.
 fn opened(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     match openat(CWD, path, flags, Mode::empty()) {
@@ -374,26 +379,37 @@ fn opened(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
+/// All bytes of a regular file of at most `most` bytes.
+fn contents(file: &mut File, data: &Metadata, most: u64) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    if data.is_file() {
+        let read = file.take(most + 1).read_to_end(&mut bytes);
+        read.map_err(|error| error.to_string())?;
+    }
+    match data.is_file() && bytes.len() as u64 <= most {
+        true => Ok(bytes),
+        false => Err(format!("it is no file of at most {} MiB", most >> 20)),
+    }
+}
+
 /// An index with marks; `None` if none changes.
 fn marked(
     file: &mut File,
-    data: &std::fs::Metadata,
+    data: &Metadata,
     dir: Option<&Path>,
     is_marked: &mut dyn FnMut(IndexEntry<'_>) -> bool,
 ) -> Result<Option<Vec<u8>>, String> {
-    if !data.is_file() || data.len() > MOST_BYTES {
-        return Err(format!("it is no file of at most {} MiB", MOST_BYTES >> 20));
-    }
-    let mut bytes = Vec::new();
-    file.take(MOST_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| error.to_string())?;
     let not_read = |_| "it is no index of a version that is known (2 to 4)".to_owned();
-    let rewritten = git_index::mark(&bytes, is_marked).map_err(not_read)?;
+    let rewritten = git_index::mark(&contents(file, data, MOST_BYTES)?, is_marked).map_err(not_read)?;
     if let Some(shared) = rewritten.shared {
+        let of_shared = |error: io::Error| format!("{shared}: {error}");
         let path = dir.map(|dir| dir.join(&shared)).unwrap_or_default();
-        let bytes = std::fs::read(&path).map_err(|error| format!("{shared}: {error}"))?;
-        if git_index::mark(&bytes, is_marked).map_err(not_read)?.bytes.is_some() || rewritten.bytes.is_some() {
+        let mut file = opened(&path)
+            .and_then(|file| file.ok_or_else(|| io::ErrorKind::NotFound.into()))
+            .map_err(of_shared)?;
+        let data = file.metadata().map_err(of_shared)?;
+        let others = git_index::mark(&contents(&mut file, &data, MOST_BYTES)?, is_marked).map_err(not_read)?;
+        if others.bytes.is_some() || rewritten.bytes.is_some() {
             return Err(
                 "it is split, and entries of a split index cannot be marked (`git update-index --no-split-index`)"
                     .to_owned(),
@@ -405,10 +421,6 @@ fn marked(
 
 /// Rewrites an index of the workspace, as git does: through `index.lock`, which also keeps git away. Follows no link.
 fn set(root: &OwnedFd, index: &Path, is_marked: &mut dyn FnMut(IndexEntry<'_>) -> bool) -> Result<(), String> {
-    // Most indexes need no change, and then nobody is kept away.
-    if rewritten(root, index, is_marked)?.is_none() {
-        return Ok(());
-    }
     let (dir, name) = at::parent(root, index).map_err(|error| error.to_string())?;
     let lock_file = locked(&dir).map_err(|error| format!("{LOCK_NAME}: {error}"))?;
     let done = rewritten(root, index, is_marked).and_then(|new| match new {
@@ -439,7 +451,7 @@ fn locked(dir: &OwnedFd) -> Result<File, Errno> {
 /// A new content of an index, and the status of the old one.
 struct NewIndex {
     bytes: Vec<u8>,
-    old: std::fs::Metadata,
+    old: Metadata,
 }
 
 /// An index of the workspace with other marks; `None` if none changes or it does not exist.
